@@ -1,0 +1,191 @@
+//! What happens per event and per list: `cargo bench`. Figures vary with the machine, ratios less.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::BytesCount;
+use divan::counter::ItemsCount;
+use futures::FutureExt;
+use kubefan::api::EventType;
+use kubefan::api::LabelSelector;
+use kubefan::api::ResourceVersion;
+use kubefan::api::SelectableFields;
+use kubefan::api::Selection;
+use kubefan::api::WatchEvent;
+use kubefan::api::WireFormat;
+use kubefan::cache;
+use kubefan::cache::Reader;
+use kubefan::cache::WatchFrom;
+use kubefan::cache::WatchItem;
+use kubefan::cache::WatchStream;
+use kubefan::cache::Writer;
+use kubefan::codec::Decoder;
+use kubefan::codec::Encoder;
+use kubefan::codec::FrameSplitter;
+
+fn main() {
+    divan::main();
+}
+
+/// A pod of about 2 KiB, at `version`, as a watch tells it.
+fn frame(event_type: &str, name: usize, version: u64) -> Bytes {
+    let padding = "x".repeat(1_600);
+    format!(
+        "{{\"type\":\"{event_type}\",\"object\":{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
+         \"metadata\":{{\"name\":\"pod-{name:05}\",\"namespace\":\"shop\",\"uid\":\"uid-{name}\",\
+         \"resourceVersion\":\"{version}\",\"labels\":{{\"app\":\"web\",\"shard\":\"{}\"}},\
+         \"annotations\":{{\"padding\":\"{padding}\"}}}},\
+         \"spec\":{{\"nodeName\":\"node-{:03}\"}},\"status\":{{\"phase\":\"Running\"}}}}}}\n",
+        name % 100,
+        name % 500,
+    )
+    .into()
+}
+
+fn decoder() -> Decoder {
+    Decoder::new(WireFormat::Json, Arc::new(SelectableFields::default()))
+}
+
+/// A cache of `count` pods at version 1, and the next version to use.
+fn filled(count: usize) -> (Writer, Reader) {
+    let (mut writer, reader) = cache::cache(cache::Config {
+        indexed_labels: vec!["shard".into()],
+        field_count: 0,
+        retention_age: std::time::Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 128,
+    });
+    let mut relist = writer.relist();
+    let decoder = decoder();
+    for name in 0..count {
+        let WatchEvent::Change { object, .. } = event(&decoder, "ADDED", name, 1) else {
+            unreachable!("the frame is a change");
+        };
+        relist.add(object);
+    }
+    writer.replace(relist, ResourceVersion(1));
+    (writer, reader)
+}
+
+fn event(decoder: &Decoder, event_type: &str, name: usize, version: u64) -> WatchEvent {
+    let frame = frame(event_type, name, version);
+    decoder.event(frame).expect("a well-formed frame")
+}
+
+fn apply(writer: &mut Writer, event: WatchEvent) {
+    let WatchEvent::Change {
+        event_type,
+        object,
+        frame,
+    } = event
+    else {
+        unreachable!("the frame is a change");
+    };
+    let applied = writer.apply(event_type, object, Some(frame));
+    applied.expect("versions only grow");
+}
+
+/// Split and decode one watch frame.
+#[divan::bench]
+fn decode_event(bencher: Bencher<'_, '_>) {
+    let decoder = decoder();
+    let chunk = frame("MODIFIED", 1, 2);
+    bencher
+        .counter(BytesCount::new(chunk.len()))
+        .bench_local(|| {
+            let mut splitter = FrameSplitter::new(WireFormat::Json, 1 << 20);
+            splitter.push(chunk.clone());
+            let frame = splitter.next().expect("a whole frame").expect("no fault");
+            decoder.event(frame).expect("well-formed")
+        });
+}
+
+/// Decode a LIST page.
+#[divan::bench(args = [500, 5_000])]
+fn decode_list(bencher: Bencher<'_, '_>, count: usize) {
+    let (_writer, reader) = filled(count);
+    let body: Vec<u8> = list_parts(&reader, &Selection::default()).concat();
+    let body = Bytes::from(body);
+    let decoder = decoder();
+    bencher
+        .counter(BytesCount::new(body.len()))
+        .bench_local(|| decoder.list(&body).expect("well-formed").items.len());
+}
+
+/// Store and log one change in a cache of so many objects.
+#[divan::bench(args = [1_000, 50_000], sample_count = 20, sample_size = 200)]
+fn apply_event(bencher: Bencher<'_, '_>, count: usize) {
+    let (mut writer, _reader) = filled(count);
+    let decoder = decoder();
+    let mut version = 1;
+    bencher
+        .with_inputs(|| {
+            version += 1;
+            event(&decoder, "MODIFIED", version as usize % count, version)
+        })
+        .bench_local_values(|event| apply(&mut writer, event));
+}
+
+/// One change to so many watches, each of which takes it.
+#[divan::bench(args = [1_000, 5_000], sample_count = 20, sample_size = 20)]
+fn watch_fanout(bencher: Bencher<'_, '_>, watchers: usize) {
+    let (mut writer, reader) = filled(100);
+    let decoder = decoder();
+    let encoder = Encoder::new(WireFormat::Json, "Pod", "v1");
+    let everything = Arc::new(Selection::default());
+    let mut streams: Vec<WatchStream> = (0..watchers)
+        .map(|_| {
+            let stream = reader.watch(WatchFrom::Tip, Arc::clone(&everything));
+            stream.expect("the cache is ready")
+        })
+        .collect();
+    let mut version = 1;
+    bencher.counter(ItemsCount::new(watchers)).bench_local(|| {
+        version += 1;
+        apply(&mut writer, event(&decoder, "MODIFIED", 1, version));
+        streams
+            .iter_mut()
+            .map(|stream| taken(stream, &encoder))
+            .sum::<usize>()
+    });
+}
+
+fn taken(stream: &mut WatchStream, encoder: &Encoder) -> usize {
+    match stream.next().now_or_never() {
+        Some(Some(WatchItem::Change { event, verdict })) => event
+            .frame(verdict, || {
+                encoder.event(EventType::Modified, &event.object)
+            })
+            .len(),
+        other => unreachable!("the change is there: {other:?}"),
+    }
+}
+
+fn list_parts(reader: &Reader, selection: &Selection) -> Vec<Bytes> {
+    let snapshot = reader.snapshot().expect("the cache is ready");
+    let items: Vec<_> = snapshot.list(selection, None).collect();
+    Encoder::new(WireFormat::Json, "Pod", "v1")
+        .list_parts(snapshot.resource_version(), None, None, items)
+        .collect()
+}
+
+/// The body of a LIST of everything, as slices.
+#[divan::bench(args = [1_000, 50_000])]
+fn list_everything(bencher: Bencher<'_, '_>, count: usize) {
+    let (_writer, reader) = filled(count);
+    bencher
+        .counter(ItemsCount::new(count))
+        .bench_local(|| list_parts(&reader, &Selection::default()).len());
+}
+
+/// The body of a LIST that selects one in a hundred, by an indexed label and by another.
+#[divan::bench(args = ["shard=7", "shard in (7,1000)"])]
+fn list_selective(bencher: Bencher<'_, '_>, selector: &str) {
+    let (_writer, reader) = filled(50_000);
+    let selection = Selection {
+        labels: LabelSelector::parse(selector).expect("a selector"),
+        ..Selection::default()
+    };
+    bencher.bench_local(|| list_parts(&reader, &selection).len());
+}

@@ -1,0 +1,181 @@
+//! The text form of field selectors: `spec.nodeName=n1,status.phase!=Running`.
+//!
+//! Two steps, because a request is checked in between: the grammar, then the labels, which need
+//! the kind. Faults are told in the API server's words.
+
+use std::fmt;
+
+use super::Field;
+use super::FieldSelector;
+use super::FieldTerm;
+use super::SelectableFields;
+
+/// A field selector of correct grammar whose labels no kind has accepted yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RawFieldSelector {
+    terms: Vec<RawTerm>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct RawTerm {
+    label: String,
+    equal: bool,
+    value: String,
+}
+
+impl RawFieldSelector {
+    /// Reads a selector; its terms end up in the order of their texts. The empty text selects
+    /// everything.
+    ///
+    /// # Errors
+    /// The message of the 400 that the API server answers.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut parts = split_terms(text);
+        parts.sort_unstable();
+        let mut terms = Vec::new();
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let (label, equal, value) = split_term(part)
+                .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
+            let value = unescape(value)?;
+            // A term without label and value means nothing to the API server.
+            if !(label.is_empty() && value.is_empty()) {
+                let label = label.to_owned();
+                terms.push(RawTerm {
+                    label,
+                    equal,
+                    value,
+                });
+            }
+        }
+        Ok(Self { terms })
+    }
+
+    /// True when nothing is demanded.
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// The value that the first `metadata.name=` term demands.
+    pub fn required_name(&self) -> Option<&str> {
+        let by_name = |term: &&RawTerm| term.equal && term.label == "metadata.name";
+        Some(&self.terms.iter().find(by_name)?.value)
+    }
+
+    /// Finds the kind's fields that the labels name.
+    ///
+    /// # Errors
+    /// The message of the 400 that the API server answers for an unsupported label.
+    pub fn resolve(&self, fields: &SelectableFields) -> Result<FieldSelector, String> {
+        let resolve = |term: &RawTerm| {
+            Ok(FieldTerm {
+                field: fields.resolve(&term.label)?,
+                equal: term.equal,
+                value: term.value.clone(),
+            })
+        };
+        let terms = self
+            .terms
+            .iter()
+            .map(resolve)
+            .collect::<Result<_, String>>()?;
+        Ok(FieldSelector { terms })
+    }
+}
+
+impl FieldSelector {
+    /// Selects by `metadata.name` alone.
+    pub fn named(name: &str) -> Self {
+        let term = FieldTerm {
+            field: Field::Name,
+            equal: true,
+            value: name.to_owned(),
+        };
+        Self { terms: vec![term] }
+    }
+
+    /// Reads a selector over the fields of one kind.
+    ///
+    /// # Errors
+    /// The message of the 400 that the API server answers.
+    pub fn parse(text: &str, fields: &SelectableFields) -> Result<Self, String> {
+        RawFieldSelector::parse(text)?.resolve(fields)
+    }
+}
+
+impl fmt::Display for RawFieldSelector {
+    /// Prints what [`RawFieldSelector::parse`] reads back.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, term) in self.terms.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "," };
+            let operator = if term.equal { "=" } else { "!=" };
+            write!(
+                f,
+                "{separator}{}{operator}{}",
+                term.label,
+                escape(&term.value)
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Splits at commas that no backslash escapes.
+fn split_terms(text: &str) -> Vec<&str> {
+    let mut is_escaped = false;
+    text.split(|character| {
+        let is_separator = character == ',' && !is_escaped;
+        is_escaped = character == '\\' && !is_escaped;
+        is_separator
+    })
+    .collect()
+}
+
+/// Splits at the first operator: label, whether equality is demanded, escaped value.
+fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+    let equals = term.find('=')?;
+    let (label, behind) = (&term[..equals], &term[equals + 1..]);
+    Some(match label.strip_suffix('!') {
+        Some(label) => (label, false, behind),
+        None => (label, true, behind.strip_prefix('=').unwrap_or(behind)),
+    })
+}
+
+fn unescape(value: &str) -> Result<String, String> {
+    let mut plain = String::with_capacity(value.len());
+    let mut characters = value.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => match characters.next() {
+                Some(escaped @ ('\\' | ',' | '=')) => plain.push(escaped),
+                other => {
+                    let sequence: String = Some('\\').into_iter().chain(other).collect();
+                    return Err(format!(
+                        "invalid field selector: invalid escape sequence: {sequence}"
+                    ));
+                }
+            },
+            ',' | '=' => {
+                return Err(format!(
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(character)
+                ));
+            }
+            _ => plain.push(character),
+        }
+    }
+    Ok(plain)
+}
+
+fn escape(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for character in value.chars() {
+        if matches!(character, '\\' | ',' | '=') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,219 @@
+//! The composition root: builds the rooms from the configuration, runs them, drains them.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tower::service_fn;
+
+use crate::api::WireFormat;
+use crate::config::Resources;
+use crate::config::ServeConfig;
+use crate::config::Tls;
+use crate::informer::InformerSet;
+use crate::informer::LiveRestMapper;
+use crate::informer::Required;
+use crate::net;
+use crate::net::Acceptor;
+use crate::net::Listener;
+use crate::server::Admin;
+use crate::server::RequestMetrics;
+use crate::server::Server;
+use crate::shutdown;
+use crate::shutdown::Outcome;
+use crate::shutdown::Shutdown;
+use crate::shutdown::Signals;
+use crate::telemetry::Registry;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+use crate::upstream::Forwarder;
+use crate::upstream::RestMapper;
+
+/// How often the kubeconfig's certificates are read again.
+const RENEWAL: Duration = Duration::from_secs(600);
+/// How long the API server has to answer discovery at start.
+const FIRST_CONTACT: Duration = Duration::from_secs(15);
+
+/// What a certificate of our own is made out to.
+const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+
+/// A kubefan whose listeners accept connections.
+pub struct App {
+    shutdown: Shutdown,
+    address: SocketAddr,
+    admin_address: SocketAddr,
+    scheme: &'static str,
+}
+
+impl App {
+    /// Connects upstream, opens the listeners, starts what is configured.
+    ///
+    /// # Errors
+    ///
+    /// When a listener can't be opened, the kubeconfig can't be used, the API server can't be
+    /// reached, or a configured resource does not exist. Each says in one line what and where.
+    pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
+        let socket = bind("--listen", config.listen).await?;
+        let admin_socket = bind("--admin-listen", config.admin_listen).await?;
+        let acceptor = acceptor(&config.tls)?;
+        let client = Client::connect(ClientConfig {
+            kubeconfig: config.kubeconfig.clone(),
+            context: config.context.clone(),
+        })
+        .await?;
+        let server_url = client.server().to_owned();
+        let discovery = timeout(FIRST_CONTACT, LiveRestMapper::discover(client.clone()));
+        let rest_mapper = discovery
+            .await
+            .with_context(|| format!("{server_url} did not answer within {FIRST_CONTACT:?}"))?
+            .with_context(|| format!("cannot discover the resources of {server_url}"))?;
+
+        let shutdown = Shutdown::new(shutdown::Config {
+            grace: config.shutdown_grace_period,
+            ..shutdown::Config::default()
+        });
+        let registry = Registry::new();
+        let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
+        let rest_mapper = Arc::new(rest_mapper);
+        start_configured(&config.resources, &rest_mapper, &informers)?;
+        let server = Server::new(
+            informers.clone(),
+            Arc::clone(&rest_mapper),
+            Forwarder::new(client.clone()),
+            RequestMetrics::new(&registry),
+            shutdown.clone(),
+        );
+        let renewed = client;
+        let admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
+
+        let metrics = net::Metrics::new(&registry);
+        let listener = |name, socket| {
+            let config = net::Config::default();
+            Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
+        };
+        let admin_listener = listener("admin", admin_socket);
+        let client_listener = match &acceptor {
+            Some(acceptor) => listener("clients", socket).with_tls(acceptor.clone()),
+            None => listener("clients", socket),
+        };
+        let app = Self {
+            address: client_listener.local_address()?,
+            admin_address: admin_listener.local_address()?,
+            scheme: if acceptor.is_some() { "https" } else { "http" },
+            shutdown: shutdown.clone(),
+        };
+        tracing::info!(
+            upstream = server_url,
+            clients = app.url(),
+            admin = app.admin_url(),
+            "listening"
+        );
+        shutdown.spawn_background(async move { rest_mapper.run(informers).await });
+        shutdown.spawn_background(renew_credentials(renewed));
+        let admin = service_fn(move |request| admin.clone().answer(request));
+        shutdown.spawn(admin_listener.serve(admin));
+        shutdown.spawn(client_listener.serve(server.into_service()));
+        Ok(app)
+    }
+
+    /// Where clients connect.
+    pub fn url(&self) -> String {
+        format!("{}://{}", self.scheme, self.address)
+    }
+
+    /// Where probes and scrapes connect.
+    pub fn admin_url(&self) -> String {
+        format!("http://{}", self.admin_address)
+    }
+
+    /// Runs until a signal comes, then drains.
+    pub async fn run(self, signals: Signals) -> Outcome {
+        self.shutdown.run(signals).await
+    }
+}
+
+/// Takes up rotated client certificates and CAs; tokens are renewed with each request.
+async fn renew_credentials(client: Client) {
+    loop {
+        tokio::time::sleep(RENEWAL).await;
+        if let Err(error) = client.reload().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(
+                error,
+                "credentials could not be renewed, keeping the old ones"
+            );
+        }
+    }
+}
+
+async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{flag}: cannot listen on {address}"))
+}
+
+fn acceptor(tls: &Tls) -> anyhow::Result<Option<Acceptor>> {
+    let acceptor = match tls {
+        Tls::Plain => return Ok(None),
+        Tls::Files { certificate, key } => Acceptor::from_files(&net::TlsFiles {
+            certificate: certificate.clone(),
+            key: key.clone(),
+        }),
+        Tls::SelfSigned { directory } => {
+            let self_signed = net::SelfSigned {
+                directory: directory.clone(),
+                names: LOOPBACK.map(str::to_owned).to_vec(),
+            };
+            Acceptor::from_files(&self_signed.ensure()?.server)
+        }
+    };
+    Ok(Some(acceptor?))
+}
+
+/// Starts the informers of the resources that are cached from the start, in each format that a
+/// resource has.
+fn start_configured(
+    resources: &Resources,
+    rest_mapper: &LiveRestMapper,
+    informers: &InformerSet,
+) -> anyhow::Result<()> {
+    let named = rest_mapper.with(|mapper| match resources {
+        Resources::Named(names) => named(mapper, names),
+        Resources::All => {
+            let all = mapper.resources().map(|resource| resource.gvr.clone());
+            Ok(all.filter(|gvr| mapper.cacheable(gvr).is_ok()).collect())
+        }
+    })?;
+    let need = match resources {
+        Resources::Named(_) => Required::Named,
+        Resources::All => Required::IfAllowed,
+    };
+    for gvr in named {
+        let is_custom = rest_mapper.with(|mapper| mapper.is_custom(&gvr));
+        informers.require(gvr.clone(), WireFormat::Json, need);
+        if !is_custom {
+            informers.require(gvr, WireFormat::Protobuf, need);
+        }
+    }
+    rest_mapper.pin_required(informers);
+    Ok(())
+}
+
+fn named(
+    mapper: &RestMapper,
+    names: &[String],
+) -> anyhow::Result<Vec<crate::api::GroupVersionResource>> {
+    let find = |name: &String| -> anyhow::Result<_> {
+        let resource = mapper
+            .find(name)
+            .with_context(|| format!("--resource {name}"))?;
+        mapper
+            .cacheable(&resource.gvr)
+            .with_context(|| format!("--resource {name}"))?;
+        Ok(resource.gvr.clone())
+    };
+    names.iter().map(find).collect()
+}

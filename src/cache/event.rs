@@ -1,0 +1,200 @@
+//! A change as the log keeps it, shared by all streams, with the frames it was encoded into.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::mutation;
+use crate::cache::mutation::Mutation;
+use crate::cache::store::size_of_object;
+
+/// One change of one object.
+#[derive(Debug)]
+pub struct Event {
+    /// What happened to the object.
+    pub event_type: EventType,
+    /// The object after the change; of a deletion what the upstream sent with it.
+    pub object: Arc<Object>,
+    /// The object as stored before the change.
+    pub previous: Option<Arc<Object>>,
+    /// The change's place in history. The objects' own may be lower where the change is a deletion
+    /// that a relist implied.
+    pub resource_version: ResourceVersion,
+    /// True for deletions that a relist implied.
+    in_block: bool,
+    frames: [OnceLock<Bytes>; 3],
+    charge: Charge,
+}
+
+/// What an event counts in its log, until it is evicted.
+#[derive(Debug, Default)]
+struct Charge {
+    bytes: AtomicUsize,
+    ledger: OnceLock<Arc<AtomicUsize>>,
+}
+
+/// Marks a [`Charge`] that no longer counts.
+const EVICTED: usize = usize::MAX;
+
+/// What an event and its place in the log take beside its objects, about.
+const OVERHEAD: usize = 240;
+
+// === impl Event ===
+
+impl Event {
+    /// A change that the upstream told in `frame` as an event of type `told_as`.
+    pub(super) fn new(
+        event_type: EventType,
+        object: Arc<Object>,
+        previous: Option<Arc<Object>>,
+        told: Option<(EventType, Bytes)>,
+    ) -> Self {
+        let frames: [OnceLock<Bytes>; 3] = Default::default();
+        let told = told.map(|(told_as, frame)| (slot(told_as), frame));
+        // The body is a slice of the frame, of which only the rest counts therefore.
+        let frame_bytes = told.as_ref().map_or(0, |(_, frame)| frame.len());
+        let bytes = OVERHEAD
+            + size_of_object(&object)
+            + frame_bytes.saturating_sub(object.body.len())
+            + previous.as_deref().map_or(0, size_of_object);
+        if let Some((slot, frame)) = told {
+            frames[slot].get_or_init(|| frame);
+        }
+        Self {
+            event_type,
+            resource_version: object.resource_version,
+            object,
+            previous,
+            in_block: false,
+            frames,
+            charge: Charge::new(bytes),
+        }
+    }
+
+    /// A deletion of `object` that a relist implied, told at resource version `at`.
+    pub(super) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
+        let charge = Charge::new(OVERHEAD + size_of_object(&object));
+        Self {
+            event_type: EventType::Deleted,
+            previous: Some(object.clone()),
+            object,
+            resource_version: at,
+            in_block: true,
+            frames: Default::default(),
+            charge,
+        }
+    }
+
+    /// What this change is to someone who sees only what `selection` selects; `None`: nothing.
+    pub fn verdict(&self, selection: &Selection) -> Option<EventType> {
+        let is_selected = |object: &Arc<Object>| selection.matches(object);
+        let before = match &self.previous {
+            Some(_) if mutation::is_active(Mutation::NewObjectOnly) => is_selected(&self.object),
+            previous => previous.as_ref().is_some_and(is_selected),
+        };
+        let after = self.event_type != EventType::Deleted && is_selected(&self.object);
+        match (before, after) {
+            (false, true) => Some(EventType::Added),
+            (true, true) => Some(EventType::Modified),
+            (true, false) => Some(EventType::Deleted),
+            (false, false) => None,
+        }
+    }
+
+    /// The object that tells this event as `verdict`: an object that leaves a selection is told as
+    /// it was before. It is told at [`Event::resource_version`], whatever its own is.
+    pub fn told_object(&self, verdict: EventType) -> &Arc<Object> {
+        let leaves = verdict == EventType::Deleted && self.event_type != EventType::Deleted;
+        match &self.previous {
+            Some(previous) if leaves => previous,
+            _ => &self.object,
+        }
+    }
+
+    /// The frame that tells this event as `verdict`, encoded at most once.
+    ///
+    /// The upstream's own frame is returned where it told the same; else the first caller's
+    /// `encode` makes it, of [`Event::told_object`] at [`Event::resource_version`]. Callers that
+    /// want the same frame meanwhile wait for it.
+    pub fn frame(&self, verdict: EventType, encode: impl FnOnce() -> Bytes) -> Bytes {
+        let encode_and_charge = || {
+            let frame = encode();
+            self.charge.add(frame.len());
+            frame
+        };
+        self.frames[slot(verdict)]
+            .get_or_init(encode_and_charge)
+            .clone()
+    }
+
+    /// True when a client that has seen all up to `start` needs not see this event.
+    ///
+    /// Whoever holds the version of a block may have been cut in the middle of it.
+    pub(super) fn is_known_at(&self, start: ResourceVersion) -> bool {
+        self.resource_version < start
+            || (self.resource_version == start
+                && (!self.in_block || mutation::is_active(Mutation::BlockNotRepeated)))
+    }
+
+    /// Lets `ledger` count this event's bytes, now and when more frames are encoded.
+    pub(super) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
+        let bytes = self.charge.bytes.load(Ordering::Relaxed);
+        ledger.fetch_add(bytes, Ordering::Relaxed);
+        self.charge.ledger.get_or_init(|| ledger.clone());
+    }
+
+    /// Takes this event's bytes off its ledger for good.
+    pub(super) fn discharge(&self) {
+        let bytes = self.charge.bytes.swap(EVICTED, Ordering::Relaxed);
+        if let (Some(ledger), true) = (self.charge.ledger.get(), bytes != EVICTED) {
+            ledger.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The same deletion, told at another version: a fault for the model to find.
+    pub(super) fn moved_to(mut self, at: ResourceVersion) -> Self {
+        self.resource_version = at;
+        self
+    }
+}
+
+fn slot(event_type: EventType) -> usize {
+    match event_type {
+        EventType::Added => 0,
+        EventType::Modified => 1,
+        EventType::Deleted => 2,
+    }
+}
+
+// === impl Charge ===
+
+impl Charge {
+    fn new(bytes: usize) -> Self {
+        Self {
+            bytes: AtomicUsize::new(bytes),
+            ledger: OnceLock::new(),
+        }
+    }
+
+    fn add(&self, more: usize) {
+        let Some(ledger) = self.ledger.get() else {
+            return;
+        };
+        // The ledger first: an eviction in between takes off only what was put on.
+        ledger.fetch_add(more, Ordering::Relaxed);
+        let grow = |bytes: usize| (bytes != EVICTED).then(|| bytes + more);
+        let grown = self
+            .bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow);
+        if grown.is_err() {
+            ledger.fetch_sub(more, Ordering::Relaxed);
+        }
+    }
+}

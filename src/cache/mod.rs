@@ -1,0 +1,148 @@
+//! The heart: one resource's objects and recent history, in one wire format.
+//!
+//! One [`Writer`] changes it, any number of [`Reader`]s look at it. What holds, each with a test of
+//! that name:
+//!
+//! - **I1** The log's tip is the store's version: both change in one critical section, then comes
+//!   the wake-up.
+//! - **I2** A [`Snapshot`] never changes; every answer comes from exactly one.
+//! - **I3** An [`Event`] carries the object before it; a selector's verdict needs both.
+//! - **I4** A watch delivers every matching event after its start, in order, or ends
+//!   [`Expired`]. It never skips.
+//! - **I5** The writer never waits for a reader that is slow, nor is a lock held while encoding:
+//!   under the lock a reader only clones a handle or copies a small batch of them.
+//! - **I6** One event is encoded at most once per verdict, however many watch it.
+//! - **I7** Nothing is served before the first full list; a relist yields the deletions it implies.
+//!
+//! # Relists, holes and epochs
+//!
+//! When the upstream watch is lost at resource version `r`, a list complete at `L` tells what is,
+//! not what happened. [`Writer::replace`] appends the difference to the log, so that watches go on:
+//! a *block* of deletions, all at `r`, then the changed objects at their own versions. The span
+//! `(r, L)` is a *hole*:
+//!
+//! - Deletions are told at `r` and never later, because a client that resumes elsewhere from a
+//!   later version than the true deletion would miss it.
+//! - A start at exactly `r` gets the whole block: whoever was cut in the middle of it holds `r` too.
+//! - A start strictly inside the hole expires: the block may lack a deletion that it needs, or
+//!   delete what was created anew.
+//! - When the log loses any event of the hole, starts below `L` expire.
+//!
+//! What can't be told as events starts a new *epoch*: everything is dropped and all watches expire.
+
+mod event;
+mod event_log;
+mod index;
+mod mutation;
+mod reader;
+mod relist;
+mod snapshot;
+mod state;
+mod store;
+mod wake;
+mod watch_stream;
+mod writer;
+
+#[cfg(test)]
+mod invariant_tests;
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod relist_tests;
+#[cfg(test)]
+mod retention_tests;
+#[cfg(test)]
+mod store_tests;
+#[cfg(test)]
+mod support_tests;
+#[cfg(test)]
+mod watch_stream_tests;
+
+use std::time::Duration;
+
+use crate::api::ResourceVersion;
+
+pub use event::Event;
+pub use reader::Reader;
+pub use reader::WatchFrom;
+pub use relist::Relist;
+pub use snapshot::Snapshot;
+pub use watch_stream::WatchItem;
+pub use watch_stream::WatchStream;
+pub use writer::Replaced;
+pub use writer::WentBack;
+pub use writer::Writer;
+
+/// Makes an empty cache that is not ready until the first [`Writer::replace`].
+pub fn cache(config: Config) -> (Writer, Reader) {
+    let writer = Writer::new(config);
+    let reader = writer.reader().clone();
+    (writer, reader)
+}
+
+/// What one cache indexes, and how much history it keeps.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Names of labels that are indexed; selectable fields always are.
+    pub indexed_labels: Vec<String>,
+    /// How many selectable fields the objects carry.
+    pub field_count: usize,
+    /// How long events and pinned snapshots are kept, if bytes allow.
+    pub retention_age: Duration,
+    /// Bytes of events kept at most, and of objects that only pinned snapshots hold.
+    /// `None`: the larger of 64 MiB and twice the store.
+    pub retention_bytes: Option<usize>,
+    /// So many events are kept however old they are, if bytes allow: on a quiet resource a client
+    /// may come back after an hour, and need not list again for want of a few events.
+    pub retention_events: usize,
+}
+
+/// A start that can't be served, or a watch that can't go on: the client has to list again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("too old resource version: {requested} ({oldest})")]
+pub struct Expired {
+    /// Where the client wanted to start, or how far an open watch had come.
+    pub requested: ResourceVersion,
+    /// The oldest resource version at or above which starts are served.
+    pub oldest: ResourceVersion,
+}
+
+/// Why an epoch began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EpochCause {
+    /// An object has other bytes at an equal uid and resource version.
+    BytesDiffer,
+    /// A resource version is below one that was applied: another history.
+    WentBack,
+}
+
+/// A cache's size and how it fared since its start.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Objects stored.
+    pub objects: usize,
+    /// Bytes of the objects stored.
+    pub bytes: usize,
+    /// All changes up to here are in; `None` while not ready.
+    pub applied: Option<ResourceVersion>,
+    /// Events retained.
+    pub log_events: usize,
+    /// Bytes of the events retained, counted as if they shared no object with each other.
+    pub log_bytes: usize,
+    /// The oldest resource version at which a watch can start; `None` while not ready.
+    pub log_start: Option<ResourceVersion>,
+    /// Events appended since the start.
+    pub events: u64,
+    /// Events that had to go for their bytes before their time.
+    pub evicted_early: u64,
+    /// Lists taken over since the start, the first included.
+    pub relists: u64,
+    /// Epochs ended since the start.
+    pub epochs: u64,
+    /// Why the last epoch ended.
+    pub last_epoch_cause: Option<EpochCause>,
+    /// Watch streams open.
+    pub watchers: usize,
+    /// Snapshots pinned.
+    pub pinned: usize,
+}

@@ -1,0 +1,44 @@
+//! Rules that the model's tests switch off, to show that the model needs each of them.
+//!
+//! Outside of tests every question is answered `false` at compile time.
+
+/// A deliberate fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mutation {
+    /// Starts strictly inside a hole are served.
+    HoleServed,
+    /// A start at a hole's lower end is given no block.
+    BlockNotRepeated,
+    /// The block's deletions carry the list's resource version, behind the changes.
+    BlockAtList,
+    /// A verdict looks at the new object only.
+    NewObjectOnly,
+    /// An open stream that waits for a future start doesn't notice a hole around it.
+    AheadUnchecked,
+    /// Losing a part of a hole moves the log's start as any other event does.
+    HoleEvictedAsEvents,
+}
+
+#[cfg(test)]
+thread_local! {
+    static ACTIVE: std::cell::Cell<Option<Mutation>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(test)]
+pub(super) fn is_active(mutation: Mutation) -> bool {
+    ACTIVE.get() == Some(mutation)
+}
+
+#[cfg(not(test))]
+pub(super) const fn is_active(_: Mutation) -> bool {
+    false
+}
+
+/// Runs `body` with `mutation` on, on this thread only.
+#[cfg(test)]
+pub(super) fn with<T>(mutation: Mutation, body: impl FnOnce() -> T) -> T {
+    ACTIVE.set(Some(mutation));
+    let result = body();
+    ACTIVE.set(None);
+    result
+}

@@ -1,0 +1,163 @@
+//! Reader: snapshots, watches and waiting, for any number of clients.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use tokio::time::Instant;
+use tokio::time::timeout_at;
+
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Expired;
+use crate::cache::Snapshot;
+use crate::cache::Stats;
+use crate::cache::WatchStream;
+use crate::cache::state::Shared;
+use crate::cache::state::State;
+use crate::cache::wake::Registration;
+
+/// Looks at a cache; a clone is cheap.
+#[derive(Clone)]
+pub struct Reader {
+    shared: Arc<Shared>,
+}
+
+/// Where a watch starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchFrom {
+    /// The current objects, then changes.
+    Snapshot,
+    /// Changes after this resource version; if it lies in the future, silence until it has passed.
+    After(ResourceVersion),
+    /// Changes from now on.
+    Tip,
+}
+
+// === impl Reader ===
+
+impl Reader {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// True from the first full list on, except between epochs.
+    pub fn is_ready(&self) -> bool {
+        self.shared.state.read().content.is_some()
+    }
+
+    /// Completes when ready (true) or closed (false). Cancel safe.
+    pub async fn ready(&self) -> bool {
+        self.until(|state| state.content.is_some()).await
+    }
+
+    /// Completes when all changes up to `rv` are in (true), or `deadline` passed or the cache was
+    /// closed (false). Cancel safe.
+    pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> bool {
+        let has_applied = |state: &State| state.applied() >= Some(rv);
+        let applied = timeout_at(deadline, self.until(has_applied)).await;
+        applied.unwrap_or(false)
+    }
+
+    /// The newest snapshot; `None` while not ready.
+    pub fn snapshot(&self) -> Option<Snapshot> {
+        self.shared.state.read().snapshot()
+    }
+
+    /// The state at exactly `rv`, if that is the newest or pinned and not inside a hole.
+    pub fn snapshot_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
+        let state = self.shared.state.read();
+        if state.applied() == Some(rv) {
+            return state.snapshot();
+        }
+        if state.log.hole_around(rv).is_some() {
+            return None;
+        }
+        let age = self.shared.config.retention_age;
+        self.shared.pins.lock().get(rv, age, Instant::now())
+    }
+
+    /// Keeps `snapshot` for [`Reader::snapshot_at`] while retention allows; one of an earlier epoch
+    /// is not kept.
+    pub fn pin(&self, snapshot: &Snapshot) {
+        let now = Instant::now();
+        let evicted = {
+            let state = self.shared.state.read();
+            let current = state.content.as_ref();
+            let Some(content) = current.filter(|_| snapshot.epoch == state.epoch) else {
+                return;
+            };
+            let retention = self.shared.retention(content.store.bytes());
+            let mut pins = self.shared.pins.lock();
+            pins.add(snapshot.clone(), now);
+            pins.evict(retention, state.counters.replaced_bytes, now)
+        };
+        drop(evicted);
+    }
+
+    /// Opens a watch.
+    ///
+    /// # Errors
+    ///
+    /// The start is older than the log, inside a hole, or the cache is not ready.
+    pub fn watch(
+        &self,
+        start: WatchFrom,
+        selection: Arc<Selection>,
+    ) -> Result<WatchStream, Expired> {
+        WatchStream::open(&self.shared, start, selection)
+    }
+
+    /// Opens a watch that begins with the objects of `snapshot`, then tells what came after it.
+    ///
+    /// # Errors
+    ///
+    /// The log no longer has what came after it.
+    pub fn watch_snapshot(
+        &self,
+        snapshot: Snapshot,
+        selection: Arc<Selection>,
+    ) -> Result<WatchStream, Expired> {
+        WatchStream::open_at(&self.shared, snapshot, selection)
+    }
+
+    /// Size and fate of the cache.
+    pub fn stats(&self) -> Stats {
+        let state = self.shared.state.read();
+        let store = state.content.as_ref().map(|content| &content.store);
+        let log_start = || state.log.start();
+        Stats {
+            objects: store.map_or(0, |store| store.len()),
+            bytes: store.map_or(0, |store| store.bytes()),
+            applied: state.applied(),
+            log_events: state.log.len(),
+            log_bytes: state.log.bytes(),
+            log_start: store.map(|_| log_start()),
+            events: state.counters.events,
+            evicted_early: state.counters.evicted_early + state.log.evicted_early(),
+            relists: state.counters.relists,
+            epochs: state.counters.epochs,
+            last_epoch_cause: state.counters.last_epoch_cause,
+            watchers: self.shared.watchers.load(Ordering::Relaxed),
+            pinned: self.shared.pins.lock().len(),
+        }
+    }
+
+    /// Completes when `condition` holds (true) or the cache is closed (false).
+    async fn until(&self, condition: impl Fn(&State) -> bool) -> bool {
+        let mut registration = Registration::new(&self.shared.wake);
+        poll_fn(move |cx| {
+            registration.register(cx.waker());
+            let state = self.shared.state.read();
+            if condition(&state) {
+                return Poll::Ready(true);
+            }
+            match state.is_closed {
+                true => Poll::Ready(false),
+                false => Poll::Pending,
+            }
+        })
+        .await
+    }
+}

@@ -1,0 +1,75 @@
+//! Snapshot: what a LIST, a GET or the first part of a watch is answered from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::store::Store;
+
+/// All objects at one resource version; never changes, and a clone is cheap.
+///
+/// It keeps its objects in memory while it lives, so it should live no longer than its answer.
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(super) store: Arc<Store>,
+    pub(super) resource_version: ResourceVersion,
+    pub(super) epoch: u64,
+    /// Bytes replaced in the cache before it: what was since, a pin of it may hold alone.
+    pub(super) replaced_bytes: u64,
+}
+
+// === impl Snapshot ===
+
+impl Snapshot {
+    /// The resource version whose state this is.
+    pub fn resource_version(&self) -> ResourceVersion {
+        self.resource_version
+    }
+
+    /// The same objects as the state at `resource_version`, which the caller has proven them to be.
+    ///
+    /// A watch from it passes over changes up to there.
+    #[must_use]
+    pub fn proven_at(&self, resource_version: ResourceVersion) -> Self {
+        Self {
+            resource_version,
+            ..self.clone()
+        }
+    }
+
+    /// The object at `key`.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.store.get(key.as_str()).cloned()
+    }
+
+    /// The selected objects in key order; with `after` only those with greater keys.
+    pub fn list<'a>(
+        &'a self,
+        selection: &'a Selection,
+        after: Option<&str>,
+    ) -> Box<dyn Iterator<Item = Arc<Object>> + Send + 'a> {
+        self.store.select(selection, after)
+    }
+
+    /// How many objects there are in all.
+    pub fn len(&self) -> usize {
+        self.store.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot")
+            .field("resource_version", &self.resource_version)
+            .field("objects", &self.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,206 @@
+//! Store: all objects of one moment, ordered as the API server orders them, and indexed.
+//!
+//! Persistent: a clone costs a few reference counts and shares everything with its original.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::api::Field;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::Selection;
+use crate::cache::Config;
+use crate::cache::index::Candidates;
+use crate::cache::index::Indexer;
+
+/// The objects, by key.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    objects: OrdMap<ObjectKey, Arc<Object>>,
+    indexer: Indexer,
+    bytes: usize,
+}
+
+/// A contiguous range of keys.
+#[derive(Clone, Debug)]
+pub(super) struct KeyRange {
+    pub(super) from: Bound<String>,
+    /// Exclusive.
+    pub(super) to: Option<String>,
+}
+
+/// How far the sizes of candidate sets are counted before any of them will do.
+const ESTIMATE_LIMIT: usize = 256;
+
+type Objects<'a> = Box<dyn Iterator<Item = Arc<Object>> + Send + 'a>;
+
+// === impl Store ===
+
+impl Store {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            objects: OrdMap::new(),
+            indexer: Indexer::new(config),
+            bytes: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Bytes of the objects and their parsed values.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    /// All objects in key order.
+    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values()
+    }
+
+    /// Stores `object` and returns what it replaced.
+    pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        let previous = self.objects.insert(object.key.clone(), object.clone());
+        self.indexer.update(previous.as_deref(), Some(&object));
+        self.bytes += size_of_object(&object);
+        self.bytes -= previous.as_deref().map_or(0, size_of_object);
+        previous
+    }
+
+    /// Removes and returns the object at `key`.
+    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let removed = self.objects.remove(key)?;
+        self.indexer.update(Some(&removed), None);
+        self.bytes -= size_of_object(&removed);
+        Some(removed)
+    }
+
+    /// The selected objects with keys above `after`, in key order, by the narrowest way.
+    pub(super) fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        after: Option<&str>,
+    ) -> Objects<'a> {
+        let namespace = selection.namespace.as_deref();
+        let namespace = namespace.or_else(|| demanded_namespace(selection));
+        if let Some(key) = self.only_key(selection, namespace) {
+            let object = self.get(&key).cloned();
+            let is_after = after.is_none_or(|after| key.as_str() > after);
+            let selected = object.filter(|object| is_after && selection.matches(object));
+            return Box::new(selected.into_iter());
+        }
+        let range = KeyRange::new(namespace, after);
+        let selected = |object: &&Arc<Object>| selection.matches(object);
+        match self.narrowest(selection, &range) {
+            Some(index) => {
+                let objects = index.keys(&range).filter_map(|key| self.objects.get(key));
+                Box::new(objects.filter(selected).cloned())
+            }
+            None => {
+                let objects = self.range(&range).map(|(_, object)| object);
+                Box::new(objects.filter(selected).cloned())
+            }
+        }
+    }
+
+    /// The index that leaves the fewest objects to look at, unless `range` alone does as well.
+    fn narrowest(&self, selection: &Selection, range: &KeyRange) -> Option<Candidates<'_>> {
+        let candidates = self.indexer.candidates(selection);
+        if candidates.is_empty() {
+            return None;
+        }
+        let sized = candidates.into_iter().map(|candidates| {
+            let size = candidates.keys(range).take(ESTIMATE_LIMIT).count();
+            (size, candidates)
+        });
+        let (size, narrowest) = sized.min_by_key(|(size, _)| *size)?;
+        let in_range = self.range(range).take(ESTIMATE_LIMIT).count();
+        (size < in_range).then_some(narrowest)
+    }
+
+    #[cfg(test)]
+    pub(super) fn takes_index(&self, selection: &Selection) -> bool {
+        let range = KeyRange::new(selection.namespace.as_deref(), None);
+        self.narrowest(selection, &range).is_some()
+    }
+
+    /// The one key that can be selected, if the selection says so.
+    fn only_key(&self, selection: &Selection, namespace: Option<&str>) -> Option<String> {
+        let name = selection.name()?;
+        match namespace {
+            Some("") => Some(name.to_owned()),
+            Some(namespace) => Some(format!("{namespace}/{name}")),
+            // Either all objects of a resource have a namespace, or none has.
+            None => {
+                let (first, _) = self.objects.get_min()?;
+                first.namespace().is_empty().then(|| name.to_owned())
+            }
+        }
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: &KeyRange,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Object>)> + Send + use<'a> {
+        let entries = || self.objects.range::<_, str>(range.bounds());
+        (!range.is_empty()).then(entries).into_iter().flatten()
+    }
+}
+
+fn demanded_namespace(selection: &Selection) -> Option<&str> {
+    let mut terms = selection.fields.terms.iter();
+    let term = terms.find(|term| term.equal && term.field == Field::Namespace)?;
+    Some(&term.value)
+}
+
+/// What an object takes in memory: its body and what was parsed out of it.
+pub(super) fn size_of_object(object: &Object) -> usize {
+    let labels = object.labels.iter();
+    let labels: usize = labels
+        .map(|(label, value)| label.len() + value.len() + 32)
+        .sum();
+    let fields: usize = object.fields.iter().map(|value| value.len() + 16).sum();
+    let names = object.key.as_str().len() + object.uid.len();
+    std::mem::size_of::<Object>() + object.body.len() + labels + fields + names
+}
+
+// === impl KeyRange ===
+
+impl KeyRange {
+    /// The keys of `namespace` (none: all keys) above `after`.
+    fn new(namespace: Option<&str>, after: Option<&str>) -> Self {
+        // '0' follows '/'.
+        let (first, to) = match namespace {
+            None | Some("") => (None, None),
+            Some(namespace) => (Some(format!("{namespace}/")), Some(format!("{namespace}0"))),
+        };
+        let from = match (first, after) {
+            (Some(first), Some(after)) if first.as_str() > after => Bound::Included(first),
+            (_, Some(after)) => Bound::Excluded(after.to_owned()),
+            (Some(first), None) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
+        };
+        Self { from, to }
+    }
+
+    /// True when no key can be in it.
+    fn is_empty(&self) -> bool {
+        match (&self.from, &self.to) {
+            (Bound::Included(from) | Bound::Excluded(from), Some(to)) => from >= to,
+            _ => false,
+        }
+    }
+
+    fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
+        let to = self.to.as_deref();
+        let from = self.from.as_ref().map(String::as_str);
+        (from, to.map_or(Bound::Unbounded, Bound::Excluded))
+    }
+}

@@ -1,0 +1,131 @@
+//! Lists are the same whichever index gives them.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::Just;
+use proptest::prelude::Strategy;
+use proptest::prelude::prop_assert;
+use proptest::prop_oneof;
+use proptest::proptest;
+
+use crate::api::Field;
+use crate::api::Object;
+use crate::api::Selection;
+use crate::cache::store::Store;
+use crate::cache::support_tests::config;
+use crate::cache::support_tests::in_namespace;
+use crate::cache::support_tests::key;
+use crate::cache::support_tests::object;
+use crate::cache::support_tests::with_field;
+use crate::cache::support_tests::with_label;
+
+const NAMES: [&str; 12] = [
+    "a/x", "a/x-y", "a/x.y", "a/x0", "a-b/x", "a.b/x", "a0/x", "b/a", "b/b", "n", "n-1", "z",
+];
+
+fn selection() -> impl Strategy<Value = Selection> {
+    let namespace = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some("a".to_owned())),
+        1 => Just(Some("b".to_owned())),
+        1 => Just(Some("gone".to_owned())),
+    ];
+    let terms = prop_oneof![
+        Just(Selection::default()),
+        Just(with_label("web")),
+        Just(with_label("none")),
+        Just(with_field(Field::Value(0), true, "db")),
+        Just(with_field(Field::Value(0), true, "")),
+        Just(with_field(Field::Value(0), false, "web")),
+        Just(with_field(Field::Name, true, "x")),
+        Just(with_field(Field::Name, true, "n")),
+        Just(with_field(Field::Namespace, true, "a")),
+        Just(with_field(Field::Namespace, true, "")),
+        Just(with_field(Field::Namespace, false, "a")),
+    ];
+    (namespace, terms).prop_map(|(namespace, terms)| Selection { namespace, ..terms })
+}
+
+fn naive(store: &Store, selection: &Selection, after: Option<&str>) -> Vec<Arc<Object>> {
+    let is_after = |object: &&Arc<Object>| after.is_none_or(|after| object.key.as_str() > after);
+    let selected = |object: &&Arc<Object>| selection.matches(object);
+    store
+        .objects()
+        .filter(is_after)
+        .filter(selected)
+        .cloned()
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn every_index_gives_what_a_scan_gives(
+        writes in vec((0..NAMES.len(), prop_oneof!["web", "db", "x", ""], 0..4u8), 0..60),
+        selection in selection(),
+        after in prop_oneof![Just(None), (0..NAMES.len()).prop_map(|name| Some(NAMES[name]))],
+        namespaced in proptest::bool::ANY,
+    ) {
+        let mut store = Store::new(&config());
+        for (version, (name, app, kind)) in writes.into_iter().enumerate() {
+            let name = NAMES[name];
+            if name.contains('/') != namespaced {
+                continue;
+            }
+            let mut written = object(name, "u", version as u64, &app);
+            match kind {
+                0 => drop(store.remove(&key(name))),
+                1 => {
+                    written.labels = [].into();
+                    store.insert(Arc::new(written));
+                }
+                _ => drop(store.insert(Arc::new(written))),
+            }
+        }
+        let listed: Vec<_> = store.select(&selection, after).collect();
+        prop_assert!(listed == naive(&store, &selection, after));
+        prop_assert!(listed.is_sorted_by(|a, b| a.key < b.key));
+    }
+}
+
+#[test]
+fn a_narrow_index_is_taken_and_a_wide_one_is_not() {
+    let mut store = Store::new(&config());
+    for index in 0..1000 {
+        let app = if index % 100 == 7 { "rare" } else { "common" };
+        let text = format!("{}/p{index:04}", ["a", "b"][index % 2]);
+        store.insert(Arc::new(object(&text, "u", 1, app)));
+    }
+    let label = |app| with_label(app);
+    assert!(store.takes_index(&label("rare")));
+    assert!(store.takes_index(&with_field(Field::Value(0), true, "rare")));
+    assert!(!store.takes_index(&label("common")));
+    assert!(!store.takes_index(&in_namespace("a")));
+    let rare = label("rare");
+    let in_b = Selection {
+        namespace: Some("b".to_owned()),
+        ..rare.clone()
+    };
+    assert_eq!(store.select(&rare, None).count(), 10);
+    assert_eq!(store.select(&in_b, None).count(), 10);
+    assert_eq!(store.select(&in_b, Some("b/p0507")).count(), 4);
+}
+
+#[test]
+fn bytes_are_given_back() {
+    let mut store = Store::new(&config());
+    assert_eq!((store.len(), store.bytes()), (0, 0));
+    store.insert(Arc::new(object("a/x", "u", 1, "web")));
+    let one = store.bytes();
+    assert!(one > 100);
+    store.insert(Arc::new(object("a/x", "u", 2, "web")));
+    assert_eq!((store.len(), store.bytes()), (1, one));
+    let clone = store.clone();
+    store.insert(Arc::new(object("a/y", "u", 3, "web")));
+    assert_eq!(store.bytes(), 2 * one);
+    store.remove(&key("a/x"));
+    store.remove(&key("a/y"));
+    store.remove(&key("a/y"));
+    assert_eq!((store.len(), store.bytes()), (0, 0));
+    assert_eq!((clone.len(), clone.bytes()), (1, one));
+}

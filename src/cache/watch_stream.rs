@@ -1,0 +1,325 @@
+//! WatchStream: one client's walk along the log, at its own pace.
+//!
+//! Catching up is delivery: a stream is a position in the log that it moves itself, so there is no
+//! hand-over between old and live events, and a slow stream costs the writer nothing.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Event;
+use crate::cache::Expired;
+use crate::cache::Snapshot;
+use crate::cache::WatchFrom;
+use crate::cache::event_log::FellOff;
+use crate::cache::mutation;
+use crate::cache::mutation::Mutation;
+use crate::cache::state::Shared;
+use crate::cache::state::State;
+use crate::cache::wake::Registration;
+
+/// Objects or events taken at once.
+const BATCH: usize = 64;
+/// What an idle stream keeps allocated of its batch.
+const IDLE_CAPACITY: usize = 8;
+/// Batches without anything for this client after which others get their turn.
+const BATCHES_PER_POLL: usize = 16;
+
+/// A watch. Ends after [`WatchItem::Expired`], or with `None` when the cache was closed.
+pub struct WatchStream {
+    shared: Arc<Shared>,
+    selection: Arc<Selection>,
+    epoch: u64,
+    phase: Phase,
+    /// Position of the next event to take from the log.
+    position: u64,
+    /// Events taken but not yet looked at.
+    batch: VecDeque<Arc<Event>>,
+    /// What the client had seen when the live part began.
+    start: ResourceVersion,
+    /// True while `start` lies in the future.
+    is_ahead: bool,
+    /// Relists that the log knew of when this stream was last asked.
+    relists: u32,
+    /// How far the stream has come, for [`Expired::requested`].
+    seen: ResourceVersion,
+    registration: Registration,
+}
+
+enum Phase {
+    /// Gives the snapshot's objects.
+    Initial(Box<Initial>),
+    /// Follows the log.
+    Live,
+    Ended,
+}
+
+struct Initial {
+    snapshot: Snapshot,
+    /// The last key that was taken.
+    after: Option<ObjectKey>,
+    batch: VecDeque<Arc<Object>>,
+}
+
+/// What a watch delivers.
+#[derive(Debug)]
+pub enum WatchItem {
+    /// An object of the snapshot that the watch began with.
+    Initial(Arc<Object>),
+    /// All initial objects were given; the snapshot's resource version.
+    InitialEnd(ResourceVersion),
+    /// A change.
+    Change {
+        /// The change, shared by all who watch.
+        event: Arc<Event>,
+        /// What it is to this client.
+        verdict: EventType,
+    },
+    /// The client has to list again. Last item.
+    Expired(Expired),
+}
+
+/// How the next batch turned out.
+enum Filled {
+    Batch,
+    Item(WatchItem),
+    AtTip,
+    Closed,
+    Expired(Expired),
+}
+
+fn not_ready(requested: ResourceVersion) -> Expired {
+    let oldest = ResourceVersion::ZERO;
+    Expired { requested, oldest }
+}
+
+// === impl WatchStream ===
+
+impl WatchStream {
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        from: WatchFrom,
+        selection: Arc<Selection>,
+    ) -> Result<Self, Expired> {
+        let state = shared.state.read();
+        match (from, state.applied()) {
+            (WatchFrom::After(start), _) => Self::live(shared, &state, start, selection),
+            (WatchFrom::Tip, Some(applied)) => Self::live(shared, &state, applied, selection),
+            (WatchFrom::Snapshot, Some(applied)) => {
+                let mut stream = Self::live(shared, &state, applied, selection)?;
+                stream.phase = state.snapshot().map_or(Phase::Live, Phase::initial);
+                Ok(stream)
+            }
+            (WatchFrom::Tip | WatchFrom::Snapshot, None) => Err(not_ready(ResourceVersion::ZERO)),
+        }
+    }
+
+    pub(super) fn open_at(
+        shared: &Arc<Shared>,
+        snapshot: Snapshot,
+        selection: Arc<Selection>,
+    ) -> Result<Self, Expired> {
+        let state = shared.state.read();
+        let mut stream = Self::live(shared, &state, snapshot.resource_version, selection)?;
+        if snapshot.epoch != state.epoch {
+            return Err(stream.expired(&state));
+        }
+        stream.phase = Phase::initial(snapshot);
+        Ok(stream)
+    }
+
+    /// A stream of changes for someone who has seen all up to `start`.
+    fn live(
+        shared: &Arc<Shared>,
+        state: &State,
+        start: ResourceVersion,
+        selection: Arc<Selection>,
+    ) -> Result<Self, Expired> {
+        let applied = state.applied().ok_or(not_ready(start))?;
+        let position = state.log.position_after(start)?;
+        shared.watchers.fetch_add(1, Ordering::Relaxed);
+        Ok(Self {
+            shared: shared.clone(),
+            selection,
+            epoch: state.epoch,
+            phase: Phase::Live,
+            position,
+            batch: VecDeque::new(),
+            start,
+            is_ahead: start > applied,
+            relists: state.log.relists(),
+            seen: start,
+            registration: Registration::new(&shared.wake),
+        })
+    }
+
+    /// The next item; `None` when the cache was closed and all was delivered, or after
+    /// [`WatchItem::Expired`].
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
+        let mut is_registered = false;
+        for _ in 0..BATCHES_PER_POLL {
+            if let Some(item) = self.take() {
+                return Poll::Ready(Some(item));
+            }
+            match self.fill() {
+                Filled::Batch => {}
+                Filled::Item(item) => return Poll::Ready(Some(item)),
+                Filled::Closed => return Poll::Ready(self.end(None)),
+                Filled::Expired(expired) => {
+                    return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
+                }
+                Filled::AtTip if is_registered => {
+                    self.batch.shrink_to(IDLE_CAPACITY);
+                    return Poll::Pending;
+                }
+                // What came before the waker was left would wake nobody: look once more.
+                Filled::AtTip => {
+                    self.registration.register(cx.waker());
+                    is_registered = true;
+                }
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// As [`WatchStream::poll_next`]. Cancel safe.
+    pub async fn next(&mut self) -> Option<WatchItem> {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    /// The resource version that a bookmark may carry now; `None` when this stream has not yet
+    /// delivered all up to it, or it says nothing beyond the start.
+    pub fn bookmark(&self) -> Option<ResourceVersion> {
+        if !matches!(self.phase, Phase::Live) || !self.batch.is_empty() {
+            return None;
+        }
+        let state = self.shared.state.read();
+        let is_at_tip = self.position == state.log.tip() && self.check(&state).is_none();
+        let applied = state.applied().filter(|_| is_at_tip)?;
+        (applied > self.start).then_some(applied)
+    }
+
+    /// True when a relist came since this was last asked.
+    ///
+    /// A client whose last version lies inside the relist's hole can't resume from it, so it should
+    /// be given a bookmark as soon as it has everything.
+    pub fn was_relisted(&mut self) -> bool {
+        let relists = self.shared.state.read().log.relists();
+        std::mem::replace(&mut self.relists, relists) != relists
+    }
+
+    /// Takes the next item for this client out of what was fetched.
+    fn take(&mut self) -> Option<WatchItem> {
+        if let Phase::Initial(initial) = &mut self.phase {
+            return initial.batch.pop_front().map(WatchItem::Initial);
+        }
+        while let Some(event) = self.batch.pop_front() {
+            self.seen = self.seen.max(event.resource_version);
+            if event.is_known_at(self.start) {
+                continue;
+            }
+            if let Some(verdict) = event.verdict(&self.selection) {
+                return Some(WatchItem::Change { event, verdict });
+            }
+        }
+        None
+    }
+
+    /// Fetches the next batch without looking at it.
+    fn fill(&mut self) -> Filled {
+        let state = self.shared.state.read();
+        if matches!(self.phase, Phase::Ended) {
+            return Filled::Closed;
+        }
+        if let Some(expired) = self.check(&state) {
+            return Filled::Expired(expired);
+        }
+        if let Phase::Initial(initial) = &mut self.phase {
+            if state.log.has_lost(self.position) {
+                // It could never go on from here, so the rest of the objects would be in vain.
+                return Filled::Expired(self.expired(&state));
+            }
+            drop(state);
+            if initial.fill(&self.selection) {
+                return Filled::Batch;
+            }
+            self.phase = Phase::Live;
+            return Filled::Item(WatchItem::InitialEnd(self.start));
+        }
+        self.is_ahead &= state.applied() < Some(self.start);
+        match state.log.read(self.position, BATCH, &mut self.batch) {
+            Err(FellOff) => Filled::Expired(self.expired(&state)),
+            Ok(position) if position > self.position => {
+                self.position = position;
+                Filled::Batch
+            }
+            Ok(_) if state.is_closed => Filled::Closed,
+            Ok(_) => Filled::AtTip,
+        }
+    }
+
+    fn end(&mut self, last: Option<WatchItem>) -> Option<WatchItem> {
+        self.phase = Phase::Ended;
+        last
+    }
+
+    /// Why this stream can't go on, if so.
+    fn check(&self, state: &State) -> Option<Expired> {
+        if self.epoch != state.epoch {
+            return Some(self.expired(state));
+        }
+        if self.is_ahead && !mutation::is_active(Mutation::AheadUnchecked) {
+            return state.log.expired(self.start);
+        }
+        None
+    }
+
+    fn expired(&self, state: &State) -> Expired {
+        Expired {
+            requested: self.seen,
+            oldest: state.log.start(),
+        }
+    }
+}
+
+impl Drop for WatchStream {
+    fn drop(&mut self) {
+        self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Phase ===
+
+impl Phase {
+    fn initial(snapshot: Snapshot) -> Self {
+        Self::Initial(Box::new(Initial {
+            snapshot,
+            after: None,
+            batch: VecDeque::new(),
+        }))
+    }
+}
+
+// === impl Initial ===
+
+impl Initial {
+    /// Fetches more objects; false when there are none.
+    fn fill(&mut self, selection: &Selection) -> bool {
+        let after = self.after.as_ref().map(ObjectKey::as_str);
+        self.batch
+            .extend(self.snapshot.list(selection, after).take(BATCH));
+        if let Some(last) = self.batch.back() {
+            self.after = Some(last.key.clone());
+        }
+        !self.batch.is_empty()
+    }
+}

@@ -1,0 +1,357 @@
+//! Writer: the only one who changes a cache. Owned by the task that follows the upstream.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::cache::Config;
+use crate::cache::EpochCause;
+use crate::cache::Event;
+use crate::cache::Reader;
+use crate::cache::Relist;
+use crate::cache::event_log::EventLog;
+use crate::cache::mutation;
+use crate::cache::mutation::Mutation;
+use crate::cache::relist::Difference;
+use crate::cache::state::Content;
+use crate::cache::state::Shared;
+use crate::cache::store::Store;
+use crate::cache::store::size_of_object;
+
+/// The only mutator of a cache. Dropping it ends all watches cleanly.
+pub struct Writer {
+    shared: Arc<Shared>,
+    reader: Reader,
+}
+
+/// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("resource version went back from {applied} to {received}")]
+pub struct WentBack {
+    /// What is applied.
+    pub applied: ResourceVersion,
+    /// What came.
+    pub received: ResourceVersion,
+}
+
+/// What [`Writer::replace`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Replaced {
+    /// The list is the cache's first content.
+    First,
+    /// The difference was appended to the log; watches go on.
+    Diffed {
+        /// Objects that are new, or anew.
+        added: usize,
+        /// Objects with a newer version.
+        modified: usize,
+        /// Objects that are gone, or gone and created anew.
+        deleted: usize,
+    },
+    /// The list is the first content of a new epoch; all watches expired.
+    NewEpoch(EpochCause),
+}
+
+/// What one critical section brings in.
+struct Update {
+    content: Content,
+    /// Deletions that were missed, told at the version applied before.
+    block: Vec<Event>,
+    changes: Vec<Event>,
+    /// True when the history from the version applied before up to now is not fully known.
+    is_jump: bool,
+}
+
+// === impl Writer ===
+
+impl Writer {
+    pub(super) fn new(config: Config) -> Self {
+        let shared = Arc::new(Shared::new(config));
+        let reader = Reader::new(shared.clone());
+        Self { shared, reader }
+    }
+
+    /// Applies a change that the upstream told; `frame` is how it told it.
+    ///
+    /// What is stored already, byte for byte, is passed over: a resumed stream may repeat it.
+    /// A deletion of an object that isn't stored only moves the applied version on.
+    ///
+    /// # Errors
+    ///
+    /// The change is not above what is applied (before the first list: is not expected at all);
+    /// nothing was changed.
+    pub fn apply(
+        &mut self,
+        event_type: EventType,
+        object: Object,
+        frame: Option<Bytes>,
+    ) -> Result<(), WentBack> {
+        let received = object.resource_version;
+        let content = self.content().ok_or(WentBack {
+            applied: ResourceVersion::ZERO,
+            received,
+        })?;
+        if received <= content.applied {
+            let stored = content.store.get(object.key.as_str());
+            let is_stored = stored.is_some_and(|stored| **stored == object);
+            return match event_type {
+                EventType::Added | EventType::Modified if is_stored => Ok(()),
+                _ => Err(WentBack {
+                    applied: content.applied,
+                    received,
+                }),
+            };
+        }
+        let told = frame.map(|frame| (event_type, frame));
+        let update = match event_type {
+            EventType::Deleted => Update::deletion(&content, object, told),
+            EventType::Added | EventType::Modified => Update::state(&content, object, told),
+        };
+        self.commit(update);
+        Ok(())
+    }
+
+    /// Notes that all changes up to `rv` were applied.
+    ///
+    /// # Errors
+    ///
+    /// `rv` is below what is applied already; nothing was changed.
+    pub fn bookmark(&mut self, rv: ResourceVersion) -> Result<(), WentBack> {
+        let applied = self.applied();
+        let content = self.content().filter(|content| rv >= content.applied);
+        let content = content.ok_or(WentBack {
+            applied: applied.unwrap_or_default(),
+            received: rv,
+        })?;
+        self.commit(Update::quiet(content.store, rv));
+        Ok(())
+    }
+
+    /// Starts a relist. Nothing should be applied until it is handed to [`Writer::replace`].
+    ///
+    /// It costs a key and a handle for each object that is stored, and the bytes of what differs.
+    pub fn relist(&self) -> Relist {
+        let stored = self.content().map(|content| content.store);
+        let empty = || Arc::new(Store::new(&self.shared.config));
+        Relist::new(stored.unwrap_or_else(empty))
+    }
+
+    /// Makes the cache equal to the relist, which is complete at `rv`.
+    pub fn replace(&mut self, relist: Relist, rv: ResourceVersion) -> Replaced {
+        let Some(content) = self.content() else {
+            self.begin(relist, rv, None);
+            return Replaced::First;
+        };
+        match relist.difference(&content.store, content.applied, rv) {
+            Ok(difference) => {
+                let (update, replaced) = Update::relist(content.applied, difference, rv);
+                self.shared.state.write().counters.relists += 1;
+                self.commit(update);
+                replaced
+            }
+            Err(cause) => {
+                self.begin(relist, rv, Some(cause));
+                Replaced::NewEpoch(cause)
+            }
+        }
+    }
+
+    /// Drops store, log and snapshots and ends all watches expired; not ready until the next
+    /// [`Writer::replace`].
+    pub fn new_epoch(&mut self, cause: EpochCause) {
+        self.restart(None, Some(cause));
+    }
+
+    /// All changes up to here are in; `None` while not ready.
+    pub fn applied(&self) -> Option<ResourceVersion> {
+        self.shared.state.read().applied()
+    }
+
+    /// A reader, to clone.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Ends all watches cleanly, each once it has delivered what is in the log.
+    pub fn close(self) {
+        drop(self);
+    }
+
+    #[cfg(test)]
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn content(&self) -> Option<Content> {
+        self.shared.state.read().content.clone()
+    }
+
+    /// Makes the relist the first content, of the first or (with a cause) of a new epoch.
+    fn begin(&mut self, relist: Relist, rv: ResourceVersion, cause: Option<EpochCause>) {
+        let store = relist.to_store(Store::new(&self.shared.config));
+        let content = Content {
+            store: Arc::new(store),
+            applied: rv,
+        };
+        self.shared.state.write().counters.relists += 1;
+        self.restart(Some(content), cause);
+    }
+
+    /// Begins with `content` and an empty log.
+    fn restart(&mut self, content: Option<Content>, cause: Option<EpochCause>) {
+        let start = content.as_ref().map(|content| content.applied);
+        let log = EventLog::new(start.unwrap_or_default());
+        let dropped = {
+            let mut state = self.shared.state.write();
+            if cause.is_some() {
+                state.epoch += 1;
+                state.counters.epochs += 1;
+                state.counters.last_epoch_cause = cause;
+            }
+            state.counters.evicted_early += state.log.evicted_early();
+            let content = std::mem::replace(&mut state.content, content);
+            let log = std::mem::replace(&mut state.log, log);
+            (content, log, self.shared.pins.lock().take())
+        };
+        self.shared.wake.wake_all();
+        // Megabytes perhaps, so behind the locks and the wake-up.
+        drop(dropped);
+    }
+
+    /// The one critical section in which store and log change together; then comes the wake-up.
+    fn commit(&mut self, update: Update) {
+        let now = Instant::now();
+        let retention = self.shared.retention(update.content.store.bytes());
+        let applied = update.content.applied;
+        let replaced = update.replaced_bytes();
+        let dropped = {
+            let mut state = self.shared.state.write();
+            let before = state.applied().unwrap_or_default();
+            if update.is_jump {
+                state.log.open_hole(before, applied, now);
+            }
+            state.counters.replaced_bytes += replaced;
+            state.counters.events += (update.block.len() + update.changes.len()) as u64;
+            for event in update.block.into_iter().chain(update.changes) {
+                state.log.append(event, now);
+            }
+            let content = state.content.replace(update.content);
+            let evicted = state.log.evict(retention, now);
+            (content, evicted, state.counters.replaced_bytes)
+        };
+        self.shared.wake.wake_all();
+        let unpinned = self.shared.pins.lock().evict(retention, dropped.2, now);
+        drop((dropped, unpinned));
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Streams go on to the end of the log; nobody else is answered from here any more.
+        let dropped = {
+            let mut state = self.shared.state.write();
+            state.is_closed = true;
+            (state.content.take(), self.shared.pins.lock().take())
+        };
+        self.shared.wake.wake_all();
+        drop(dropped);
+    }
+}
+
+// === impl Update ===
+
+impl Update {
+    fn quiet(store: Arc<Store>, applied: ResourceVersion) -> Self {
+        Self {
+            content: Content { store, applied },
+            block: Vec::new(),
+            changes: Vec::new(),
+            is_jump: false,
+        }
+    }
+
+    fn deletion(content: &Content, object: Object, told: Option<(EventType, Bytes)>) -> Self {
+        let applied = object.resource_version;
+        let mut store = Store::clone(&content.store);
+        let Some(previous) = store.remove(&object.key) else {
+            return Self::quiet(content.store.clone(), applied);
+        };
+        let event = Event::new(EventType::Deleted, Arc::new(object), Some(previous), told);
+        Self {
+            changes: vec![event],
+            ..Self::quiet(Arc::new(store), applied)
+        }
+    }
+
+    fn state(content: &Content, object: Object, told: Option<(EventType, Bytes)>) -> Self {
+        let applied = object.resource_version;
+        let object = Arc::new(object);
+        let mut store = Store::clone(&content.store);
+        let previous = store.insert(object.clone());
+        // With another uid, a deletion was missed: somewhere between `content.applied` and here.
+        let is_recreated = |previous: &Arc<Object>| previous.uid != object.uid;
+        let (missed, previous) = match previous {
+            Some(previous) if is_recreated(&previous) => (Some(previous), None),
+            previous => (None, previous),
+        };
+        let event_type = match previous {
+            Some(_) => EventType::Modified,
+            None => EventType::Added,
+        };
+        let imply = |missed| Event::implied_deletion(missed, content.applied);
+        let block: Vec<_> = missed.into_iter().map(imply).collect();
+        Self {
+            is_jump: !block.is_empty(),
+            block,
+            changes: vec![Event::new(event_type, object, previous, told)],
+            ..Self::quiet(Arc::new(store), applied)
+        }
+    }
+
+    fn relist(
+        applied: ResourceVersion,
+        difference: Difference,
+        list: ResourceVersion,
+    ) -> (Self, Replaced) {
+        let deleted = difference.deleted.len();
+        let modified = difference.changed.iter();
+        let modified = modified.filter(|(_, previous)| previous.is_some()).count();
+        let added = difference.changed.len() - modified;
+        let change = |(object, previous): (Arc<Object>, Option<Arc<Object>>)| {
+            let event_type = match previous {
+                Some(_) => EventType::Modified,
+                None => EventType::Added,
+            };
+            Event::new(event_type, object, previous, None)
+        };
+        let imply = |missed| Event::implied_deletion(missed, applied);
+        let block = difference.deleted.into_iter().map(imply).collect();
+        let mut update = Self {
+            is_jump: list > applied,
+            block,
+            changes: difference.changed.into_iter().map(change).collect(),
+            ..Self::quiet(Arc::new(difference.store), list)
+        };
+        if mutation::is_active(Mutation::BlockAtList) {
+            let moved = |event: Event| event.moved_to(list);
+            update.changes.extend(update.block.drain(..).map(moved));
+        }
+        let replaced = Replaced::Diffed {
+            added,
+            modified,
+            deleted,
+        };
+        (update, replaced)
+    }
+
+    /// Bytes of the objects that are in no store any more after this.
+    fn replaced_bytes(&self) -> u64 {
+        let events = self.block.iter().chain(&self.changes);
+        let previous = events.filter_map(|event| event.previous.as_ref());
+        previous.map(|object| size_of_object(object) as u64).sum()
+    }
+}

@@ -1,0 +1,239 @@
+//! BOOKMARK frames, printed in the shape that upstream gives them.
+
+use bytes::Bytes;
+
+use super::Error;
+use super::decoder::INITIAL_EVENTS_END;
+use super::json;
+use super::protobuf;
+use super::protobuf::Fields;
+use super::protobuf_writer;
+use super::protobuf_writer::put_bytes;
+use super::scanner::Scanner;
+use crate::api::ResourceVersion;
+use crate::api::WireFormat;
+
+/// A bookmark of upstream's without its resource version and end mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BookmarkTemplate(Shape);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Shape {
+    Json(JsonShape),
+    Protobuf(ProtobufShape),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct JsonShape {
+    /// The object up to and including the brace that opens its metadata.
+    open: Vec<u8>,
+    /// Metadata before the resource version's digits.
+    before: Vec<u8>,
+    /// Metadata behind them.
+    behind: Vec<u8>,
+    /// The rest of the object from the brace that closes its metadata.
+    close: Vec<u8>,
+    /// Keys are sorted, so that annotations stand first.
+    is_sorted: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ProtobufShape {
+    api_version: String,
+    kind: String,
+    /// Fields of ObjectMeta below the resource version.
+    before: Vec<u8>,
+    /// Fields of ObjectMeta between resource version and annotations.
+    between: Vec<u8>,
+    /// Fields of ObjectMeta above annotations.
+    behind: Vec<u8>,
+    /// All fields of the object but its metadata.
+    close: Vec<u8>,
+}
+
+impl BookmarkTemplate {
+    /// Takes the shape of a whole BOOKMARK frame received from upstream.
+    ///
+    /// # Errors
+    ///
+    /// When the frame is no watch event, or its object has no resource version.
+    pub fn from_frame(format: WireFormat, frame: &Bytes) -> Result<Self, Error> {
+        match format {
+            WireFormat::Json => {
+                let object = json::raw_event(frame)?.object;
+                Ok(Self(Shape::Json(JsonShape::of(object)?)))
+            }
+            WireFormat::Protobuf => Ok(Self(Shape::Protobuf(ProtobufShape::of(frame)?))),
+        }
+    }
+
+    /// The shape that carries nothing but type and metadata.
+    pub(super) fn minimal(
+        format: WireFormat,
+        kind: &str,
+        api_version: &str,
+        is_sorted: bool,
+    ) -> Self {
+        match format {
+            WireFormat::Json => Self(Shape::Json(JsonShape::minimal(
+                kind,
+                api_version,
+                is_sorted,
+            ))),
+            WireFormat::Protobuf => Self(Shape::Protobuf(ProtobufShape {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+                // name, generateName, namespace, selfLink and uid; generation and creation time:
+                // the server writes what is empty too.
+                before: vec![0x0a, 0, 0x12, 0, 0x1a, 0, 0x22, 0, 0x2a, 0],
+                between: vec![0x38, 0, 0x42, 0],
+                ..ProtobufShape::default()
+            })),
+        }
+    }
+
+    /// A whole BOOKMARK frame.
+    pub(super) fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
+        match &self.0 {
+            Shape::Json(shape) => shape.frame(rv, initial_events_end).into(),
+            Shape::Protobuf(shape) => shape.frame(rv, initial_events_end).into(),
+        }
+    }
+}
+
+impl JsonShape {
+    fn of(object: &[u8]) -> Result<Self, Error> {
+        let mut scanner = Scanner::new(object);
+        let mut members = scanner.object()?;
+        let mut is_sorted = None;
+        while let Some(key) = scanner.next_key(&mut members)? {
+            is_sorted.get_or_insert(!key.text.is("kind"));
+            if !key.text.is("metadata") {
+                scanner.skip()?;
+                continue;
+            }
+            let metadata = scanner.skip()?;
+            let (before, behind) = split_metadata(&object[metadata.clone()])?;
+            return Ok(Self {
+                open: object[..=metadata.start].to_vec(),
+                before,
+                behind,
+                close: object[metadata.end - 1..].to_vec(),
+                is_sorted: is_sorted.unwrap_or(false),
+            });
+        }
+        Err(Error::Missing("metadata"))
+    }
+
+    fn minimal(kind: &str, api_version: &str, is_sorted: bool) -> Self {
+        let (kind, api_version) = (json::quoted(kind), json::quoted(api_version));
+        let open = match is_sorted {
+            true => format!("{{\"apiVersion\":{api_version},\"kind\":{kind},\"metadata\":{{"),
+            false => format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{{"),
+        };
+        Self {
+            open: open.into(),
+            before: b"\"resourceVersion\":\"".to_vec(),
+            behind: b"\"".to_vec(),
+            close: b"}}".to_vec(),
+            is_sorted,
+        }
+    }
+
+    fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Vec<u8> {
+        let mark = format!("\"annotations\":{{\"{INITIAL_EVENTS_END}\":\"true\"}}");
+        let (mark_first, mark_last) = match (initial_events_end, self.is_sorted) {
+            (false, _) => (String::new(), String::new()),
+            (true, true) => (format!("{mark},"), String::new()),
+            (true, false) => (String::new(), format!(",{mark}")),
+        };
+        [
+            b"{\"type\":\"BOOKMARK\",\"object\":",
+            self.open.as_slice(),
+            mark_first.as_bytes(),
+            &self.before,
+            rv.to_string().as_bytes(),
+            &self.behind,
+            mark_last.as_bytes(),
+            &self.close,
+            b"}\n",
+        ]
+        .concat()
+    }
+}
+
+/// Metadata's members without annotations, cut where the resource version's digits stand.
+fn split_metadata(metadata: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> {
+    let mut before = Vec::new();
+    let mut behind: Option<Vec<u8>> = None;
+    let mut scanner = Scanner::new(metadata);
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        let value = scanner.skip()?;
+        if key.text.is("annotations") {
+            continue;
+        }
+        let part = behind.as_mut().unwrap_or(&mut before);
+        if !part.is_empty() {
+            part.push(b',');
+        }
+        if key.text.is("resourceVersion") {
+            part.extend_from_slice(b"\"resourceVersion\":\"");
+            behind = Some(b"\"".to_vec());
+        } else {
+            part.extend_from_slice(&metadata[key.start..value.end]);
+        }
+    }
+    let behind = behind.ok_or(Error::Missing("metadata.resourceVersion"))?;
+    Ok((before, behind))
+}
+
+impl ProtobufShape {
+    fn of(frame: &[u8]) -> Result<Self, Error> {
+        let envelope = protobuf::event(frame)?.envelope;
+        let mut shape = Self {
+            api_version: envelope.api_version.to_owned(),
+            kind: envelope.kind.to_owned(),
+            ..Self::default()
+        };
+        for field in Fields::new(envelope.raw) {
+            let field = field?;
+            match field.number {
+                1 => shape.take_metadata(field.bytes()?)?,
+                _ => shape.close.extend_from_slice(field.whole),
+            }
+        }
+        Ok(shape)
+    }
+
+    fn take_metadata(&mut self, metadata: &[u8]) -> Result<(), Error> {
+        for field in Fields::new(metadata) {
+            let field = field?;
+            match field.number {
+                6 | 12 => {}
+                ..=5 => self.before.extend_from_slice(field.whole),
+                7..=11 => self.between.extend_from_slice(field.whole),
+                _ => self.behind.extend_from_slice(field.whole),
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Vec<u8> {
+        let mut metadata = self.before.clone();
+        put_bytes(&mut metadata, 6, rv.to_string().as_bytes());
+        metadata.extend_from_slice(&self.between);
+        if initial_events_end {
+            let mut annotation = Vec::new();
+            put_bytes(&mut annotation, 1, INITIAL_EVENTS_END.as_bytes());
+            put_bytes(&mut annotation, 2, b"true");
+            put_bytes(&mut metadata, 12, &annotation);
+        }
+        metadata.extend_from_slice(&self.behind);
+        let mut object = Vec::new();
+        put_bytes(&mut object, 1, &metadata);
+        object.extend_from_slice(&self.close);
+        let enveloped = protobuf_writer::enveloped(&self.api_version, &self.kind, &object);
+        protobuf_writer::frame("BOOKMARK", &[&enveloped])
+    }
+}

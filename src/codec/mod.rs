@@ -1,0 +1,40 @@
+//! Upstream's bytes to `api` values and back, in both wire formats.
+//!
+//! Objects are never parsed into trees: a scan finds the few values that reads select by, and the
+//! bytes are kept as they came. Printing puts constant bytes around them.
+
+mod bookmark;
+mod decoder;
+mod encoder;
+mod error;
+mod field_tree;
+mod frame;
+mod json;
+mod list_parts;
+mod negotiate;
+mod protobuf;
+mod protobuf_writer;
+mod scanner;
+mod status;
+mod type_meta;
+
+#[cfg(test)]
+mod frame_tests;
+#[cfg(test)]
+mod negotiate_tests;
+#[cfg(test)]
+mod scanner_tests;
+#[cfg(test)]
+mod tests;
+
+pub use bookmark::BookmarkTemplate;
+pub use decoder::Decoder;
+pub use encoder::Encoder;
+pub use error::Error;
+pub use frame::FrameSplitter;
+pub use list_parts::ListParts;
+pub use negotiate::Negotiated;
+pub use negotiate::ReadVerb;
+pub use negotiate::negotiate;
+pub use status::decode_status;
+pub use type_meta::TypeMeta;

@@ -1,0 +1,312 @@
+//! Objects, lists and watch events in protobuf, read by field numbers without a schema.
+
+use super::Error;
+use super::field_tree::FieldTree;
+use super::field_tree::Leaf;
+use super::field_tree::Values;
+use super::json::Head;
+use super::json::ListHead;
+use crate::api::FieldValue;
+
+/// What stands before every message that is not a watch event.
+pub(super) const MAGIC: &[u8] = b"k8s\0";
+/// `resourceVersion` within ObjectMeta.
+pub(super) const RESOURCE_VERSION: u32 = 6;
+
+/// Iterates over a message's fields.
+pub(super) struct Fields<'a> {
+    message: &'a [u8],
+    at: usize,
+}
+
+/// One field of a message.
+#[derive(Clone, Copy)]
+pub(super) struct Field<'a> {
+    pub(super) number: u32,
+    pub(super) value: Value<'a>,
+    /// Tag and value as they stand in the message.
+    pub(super) whole: &'a [u8],
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Value<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+    Fixed,
+}
+
+/// `runtime.Unknown`: a message with its type.
+#[derive(Default)]
+pub(super) struct Envelope<'a> {
+    pub(super) api_version: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) raw: &'a [u8],
+}
+
+/// A watch event's two fields.
+pub(super) struct Event<'a> {
+    pub(super) event_type: &'a str,
+    pub(super) envelope: Envelope<'a>,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(message: &'a [u8]) -> Self {
+        Self { message, at: 0 }
+    }
+
+    fn varint(&mut self) -> Result<u64, Error> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self
+                .message
+                .get(self.at)
+                .ok_or(Error::Protobuf("message ends within a number"))?;
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Error::Protobuf("number is longer than ten bytes"))
+    }
+
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], Error> {
+        let rest = &self.message[self.at..];
+        let bytes = usize::try_from(length)
+            .ok()
+            .and_then(|length| rest.get(..length))
+            .ok_or(Error::Protobuf("message ends within a field"))?;
+        self.at += bytes.len();
+        Ok(bytes)
+    }
+
+    fn field(&mut self) -> Result<Field<'a>, Error> {
+        let start = self.at;
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| Error::Protobuf("field number"))?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => self.bytes(8).map(|_| Value::Fixed)?,
+            2 => {
+                let length = self.varint()?;
+                Value::Bytes(self.bytes(length)?)
+            }
+            5 => self.bytes(4).map(|_| Value::Fixed)?,
+            _ => return Err(Error::Protobuf("unknown wire type")),
+        };
+        Ok(Field {
+            number,
+            value,
+            whole: &self.message[start..self.at],
+        })
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.message.len() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.at = self.message.len();
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Field<'a> {
+    pub(super) fn bytes(&self) -> Result<&'a [u8], Error> {
+        match self.value {
+            Value::Bytes(bytes) => Ok(bytes),
+            _ => Err(Error::Protobuf("field has another wire type")),
+        }
+    }
+
+    pub(super) fn text(&self) -> Result<&'a str, Error> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Error::Utf8)
+    }
+
+    pub(super) fn number_value(&self) -> Result<u64, Error> {
+        match self.value {
+            Value::Varint(value) => Ok(value),
+            _ => Err(Error::Protobuf("field has another wire type")),
+        }
+    }
+}
+
+/// Opens the envelope of an object, list or Status.
+pub(super) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
+    let message = bytes
+        .strip_prefix(MAGIC)
+        .ok_or(Error::Protobuf("envelope prefix is missing"))?;
+    let mut envelope = Envelope::default();
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            // A TypeMeta is apiVersion and kind in fields 1 and 2, which reads like a map entry.
+            1 => (envelope.api_version, envelope.kind) = map_entry(field.bytes()?)?,
+            2 => envelope.raw = field.bytes()?,
+            3 | 4 if !field.bytes()?.is_empty() => {
+                return Err(Error::Protobuf("envelope's content is encoded"));
+            }
+            _ => {}
+        }
+    }
+    Ok(envelope)
+}
+
+/// The key and value of a map from text to text.
+pub(super) fn map_entry(message: &[u8]) -> Result<(&str, &str), Error> {
+    let (mut key, mut value) = ("", "");
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => key = field.text()?,
+            2 => value = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}
+
+/// Reads an object without its envelope.
+pub(super) fn object<'a>(
+    message: &'a [u8],
+    tree: &FieldTree<u32>,
+    mut values: Values,
+) -> Result<Head<'a>, Error> {
+    let mut head = Head::default();
+    for field in Fields::new(message) {
+        let field = field?;
+        if field.number == 1 {
+            metadata(field.bytes()?, &mut head)?;
+        }
+        visit(&field, tree, &mut values)?;
+    }
+    tree.settle(&mut values);
+    head.values = values;
+    head.labels.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(head)
+}
+
+fn metadata<'a>(message: &'a [u8], head: &mut Head<'a>) -> Result<(), Error> {
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => head.name = field.text()?.into(),
+            3 => head.namespace = field.text()?.into(),
+            5 => head.uid = field.text()?.into(),
+            RESOURCE_VERSION => head.resource_version = field.text()?.into(),
+            11 => head.labels.push(label(field.bytes()?)?),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn label(message: &[u8]) -> Result<(Box<str>, Box<str>), Error> {
+    let (key, value) = map_entry(message)?;
+    Ok((key.into(), value.into()))
+}
+
+/// Reads the field's values that `tree` knows; of a repeated field only the first element.
+fn visit(field: &Field<'_>, tree: &FieldTree<u32>, values: &mut Values) -> Result<(), Error> {
+    let Some(child) = tree.child(|number| *number == field.number) else {
+        return Ok(());
+    };
+    for leaf in child.leaves() {
+        if values[leaf.position].is_none() {
+            values[leaf.position] = Some(scalar(field, *leaf)?);
+        }
+    }
+    if child.has_children() {
+        for inner in Fields::new(field.bytes()?) {
+            visit(&inner?, child, values)?;
+        }
+        child.settle(values);
+    }
+    Ok(())
+}
+
+fn scalar(field: &Field<'_>, leaf: Leaf) -> Result<Box<str>, Error> {
+    match (leaf.value, field.value) {
+        (FieldValue::Boolean, Value::Varint(number)) => Ok((number != 0).to_string().into()),
+        (_, Value::Varint(number)) => Ok(number.cast_signed().to_string().into()),
+        _ => Ok(field.text()?.into()),
+    }
+}
+
+/// Reads a list without its envelope, giving each item's message to `item`.
+pub(super) fn list<'a>(
+    message: &'a [u8],
+    mut item: impl FnMut(&'a [u8]) -> Result<(), Error>,
+) -> Result<ListHead, Error> {
+    let mut head = ListHead::default();
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => list_metadata(field.bytes()?, &mut head)?,
+            2 => item(field.bytes()?)?,
+            _ => {}
+        }
+    }
+    Ok(head)
+}
+
+fn list_metadata(message: &[u8], head: &mut ListHead) -> Result<(), Error> {
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            2 => head.resource_version = field.text()?.to_owned(),
+            3 => {
+                let token = field.text()?;
+                head.continue_token = (!token.is_empty()).then(|| token.to_owned());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A watch frame without its length.
+pub(super) fn unframed(frame: &[u8]) -> Result<&[u8], Error> {
+    let (length, message) = frame
+        .split_first_chunk::<4>()
+        .ok_or(Error::Protobuf("frame has no length"))?;
+    match u32::from_be_bytes(*length) as usize == message.len() {
+        true => Ok(message),
+        false => Err(Error::Protobuf("frame has another length than it says")),
+    }
+}
+
+/// Reads a whole watch frame.
+pub(super) fn event(frame: &[u8]) -> Result<Event<'_>, Error> {
+    let mut event_type = None;
+    let mut object = None;
+    for field in Fields::new(unframed(frame)?) {
+        let field = field?;
+        match field.number {
+            1 => event_type = Some(field.text()?),
+            2 => object = Some(raw_extension(field.bytes()?)?),
+            _ => {}
+        }
+    }
+    Ok(Event {
+        event_type: event_type.ok_or(Error::Missing("type"))?,
+        envelope: envelope(object.ok_or(Error::Missing("object"))?)?,
+    })
+}
+
+fn raw_extension(message: &[u8]) -> Result<&[u8], Error> {
+    let mut raw = None;
+    for field in Fields::new(message) {
+        let field = field?;
+        if field.number == 1 {
+            raw = Some(field.bytes()?);
+        }
+    }
+    raw.ok_or(Error::Missing("object"))
+}

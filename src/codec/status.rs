@@ -1,0 +1,168 @@
+//! Status in both formats.
+
+use super::Error;
+use super::json::escape_as_go;
+use super::protobuf;
+use super::protobuf::Fields;
+use super::protobuf_writer;
+use super::protobuf_writer::put_bytes;
+use super::protobuf_writer::put_number;
+use super::scanner::Scanner;
+use crate::api::Status;
+use crate::api::StatusCause;
+use crate::api::StatusDetails;
+use crate::api::WireFormat;
+
+/// Longest text of a foreign error answer that is kept, in bytes.
+const MESSAGE_LIMIT: usize = 2048;
+
+/// Reads the body of an error answer with HTTP status `code`.
+///
+/// What is no Status, such as a load balancer's page, becomes one whose message is the text.
+pub fn decode_status(content_type: &str, code: u16, body: &[u8]) -> Status {
+    let is_protobuf = content_type.starts_with(WireFormat::Protobuf.media_type());
+    let decoded = match is_protobuf {
+        true => decode_enveloped(body).ok(),
+        false => decode_json(body),
+    };
+    let mut status = decoded.unwrap_or_else(|| Status::failure(code, "", excerpt(body)));
+    if status.code == 0 {
+        status.code = code;
+    }
+    status
+}
+
+/// The start of a text that is not ours.
+fn excerpt(body: &[u8]) -> String {
+    let start = &body[..body.len().min(MESSAGE_LIMIT)];
+    String::from_utf8_lossy(start).trim().to_owned()
+}
+
+/// Reads the object of an ERROR event.
+pub(super) fn decode_json_or_text(object: &[u8]) -> Status {
+    decode_json(object).unwrap_or_else(|| Status::failure(500, "", excerpt(object)))
+}
+
+fn decode_json(body: &[u8]) -> Option<Status> {
+    if !is_status(body).unwrap_or(false) {
+        return None;
+    }
+    serde_json::from_slice(body).ok()
+}
+
+fn is_status(body: &[u8]) -> Result<bool, Error> {
+    let mut scanner = Scanner::new(body);
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        if key.text.is("kind") {
+            return Ok(scanner.string()?.is("Status"));
+        }
+        scanner.skip()?;
+    }
+    Ok(false)
+}
+
+fn decode_enveloped(body: &[u8]) -> Result<Status, Error> {
+    let envelope = protobuf::envelope(body)?;
+    match envelope.kind {
+        "Status" => decode_message(envelope.raw),
+        _ => Err(Error::Protobuf("not a Status")),
+    }
+}
+
+/// Reads a Status message without its envelope.
+pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
+    let mut status = Status::failure(0, "", "");
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => status.metadata.continue_token = text_in(field.bytes()?, 3)?,
+            2 => status.status = field.text()?.to_owned(),
+            3 => status.message = field.text()?.to_owned(),
+            4 => status.reason = Some(field.text()?.to_owned()).filter(|text| !text.is_empty()),
+            5 => status.details = Some(decode_details(field.bytes()?)?),
+            6 => status.code = u16::try_from(field.number_value()?).unwrap_or(0),
+            _ => {}
+        }
+    }
+    Ok(status)
+}
+
+/// The text in field `number`; empty when absent.
+fn text_in(message: &[u8], number: u32) -> Result<String, Error> {
+    let mut text = String::new();
+    for field in Fields::new(message) {
+        let field = field?;
+        if field.number == number {
+            text = field.text()?.to_owned();
+        }
+    }
+    Ok(text)
+}
+
+fn decode_details(message: &[u8]) -> Result<StatusDetails, Error> {
+    let mut details = StatusDetails::default();
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => details.name = field.text()?.to_owned(),
+            2 => details.group = field.text()?.to_owned(),
+            3 => details.kind = field.text()?.to_owned(),
+            4 => details.causes.push(decode_cause(field.bytes()?)?),
+            5 => details.retry_after_seconds = u32::try_from(field.number_value()?).unwrap_or(0),
+            6 => details.uid = field.text()?.to_owned(),
+            _ => {}
+        }
+    }
+    Ok(details)
+}
+
+fn decode_cause(message: &[u8]) -> Result<StatusCause, Error> {
+    Ok(StatusCause {
+        reason: text_in(message, 1)?,
+        message: text_in(message, 2)?,
+        field: text_in(message, 3)?,
+    })
+}
+
+/// A Status as JSON, without line break.
+pub(super) fn encode_json(status: &Status) -> String {
+    // Serializing structs of strings and numbers into memory has nothing to fail at.
+    escape_as_go(&serde_json::to_string(status).expect("a Status is always JSON"))
+}
+
+/// A Status in its envelope.
+pub(super) fn encode_enveloped(status: &Status) -> Vec<u8> {
+    let mut metadata = Vec::new();
+    put_bytes(&mut metadata, 1, b"");
+    put_bytes(&mut metadata, 2, b"");
+    put_bytes(&mut metadata, 3, status.metadata.continue_token.as_bytes());
+    let mut message = Vec::new();
+    put_bytes(&mut message, 1, &metadata);
+    put_bytes(&mut message, 2, status.status.as_bytes());
+    put_bytes(&mut message, 3, status.message.as_bytes());
+    let reason = status.reason.as_deref().unwrap_or_default();
+    put_bytes(&mut message, 4, reason.as_bytes());
+    if let Some(details) = &status.details {
+        put_bytes(&mut message, 5, &encode_details(details));
+    }
+    put_number(&mut message, 6, status.code.into());
+    protobuf_writer::enveloped("v1", "Status", &message)
+}
+
+fn encode_details(details: &StatusDetails) -> Vec<u8> {
+    let mut message = Vec::new();
+    put_bytes(&mut message, 1, details.name.as_bytes());
+    put_bytes(&mut message, 2, details.group.as_bytes());
+    put_bytes(&mut message, 3, details.kind.as_bytes());
+    for cause in &details.causes {
+        let mut part = Vec::new();
+        put_bytes(&mut part, 1, cause.reason.as_bytes());
+        put_bytes(&mut part, 2, cause.message.as_bytes());
+        put_bytes(&mut part, 3, cause.field.as_bytes());
+        put_bytes(&mut message, 4, &part);
+    }
+    put_number(&mut message, 5, details.retry_after_seconds.into());
+    put_bytes(&mut message, 6, details.uid.as_bytes());
+    message
+}

@@ -1,0 +1,71 @@
+//! `kubefan serve`.
+
+use std::io::Write;
+
+use anyhow::Context;
+
+use crate::app::App;
+use crate::config::Args;
+use crate::config::LogFormat;
+use crate::config::ServeArgs;
+use crate::config::ServeConfig;
+use crate::shutdown::Outcome;
+use crate::shutdown::Signals;
+use crate::telemetry;
+
+use super::Error;
+
+/// Serves until a signal comes; the first drains, a second ends it at once.
+///
+/// Prints the two addresses on standard output once they accept connections.
+///
+/// # Errors
+///
+/// Usage faults before anything is opened; else whatever keeps it from serving.
+pub fn serve(args: &Args, serve: &ServeArgs) -> Result<(), Error> {
+    let config = ServeConfig::try_from(serve)?;
+    let format = match args.log_format {
+        LogFormat::Text => telemetry::LogFormat::Text,
+        LogFormat::Json => telemetry::LogFormat::Json,
+    };
+    let log = telemetry::LogConfig {
+        verbosity: args.verbose,
+        format,
+    };
+    telemetry::install_log(log).context("cannot set up the log")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let outcome = runtime.block_on(run(config));
+    // Connections that outlived the grace are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(config: ServeConfig) -> Result<(), Error> {
+    let signals = Signals::of_process().context("cannot listen for signals")?;
+    let app = App::start(config).await?;
+    announce(&app);
+    match app.run(signals).await {
+        Outcome::Drained => Ok(()),
+        Outcome::Unfinished { tasks } => {
+            tracing::warn!(tasks, "ended with connections open");
+            Ok(())
+        }
+        Outcome::Aborted => Err(anyhow::anyhow!("aborted by a second signal").into()),
+    }
+}
+
+/// The addresses are what a script waits for; a closed standard output is its own choice.
+fn announce(app: &App) {
+    let mut out = std::io::stdout().lock();
+    let lines = format!(
+        "kubefan serves on {}\nadmin on {}\n",
+        app.url(),
+        app.admin_url()
+    );
+    if let Err(error) = out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
+        tracing::debug!(%error, "standard output is closed");
+    }
+}

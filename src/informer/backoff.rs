@@ -1,0 +1,119 @@
+//! Waiting ever longer between attempts, as client-go's reflector does.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+use tokio::time::Instant;
+
+/// How a [`Backoff`] grows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackoffConfig {
+    /// Lower bound of the first wait. Default is 800 ms.
+    pub base: Duration,
+    /// Largest lower bound of a wait. Default is 30 s.
+    pub cap: Duration,
+    /// After this long without a call it starts anew. Default is 2 min.
+    pub reset_after: Duration,
+}
+
+impl Default for BackoffConfig {
+    fn default() -> Self {
+        Self {
+            base: Duration::from_millis(800),
+            cap: Duration::from_secs(30),
+            reset_after: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Doubling waits with jitter: each is uniform in [d, 2d), d = base, 2 base, 4 base, … cap.
+///
+/// Jitter only lengthens, so that a thousand proxies whose API server died together come back
+/// spread over at least as long as each of them waited.
+#[derive(Debug)]
+pub struct Backoff {
+    config: BackoffConfig,
+    bound: Duration,
+    last_call: Option<Instant>,
+    rng: StdRng,
+}
+
+impl Backoff {
+    /// Starts at the base; the waits are a function of `rng`'s seed.
+    pub fn new(config: BackoffConfig, rng: StdRng) -> Self {
+        Self {
+            bound: config.base,
+            last_call: None,
+            config,
+            rng,
+        }
+    }
+
+    /// How long to wait before the next attempt.
+    pub fn next_delay(&mut self) -> Duration {
+        let now = Instant::now();
+        let is_stale = |last: Instant| now.duration_since(last) >= self.config.reset_after;
+        if self.last_call.replace(now).is_some_and(is_stale) {
+            self.bound = self.config.base;
+        }
+        let bound = self.bound.min(self.config.cap);
+        self.bound = bound.saturating_mul(2);
+        bound.mul_f64(self.rng.random_range(1.0..2.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::*;
+
+    fn backoff(seed: u64) -> Backoff {
+        Backoff::new(BackoffConfig::default(), StdRng::seed_from_u64(seed))
+    }
+
+    /// Case 75.
+    #[tokio::test(start_paused = true)]
+    async fn waits_double_from_800_ms_and_stop_growing_at_30_s() {
+        let bounds = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0];
+        for seed in 0..50 {
+            let mut backoff = backoff(seed);
+            for bound in bounds {
+                let delay = backoff.next_delay();
+                let seconds = delay.as_secs_f64();
+                assert!(
+                    (bound..2.0 * bound).contains(&seconds),
+                    "seed {seed}: {seconds} s is not in [{bound}, {})",
+                    2.0 * bound
+                );
+                tokio::time::advance(delay).await;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn starts_anew_after_two_minutes_without_a_call() {
+        for (pause, bound) in [(119.0, 3.2), (120.0, 0.8)] {
+            let mut backoff = backoff(1);
+            backoff.next_delay();
+            backoff.next_delay();
+            tokio::time::advance(Duration::from_secs_f64(pause)).await;
+            let seconds = backoff.next_delay().as_secs_f64();
+            assert!(
+                (bound..2.0 * bound).contains(&seconds),
+                "{pause} s: {seconds} s"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn equal_seeds_wait_equally_and_others_do_not() {
+        let waits = |seed| {
+            let mut backoff = backoff(seed);
+            [(); 4].map(|()| backoff.next_delay())
+        };
+        assert_eq!(waits(7), waits(7));
+        assert_ne!(waits(7), waits(8));
+    }
+}

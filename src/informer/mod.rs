@@ -1,0 +1,47 @@
+//! Upstream → cache: a reflector keeps one resource's cache equal to what the API server has.
+//!
+//! A [`Reflector`] is a task: it lists, watches, and recovers from whatever ends a watch. It owns
+//! the cache's writer and is its only user.
+
+mod backoff;
+mod error;
+mod live_rest_mapper;
+mod machine;
+mod metrics;
+mod reflector;
+mod running;
+mod session;
+mod set;
+mod signals;
+mod verdict;
+mod wire_shape;
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod recovery_tests;
+#[cfg(test)]
+mod reflector_tests;
+#[cfg(test)]
+mod script_tests;
+
+pub use backoff::Backoff;
+pub use backoff::BackoffConfig;
+pub use error::Cause;
+pub use error::Error;
+pub use live_rest_mapper::LiveRestMapper;
+pub use metrics::ReflectorMetrics;
+pub use reflector::Ended;
+pub use reflector::Reflector;
+pub use reflector::ReflectorConfig;
+pub use running::Informer;
+pub use set::Config;
+pub use set::InformerSet;
+pub use set::Refused;
+pub use set::Required;
+pub use set::Subject;
+pub use signals::RelistHandle;
+pub use signals::RelistRequests;
+pub use signals::Signals;
+pub use signals::relist_channel;
+pub use wire_shape::WireShape;

@@ -1,0 +1,140 @@
+//! One informer as its readers see it: the cache's reader and what is needed to answer from it.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::api::Resource;
+use crate::api::SelectableFields;
+use crate::api::WireFormat;
+use crate::cache::Reader;
+use crate::codec::Encoder;
+
+use super::ReflectorMetrics;
+use super::RelistHandle;
+use super::Subject;
+use super::WireShape;
+
+/// A running informer: one reflector upstream, any number of readers.
+pub struct Informer {
+    subject: Subject,
+    namespace: Option<String>,
+    reader: Reader,
+    relist: RelistHandle,
+    metrics: Arc<ReflectorMetrics>,
+    shape: Arc<WireShape>,
+    started: Instant,
+    /// Milliseconds after `started` of the last request.
+    last_used: AtomicU64,
+    pinned: AtomicBool,
+    stop: Notify,
+}
+
+impl Informer {
+    pub(super) fn new(
+        subject: Subject,
+        namespace: Option<&str>,
+        reader: Reader,
+        relist: RelistHandle,
+        metrics: Arc<ReflectorMetrics>,
+        shape: Arc<WireShape>,
+    ) -> Self {
+        Self {
+            subject,
+            namespace: namespace.map(str::to_owned),
+            reader,
+            relist,
+            metrics,
+            shape,
+            started: Instant::now(),
+            last_used: AtomicU64::new(0),
+            pinned: AtomicBool::new(false),
+            stop: Notify::new(),
+        }
+    }
+
+    /// The resource.
+    pub fn resource(&self) -> &Arc<Resource> {
+        &self.subject.resource
+    }
+
+    /// The fields by which its objects can be selected.
+    pub fn fields(&self) -> &Arc<SelectableFields> {
+        &self.subject.fields
+    }
+
+    /// The wire format.
+    pub fn format(&self) -> WireFormat {
+        self.subject.format
+    }
+
+    /// The namespace that it is limited to; `None` for all.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
+    /// The cache.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// What the reflector counted.
+    pub fn metrics(&self) -> &ReflectorMetrics {
+        &self.metrics
+    }
+
+    /// Prints objects, lists and events of this resource as the API server does.
+    pub fn encoder(&self) -> Arc<Encoder> {
+        self.shape.encoder()
+    }
+
+    /// True when it was configured, and so is never retired.
+    pub fn is_pinned(&self) -> bool {
+        self.pinned.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn pin(&self) {
+        self.pinned.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn relist(&self) {
+        self.relist.request();
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.notify_one();
+    }
+
+    /// Notes that a request asked for it now.
+    pub(super) fn touch(&self) {
+        let now = self.started.elapsed().as_millis() as u64;
+        self.last_used.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Completes when [`Informer::stop`] was called, or nobody used it for `idle`.
+    pub(super) async fn stopped_or_idle(&self, idle: Duration) {
+        loop {
+            let wait = idle.saturating_sub(self.idle_for());
+            tokio::select! {
+                () = self.stop.notified() => return,
+                () = tokio::time::sleep(wait.max(Duration::from_millis(100))) => {}
+            }
+            if self.is_pinned() || self.reader.stats().watchers > 0 {
+                self.touch();
+            }
+            if self.idle_for() >= idle {
+                return;
+            }
+        }
+    }
+
+    fn idle_for(&self) -> Duration {
+        let last_used = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(last_used)
+    }
+}

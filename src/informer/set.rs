@@ -1,0 +1,444 @@
+//! The registry of informers: at most one per resource, wire format and scope.
+//!
+//! Called by the server's handlers (`get_or_start`), by the composition root (`pin`), and by the
+//! discovery refresh when custom resources come and go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+use crate::api::SelectableFields;
+use crate::api::WireFormat;
+use crate::cache;
+use crate::codec::Decoder;
+use crate::shutdown::Shutdown;
+use crate::upstream::Client;
+use crate::upstream::ResourceClient;
+
+use super::Ended;
+use super::Informer;
+use super::Reflector;
+use super::ReflectorConfig;
+use super::ReflectorMetrics;
+use super::Signals;
+use super::WireShape;
+use super::relist_channel;
+
+/// How the set treats its informers.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// An informer without watchers and requests for this long is stopped, unless it is pinned.
+    /// Default is [`Config::IDLE`].
+    pub idle: Duration,
+    /// Labels whose values are indexed. Default is none.
+    pub indexed_labels: Vec<String>,
+    /// How long the event log keeps events at least, memory allowing. Default is
+    /// [`Config::RETENTION_AGE`].
+    pub retention_age: Duration,
+    /// Bytes that one event log may hold; `None`, the default, is the larger of 64 MiB and twice
+    /// the store.
+    pub retention_bytes: Option<usize>,
+}
+
+impl Config {
+    /// Ten minutes.
+    pub const IDLE: Duration = Duration::from_secs(600);
+    /// 75 s, what kube-apiserver keeps at least.
+    pub const RETENTION_AGE: Duration = Duration::from_secs(75);
+    /// So many events of a resource are kept however old they are, as kube-apiserver keeps a
+    /// hundred: the client of a quiet resource may come back after an hour.
+    pub const RETENTION_EVENTS: usize = 128;
+    /// How long the API server may refuse what it allowed before until the cache is given up.
+    pub const REFUSAL_PATIENCE: Duration = Duration::from_secs(10);
+    /// How long a 403 of the API server is remembered.
+    pub const FORBIDDEN: Duration = Duration::from_secs(60);
+    /// How long a 404 is remembered: discovery should follow soon.
+    pub const GONE: Duration = Duration::from_secs(5);
+    /// How long "this resource has no protobuf" is remembered.
+    pub const NOT_ACCEPTABLE: Duration = Duration::from_secs(3600);
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            idle: Self::IDLE,
+            indexed_labels: Vec::new(),
+            retention_age: Self::RETENTION_AGE,
+            retention_bytes: None,
+        }
+    }
+}
+
+/// Why there is no informer for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The API server lets kubefan's identity not list or watch it.
+    #[error("kubefan may not list and watch it")]
+    Forbidden,
+    /// The API server does not serve the resource in this wire format.
+    #[error("the API server does not serve it in this format")]
+    NotAcceptable,
+    /// The API server does not have the resource, whatever discovery says.
+    #[error("the API server does not have it")]
+    Gone,
+    /// kubefan is going down.
+    #[error("kubefan is shutting down")]
+    ShuttingDown,
+}
+
+/// What is to be informed about.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    /// The resource.
+    pub resource: Arc<Resource>,
+    /// The wire format.
+    pub format: WireFormat,
+    /// Where its selectable fields stand.
+    pub fields: Arc<SelectableFields>,
+    /// True for custom resources, whose bytes may change at one resource version when their CRD
+    /// changes.
+    pub custom: bool,
+    /// The kind of its lists, where that is not the kind and `List`.
+    pub list_kind: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    gvr: GroupVersionResource,
+    format: WireFormat,
+    namespace: Option<String>,
+}
+
+/// All informers of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct InformerSet {
+    inner: Arc<Inner>,
+}
+
+/// How much an informer is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Required {
+    /// Somebody named it: kubefan is not ready without it.
+    Named,
+    /// It goes with the rest: kubefan waits for it at first, but not where it is refused.
+    IfAllowed,
+}
+
+struct RequiredInformer {
+    key: Key,
+    need: Required,
+    /// It was ready once, or refused.
+    is_settled: bool,
+}
+
+/// A running informer's place in the set; dropping it gives the place up.
+struct Registered {
+    set: InformerSet,
+    key: Key,
+    informer: Arc<Informer>,
+}
+
+struct Inner {
+    client: Client,
+    config: Config,
+    shutdown: Shutdown,
+    informers: DashMap<Key, Arc<Informer>>,
+    refusals: DashMap<Key, (Refused, Instant)>,
+    required: Mutex<Vec<RequiredInformer>>,
+}
+
+// === impl InformerSet ===
+
+impl InformerSet {
+    /// An empty set whose informers call the API server through `client`.
+    pub fn new(client: Client, config: Config, shutdown: Shutdown) -> Self {
+        let inner = Inner {
+            client,
+            config,
+            shutdown,
+            informers: DashMap::new(),
+            refusals: DashMap::new(),
+            required: Mutex::default(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The informer that answers for `namespace` (`None`: all namespaces), started if need be.
+    ///
+    /// A cluster-wide informer is preferred; where the API server forbids that one, a namespaced
+    /// request gets an informer of its namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the API server refused it lately, or kubefan is shutting down.
+    pub fn get_or_start(
+        &self,
+        subject: &Subject,
+        namespace: Option<&str>,
+    ) -> Result<Arc<Informer>, Refused> {
+        if let Some(informer) = self.only_ready(subject, namespace) {
+            return Ok(informer);
+        }
+        match (self.get_or_start_scope(subject, None), namespace) {
+            (Err(Refused::Forbidden), Some(namespace)) if subject.resource.namespaced => {
+                self.get_or_start_scope(subject, Some(namespace))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// The informer that can answer for `namespace` now, without starting one.
+    pub fn get_ready(&self, subject: &Subject, namespace: Option<&str>) -> Option<Arc<Informer>> {
+        let ready = |scope| {
+            let informer = self.inner.informers.get(&subject.key(scope))?;
+            let can_answer = informer.reader().is_ready() && informer.fields() == &subject.fields;
+            can_answer.then(|| {
+                informer.touch();
+                Arc::clone(&informer)
+            })
+        };
+        ready(None).or_else(|| ready(Some(namespace?)))
+    }
+
+    /// The namespaced informer, while it can answer and the cluster-wide one can't.
+    ///
+    /// A cluster-wide one that was refused is tried anew now and then; in an outage that takes
+    /// until the outage is over.
+    fn only_ready(&self, subject: &Subject, namespace: Option<&str>) -> Option<Arc<Informer>> {
+        let informer = self.get_ready(subject, Some(namespace?))?;
+        informer.namespace().is_some().then_some(informer)
+    }
+
+    /// Starts a cluster-wide informer that is never retired for idleness.
+    ///
+    /// # Errors
+    ///
+    /// As [`InformerSet::get_or_start`].
+    pub fn pin(&self, subject: &Subject) -> Result<Arc<Informer>, Refused> {
+        let informer = self.get_or_start_scope(subject, None)?;
+        informer.pin();
+        Ok(informer)
+    }
+
+    /// Makes readiness wait for `gvr` in `format`; see [`InformerSet::missing`].
+    pub fn require(&self, gvr: GroupVersionResource, format: WireFormat, need: Required) {
+        let entry = RequiredInformer {
+            key: Key {
+                gvr,
+                format,
+                namespace: None,
+            },
+            need,
+            is_settled: false,
+        };
+        self.inner.required.lock().push(entry);
+    }
+
+    /// Everything that was ever required.
+    pub fn required(&self) -> Vec<(GroupVersionResource, WireFormat)> {
+        let required = self.inner.required.lock();
+        let keys = required.iter().map(|entry| &entry.key);
+        keys.map(|key| (key.gvr.clone(), key.format)).collect()
+    }
+
+    /// What readiness waits for, each with the reason.
+    pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
+        let mut required = self.inner.required.lock();
+        let missing = required.iter_mut().filter_map(|entry| {
+            let reason = self.why_missing(entry)?;
+            Some((entry.key.gvr.clone(), entry.key.format, reason))
+        });
+        missing.collect()
+    }
+
+    fn why_missing(&self, entry: &mut RequiredInformer) -> Option<String> {
+        let running = self.inner.informers.get(&entry.key);
+        if running.is_some_and(|informer| informer.reader().is_ready()) {
+            entry.is_settled = true;
+            return None;
+        }
+        let refused = self.remembered_refusal(&entry.key);
+        entry.is_settled |= refused.is_some();
+        match (entry.need, refused) {
+            // Not every resource has protobuf; JSON is then all there is to have.
+            (_, Some(Refused::NotAcceptable)) => None,
+            (Required::IfAllowed, _) if entry.is_settled => None,
+            (_, Some(refused)) => Some(refused.to_string()),
+            (_, None) => Some("not listed yet".to_owned()),
+        }
+    }
+
+    /// All running informers, in no order.
+    pub fn all(&self) -> Vec<Arc<Informer>> {
+        let entries = self.inner.informers.iter();
+        entries.map(|entry| Arc::clone(&entry)).collect()
+    }
+
+    /// Asks all informers of `gvr` (`None`: of every resource) to list again.
+    pub fn relist(&self, gvr: Option<&GroupVersionResource>) {
+        for informer in self.all() {
+            if gvr.is_none_or(|gvr| *gvr == informer.resource().gvr) {
+                informer.relist();
+            }
+        }
+    }
+
+    /// Stops all informers of `gvr`; their clients' watches end cleanly.
+    pub fn stop(&self, gvr: &GroupVersionResource) {
+        for informer in self.all() {
+            if informer.resource().gvr == *gvr {
+                informer.stop();
+            }
+        }
+        self.inner.refusals.retain(|key, _| key.gvr != *gvr);
+    }
+
+    fn get_or_start_scope(
+        &self,
+        subject: &Subject,
+        namespace: Option<&str>,
+    ) -> Result<Arc<Informer>, Refused> {
+        let key = subject.key(namespace);
+        if let Some(informer) = self.inner.informers.get(&key) {
+            if informer.fields() != &subject.fields {
+                // It was started just before its definition changed.
+                informer.stop();
+                return Err(Refused::Gone);
+            }
+            informer.touch();
+            return Ok(Arc::clone(&informer));
+        }
+        if let Some(refused) = self.remembered_refusal(&key) {
+            return Err(refused);
+        }
+        if self.inner.shutdown.is_draining() {
+            return Err(Refused::ShuttingDown);
+        }
+        match self.inner.informers.entry(key.clone()) {
+            Entry::Occupied(running) => Ok(Arc::clone(running.get())),
+            Entry::Vacant(vacant) => {
+                let informer = self.start(&key, subject);
+                vacant.insert(Arc::clone(&informer));
+                Ok(informer)
+            }
+        }
+    }
+
+    fn remembered_refusal(&self, key: &Key) -> Option<Refused> {
+        let (refused, until) = *self.inner.refusals.get(key)?;
+        (Instant::now() < until).then_some(refused)
+    }
+
+    fn start(&self, key: &Key, subject: &Subject) -> Arc<Informer> {
+        let config = &self.inner.config;
+        let (writer, reader) = cache::cache(cache::Config {
+            indexed_labels: config.indexed_labels.clone(),
+            field_count: subject.fields.fields.len(),
+            retention_age: config.retention_age,
+            retention_bytes: config.retention_bytes,
+            retention_events: Config::RETENTION_EVENTS,
+        });
+        let lister_watcher = ResourceClient::new(
+            self.inner.client.clone(),
+            Arc::clone(&subject.resource),
+            key.namespace.clone(),
+            subject.format,
+            Decoder::new(subject.format, Arc::clone(&subject.fields)),
+        );
+        let (relist, relists) = relist_channel();
+        let metrics = Arc::<ReflectorMetrics>::default();
+        let shape = Arc::new(WireShape::new(subject));
+        let informer = Arc::new(Informer::new(
+            subject.clone(),
+            key.namespace.as_deref(),
+            reader,
+            relist,
+            Arc::clone(&metrics),
+            Arc::clone(&shape),
+        ));
+        let idle = config.idle;
+        let watched = Arc::clone(&informer);
+        let signals = Signals {
+            stop: Box::pin(async move { watched.stopped_or_idle(idle).await }),
+            relists,
+        };
+        let reflector_config = ReflectorConfig {
+            relist_on_early_end: subject.custom,
+            refusal_patience: Config::REFUSAL_PATIENCE,
+            ..ReflectorConfig::default()
+        };
+        let reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
+            .with_metrics(metrics)
+            .with_shape(shape);
+        self.spawn(key.clone(), Arc::clone(&informer), reflector);
+        informer
+    }
+
+    fn spawn(&self, key: Key, informer: Arc<Informer>, reflector: Reflector<ResourceClient>) {
+        let span = tracing::info_span!(
+            "informer",
+            resource = %key.gvr,
+            format = key.format.name(),
+            namespace = key.namespace.as_deref().unwrap_or("*"),
+        );
+        let registered = Registered {
+            set: self.clone(),
+            key,
+            informer,
+        };
+        let run = async move {
+            let ended = reflector.run().await;
+            registered.set.remember(&registered.key, &ended);
+        };
+        self.inner.shutdown.spawn_background(run.instrument(span));
+    }
+
+    /// Keeps in mind that the API server refused.
+    fn remember(&self, key: &Key, ended: &Ended) {
+        let refusal = match ended {
+            Ended::Forbidden(_) => Some((Refused::Forbidden, Config::FORBIDDEN)),
+            Ended::NotAcceptable(_) => Some((Refused::NotAcceptable, Config::NOT_ACCEPTABLE)),
+            Ended::Gone(_) => Some((Refused::Gone, Config::GONE)),
+            Ended::Stopped => None,
+        };
+        if let Some((refused, memory)) = refusal {
+            let now = Instant::now();
+            let refusals = &self.inner.refusals;
+            // Clients can make up namespaces without end.
+            refusals.retain(|_, (_, until)| now < *until);
+            refusals.insert(key.clone(), (refused, now + memory));
+        }
+    }
+}
+
+// === impl Registered ===
+
+impl Drop for Registered {
+    /// By dropping, so that a reflector that panicked doesn't stay registered; and after its
+    /// refusal was remembered: the other order would let a request start it again.
+    fn drop(&mut self) {
+        let is_this = |_: &Key, running: &Arc<Informer>| Arc::ptr_eq(running, &self.informer);
+        self.set.inner.informers.remove_if(&self.key, is_this);
+    }
+}
+
+// === impl Subject ===
+
+impl Subject {
+    fn key(&self, namespace: Option<&str>) -> Key {
+        Key {
+            gvr: self.resource.gvr.clone(),
+            format: self.format,
+            namespace: namespace.map(str::to_owned),
+        }
+    }
+}

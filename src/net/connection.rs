@@ -1,0 +1,227 @@
+//! One connection from its first request to its end, whatever it runs over.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::iter::successors;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::pin::pin;
+use std::time::Duration;
+
+use http::Request;
+use http::Response;
+use http_body::Body;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use hyper_util::rt::TokioTimer;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tower::Service;
+use tower::ServiceExt;
+
+/// Any error, as bodies and services give them.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Bytes of a request's body that a stream may send ahead of us. Requests are small: this only has
+/// to let a forwarded upload flow.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// The same for all streams of a connection together.
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// Limits of a listener and its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Connections open at a time; further ones wait in the kernel's queue. Default is 16,384.
+    pub max_connections: usize,
+    /// How long a TLS handshake may take. Default is 10 s.
+    pub handshake_timeout: Duration,
+    /// How long a connection may take to send a request's head, counted from the end of the request
+    /// before: so it is the time that an idle HTTP/1.1 connection is kept, too. Default is 90 s, the
+    /// idle time of common clients' pools; with less, they would write into connections that close.
+    pub head_timeout: Duration,
+    /// Requests, watches among them, at a time on one HTTP/2 connection. Default is 50,000.
+    pub max_concurrent_streams: u32,
+    /// Bytes that may wait for the peer's window in each HTTP/2 stream. Default is 16 KiB: it is
+    /// multiplied by the number of slow watches.
+    pub max_send_buffer: usize,
+    /// Bytes of a request's head in HTTP/2. Default is 1 MiB: label selectors can be long.
+    pub max_header_list: u32,
+    /// How often an HTTP/2 peer is asked whether it lives. Default is 30 s.
+    pub ping_interval: Duration,
+    /// How long it may take to answer. Default is 20 s.
+    pub ping_timeout: Duration,
+}
+
+/// What a connection speaks; known before the first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 or 1.0.
+    Http1,
+    /// HTTP/2, by ALPN or prior knowledge.
+    Http2,
+}
+
+/// The other end of a request's connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether the connection is encrypted.
+    pub tls: bool,
+}
+
+/// What answers requests: any tower service that can be cloned for each of them.
+pub trait HttpService<B>:
+    Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+/// A response's body.
+pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
+
+/// Serves requests until the connection ends; upgrades are passed on.
+///
+/// When `stop` completes, an idle connection is closed, and a busy one after its last response.
+/// The future ends with the connection (or with its upgrade), never before.
+///
+/// # Errors
+/// When the peer breaks the protocol, or an error of the service or a body ends the connection. A peer
+/// that leaves or stays silent is no error: that is how watches and idle connections end.
+pub async fn serve_connection<I, B: ResponseBody>(
+    io: I,
+    protocol: Protocol,
+    peer: Peer,
+    service: impl HttpService<B>,
+    config: &Config,
+    stop: impl Future<Output = ()>,
+) -> Result<(), BoxError>
+where
+    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer.clone());
+        service.clone().oneshot(request)
+    });
+    let io = TokioIo::new(io);
+    match protocol {
+        Protocol::Http1 => {
+            let connection = http1(config).serve_connection(io, service).with_upgrades();
+            drive(
+                connection,
+                http1::UpgradeableConnection::graceful_shutdown,
+                stop,
+            )
+            .await
+        }
+        Protocol::Http2 => {
+            let connection = http2(config).serve_connection(io, service);
+            drive(connection, http2::Connection::graceful_shutdown, stop).await
+        }
+    }
+}
+
+async fn drive<C>(
+    connection: C,
+    finish: impl FnOnce(Pin<&mut C>),
+    stop: impl Future<Output = ()>,
+) -> Result<(), BoxError>
+where
+    C: Future<Output = Result<(), hyper::Error>>,
+{
+    let mut connection = pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = stop => {
+            finish(connection.as_mut());
+            connection.await
+        }
+    };
+    match ended {
+        Err(error) if !is_ordinary_end(&error) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// The peer left, or stayed idle (or silent) for too long.
+fn is_ordinary_end(error: &hyper::Error) -> bool {
+    let is_gone = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::BrokenPipe
+                | io::ErrorKind::ConnectionAborted
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::NotConnected
+                | io::ErrorKind::UnexpectedEof
+        )
+    };
+    error.is_incomplete_message()
+        || error.is_timeout()
+        || successors(error.source(), |&cause| cause.source())
+            .any(|cause| cause.downcast_ref().is_some_and(is_gone))
+}
+
+fn http1(config: &Config) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(config.head_timeout)
+        .title_case_headers(true);
+    builder
+}
+
+fn http2(config: &Config) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(config.max_concurrent_streams)
+        .max_send_buf_size(config.max_send_buffer)
+        .max_header_list_size(config.max_header_list)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(config.ping_interval)
+        .keep_alive_timeout(config.ping_timeout);
+    builder
+}
+
+impl<S, B> HttpService<B> for S where
+    S: Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
+impl<B> ResponseBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            max_connections: 16_384,
+            handshake_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(90),
+            max_concurrent_streams: 50_000,
+            max_send_buffer: 16 << 10,
+            max_header_list: 1 << 20,
+            ping_interval: Duration::from_secs(30),
+            ping_timeout: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Protocol {
+    /// As metrics name it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Protocol::Http1 => "http1",
+            Protocol::Http2 => "http2",
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! The accept loop: one counted task for each connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus::IntGauge;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
+use tokio::time::error::Elapsed;
+use tokio::time::sleep;
+use tokio::time::timeout;
+use tracing::debug;
+use tracing::warn;
+
+use crate::net::Acceptor;
+use crate::net::Config;
+use crate::net::HttpService;
+use crate::net::Metrics;
+use crate::net::Peer;
+use crate::net::Protocol;
+use crate::net::ResponseBody;
+use crate::net::serve_connection;
+use crate::shutdown::Phase;
+use crate::shutdown::Shutdown;
+
+/// Out of file descriptors or memory: it takes others' connections to end before it gets better.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How HTTP/2 by prior knowledge begins (RFC 9113, 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long to wait before looking again at a preface of which only a part has come.
+const PREFACE_PAUSE: Duration = Duration::from_millis(5);
+
+/// A bound socket and what its connections share.
+#[derive(Debug)]
+pub struct Listener {
+    socket: TcpListener,
+    tls: Option<Acceptor>,
+    context: Arc<Context>,
+}
+
+#[derive(Debug)]
+struct Context {
+    name: &'static str,
+    config: Config,
+    metrics: Metrics,
+    shutdown: Shutdown,
+}
+
+/// A connection's place among those allowed, and in the gauge.
+struct Place {
+    open: IntGauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Listener {
+    /// A listener without TLS; `name` is its label in metrics and logs.
+    pub fn new(
+        name: &'static str,
+        socket: TcpListener,
+        config: Config,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> Listener {
+        let context = Context {
+            name,
+            config,
+            metrics,
+            shutdown,
+        };
+        Listener {
+            socket,
+            tls: None,
+            context: Arc::new(context),
+        }
+    }
+
+    /// Takes only TLS connections from now on.
+    pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
+        self.tls = Some(acceptor);
+        self
+    }
+
+    /// The address that is bound.
+    ///
+    /// # Errors
+    /// When the socket can't tell.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Accepts connections until [`Phase::StopAccepting`]; then the socket is closed, and the
+    /// connections go on to their ends.
+    pub async fn serve<B: ResponseBody>(self, service: impl HttpService<B>) {
+        let places = Arc::new(Semaphore::new(self.context.config.max_connections));
+        let mut stop = self.context.shutdown.reached(Phase::StopAccepting);
+        loop {
+            let (place, stream, address) = tokio::select! {
+                () = &mut stop => return,
+                accepted = self.accept(&places) => accepted,
+            };
+            let context = self.context.clone();
+            let tls = self.tls.clone();
+            let service = service.clone();
+            self.context.shutdown.spawn(async move {
+                context.serve_one(stream, address, tls, service).await;
+                drop(place);
+            });
+        }
+    }
+
+    /// The next connection, once there is a place for it. Cancel safe.
+    async fn accept(&self, places: &Arc<Semaphore>) -> (Place, TcpStream, SocketAddr) {
+        let permit = places
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
+        loop {
+            match self.socket.accept().await {
+                Ok((stream, address)) => {
+                    let place = Place::take(self.context.open_gauge(), permit);
+                    return (place, stream, address);
+                }
+                Err(error) if is_peers_fault(&error) => {
+                    debug!(listener = self.context.name, %error, "connection gone before it was accepted");
+                }
+                Err(error) => {
+                    self.context.count_failure("accept");
+                    warn!(listener = self.context.name, %error, "cannot accept connections");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+fn is_peers_fault(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionRefused
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+impl Context {
+    async fn serve_one<B: ResponseBody>(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        tls: Option<Acceptor>,
+        service: impl HttpService<B>,
+    ) {
+        if let Err(error) = stream.set_nodelay(true) {
+            debug!(%address, %error, "cannot set TCP_NODELAY");
+        }
+        let peer = Peer {
+            address,
+            tls: tls.is_some(),
+        };
+        let stop = self.shutdown.reached(Phase::StopAccepting);
+        let served = match tls {
+            Some(acceptor) => {
+                let handshake = timeout(self.config.handshake_timeout, acceptor.accept(stream));
+                let Some((stream, protocol)) = self.opened(address, handshake.await) else {
+                    return;
+                };
+                serve_connection(stream, protocol, peer, service, &self.config, stop).await
+            }
+            None => {
+                let first_bytes = timeout(self.config.head_timeout, protocol_of(stream));
+                let opening = tokio::select! {
+                    opening = first_bytes => opening,
+                    // It has sent nothing, or too little to be told apart: it is idle.
+                    () = stop.clone() => return,
+                };
+                let Some((stream, protocol)) = self.opened(address, opening) else {
+                    return;
+                };
+                serve_connection(stream, protocol, peer, service, &self.config, stop).await
+            }
+        };
+        if let Err(error) = served {
+            self.count_failure("serve");
+            debug!(listener = self.name, %address, error, "connection ended");
+        }
+    }
+
+    /// What the opening came to, counted and logged.
+    fn opened<T>(
+        &self,
+        address: SocketAddr,
+        opening: Result<io::Result<(T, Protocol)>, Elapsed>,
+    ) -> Option<(T, Protocol)> {
+        let error = match opening {
+            Ok(Ok(opened)) => {
+                let labels = [self.name, opened.1.name()];
+                self.metrics.connections.with_label_values(&labels).inc();
+                return Some(opened);
+            }
+            Ok(Err(error)) => error,
+            Err(late) => late.into(),
+        };
+        self.count_failure("open");
+        debug!(listener = self.name, %address, %error, "connection did not open");
+        None
+    }
+
+    fn open_gauge(&self) -> IntGauge {
+        self.metrics.open.with_label_values(&[self.name])
+    }
+
+    fn count_failure(&self, stage: &str) {
+        let labels = [self.name, stage];
+        self.metrics.failures.with_label_values(&labels).inc();
+    }
+}
+
+/// Tells HTTP/2 by prior knowledge from HTTP/1 without consuming anything.
+async fn protocol_of(stream: TcpStream) -> io::Result<(TcpStream, Protocol)> {
+    let mut seen = [0; HTTP2_PREFACE.len()];
+    loop {
+        let length = stream.peek(&mut seen).await?;
+        if length == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if seen[..length] != HTTP2_PREFACE[..length] {
+            return Ok((stream, Protocol::Http1));
+        }
+        if length == HTTP2_PREFACE.len() {
+            return Ok((stream, Protocol::Http2));
+        }
+        // The socket is readable already, so it can't be waited on for the rest. No client is known
+        // that cuts its preface in two.
+        sleep(PREFACE_PAUSE).await;
+    }
+}
+
+impl Place {
+    fn take(open: IntGauge, permit: OwnedSemaphorePermit) -> Place {
+        open.inc();
+        Place {
+            open,
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}

@@ -1,0 +1,31 @@
+//! Sockets: accept, TLS, HTTP/1.1 and HTTP/2 framing. Knows nothing of Kubernetes.
+//!
+//! A [`Listener`] takes a bound socket and gives every connection a task of its own, which ends with
+//! the connection; a request reaches the service with its [`Peer`] among the extensions.
+
+mod connection;
+mod error;
+mod listener;
+mod metrics;
+mod self_signed;
+mod throwaway;
+mod tls;
+
+pub use connection::BoxError;
+pub use connection::Config;
+pub use connection::HttpService;
+pub use connection::Peer;
+pub use connection::Protocol;
+pub use connection::ResponseBody;
+pub use connection::serve_connection;
+pub use error::Error;
+pub use listener::Listener;
+pub use metrics::Metrics;
+pub use self_signed::SelfSigned;
+pub use self_signed::SelfSignedFiles;
+pub use throwaway::throwaway_client_certificate;
+pub use tls::Acceptor;
+pub use tls::TlsFiles;
+
+#[cfg(test)]
+mod tests;

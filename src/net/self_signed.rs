@@ -1,0 +1,333 @@
+//! A certificate authority of kubefan's own, and a server certificate from it.
+//!
+//! Clients trust `ca.crt`, which lives for ten years; the server's certificate is made anew whenever
+//! it ends soon or lacks a name. Files that kubefan did not make are never replaced.
+
+use std::fs;
+use std::fs::DirBuilder;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use rcgen::BasicConstraints;
+use rcgen::CertificateParams;
+use rcgen::DistinguishedName;
+use rcgen::DnType;
+use rcgen::ExtendedKeyUsagePurpose;
+use rcgen::IsCa;
+use rcgen::Issuer;
+use rcgen::KeyPair;
+use rcgen::KeyUsagePurpose;
+use rcgen::PublicKeyData;
+use rustls::CertificateError;
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::ServerName;
+use rustls::pki_types::UnixTime;
+use tracing::info;
+
+use crate::net::Acceptor;
+use crate::net::Error;
+use crate::net::TlsFiles;
+use crate::net::tls::certificates;
+use crate::net::tls::provider;
+
+const CA_NAME: &str = "kubefan self-signed CA";
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const CA_LIFE: Duration = DAY.saturating_mul(3650);
+/// Some clients refuse server certificates that live longer than 398 days.
+const SERVER_LIFE: Duration = DAY.saturating_mul(365);
+/// What ends within this time is made anew at start.
+const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
+/// Clients' clocks may be behind ours.
+pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
+
+const PUBLIC: u32 = 0o644;
+const SECRET: u32 = 0o600;
+
+/// Where the files live and whom the server's certificate is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelfSigned {
+    /// Holds `ca.crt`, `ca.key`, `tls.crt` and `tls.key`; made (mode 0700) if it isn't there.
+    pub directory: PathBuf,
+    /// DNS names and IP addresses that clients may use for the server.
+    pub names: Vec<String>,
+}
+
+/// The files that [`SelfSigned::ensure`] left in a usable state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelfSignedFiles {
+    /// What clients have to trust.
+    pub ca_certificate: PathBuf,
+    /// What the server shows.
+    pub server: TlsFiles,
+}
+
+/// A certificate authority that can issue.
+struct Authority {
+    certificate: CertificateDer<'static>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl SelfSigned {
+    /// Reuses what is on disk, if it serves for another 30 days, and makes the rest.
+    ///
+    /// # Errors
+    /// When a name is none, a file can't be read or written, or is in the way.
+    pub fn ensure(&self) -> Result<SelfSignedFiles, Error> {
+        self.ensure_at(SystemTime::now())
+    }
+
+    pub(super) fn ensure_at(&self, now: SystemTime) -> Result<SelfSignedFiles, Error> {
+        let names = self.server_names()?;
+        let files = self.files();
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)
+            .map_err(|source| Error::Write {
+                path: self.directory.clone(),
+                source,
+            })?;
+        let authority = self.authority(&files, now)?;
+        if !serves(&files.server, &authority.certificate, &names, now) {
+            self.issue_server(&files.server, &authority.issuer, now)?;
+        }
+        Ok(files)
+    }
+
+    fn files(&self) -> SelfSignedFiles {
+        SelfSignedFiles {
+            ca_certificate: self.directory.join("ca.crt"),
+            server: TlsFiles {
+                certificate: self.directory.join("tls.crt"),
+                key: self.directory.join("tls.key"),
+            },
+        }
+    }
+
+    fn server_names(&self) -> Result<Vec<ServerName<'static>>, Error> {
+        let parse = |name: &String| {
+            ServerName::try_from(name.clone()).map_err(|_| Error::Name { name: name.clone() })
+        };
+        self.names.iter().map(parse).collect()
+    }
+
+    fn authority(&self, files: &SelfSignedFiles, now: SystemTime) -> Result<Authority, Error> {
+        let key_path = self.directory.join("ca.key");
+        let certificate_path = &files.ca_certificate;
+        let key = existing_key(&key_path)?;
+        if certificate_path.exists() {
+            let certificate = certificates(certificate_path)?.swap_remove(0);
+            let foreign = || Error::Foreign {
+                path: certificate_path.clone(),
+            };
+            if !is_ours(&certificate).ok_or_else(foreign)? {
+                return Err(foreign());
+            }
+            if let Some(key) = key.filter(|key| belongs(key, &certificate))
+                && lives_on(&certificate, now)
+            {
+                let issuer = Issuer::new(ca_params(now), key);
+                return Ok(Authority {
+                    certificate,
+                    issuer,
+                });
+            }
+            return issue_authority(None, &key_path, certificate_path, now);
+        }
+        // Our own order of writing never leaves a server's file without the CA's key.
+        if let Some(path) = [&files.server.certificate, &files.server.key]
+            .into_iter()
+            .find(|path| key.is_none() && path.exists())
+        {
+            return Err(Error::Foreign { path: path.clone() });
+        }
+        issue_authority(key, &key_path, certificate_path, now)
+    }
+
+    fn issue_server(
+        &self,
+        files: &TlsFiles,
+        issuer: &Issuer<'_, KeyPair>,
+        now: SystemTime,
+    ) -> Result<(), Error> {
+        let mut params = CertificateParams::new(self.names.clone())?;
+        params.distinguished_name = named("kubefan");
+        params.not_before = (now - CLOCK_SKEW).into();
+        params.not_after = (now + SERVER_LIFE).into();
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, issuer)?;
+        write(&files.key, &key.serialize_pem(), SECRET)?;
+        write(&files.certificate, &certificate.pem(), PUBLIC)?;
+        info!(file = %files.certificate.display(), names = ?self.names, "server certificate made");
+        Ok(())
+    }
+}
+
+fn issue_authority(
+    key: Option<KeyPair>,
+    key_path: &Path,
+    certificate_path: &Path,
+    now: SystemTime,
+) -> Result<Authority, Error> {
+    let params = ca_params(now);
+    let key = match key {
+        Some(key) => key,
+        None => {
+            let key = KeyPair::generate()?;
+            write(key_path, &key.serialize_pem(), SECRET)?;
+            key
+        }
+    };
+    let certificate = params.self_signed(&key)?;
+    write(certificate_path, &certificate.pem(), PUBLIC)?;
+    info!(file = %certificate_path.display(), "certificate authority made: clients have to trust it");
+    Ok(Authority {
+        certificate: certificate.der().clone(),
+        issuer: Issuer::new(params, key),
+    })
+}
+
+/// The same for each call but for the dates, which an issuer does not use: so an authority can be
+/// taken up again with its key alone.
+fn ca_params(now: SystemTime) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = named(CA_NAME);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.not_before = (now - CLOCK_SKEW).into();
+    params.not_after = (now + CA_LIFE).into();
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    params
+}
+
+pub(super) fn named(common_name: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+// === Checks ===
+
+/// Whether a client that trusts `ca` will accept the files under each name.
+fn serves(
+    files: &TlsFiles,
+    ca: &CertificateDer<'static>,
+    names: &[ServerName<'_>],
+    now: SystemTime,
+) -> bool {
+    let Ok(chain) = certificates(&files.certificate) else {
+        return false;
+    };
+    let verified = |name| verify(&chain[0], ca, name, now).is_ok();
+    names.iter().all(verified) && Acceptor::from_files(files).is_ok()
+}
+
+/// Whether the authority's own certificate is valid, and will be for a while.
+fn lives_on(ca: &CertificateDer<'static>, now: SystemTime) -> bool {
+    // The dates are looked at before the verifier objects to an authority that poses as a server.
+    let posed = ServerName::try_from("localhost").expect("localhost is a DNS name");
+    !matches!(
+        verify(ca, ca, &posed, now),
+        Err(rustls::Error::InvalidCertificate(
+            CertificateError::Expired
+                | CertificateError::ExpiredContext { .. }
+                | CertificateError::NotValidYet
+                | CertificateError::NotValidYetContext { .. }
+        ))
+    )
+}
+
+fn verify(
+    certificate: &CertificateDer<'_>,
+    ca: &CertificateDer<'static>,
+    name: &ServerName<'_>,
+    now: SystemTime,
+) -> Result<(), rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone())?;
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let since_epoch = (now + RENEW_BEFORE)
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let then = UnixTime::since_unix_epoch(since_epoch);
+    verifier
+        .verify_server_cert(certificate, &[], name, &[], then)
+        .map(drop)
+}
+
+/// Whether the subject is the one that [`ca_params`] gives; `None` if it can't be read.
+fn is_ours(ca: &CertificateDer<'static>) -> Option<bool> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone()).ok()?;
+    let subject = &roots.roots.first()?.subject;
+    Some(subject.ends_with(CA_NAME.as_bytes()))
+}
+
+fn belongs(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
+    let mut roots = RootCertStore::empty();
+    let info = key.subject_public_key_info();
+    // The store keeps the key's info without the head of its sequence.
+    roots.add(ca.clone()).is_ok() && info.ends_with(&roots.roots[0].subject_public_key_info)
+}
+
+// === Files ===
+
+fn existing_key(path: &Path) -> Result<Option<KeyPair>, Error> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(Error::Read {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let key = KeyPair::from_pem(&text).map_err(|source| Error::Key {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Some(key))
+}
+
+/// Replaces the file in one step: whoever reads it sees the old or the new text.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    let fault = |source| Error::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let unfinished = path.with_extension(format!("unfinished.{:x}", rand::random::<u64>()));
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&unfinished)
+        .map_err(fault)?;
+    let written = file
+        .write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .and_then(|()| fs::rename(&unfinished, path));
+    if written.is_err() {
+        // The first error is the one to tell; what is left over is only litter.
+        let _ = fs::remove_file(&unfinished);
+    }
+    written.map_err(fault)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,525 @@
+use std::convert::Infallible;
+use std::fs;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::channel::mpsc;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use http_body_util::Empty;
+use http_body_util::StreamBody;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::client::conn::http2;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::pki_types::ServerName;
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tower::service_fn;
+
+use crate::net::Acceptor;
+use crate::net::Config;
+use crate::net::Error;
+use crate::net::Listener;
+use crate::net::Metrics;
+use crate::net::Peer;
+use crate::net::SelfSigned;
+use crate::net::TlsFiles;
+use crate::net::tls::certificates;
+use crate::net::tls::provider;
+use crate::shutdown;
+use crate::shutdown::Outcome;
+use crate::shutdown::Phase;
+use crate::shutdown::Shutdown;
+use crate::telemetry::Registry;
+
+type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
+type TestBody = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A listener on a free port. `/peer` tells the peer, `/stream` sends what the test gives it,
+/// `/upgrade` echoes bytes after a 101.
+struct Server {
+    address: SocketAddr,
+    shutdown: Shutdown,
+    registry: Registry,
+    chunks: mpsc::UnboundedSender<Result<Frame<Bytes>, Infallible>>,
+}
+
+impl Server {
+    async fn start(config: Config, tls: Option<Acceptor>) -> Server {
+        let registry = Registry::new();
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let metrics = Metrics::new(&registry);
+        let mut listener = Listener::new("test", socket, config, metrics, shutdown.clone());
+        if let Some(acceptor) = tls {
+            listener = listener.with_tls(acceptor);
+        }
+        let address = listener.local_address().unwrap();
+        let (chunks, stream) = mpsc::unbounded();
+        let stream = Arc::new(Mutex::new(Some(stream)));
+        let tasks = shutdown.clone();
+        let service = service_fn(move |request| answer(request, stream.clone(), tasks.clone()));
+        shutdown.spawn(listener.serve(service));
+        Server {
+            address,
+            shutdown,
+            registry,
+            chunks,
+        }
+    }
+
+    async fn plain() -> Server {
+        Server::start(Config::default(), None).await
+    }
+
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    fn send_chunk(&self, text: &'static str) {
+        let frame = Frame::data(Bytes::from_static(text.as_bytes()));
+        self.chunks.unbounded_send(Ok(frame)).unwrap();
+    }
+
+    fn drain(&self) -> JoinHandle<Outcome> {
+        let shutdown = self.shutdown.clone();
+        tokio::spawn(async move { shutdown.drain().await })
+    }
+
+    fn has_metric(&self, line: &str) -> bool {
+        self.registry.render().1.lines().any(|found| found == line)
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    stream: Arc<Mutex<Option<Chunks>>>,
+    tasks: Shutdown,
+) -> Result<Response<TestBody>, Infallible> {
+    let response = Response::builder().header("x-test-header", "1");
+    let text = |text: String| text.map_err(|never| match never {}).boxed_unsync();
+    Ok(match request.uri().path() {
+        "/peer" => {
+            let peer = request.extensions().get::<Peer>().unwrap();
+            let version = request.version();
+            let body = format!("{version:?} {} {}", peer.address, peer.tls);
+            response.body(text(body)).unwrap()
+        }
+        "/stream" => {
+            let chunks = stream.lock().await.take().unwrap();
+            response
+                .body(StreamBody::new(chunks).boxed_unsync())
+                .unwrap()
+        }
+        "/upgrade" => {
+            tasks.spawn(async move {
+                let upgraded = hyper::upgrade::on(request).await.unwrap();
+                let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+                tokio::io::copy(&mut read, &mut write).await.unwrap();
+                write.shutdown().await.unwrap();
+            });
+            response
+                .status(StatusCode::SWITCHING_PROTOCOLS)
+                .header("connection", "upgrade")
+                .header("upgrade", "echo")
+                .body(Empty::new().boxed_unsync())
+                .unwrap()
+        }
+        _ => response
+            .status(StatusCode::NOT_FOUND)
+            .body(text(String::new()))
+            .unwrap(),
+    })
+}
+
+fn get(path: &str) -> Request<Empty<Bytes>> {
+    let uri = format!("http://localhost{path}");
+    Request::get(uri)
+        .header("host", "localhost")
+        .body(Empty::new())
+        .unwrap()
+}
+
+async fn text_of(response: Response<Incoming>) -> String {
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(body.to_vec()).unwrap()
+}
+
+async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(20), future)
+        .await
+        .expect("the test hangs")
+}
+
+type Io = TokioIo<TcpStream>;
+
+async fn http1_on(stream: TcpStream) -> http1::SendRequest<Empty<Bytes>> {
+    let (sender, connection) = http1::handshake::<Io, _>(TokioIo::new(stream))
+        .await
+        .unwrap();
+    tokio::spawn(connection.with_upgrades());
+    sender
+}
+
+async fn http2_on(stream: TcpStream) -> http2::SendRequest<Empty<Bytes>> {
+    let io = TokioIo::new(stream);
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+#[tokio::test]
+async fn http1_is_served_with_the_peer_and_title_case_headers() {
+    let server = Server::plain().await;
+    let mut stream = server.connect().await;
+    let request = "GET /peer HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    soon(stream.read_to_string(&mut response)).await.unwrap();
+    assert!(
+        response.starts_with("HTTP/1.1 200 OK\r\nX-Test-Header: 1\r\n"),
+        "{response}"
+    );
+    let told = format!("HTTP/1.1 {} false", stream.local_addr().unwrap());
+    assert!(response.ends_with(&told), "{response}");
+    let line = r#"kubefan_connections_total{listener="test",protocol="http1"} 1"#;
+    assert!(server.has_metric(line));
+}
+
+#[tokio::test]
+async fn http2_by_prior_knowledge_is_served() {
+    let server = Server::plain().await;
+    let stream = server.connect().await;
+    let address = stream.local_addr().unwrap();
+    let mut client = http2_on(stream).await;
+    let response = soon(client.send_request(get("/peer"))).await.unwrap();
+    assert_eq!(text_of(response).await, format!("HTTP/2.0 {address} false"));
+    let line = r#"kubefan_connections_total{listener="test",protocol="http2"} 1"#;
+    assert!(server.has_metric(line));
+}
+
+#[tokio::test]
+async fn a_preface_that_comes_in_two_parts_is_still_http2() {
+    let server = Server::plain().await;
+    let mut stream = server.connect().await;
+    stream.set_nodelay(true).unwrap();
+    stream.write_all(b"PRI * HT").await.unwrap();
+    tokio::task::yield_now().await;
+    stream
+        .write_all(b"TP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
+    let mut frame_head = [0; 9];
+    soon(stream.read_exact(&mut frame_head)).await.unwrap();
+    assert_eq!(
+        frame_head[3], 4,
+        "a SETTINGS frame comes first: {frame_head:?}"
+    );
+}
+
+async fn tls_server() -> (Server, TempDir, Arc<RootCertStore>) {
+    let directory = TempDir::new().unwrap();
+    let made = SelfSigned {
+        directory: directory.path().to_owned(),
+        names: vec!["localhost".to_owned(), "127.0.0.1".to_owned()],
+    }
+    .ensure()
+    .unwrap();
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(&made.ca_certificate).unwrap() {
+        roots.add(certificate).unwrap();
+    }
+    let acceptor = Acceptor::from_files(&made.server).unwrap();
+    let server = Server::start(Config::default(), Some(acceptor)).await;
+    (server, directory, Arc::new(roots))
+}
+
+async fn tls_connect(
+    server: &Server,
+    roots: Arc<RootCertStore>,
+    name: &'static str,
+    protocol: &str,
+) -> std::io::Result<TlsStream<TcpStream>> {
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let name = ServerName::try_from(name).unwrap();
+    let connector = TlsConnector::from(Arc::new(config));
+    connector.connect(name, server.connect().await).await
+}
+
+#[tokio::test]
+async fn tls_chooses_the_protocol_by_alpn() {
+    let (server, _directory, roots) = tls_server().await;
+
+    let stream = tls_connect(&server, roots.clone(), "localhost", "h2")
+        .await
+        .unwrap();
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    let address = stream.get_ref().0.local_addr().unwrap();
+    let io = TokioIo::new(stream);
+    let (mut client, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+    tokio::spawn(connection);
+    let response = soon(client.send_request(get("/peer"))).await.unwrap();
+    assert_eq!(text_of(response).await, format!("HTTP/2.0 {address} true"));
+
+    let stream = tls_connect(&server, roots, "127.0.0.1", "http/1.1")
+        .await
+        .unwrap();
+    let address = stream.get_ref().0.local_addr().unwrap();
+    let (mut client, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let response = soon(client.send_request(get("/peer"))).await.unwrap();
+    assert_eq!(text_of(response).await, format!("HTTP/1.1 {address} true"));
+}
+
+#[tokio::test]
+async fn a_self_signed_certificate_holds_only_for_its_names() {
+    let (server, _directory, roots) = tls_server().await;
+    let error = tls_connect(&server, roots, "example.com", "h2")
+        .await
+        .unwrap_err();
+    assert!(error.to_string().contains("not valid for name"), "{error}");
+}
+
+#[tokio::test]
+async fn a_failed_handshake_ends_its_connection_and_is_counted() {
+    let (server, _directory, _roots) = tls_server().await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    soon(stream.read_to_end(&mut rest)).await.unwrap();
+    let drain = server.drain();
+    assert_eq!(soon(drain).await.unwrap(), Outcome::Drained);
+    let line = r#"kubefan_connection_failures_total{listener="test",stage="open"} 1"#;
+    assert!(server.has_metric(line));
+}
+
+#[tokio::test]
+async fn a_silent_peer_is_cut_off_when_its_time_is_over() {
+    let short = Duration::from_millis(20);
+    let config = Config {
+        head_timeout: short,
+        handshake_timeout: short,
+        ..Config::default()
+    };
+    let (_, directory, _) = tls_server().await;
+    let files = TlsFiles {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    for tls in [None, Some(Acceptor::from_files(&files).unwrap())] {
+        let server = Server::start(config.clone(), tls).await;
+        let mut stream = server.connect().await;
+        let mut rest = Vec::new();
+        assert_eq!(soon(stream.read_to_end(&mut rest)).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_passes_bytes_both_ways_and_is_waited_for() {
+    let server = Server::plain().await;
+    let mut client = http1_on(server.connect().await).await;
+    let mut request = get("/upgrade");
+    request
+        .headers_mut()
+        .insert("connection", "upgrade".parse().unwrap());
+    request
+        .headers_mut()
+        .insert("upgrade", "echo".parse().unwrap());
+    let response = soon(client.send_request(request)).await.unwrap();
+    assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
+    let upgraded = hyper::upgrade::on(response).await.unwrap();
+    let mut io = TokioIo::new(upgraded);
+    let drain = server.drain();
+    server.shutdown.reached(Phase::EndWatches).await;
+    io.write_all(b"ping").await.unwrap();
+    let mut echo = [0; 4];
+    soon(io.read_exact(&mut echo)).await.unwrap();
+    assert_eq!(&echo, b"ping");
+    assert!(!drain.is_finished());
+    io.shutdown().await.unwrap();
+    assert_eq!(soon(drain).await.unwrap(), Outcome::Drained);
+}
+
+#[tokio::test]
+async fn drain_closes_idle_connections_and_the_socket() {
+    let server = Server::plain().await;
+    let mut idle = http1_on(server.connect().await).await;
+    text_of(soon(idle.send_request(get("/peer"))).await.unwrap()).await;
+    let mut idle2 = http2_on(server.connect().await).await;
+    text_of(soon(idle2.send_request(get("/peer"))).await.unwrap()).await;
+    let _silent = server.connect().await;
+    assert_eq!(soon(server.drain()).await.unwrap(), Outcome::Drained);
+    assert!(soon(idle.send_request(get("/peer"))).await.is_err());
+    assert!(soon(idle2.send_request(get("/peer"))).await.is_err());
+    assert!(TcpStream::connect(server.address).await.is_err());
+    assert!(server.has_metric(r#"kubefan_connections_open{listener="test"} 0"#));
+}
+
+#[tokio::test]
+async fn drain_waits_for_a_streaming_response() {
+    for http2 in [false, true] {
+        let server = Server::plain().await;
+        let stream = server.connect().await;
+        let response = if http2 {
+            soon(http2_on(stream).await.send_request(get("/stream"))).await
+        } else {
+            soon(http1_on(stream).await.send_request(get("/stream"))).await
+        };
+        let mut body = response.unwrap().into_body().into_data_stream();
+        server.send_chunk("one");
+        assert_eq!(soon(body.next()).await.unwrap().unwrap(), "one");
+        let drain = server.drain();
+        server.shutdown.reached(Phase::EndWatches).await;
+        server.send_chunk("two");
+        assert_eq!(soon(body.next()).await.unwrap().unwrap(), "two");
+        assert!(!drain.is_finished());
+        server.chunks.close_channel();
+        // HTTP/2 may end with a frame that is empty.
+        while let Some(rest) = soon(body.next()).await {
+            assert_eq!(rest.unwrap(), "");
+        }
+        assert_eq!(soon(drain).await.unwrap(), Outcome::Drained);
+    }
+}
+
+#[tokio::test]
+async fn the_task_ends_with_its_connection_not_with_the_drain() {
+    let server = Server::plain().await;
+    let mut client = http1_on(server.connect().await).await;
+    text_of(soon(client.send_request(get("/peer"))).await.unwrap()).await;
+    // The accept loop and the connection.
+    assert_eq!(server.shutdown.serving_tasks(), 2);
+    drop(client);
+    only_the_accept_loop_is_left(&server).await;
+    assert!(!server.shutdown.is_draining());
+}
+
+async fn only_the_accept_loop_is_left(server: &Server) {
+    soon(async {
+        while server.shutdown.serving_tasks() > 1 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_peer_that_leaves_is_no_failure_but_nonsense_is() {
+    let server = Server::plain().await;
+    for http2 in [false, true] {
+        let stream = server.connect().await;
+        let request = "GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        let (mut read, mut write) = stream.into_split();
+        let sent = if http2 { preface } else { request };
+        write.write_all(sent.as_bytes()).await.unwrap();
+        soon(read.read_u8()).await.unwrap();
+    }
+    only_the_accept_loop_is_left(&server).await;
+    let line = r#"kubefan_connection_failures_total{listener="test",stage="serve"} 1"#;
+    assert!(!server.has_metric(line));
+
+    let mut stream = server.connect().await;
+    stream
+        .write_all(b"\x01\x02 nonsense\r\n\r\n")
+        .await
+        .unwrap();
+    let mut response = String::new();
+    soon(stream.read_to_string(&mut response)).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    only_the_accept_loop_is_left(&server).await;
+    assert!(server.has_metric(line));
+}
+
+#[tokio::test]
+async fn an_idle_connection_ends_without_a_failure() {
+    let config = Config {
+        head_timeout: Duration::from_millis(20),
+        ..Config::default()
+    };
+    let server = Server::start(config, None).await;
+    let mut client = http1_on(server.connect().await).await;
+    text_of(soon(client.send_request(get("/peer"))).await.unwrap()).await;
+    only_the_accept_loop_is_left(&server).await;
+    assert!(soon(client.send_request(get("/peer"))).await.is_err());
+    let line = r#"kubefan_connection_failures_total{listener="test",stage="serve"} 1"#;
+    assert!(!server.has_metric(line));
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_wait_for_a_place() {
+    let config = Config {
+        max_connections: 1,
+        ..Config::default()
+    };
+    let server = Server::start(config, None).await;
+    let mut first = http1_on(server.connect().await).await;
+    text_of(soon(first.send_request(get("/peer"))).await.unwrap()).await;
+    let mut second = http1_on(server.connect().await).await;
+    let mut waiting = Box::pin(second.send_request(get("/peer")));
+    let early = tokio::time::timeout(Duration::from_millis(50), &mut waiting).await;
+    assert!(early.is_err(), "served beside the first");
+    drop(first);
+    assert_eq!(soon(waiting).await.unwrap().status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn tls_files_that_cannot_be_used_are_named() {
+    let (_server, directory, _roots) = tls_server().await;
+    let other = tls_server().await.1;
+    let path = directory.path();
+    fs::write(path.join("empty"), "").unwrap();
+    let file = |name: &str| path.join(name);
+    let table = [
+        (file("gone"), file("tls.key"), "cannot read {}/gone"),
+        (
+            file("empty"),
+            file("tls.key"),
+            "no PEM certificate in {}/empty",
+        ),
+        (
+            file("tls.crt"),
+            file("empty"),
+            "no PEM private key in {}/empty",
+        ),
+        (
+            file("tls.crt"),
+            file("tls.crt"),
+            "no PEM private key in {}/tls.crt",
+        ),
+        (
+            file("tls.crt"),
+            other.path().join("tls.key"),
+            "can't be used with {}/tls.crt",
+        ),
+    ];
+    for (certificate, key, expected) in table {
+        let error: Error = Acceptor::from_files(&TlsFiles { certificate, key }).unwrap_err();
+        let expected = expected.replace("{}", path.to_str().unwrap());
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+}

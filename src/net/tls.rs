@@ -1,0 +1,116 @@
+//! TLS from a certificate and a key on disk.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem;
+use rustls::pki_types::pem::PemObject;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::net::Error;
+use crate::net::Protocol;
+
+/// A certificate chain (the server's own first) and its key, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain.
+    pub certificate: PathBuf,
+    /// The key: PKCS#8, PKCS#1 or SEC1.
+    pub key: PathBuf,
+}
+
+/// Takes the server's side of handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap.
+#[derive(Clone)]
+pub struct Acceptor {
+    inner: TlsAcceptor,
+}
+
+impl Acceptor {
+    /// Reads the files, once.
+    ///
+    /// # Errors
+    /// When a file can't be read or has no certificate or key, or they don't belong together.
+    pub fn from_files(files: &TlsFiles) -> Result<Acceptor, Error> {
+        let chain = certificates(&files.certificate)?;
+        let key = private_key(&files.key)?;
+        let pair = |source| Error::Pair {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            source,
+        };
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .map_err(pair)?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .map_err(pair)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Acceptor {
+            inner: TlsAcceptor::from(Arc::new(config)),
+        })
+    }
+
+    /// Does the handshake, without a limit of time.
+    pub(super) async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
+        let stream = self.inner.accept(stream).await?;
+        let protocol = match stream.get_ref().1.alpn_protocol() {
+            Some(b"h2") => Protocol::Http2,
+            _ => Protocol::Http1,
+        };
+        Ok((stream, protocol))
+    }
+}
+
+impl fmt::Debug for Acceptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Acceptor")
+    }
+}
+
+pub(super) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let fault = |source| Error::Pem {
+        path: path.to_owned(),
+        what: "PEM certificate",
+        source,
+    };
+    let chain = CertificateDer::pem_slice_iter(&read(path)?)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(fault)?;
+    if chain.is_empty() {
+        return Err(fault(pem::Error::NoItemsFound));
+    }
+    Ok(chain)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|source| Error::Pem {
+        path: path.to_owned(),
+        what: "PEM private key",
+        source,
+    })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    fs::read(path).map_err(|source| Error::Read {
+        path: path.to_owned(),
+        source,
+    })
+}

@@ -1,0 +1,182 @@
+//! Refuses what a web page or a rebound DNS name could send to a loopback listener.
+//!
+//! Callers are not authenticated, so whoever reaches the socket has the kubeconfig's rights. A
+//! browser on the same machine can reach it too: its requests show in `Host`, `Origin` and
+//! `Sec-Fetch-Site`. Upgrades pass here as well, since WebSockets know no same-origin policy.
+
+use std::convert::Infallible;
+use std::task::Context;
+use std::task::Poll;
+
+use futures_util::future::Either;
+use futures_util::future::Ready;
+use futures_util::future::ready;
+use http::HeaderMap;
+use http::Request;
+use http::Response;
+use http::Uri;
+use http::header::HOST;
+use http::header::ORIGIN;
+use http::uri::Authority;
+use tower::Layer;
+use tower::Service;
+
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::server::rescue;
+use crate::upstream::Body;
+
+/// Adds [`LocalOnly`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalOnlyLayer;
+
+/// Answers 403 to requests that a foreign web page may have caused.
+#[derive(Clone, Debug)]
+pub(crate) struct LocalOnly<S> {
+    inner: S,
+}
+
+impl<S> Layer<S> for LocalOnlyLayer {
+    type Service = LocalOnly<S>;
+
+    fn layer(&self, inner: S) -> LocalOnly<S> {
+        LocalOnly { inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for LocalOnly<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Either<S::Future, Ready<Result<Response<Body>, Infallible>>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        match foreign(request.uri(), request.headers()) {
+            None => Either::Left(self.inner.call(request)),
+            Some(why) => {
+                let status = Status::failure(403, "Forbidden", format!("forbidden: {why}"));
+                Either::Right(ready(Ok(rescue::respond(&status, WireFormat::Json))))
+            }
+        }
+    }
+}
+
+/// Why the request may come from elsewhere than a program on this machine; `None` when it does not.
+fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+    let Some(host) = authority(uri, headers) else {
+        return Some("the request names no valid Host".to_owned());
+    };
+    if !is_loopback(host.host()) {
+        return Some(format!(
+            "Host {:?} is foreign; kubefan answers to localhost, 127.0.0.1 and [::1]",
+            host.as_str()
+        ));
+    }
+    if let Some(origin) = headers.get_all(ORIGIN).iter().find(|origin| {
+        let own = origin
+            .to_str()
+            .ok()
+            .and_then(|origin| origin.split_once("://"));
+        own.is_none_or(|(_, own)| !own.eq_ignore_ascii_case(host.as_str()))
+    }) {
+        return Some(format!("Origin {origin:?} is foreign"));
+    }
+    let sites = headers.get_all("sec-fetch-site");
+    let foreign_site = |site: &&http::HeaderValue| *site != "same-origin" && *site != "none";
+    let site = sites.iter().find(foreign_site)?;
+    Some(format!("the request comes from another site ({site:?})"))
+}
+
+/// HTTP/2 has the authority in the URI, HTTP/1.1 in exactly one `Host`.
+fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
+    let mut hosts = headers.get_all(HOST).iter();
+    match (uri.authority(), hosts.next(), hosts.next()) {
+        (None, Some(host), None) => host.to_str().ok()?.parse().ok(),
+        (Some(authority), None, None) => Some(authority.clone()),
+        (Some(authority), Some(host), None) if host == authority.as_str() => {
+            Some(authority.clone())
+        }
+        _ => None,
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || address
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(uri: &str, headers: &[(&str, &str)]) -> bool {
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let name: http::HeaderName = name.parse().expect("a header name");
+            map.append(name, value.parse().expect("a header value"));
+        }
+        foreign(&uri.parse().expect("a URI"), &map).is_some()
+    }
+
+    #[test]
+    fn only_local_programs_pass() {
+        let pass: &[(&str, &[(&str, &str)])] = &[
+            ("/api", &[("host", "127.0.0.1:8001")]),
+            ("/api", &[("host", "localhost")]),
+            ("/api", &[("host", "[::1]:8001")]),
+            ("http://127.0.0.1:8001/api", &[]),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("origin", "http://localhost:1")],
+            ),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("sec-fetch-site", "same-origin")],
+            ),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("sec-fetch-site", "none")],
+            ),
+        ];
+        for (uri, headers) in pass {
+            assert!(!refused(uri, headers), "{uri} {headers:?}");
+        }
+        let refuse: &[(&str, &[(&str, &str)])] = &[
+            ("/api", &[]),
+            ("/api", &[("host", "evil.example")]),
+            ("/api", &[("host", "localhost.evil.example:8001")]),
+            ("/api", &[("host", "10.0.0.1")]),
+            ("/api", &[("host", "localhost"), ("host", "evil.example")]),
+            ("http://evil.example/api", &[("host", "localhost")]),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("origin", "http://evil.example")],
+            ),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("origin", "http://localhost:2")],
+            ),
+            ("/api", &[("host", "localhost:1"), ("origin", "null")]),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("sec-fetch-site", "cross-site")],
+            ),
+            (
+                "/api",
+                &[("host", "localhost:1"), ("sec-fetch-site", "same-site")],
+            ),
+        ];
+        for (uri, headers) in refuse {
+            assert!(refused(uri, headers), "{uri} {headers:?}");
+        }
+    }
+}

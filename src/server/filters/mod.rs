@@ -1,0 +1,21 @@
+//! The layers that every request passes before the router, one file each.
+
+mod local_only;
+mod recover;
+mod trace;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+
+use http::Response;
+
+use crate::upstream::Body;
+
+pub(super) use local_only::LocalOnlyLayer;
+pub(super) use recover::RecoverLayer;
+pub use trace::RequestMetrics;
+pub(super) use trace::TraceLayer;
+
+/// What a layer that does something with the answer returns.
+type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

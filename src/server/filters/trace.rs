@@ -1,0 +1,148 @@
+//! Counts, times and logs every request, and names it for audit logs.
+
+use std::convert::Infallible;
+use std::task::Context;
+use std::task::Poll;
+
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use prometheus::HistogramVec;
+use prometheus::IntCounterVec;
+use tokio::time::Instant;
+use tower::Layer;
+use tower::Service;
+
+use crate::server::Answered;
+use crate::telemetry::Registry;
+use crate::telemetry::SECONDS_BUCKETS;
+use crate::upstream::Body;
+
+use super::AnswerFuture;
+
+const AUDIT_ID: &str = "audit-id";
+
+/// What is counted of requests.
+#[derive(Clone)]
+pub struct RequestMetrics {
+    requests: IntCounterVec,
+    seconds: HistogramVec,
+}
+
+impl RequestMetrics {
+    /// Declares the metrics.
+    pub fn new(registry: &Registry) -> Self {
+        Self {
+            requests: registry.counter_vec(
+                "kubefan_requests_total",
+                "Requests answered, by verb, resource, outcome (cache, forwarded, rejected), the \
+                 reason for forwarding, and HTTP status code.",
+                &["verb", "group", "resource", "outcome", "reason", "code"],
+            ),
+            seconds: registry.histogram_vec(
+                "kubefan_request_duration_seconds",
+                "Seconds from a request's headers to its answer's headers.",
+                &["verb", "outcome"],
+                SECONDS_BUCKETS,
+            ),
+        }
+    }
+
+    fn observe(&self, answered: &Answered, code: http::StatusCode, started: Instant) {
+        let outcome = answered.outcome.name();
+        let labels = [
+            answered.verb,
+            &answered.group,
+            &answered.resource,
+            outcome,
+            answered.outcome.reason(),
+            code.as_str(),
+        ];
+        self.requests.with_label_values(&labels).inc();
+        self.seconds
+            .with_label_values(&[answered.verb, outcome])
+            .observe(started.elapsed().as_secs_f64());
+    }
+}
+
+/// Adds [`Trace`].
+#[derive(Clone)]
+pub(crate) struct TraceLayer {
+    metrics: RequestMetrics,
+}
+
+impl TraceLayer {
+    /// Counts in `metrics`.
+    pub(crate) fn new(metrics: RequestMetrics) -> Self {
+        Self { metrics }
+    }
+}
+
+/// Counts, times and logs.
+#[derive(Clone)]
+pub(crate) struct Trace<S> {
+    inner: S,
+    metrics: RequestMetrics,
+}
+
+impl<S> Layer<S> for TraceLayer {
+    type Service = Trace<S>;
+
+    fn layer(&self, inner: S) -> Trace<S> {
+        Trace {
+            inner,
+            metrics: self.metrics.clone(),
+        }
+    }
+}
+
+impl<S> Service<Request<Body>> for Trace<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+    S::Future: Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = AnswerFuture;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let started = Instant::now();
+        let metrics = self.metrics.clone();
+        let audit_id = audit_id(&mut request);
+        let method = request.method().clone();
+        let uri = request.uri().clone();
+        let answer: AnswerFuture = Box::pin(self.inner.call(request));
+        Box::pin(async move {
+            let mut response = answer.await?;
+            let answered = response.extensions_mut().remove::<Answered>();
+            let answered = answered.unwrap_or_default();
+            metrics.observe(&answered, response.status(), started);
+            tracing::debug!(
+                %method,
+                path = uri.path(),
+                query = uri.query().unwrap_or_default(),
+                code = response.status().as_u16(),
+                outcome = answered.outcome.name(),
+                reason = answered.outcome.reason(),
+                milliseconds = started.elapsed().as_millis() as u64,
+                audit_id = audit_id.to_str().unwrap_or_default(),
+                "request"
+            );
+            response.headers_mut().entry(AUDIT_ID).or_insert(audit_id);
+            Ok(response)
+        })
+    }
+}
+
+/// The client's id, or a new one, which the upstream is told too.
+fn audit_id(request: &mut Request<Body>) -> HeaderValue {
+    let new_id = || {
+        HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is a header value")
+    };
+    let entry = request.headers_mut().entry(AUDIT_ID);
+    entry.or_insert_with(new_id).clone()
+}

@@ -1,0 +1,139 @@
+//! Everything that the API server answers itself.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::Request;
+use http::Response;
+use http_body::Frame;
+use http_body::SizeHint;
+
+use crate::api::WireFormat;
+use crate::server::rescue;
+use crate::shutdown::Shutdown;
+use crate::shutdown::WatchEnd;
+use crate::upstream;
+use crate::upstream::Body;
+use crate::upstream::BoxError;
+use crate::upstream::Forwarder;
+use crate::upstream::Identity;
+
+/// A WebSocket client that can't set headers gives its token as a subprotocol.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Sends `request` on, as the caller if it brings an identity of its own, else as kubefan.
+pub(crate) async fn forward(
+    request: Request<Body>,
+    is_watch: bool,
+    forwarder: &Forwarder,
+    shutdown: &Shutdown,
+) -> Response<Body> {
+    let identity = match has_identity(request.headers()) {
+        true => Identity::Caller,
+        false => Identity::Kubefan,
+    };
+    let forwarded = match forwarder.forward(request, identity).await {
+        Ok(forwarded) => forwarded,
+        Err(error) => {
+            return rescue::respond(&rescue::forwarding_failed(&error), WireFormat::Json);
+        }
+    };
+    if let Some(upgrade) = forwarded.upgrade {
+        shutdown.spawn(async move {
+            if let Err(error) = upgrade.join().await {
+                tracing::debug!(%error, "upgraded connection broke");
+            }
+        });
+    }
+    match is_watch {
+        false => forwarded.response,
+        true => forwarded.response.map(|body| {
+            upstream::boxed(UntilDrain {
+                body,
+                drain: Some(shutdown.watch_end()),
+            })
+        }),
+    }
+}
+
+/// True when the request brings credentials or claims, which only the API server can judge.
+pub(crate) fn has_identity(headers: &HeaderMap) -> bool {
+    let is_claim = |name: &http::HeaderName| {
+        let name = name.as_str();
+        name == "authorization" || name.starts_with("impersonate-") || name.starts_with("x-remote-")
+    };
+    let protocols = headers.get_all(http::header::SEC_WEBSOCKET_PROTOCOL);
+    headers.keys().any(is_claim)
+        || protocols.iter().any(|protocols| {
+            let protocols = protocols.as_bytes().split(|byte| *byte == b',');
+            let mut protocols = protocols.map(<[u8]>::trim_ascii);
+            protocols.any(|protocol| protocol.starts_with(TOKEN_PROTOCOL.as_bytes()))
+        })
+}
+
+/// A forwarded watch, which a drain ends cleanly as it does those from the cache.
+struct UntilDrain {
+    body: Body,
+    /// `None` once ended.
+    drain: Option<WatchEnd>,
+}
+
+impl http_body::Body for UntilDrain {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let Some(drain) = &mut this.drain else {
+            return Poll::Ready(None);
+        };
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        if frame.is_pending() && Future::poll(Pin::new(drain), cx).is_ready() {
+            this.drain = None;
+            return Poll::Ready(None);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_with_an_identity_are_recognised() {
+        let rows = [
+            ("authorization", "Bearer x", true),
+            ("impersonate-user", "jane", true),
+            ("impersonate-extra-scopes", "x", true),
+            ("x-remote-user", "jane", true),
+            ("x-remote-extra-a", "x", true),
+            (
+                "sec-websocket-protocol",
+                "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.eA",
+                true,
+            ),
+            ("sec-websocket-protocol", "v5.channel.k8s.io", false),
+            ("accept", "application/json", false),
+        ];
+        for (name, value, expected) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().expect("a header value"));
+            assert_eq!(has_identity(&headers), expected, "{name}: {value}");
+        }
+    }
+}

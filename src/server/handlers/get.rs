@@ -1,0 +1,56 @@
+//! GET of one object.
+
+use std::collections::VecDeque;
+
+use crate::api::GetOptions;
+use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
+use crate::api::Status;
+use crate::informer::Informer;
+use crate::server::chunks::Chunks;
+use crate::server::rescue;
+use crate::server::router;
+use crate::server::router::Reason;
+
+use super::Answer;
+use super::Miss;
+use super::ReadRequest;
+
+/// How new the state must be.
+///
+/// # Errors
+///
+/// [`Miss`] for a fault in the parameters, and where no cache can tell.
+pub(crate) fn needed(request: &ReadRequest<'_>) -> Result<ResourceVersion, Miss> {
+    let options = GetOptions::parse(request.query)?;
+    Ok(router::plan_get(options.consistency)?)
+}
+
+/// Answers from the newest snapshot of `informer`.
+///
+/// # Errors
+///
+/// [`Miss`] where the snapshot can't answer.
+pub(crate) fn get(
+    request: &ReadRequest<'_>,
+    informer: &Informer,
+    needed: ResourceVersion,
+) -> Answer {
+    let snapshot = informer.reader().snapshot().ok_or(Reason::NotCached)?;
+    router::not_older_than(needed, snapshot.resource_version())?;
+    let name = request.info.name.as_str();
+    let namespace = request.namespace()?;
+    // The API server has words of its own for names and scopes that no object can have.
+    let is_possible = !name.contains(['%', '/']) && !matches!(name, "." | "..");
+    if !is_possible || request.resource().namespaced != namespace.is_some() {
+        return Err(Miss::Forward(Reason::NotCacheable));
+    }
+    match snapshot.get(&ObjectKey::new(namespace, name)) {
+        None => Err(Status::not_found(&request.resource().gvr, name).into()),
+        Some(object) => {
+            let parts = VecDeque::from(informer.encoder().object_body(&object));
+            let body = Chunks::new(parts).boxed();
+            Ok(rescue::answer(request.format().media_type(), body))
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! One handler a verb; each answers from a cache, or says why it can't.
+
+pub(super) mod forward;
+pub(super) mod get;
+pub(super) mod list;
+pub(super) mod watch;
+
+use std::sync::Arc;
+
+use http::Response;
+
+use crate::api::ListOptions;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::informer::Subject;
+use crate::upstream::Body;
+
+use super::request_info::RequestInfo;
+use super::router::Reason;
+
+/// A read of a resource that may be cached.
+pub(super) struct ReadRequest<'a> {
+    /// Resource and format.
+    pub subject: &'a Subject,
+    /// The request's attributes.
+    pub info: &'a RequestInfo,
+    /// What stands behind `?`.
+    pub query: &'a str,
+}
+
+/// Why a cache gave no answer.
+#[derive(Debug)]
+pub(super) enum Miss {
+    /// The API server is to be asked.
+    Forward(Reason),
+    /// The request is at fault, or can't be answered now.
+    Reject(Box<Status>),
+}
+
+/// What a cache must have to answer a LIST or WATCH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Need {
+    /// Proof that it has the most recent state.
+    Consistent,
+    /// A past state, which only a cache that runs already can have.
+    Past,
+    /// A state at least this new.
+    NotOlderThan(ResourceVersion),
+}
+
+/// An answer from a cache.
+pub(super) type Answer = Result<Response<Body>, Miss>;
+
+impl ReadRequest<'_> {
+    /// The namespace asked for; `None` for all, and for cluster scope.
+    ///
+    /// # Errors
+    ///
+    /// When the URL's scope is not that of the resource, which the API server answers best.
+    pub(super) fn namespace(&self) -> Result<Option<&str>, Miss> {
+        let namespace = Some(self.info.namespace.as_str()).filter(|name| !name.is_empty());
+        let resource = &self.subject.resource;
+        match namespace {
+            Some(_) if resource.namespaced => Ok(namespace),
+            None => Ok(None),
+            // A Namespace's own URL, which reads as if it lay in itself.
+            Some(namespace) if namespace == self.info.name => Ok(None),
+            Some(_) => Err(Miss::Forward(Reason::NotCacheable)),
+        }
+    }
+
+    /// The format of the answer.
+    pub(super) fn format(&self) -> WireFormat {
+        self.subject.format
+    }
+
+    /// The resource's name in messages.
+    pub(super) fn resource(&self) -> &Arc<crate::api::Resource> {
+        &self.subject.resource
+    }
+}
+
+/// What the options select of `subject`.
+///
+/// # Errors
+///
+/// A field that our table lacks may be one that the API server has, of another version or of a
+/// definition that changed just now: it is asked, and words the refusal if it refuses.
+pub(super) fn selection(
+    options: &ListOptions,
+    namespace: Option<&str>,
+    subject: &Subject,
+) -> Result<Selection, Miss> {
+    let selection = options.selection(namespace, None, &subject.fields);
+    selection.map_err(|_| Miss::Forward(Reason::UnknownField))
+}
+
+impl From<Status> for Miss {
+    fn from(status: Status) -> Self {
+        Self::Reject(Box::new(status))
+    }
+}
+
+impl From<Reason> for Miss {
+    fn from(reason: Reason) -> Self {
+        Self::Forward(reason)
+    }
+}

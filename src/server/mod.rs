@@ -1,0 +1,329 @@
+//! The request path: filters, then the router's decision, then a handler.
+
+mod admin;
+mod answered;
+mod chunks;
+mod filters;
+mod handlers;
+pub mod request_info;
+mod rescue;
+pub mod router;
+mod watch_body;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::Request;
+use http::Response;
+use http::header;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tokio::time::sleep;
+use tokio::time::timeout;
+use tower::Service;
+use tower::ServiceBuilder;
+use tower::service_fn;
+
+use crate::api::Query;
+use crate::api::ResourceVersion;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::api::pretty_parameter;
+use crate::api::request_timeout;
+use crate::api::wants_pretty;
+use crate::codec::Negotiated;
+use crate::codec::ReadVerb;
+use crate::codec::negotiate;
+use crate::informer::Informer;
+use crate::informer::InformerSet;
+use crate::informer::LiveRestMapper;
+use crate::informer::Refused;
+use crate::informer::Subject;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::Body;
+use crate::upstream::Forwarder;
+
+pub use admin::Admin;
+pub use answered::Answered;
+pub use answered::Outcome;
+pub use filters::RequestMetrics;
+
+use answered::verb_label;
+use filters::LocalOnlyLayer;
+use filters::RecoverLayer;
+use filters::TraceLayer;
+use handlers::Answer;
+use handlers::Miss;
+use handlers::Need;
+use handlers::ReadRequest;
+use request_info::RequestInfo;
+use router::Facts;
+use router::Reason;
+use router::Verb;
+
+/// How long a read waits for an informer's first list.
+const SYNC_WAIT: Duration = Duration::from_secs(3);
+/// How long a read waits for a resource version that the cache has not reached.
+const ON_THE_WAY: Duration = Duration::from_millis(100);
+/// How long an informer that ended may still be found.
+const ENDING: Duration = Duration::from_millis(5);
+
+/// Answers clients. Cheap to clone.
+#[derive(Clone)]
+pub struct Server {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    informers: InformerSet,
+    rest_mapper: Arc<LiveRestMapper>,
+    forwarder: Forwarder,
+    metrics: RequestMetrics,
+    shutdown: Shutdown,
+}
+
+impl Server {
+    /// Reads come from `informers` where they can; everything else goes to `forwarder`.
+    pub fn new(
+        informers: InformerSet,
+        rest_mapper: Arc<LiveRestMapper>,
+        forwarder: Forwarder,
+        metrics: RequestMetrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let shared = Shared {
+            informers,
+            rest_mapper,
+            forwarder,
+            metrics,
+            shutdown,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The whole stack, in walking order.
+    pub fn into_service(
+        self,
+    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static {
+        ServiceBuilder::new()
+            .map_request(|request: Request<Incoming>| request.map(upstream::boxed))
+            .layer(TraceLayer::new(self.shared.metrics.clone()))
+            .layer(RecoverLayer)
+            .layer(LocalOnlyLayer)
+            .service(service_fn(move |request| {
+                let server = self.clone();
+                async move { Ok::<_, Infallible>(server.answer(request).await) }
+            }))
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+        let path = request.uri().path();
+        let query = request.uri().query().unwrap_or_default();
+        let info = RequestInfo::parse(request.method(), path, query);
+        let answer = match self.recognise(&request, &info) {
+            Err(reason) => Err(Miss::Forward(reason)),
+            Ok((verb, subject)) => {
+                let read = ReadRequest {
+                    subject: &subject,
+                    info: &info,
+                    query,
+                };
+                self.read(verb, &read).await
+            }
+        };
+        let format = error_format(request.headers());
+        let (mut response, outcome) = match answer {
+            Ok(response) => (response, Outcome::Cache),
+            // Found absent is as much an answer of the cache as found.
+            Err(Miss::Reject(status)) if status.code == 404 => {
+                (rescue::respond(&status, format), Outcome::Cache)
+            }
+            Err(Miss::Reject(status)) => (rescue::respond(&status, format), Outcome::Rejected),
+            Err(Miss::Forward(reason)) => {
+                let is_watch = info.verb == "watch";
+                let Shared {
+                    forwarder,
+                    shutdown,
+                    ..
+                } = self.shared.as_ref();
+                let response =
+                    handlers::forward::forward(request, is_watch, forwarder, shutdown).await;
+                (response, Outcome::Forwarded(reason))
+            }
+        };
+        response
+            .extensions_mut()
+            .insert(self.answered(&info, outcome));
+        response
+    }
+
+    /// The read that `request` is, and of what, if a cache could answer it.
+    fn recognise(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+    ) -> Result<(Verb, Subject), Reason> {
+        let headers = request.headers();
+        let gvr = info.gvr();
+        let is_custom = gvr.as_ref().is_some_and(|gvr| {
+            let mapper = &self.shared.rest_mapper;
+            mapper.with(|mapper| mapper.is_custom(gvr))
+        });
+        let negotiated = negotiated(headers, info, is_custom);
+        let facts = Facts {
+            method: request.method(),
+            info,
+            negotiated,
+            is_upgrade: upstream::is_upgrade(headers),
+            has_identity: handlers::forward::has_identity(headers),
+            is_pretty: is_pretty(headers, request.uri().query(), negotiated),
+        };
+        let read = router::read(&facts)?;
+        let gvr = gvr.ok_or(Reason::NonResource)?;
+        let subject = self.shared.rest_mapper.subject(&gvr, read.format);
+        Ok((read.verb, subject.ok_or(Reason::NotCacheable)?))
+    }
+
+    async fn read(&self, verb: Verb, request: &ReadRequest<'_>) -> Answer {
+        if verb != Verb::Watch {
+            // Checked only: an answer from memory is there before any deadline.
+            request_timeout(&Query::parse(request.query))?;
+        }
+        match verb {
+            Verb::Get => {
+                let informer = self.running(request)?.ok_or(Reason::NotCached)?;
+                let needed = handlers::get::needed(request)?;
+                catch_up(&informer, needed).await;
+                handlers::get::get(request, &informer, needed)
+            }
+            Verb::List => {
+                let checked = handlers::list::check(request)?;
+                let informer = self.informer(request, checked.need()).await?;
+                handlers::list::list(request, &checked, &informer)
+            }
+            Verb::Watch => {
+                let checked = handlers::watch::check(request)?;
+                let informer = self.informer(request, checked.need()).await?;
+                handlers::watch::watch(request, &checked, &informer, &self.shared.shutdown)
+            }
+        }
+    }
+
+    /// The informer that can answer `request`, if one runs.
+    fn running(&self, request: &ReadRequest<'_>) -> Result<Option<Arc<Informer>>, Miss> {
+        let scope = request.namespace()?;
+        Ok(self.shared.informers.get_ready(request.subject, scope))
+    }
+
+    /// The informer for `request`, started if need be, as far along as it needs or will be soon.
+    ///
+    /// A consistent read is forwarded in the end, but waits for the first list as well: what it
+    /// returns is then at least as new as the cache's first state, so a watch from there finds its
+    /// start in the log.
+    async fn informer(&self, request: &ReadRequest<'_>, need: Need) -> Result<Arc<Informer>, Miss> {
+        if need == Need::Past {
+            return self.running(request)?.ok_or(Reason::PastState.into());
+        }
+        match (timeout(SYNC_WAIT, self.synced(request)).await, need) {
+            (Ok(Ok(informer)), Need::NotOlderThan(needed)) => {
+                catch_up(&informer, needed).await;
+                Ok(informer)
+            }
+            (Ok(outcome), _) => outcome,
+            (Err(_), Need::Consistent) => Err(Miss::Forward(Reason::Consistent)),
+            (Err(_), _) => Err(Status::storage_reinitializing(1).into()),
+        }
+    }
+
+    /// The informer for `request` after its first list.
+    async fn synced(&self, request: &ReadRequest<'_>) -> Result<Arc<Informer>, Miss> {
+        let scope = request.namespace()?;
+        let subject = request.subject;
+        loop {
+            // Its definition may have changed meanwhile, and with it what selectors mean.
+            let current = self
+                .shared
+                .rest_mapper
+                .subject(&subject.resource.gvr, subject.format);
+            if current.is_none_or(|current| current.fields != subject.fields) {
+                return Err(Miss::Forward(Reason::NotCacheable));
+            }
+            let informer = match self.shared.informers.get_or_start(subject, scope) {
+                Ok(informer) => informer,
+                Err(Refused::Forbidden) => return Err(Miss::Forward(Reason::Forbidden)),
+                Err(Refused::NotAcceptable) => return Err(Miss::Forward(Reason::NoSuchFormat)),
+                Err(Refused::Gone) => return Err(Miss::Forward(Reason::NotCacheable)),
+                Err(Refused::ShuttingDown) => return Err(Miss::Forward(Reason::ShuttingDown)),
+            };
+            if informer.reader().ready().await {
+                return Ok(informer);
+            }
+            // It ended: look again for what it ended with, or for its successor.
+            sleep(ENDING).await;
+        }
+    }
+
+    fn answered(&self, info: &RequestInfo, outcome: Outcome) -> Answered {
+        let known = info.gvr().filter(|gvr| {
+            let mapper = &self.shared.rest_mapper;
+            mapper.with(|mapper| mapper.resource(gvr).is_some())
+        });
+        let (group, resource) = known
+            .map(|gvr| (gvr.group, gvr.resource))
+            .unwrap_or_default();
+        Answered {
+            verb: verb_label(&info.verb),
+            group,
+            resource,
+            outcome,
+        }
+    }
+}
+
+/// Waits a little for events on the way; what has not arrived then is the API server's to answer.
+async fn catch_up(informer: &Informer, needed: ResourceVersion) {
+    let reader = informer.reader();
+    reader.wait_for(needed, Instant::now() + ON_THE_WAY).await;
+}
+
+fn accept(headers: &HeaderMap) -> Option<String> {
+    let mut values = headers.get_all(header::ACCEPT).iter();
+    let first = values.next()?.to_str().ok()?;
+    // Go looks at the first line only.
+    Some(first.to_owned())
+}
+
+fn negotiated(headers: &HeaderMap, info: &RequestInfo, is_custom: bool) -> Negotiated {
+    let verb = match info.verb.as_str() {
+        "watch" => ReadVerb::Watch,
+        "list" => ReadVerb::List,
+        _ => ReadVerb::Get,
+    };
+    negotiate(accept(headers).as_deref(), verb, is_custom)
+}
+
+fn is_pretty(headers: &HeaderMap, query: Option<&str>, negotiated: Negotiated) -> bool {
+    let parameter = pretty_parameter(&Query::parse(query.unwrap_or_default()));
+    let accepts = matches!(negotiated, Negotiated::Plain(_, true));
+    let agent = headers.get(header::USER_AGENT);
+    let agent = agent
+        .and_then(|agent| agent.to_str().ok())
+        .unwrap_or_default();
+    wants_pretty(parameter, accepts, agent)
+}
+
+/// Errors come in the format asked for; JSON when that is none of ours.
+fn error_format(headers: &HeaderMap) -> WireFormat {
+    match negotiate(accept(headers).as_deref(), ReadVerb::Get, false) {
+        Negotiated::Plain(format, _) => format,
+        _ => WireFormat::Json,
+    }
+}

@@ -1,0 +1,167 @@
+//! What a URL and method mean: which resource, which object, which verb.
+//!
+//! Pure; authorization and the router both go by it, so it reads URLs exactly as the API server
+//! does, oddities included.
+
+use http::Method;
+use percent_encoding::percent_decode_str;
+
+use crate::api::GroupVersionResource;
+use crate::api::ListOptions;
+use crate::api::Query;
+use crate::api::RawFieldSelector;
+
+/// The attributes of a request, as authorization knows them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestInfo {
+    /// False for paths such as `/healthz` or `/apis/apps/v1`; then only `verb` and `path` say
+    /// anything.
+    pub is_resource_request: bool,
+    /// `get`, `list`, `watch`, `create`, …; the lower-case method for non-resource requests;
+    /// empty for a method that has no verb.
+    pub verb: String,
+    /// The decoded path, as requested.
+    pub path: String,
+    /// API group; empty for the core group.
+    pub group: String,
+    /// Version within the group.
+    pub version: String,
+    /// Resource; empty for malformed paths such as `/api/v1//pods`.
+    pub resource: String,
+    /// Namespace; empty for all namespaces and cluster scope.
+    pub namespace: String,
+    /// The object's name, which a LIST or WATCH may give as `metadata.name=`; empty for none.
+    pub name: String,
+    /// Subresource; empty for none.
+    pub subresource: String,
+    /// What stands behind the subresource.
+    pub rest: Vec<String>,
+    /// True for the deprecated `/api/v1/watch/…` paths, whose name is a path segment.
+    pub watch_path: bool,
+    /// `fieldSelector` as given, where authorization may look at it.
+    pub field_selector: Option<String>,
+    /// `labelSelector` as given, where authorization may look at it.
+    pub label_selector: Option<String>,
+}
+
+impl RequestInfo {
+    /// Reads a request line; `path` is percent-encoded, `query` is what stands behind `?`.
+    ///
+    /// A deprecated path without a resource (`/api/v1/watch`) counts as a non-resource request:
+    /// the API server, to which it is sent on, refuses it.
+    pub fn parse(method: &Method, path: &str, query: &str) -> Self {
+        let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
+        let segments = split_path(&path);
+        let resource_request = Self::of_resource(method, &segments);
+        let Some(mut info) = resource_request else {
+            return Self {
+                verb: method.as_str().to_lowercase(),
+                path,
+                ..Self::default()
+            };
+        };
+        info.path = path;
+        info.read_query(&Query::parse(query));
+        info
+    }
+
+    /// The resource, for requests on one.
+    pub fn gvr(&self) -> Option<GroupVersionResource> {
+        self.is_resource_request
+            .then(|| GroupVersionResource::new(&self.group, &self.version, &self.resource))
+    }
+
+    fn of_resource(method: &Method, segments: &[&str]) -> Option<Self> {
+        let (group, version, parts) = match segments {
+            ["api", version, parts @ ..] => ("", *version, parts),
+            ["apis", group, version, parts @ ..] => (*group, *version, parts),
+            _ => return None,
+        };
+        let (special_verb, parts) = match parts {
+            [] | ["watch" | "proxy"] => return None,
+            [word @ ("watch" | "proxy"), parts @ ..] => (Some(*word), parts),
+            _ => (None, parts),
+        };
+        let (namespace, parts) = match parts {
+            ["namespaces", namespace, "status" | "finalize", ..] => (*namespace, parts),
+            ["namespaces", namespace, inner @ ..] if !inner.is_empty() => (*namespace, inner),
+            ["namespaces", namespace] => (*namespace, parts),
+            _ => ("", parts),
+        };
+        let part = |index: usize| parts.get(index).copied().unwrap_or_default().to_owned();
+        let has_subresource = special_verb != Some("proxy");
+        Some(Self {
+            is_resource_request: true,
+            verb: special_verb.unwrap_or_else(|| verb_of(method)).to_owned(),
+            group: group.to_owned(),
+            version: version.to_owned(),
+            resource: part(0),
+            namespace: namespace.to_owned(),
+            name: part(1),
+            subresource: if has_subresource {
+                part(2)
+            } else {
+                String::new()
+            },
+            rest: parts.iter().skip(3).map(|&rest| rest.to_owned()).collect(),
+            watch_path: special_verb == Some("watch"),
+            ..Self::default()
+        })
+    }
+
+    fn read_query(&mut self, query: &Query) {
+        let special = self.watch_path || self.verb == "proxy";
+        if self.name.is_empty() && self.verb == "get" {
+            self.read_list_options(query);
+        }
+        if self.name.is_empty() && self.verb == "delete" {
+            self.verb = "deletecollection".to_owned();
+        }
+        let selects = matches!(self.verb.as_str(), "list" | "watch" | "deletecollection");
+        if selects && !special {
+            self.field_selector = query.first("fieldSelector").map(str::to_owned);
+            self.label_selector = query.first("labelSelector").map(str::to_owned);
+        }
+    }
+
+    /// Tells LIST from WATCH, and takes the name that `metadata.name=` demands.
+    fn read_list_options(&mut self, query: &Query) {
+        let is_watch = query.flag("watch").unwrap_or(false);
+        self.verb = if is_watch { "watch" } else { "list" }.to_owned();
+        // Options with any fault name nothing; the handler will refuse them.
+        let fields = ListOptions::from_query(query).map(|options| options.fields);
+        let name = fields
+            .as_ref()
+            .ok()
+            .and_then(RawFieldSelector::required_name);
+        if let Some(name) = name.filter(|name| is_path_segment(name)) {
+            self.name = name.to_owned();
+        }
+    }
+}
+
+/// True when `name` can be an object's name in a path, which the empty text is not held against.
+fn is_path_segment(name: &str) -> bool {
+    !matches!(name, "." | "..") && !name.contains(['/', '%'])
+}
+
+fn split_path(path: &str) -> Vec<&str> {
+    match path.trim_matches('/') {
+        "" => Vec::new(),
+        trimmed => trimmed.split('/').collect(),
+    }
+}
+
+fn verb_of(method: &Method) -> &'static str {
+    match *method {
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! The body of a WATCH answered from the cache: pulls a cache stream, prints frames, ends in time.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::Frame;
+use rand::Rng;
+use tokio::time::Instant;
+use tokio::time::Sleep;
+
+use crate::api::EventType;
+use crate::api::ResourceVersion;
+use crate::api::Status;
+use crate::cache::Event;
+use crate::cache::Expired;
+use crate::cache::WatchItem;
+use crate::cache::WatchStream;
+use crate::codec::Encoder;
+use crate::informer::Informer;
+use crate::shutdown::WatchEnd;
+use crate::upstream::BoxError;
+
+/// How often a stream that allows bookmarks gets one.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long before its deadline a stream gets a last one.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+/// When a bookmark is due but the client is not at the tip yet.
+const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
+/// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
+const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// A watch without `timeoutSeconds` ends at a random moment between this and twice this.
+const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
+
+/// Streams watch frames until the deadline, the end of the cache, or the process' drain.
+///
+/// Ends cleanly in all three cases; a reader that fell off the history gets an ERROR frame first.
+pub(super) struct WatchBody {
+    state: State,
+    informer: Arc<Informer>,
+    encoder: Arc<Encoder>,
+    deadline: Instant,
+    end: Pin<Box<Sleep>>,
+    bookmarks: Option<Bookmarks>,
+    initial_events_end: bool,
+    drain: WatchEnd,
+}
+
+enum State {
+    /// Only this frame is to be sent.
+    Last(Bytes),
+    Streaming(WatchStream),
+    Ended,
+}
+
+struct Bookmarks {
+    due: Pin<Box<Sleep>>,
+    /// The bookmark before the deadline was sent.
+    last_sent: bool,
+}
+
+/// How a watch is to be streamed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WatchTerms {
+    /// `allowWatchBookmarks`
+    pub bookmarks: bool,
+    /// Close the initial events with an annotated bookmark.
+    pub initial_events_end: bool,
+    /// `timeoutSeconds`; `None` leaves it to the server. Zero ends at once.
+    pub timeout: Option<Duration>,
+}
+
+// === impl WatchBody ===
+
+impl WatchBody {
+    /// The body of a watch that `stream` feeds, or that only tells why there is none.
+    pub(super) fn new(
+        informer: Arc<Informer>,
+        stream: Result<WatchStream, Expired>,
+        terms: WatchTerms,
+        drain: WatchEnd,
+    ) -> Self {
+        let timeout = terms.timeout.unwrap_or_else(random_timeout);
+        let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
+        let encoder = informer.encoder();
+        let state = match stream {
+            Ok(_) if timeout.is_zero() => State::Ended,
+            Ok(stream) => State::Streaming(stream),
+            Err(expired) => State::Last(expired_frame(&encoder, expired)),
+        };
+        let bookmarks = terms.bookmarks.then(|| Bookmarks::new(deadline));
+        Self {
+            state,
+            informer,
+            encoder,
+            deadline,
+            end: Box::pin(tokio::time::sleep_until(deadline)),
+            bookmarks,
+            initial_events_end: terms.initial_events_end,
+            drain,
+        }
+    }
+
+    fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        loop {
+            let item = match &mut self.state {
+                State::Last(frame) => {
+                    let frame = frame.clone();
+                    self.state = State::Ended;
+                    return Poll::Ready(Some(frame));
+                }
+                State::Ended => return Poll::Ready(None),
+                State::Streaming(stream) => match stream.poll_next(cx) {
+                    Poll::Ready(item) => item,
+                    Poll::Pending => return Poll::Pending,
+                },
+            };
+            match item {
+                None => self.state = State::Ended,
+                Some(WatchItem::Expired(expired)) => {
+                    self.state = State::Last(expired_frame(&self.encoder, expired));
+                }
+                Some(WatchItem::InitialEnd(_)) if !self.initial_events_end => {}
+                Some(WatchItem::InitialEnd(at)) => {
+                    return Poll::Ready(Some(self.bookmark_frame(at, true)));
+                }
+                Some(WatchItem::Initial(object)) => {
+                    let frame = self.encoder.event(EventType::Added, &object);
+                    return Poll::Ready(Some(frame));
+                }
+                Some(WatchItem::Change { event, verdict }) => {
+                    let frame = event.frame(verdict, || print(&self.encoder, &event, verdict));
+                    return Poll::Ready(Some(frame));
+                }
+            }
+        }
+    }
+
+    /// A bookmark frame if one is due and the client has everything up to it.
+    fn poll_bookmark(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+        loop {
+            let (Some(bookmarks), State::Streaming(stream)) =
+                (&mut self.bookmarks, &mut self.state)
+            else {
+                return Poll::Pending;
+            };
+            let is_due = bookmarks.due.as_mut().poll(cx).is_ready();
+            if !is_due && !stream.was_relisted() {
+                return Poll::Pending;
+            }
+            let at = stream.bookmark();
+            bookmarks.schedule(at.is_some(), self.deadline);
+            if let Some(at) = at {
+                return Poll::Ready(self.bookmark_frame(at, false));
+            }
+        }
+    }
+
+    fn bookmark_frame(&self, at: ResourceVersion, initial_events_end: bool) -> Bytes {
+        // Not the encoder of the start: the upstream's bookmark, the model, may have come since.
+        self.informer.encoder().bookmark(at, initial_events_end)
+    }
+}
+
+impl http_body::Body for WatchBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        // The deadline first: a stream that always has something to say must end too.
+        let over =
+            this.end.as_mut().poll(cx).is_ready() || Pin::new(&mut this.drain).poll(cx).is_ready();
+        if over {
+            this.state = State::Ended;
+        }
+        let frame = match this.poll_state(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => match this.poll_bookmark(cx) {
+                Poll::Ready(frame) => Some(frame),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
+    }
+}
+
+fn print(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
+    let object = event.told_object(verdict);
+    match verdict {
+        // What left the selection is told as it was, at the resource version of the change.
+        EventType::Deleted => encoder.deleted_at(object, event.resource_version),
+        EventType::Added | EventType::Modified => encoder.event(verdict, object),
+    }
+}
+
+fn expired_frame(encoder: &Encoder, expired: Expired) -> Bytes {
+    encoder.error(&Status::expired_watch(expired.requested, expired.oldest))
+}
+
+fn random_timeout() -> Duration {
+    MIN_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0))
+}
+
+// === impl Bookmarks ===
+
+impl Bookmarks {
+    fn new(deadline: Instant) -> Self {
+        let now = Instant::now();
+        // As the API server: a watch too short for the bookmark before its end gets none at all.
+        let first = (now + jittered(BOOKMARK_PERIOD)).min(before(deadline, now));
+        Self {
+            due: Box::pin(tokio::time::sleep_until(first)),
+            last_sent: deadline < now + LAST_BOOKMARK,
+        }
+    }
+
+    fn schedule(&mut self, was_sent: bool, deadline: Instant) {
+        let now = Instant::now();
+        let last = before(deadline, now);
+        self.last_sent |= was_sent && now >= last;
+        let next = match (was_sent, self.last_sent) {
+            (_, true) => deadline + LAST_BOOKMARK,
+            (true, false) => (now + jittered(BOOKMARK_PERIOD)).min(last),
+            (false, false) => now + BOOKMARK_RETRY,
+        };
+        self.due.as_mut().reset(next);
+    }
+}
+
+fn before(deadline: Instant, now: Instant) -> Instant {
+    deadline.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)
+}
+
+fn jittered(period: Duration) -> Duration {
+    period.mul_f64(rand::rng().random_range(1.0..1.02))
+}

@@ -1,0 +1,419 @@
+//! How the process ends: the first signal drains, the second aborts.
+//!
+//! [`Shutdown`] is a cheap handle that every room may hold: it spawns counted tasks, tells how far the
+//! drain is, and ends watches one after another. Only `app` drives it, with [`Shutdown::run`].
+
+use std::fmt;
+use std::future::Future;
+use std::future::pending;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+use std::time::Duration;
+
+use tokio::signal::unix::Signal;
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio::time::timeout;
+use tracing::info;
+use tracing::warn;
+
+/// Clients that lost their watch connect again elsewhere; one end each this long spares the siblings
+/// a stampede, while a handful of watches still ends at once.
+const WATCH_END_PACE: Duration = Duration::from_millis(5);
+/// Background tasks are dropped at their next await point; this is long for that.
+const BACKGROUND_STOP: Duration = Duration::from_secs(5);
+
+/// How long each step of a drain may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long new connections are still taken after readiness was withdrawn, so that load
+    /// balancers notice first. Default is zero.
+    pub not_ready_delay: Duration,
+    /// How long requests and watches have to end after that. Watches are ended within the first
+    /// four fifths of it. Default is 25 s, less than the 30 s a pod has by default.
+    pub grace: Duration,
+}
+
+/// Where the process is on its way out. Phases only go forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Serving; no signal was received.
+    Serving,
+    /// Readiness is withdrawn; everything else goes on.
+    NotReady,
+    /// Listeners are closed, connections take no further requests.
+    StopAccepting,
+    /// Watches end, paced; other requests finish by themselves.
+    EndWatches,
+    /// Nobody is served any more; background tasks are dropped.
+    Done,
+}
+
+/// How a drain ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every task ended by itself.
+    Drained,
+    /// The grace was over before this many tasks had ended.
+    Unfinished {
+        /// Connections and the like that were still open.
+        tasks: usize,
+    },
+    /// A second signal came: the caller should exit without waiting for anything.
+    Aborted,
+}
+
+/// Handle to the process' end; clones share it.
+#[derive(Clone)]
+pub struct Shutdown {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    config: Config,
+    phase: watch::Sender<Phase>,
+    serving: watch::Sender<usize>,
+    background: watch::Sender<usize>,
+    watches: AtomicUsize,
+}
+
+/// Future of [`Shutdown::reached`]. Cancel safe, and may be polled again after it completed; a clone
+/// waits for the same phase.
+pub struct Reached {
+    shutdown: Shutdown,
+    phase: Phase,
+    wait: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
+    is_over: bool,
+}
+
+/// Future of [`Shutdown::watch_end`]. Cancel safe.
+pub struct WatchEnd {
+    shutdown: Shutdown,
+    wait: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+/// Where the signals come from.
+pub struct Signals {
+    source: Source,
+}
+
+enum Source {
+    Process {
+        terminate: Signal,
+        interrupt: Signal,
+    },
+    Channel(mpsc::UnboundedReceiver<&'static str>),
+}
+
+/// Counts a task as long as it lives, panics included.
+struct Counted(watch::Sender<usize>);
+
+// === impl Shutdown ===
+
+impl Shutdown {
+    /// A process that serves.
+    pub fn new(config: Config) -> Shutdown {
+        let shared = Shared {
+            config,
+            phase: watch::Sender::new(Phase::Serving),
+            serving: watch::Sender::new(0),
+            background: watch::Sender::new(0),
+            watches: AtomicUsize::new(0),
+        };
+        Shutdown {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The current phase.
+    pub fn phase(&self) -> Phase {
+        *self.shared.phase.borrow()
+    }
+
+    /// Whether a drain has begun: readiness should be withdrawn.
+    pub fn is_draining(&self) -> bool {
+        self.phase() > Phase::Serving
+    }
+
+    /// Completes when a drain begins.
+    pub fn draining(&self) -> Reached {
+        self.reached(Phase::NotReady)
+    }
+
+    /// Completes when `phase`, or a later one, is reached.
+    pub fn reached(&self, phase: Phase) -> Reached {
+        let mut phases = self.shared.phase.subscribe();
+        Reached {
+            shutdown: self.clone(),
+            phase,
+            wait: Box::pin(async move {
+                // The sender lives in `shutdown`, beside this future: it can't be gone.
+                let _ = phases.wait_for(|now| *now >= phase).await;
+            }),
+            is_over: false,
+        }
+    }
+
+    /// Completes when the watch that holds this future should end.
+    ///
+    /// Each watch gets a random moment after [`Phase::EndWatches`]; the more watches are open, the
+    /// more these moments are spread.
+    pub fn watch_end(&self) -> WatchEnd {
+        self.shared.watches.fetch_add(1, Ordering::Relaxed);
+        let ending = self.reached(Phase::EndWatches);
+        let shutdown = self.clone();
+        WatchEnd {
+            shutdown: self.clone(),
+            wait: Box::pin(async move {
+                ending.await;
+                let share = rand::random::<f64>();
+                sleep(shutdown.watch_end_spread().mul_f64(share)).await;
+            }),
+        }
+    }
+
+    /// Spawns a task that serves somebody. A drain waits for it as long as the grace lasts.
+    ///
+    /// Dropping the handle detaches the task.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[allow(clippy::disallowed_methods)] // counted
+    pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        let counted = Counted::new(&self.shared.serving);
+        tokio::spawn(async move {
+            let _counted = counted;
+            future.await
+        })
+    }
+
+    /// Spawns a task that serves everybody, such as an informer: it is dropped at
+    /// [`Phase::Done`], at an await point, so it needs no end of its own.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[allow(clippy::disallowed_methods)] // counted
+    pub fn spawn_background<F>(&self, future: F) -> JoinHandle<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let counted = Counted::new(&self.shared.background);
+        let done = self.reached(Phase::Done);
+        tokio::spawn(async move {
+            let _counted = counted;
+            tokio::select! {
+                () = done => {}
+                () = future => {}
+            }
+        })
+    }
+
+    /// How many tasks of [`Shutdown::spawn`] live.
+    pub fn serving_tasks(&self) -> usize {
+        *self.shared.serving.borrow()
+    }
+
+    /// Waits for a signal, then drains; a second signal ends the wait.
+    pub async fn run(&self, mut signals: Signals) -> Outcome {
+        let signal = signals.next().await;
+        info!(signal, "draining; a second signal aborts");
+        tokio::select! {
+            outcome = self.drain() => outcome,
+            signal = signals.next() => {
+                warn!(signal, tasks = self.serving_tasks(), "aborted");
+                Outcome::Aborted
+            }
+        }
+    }
+
+    /// Goes through all phases; returns when every task has ended or the grace is over.
+    pub async fn drain(&self) -> Outcome {
+        let Config {
+            not_ready_delay,
+            grace,
+        } = self.shared.config;
+        self.enter(Phase::NotReady);
+        sleep(not_ready_delay).await;
+        self.enter(Phase::StopAccepting);
+        self.enter(Phase::EndWatches);
+        let served = timeout(grace, none_left(&self.shared.serving)).await;
+        self.enter(Phase::Done);
+        let stopped = timeout(BACKGROUND_STOP, none_left(&self.shared.background)).await;
+        if served.is_ok() && stopped.is_ok() {
+            return Outcome::Drained;
+        }
+        let tasks = self.serving_tasks() + *self.shared.background.borrow();
+        warn!(tasks, "not every task ended within the grace");
+        Outcome::Unfinished { tasks }
+    }
+
+    fn enter(&self, phase: Phase) {
+        let entered = self.shared.phase.send_if_modified(|now| {
+            let forward = phase > *now;
+            if forward {
+                *now = phase;
+            }
+            forward
+        });
+        if entered {
+            info!(?phase, tasks = self.serving_tasks(), "shutdown");
+        }
+    }
+
+    fn watch_end_spread(&self) -> Duration {
+        let watches = self.shared.watches.load(Ordering::Relaxed);
+        let paced = WATCH_END_PACE.saturating_mul(u32::try_from(watches).unwrap_or(u32::MAX));
+        paced.min(self.shared.config.grace.mul_f64(0.8))
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            not_ready_delay: Duration::ZERO,
+            grace: Duration::from_secs(25),
+        }
+    }
+}
+
+impl fmt::Debug for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shutdown")
+            .field("phase", &self.phase())
+            .field("serving_tasks", &self.serving_tasks())
+            .finish_non_exhaustive()
+    }
+}
+
+async fn none_left(count: &watch::Sender<usize>) {
+    // The sender is borrowed for the whole wait: it can't be gone.
+    let _ = count.subscribe().wait_for(|tasks| *tasks == 0).await;
+}
+
+// === impl Reached, WatchEnd ===
+
+impl Future for Reached {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.is_over {
+            ready!(self.wait.as_mut().poll(cx));
+            self.is_over = true;
+        }
+        Poll::Ready(())
+    }
+}
+
+impl Clone for Reached {
+    fn clone(&self) -> Reached {
+        self.shutdown.reached(self.phase)
+    }
+}
+
+impl fmt::Debug for Reached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reached").field(&self.phase).finish()
+    }
+}
+
+impl Future for WatchEnd {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.wait.as_mut().poll(cx)
+    }
+}
+
+impl Drop for WatchEnd {
+    fn drop(&mut self) {
+        self.shutdown.shared.watches.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for WatchEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WatchEnd")
+    }
+}
+
+// === impl Signals ===
+
+impl Signals {
+    /// SIGTERM and SIGINT of this process, from now on.
+    ///
+    /// # Errors
+    /// When the handlers can't be installed.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn of_process() -> io::Result<Signals> {
+        Ok(Signals {
+            source: Source::Process {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+            },
+        })
+    }
+
+    /// Signals that the returned sender gives by name, for tests and embedders. Dropping the sender
+    /// means that no further signal comes.
+    pub fn manual() -> (mpsc::UnboundedSender<&'static str>, Signals) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let source = Source::Channel(receiver);
+        (sender, Signals { source })
+    }
+
+    /// The name of the next signal. Cancel safe.
+    async fn next(&mut self) -> &'static str {
+        match &mut self.source {
+            Source::Process {
+                terminate,
+                interrupt,
+            } => tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            },
+            Source::Channel(receiver) => match receiver.recv().await {
+                Some(name) => name,
+                None => pending().await,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signals")
+    }
+}
+
+// === impl Counted ===
+
+impl Counted {
+    fn new(count: &watch::Sender<usize>) -> Counted {
+        count.send_modify(|tasks| *tasks += 1);
+        Counted(count.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.send_modify(|tasks| *tasks -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,104 @@
+use crate::telemetry::LogFormat;
+use crate::telemetry::Registry;
+use crate::telemetry::SECONDS_BUCKETS;
+use crate::telemetry::filter;
+
+#[test]
+fn verbosity_and_rust_log_make_the_filter() {
+    let table = [
+        (0, None, "kubefan=info,warn"),
+        (1, None, "kubefan=debug,warn"),
+        (2, None, "kubefan=trace,info"),
+        (9, None, "kubefan=trace,info"),
+        (0, Some(""), "kubefan=info,warn"),
+        (2, Some("error"), "error"),
+        (0, Some("kubefan::net=debug"), "kubefan::net=debug"),
+    ];
+    for (verbosity, rust_log, expected) in table {
+        let filter = filter(verbosity, rust_log.map(str::to_owned)).unwrap();
+        assert_eq!(filter.to_string(), expected, "{verbosity} {rust_log:?}");
+    }
+}
+
+#[test]
+fn a_bad_rust_log_is_named() {
+    let error = filter(0, Some("kubefan=loud".to_owned())).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "RUST_LOG=\"kubefan=loud\" is no log filter"
+    );
+}
+
+#[test]
+fn log_format_parses_what_it_prints() {
+    for format in [LogFormat::Text, LogFormat::Json] {
+        assert_eq!(format.to_string().parse(), Ok(format));
+    }
+    let error = "xml".parse::<LogFormat>().unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "unknown log format \"xml\", expected text or json"
+    );
+}
+
+#[test]
+fn render_shows_declared_metrics_sorted_by_name() {
+    let registry = Registry::new();
+    let requests = registry.counter_vec("kubefan_test_requests_total", "Requests.", &["verb"]);
+    requests.with_label_values(&["list"]).inc_by(2);
+    registry.gauge("kubefan_test_open", "Open ones.").set(3);
+    let seconds = registry.histogram("kubefan_test_seconds", "Seconds.", SECONDS_BUCKETS);
+    seconds.observe(0.3);
+    let (content_type, body) = registry.render();
+    assert_eq!(content_type, "text/plain; version=0.0.4; charset=utf-8");
+    let expected = "# HELP kubefan_test_open Open ones.\n# TYPE kubefan_test_open gauge\nkubefan_test_open 3\n\
+        # HELP kubefan_test_requests_total Requests.\n# TYPE kubefan_test_requests_total counter\n\
+        kubefan_test_requests_total{verb=\"list\"} 2\n";
+    assert!(body.contains(expected), "{body}");
+    assert!(body.contains("kubefan_test_seconds_bucket{le=\"0.25\"} 0\n"));
+    assert!(body.contains("kubefan_test_seconds_bucket{le=\"0.5\"} 1\n"));
+}
+
+#[test]
+fn the_process_and_the_build_are_there_from_the_start() {
+    let (_, body) = Registry::new().render();
+    let build = concat!(
+        "kubefan_build_info{version=\"",
+        env!("CARGO_PKG_VERSION"),
+        "\"} 1\n"
+    );
+    assert!(body.contains(build), "{body}");
+    #[cfg(target_os = "linux")]
+    assert!(body.contains("\nprocess_resident_memory_bytes "), "{body}");
+}
+
+#[test]
+fn scrape_closures_are_called_at_each_scrape_and_merged() {
+    let registry = Registry::new();
+    let objects = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(1));
+    for resource in ["pods", "a\"b"] {
+        let objects = objects.clone();
+        registry.on_scrape(move |samples| {
+            let count = objects.load(std::sync::atomic::Ordering::Relaxed);
+            let labels = [("resource", resource)];
+            samples.gauge("kubefan_test_objects", "Objects.", &labels, count.into());
+            samples.counter("kubefan_test_events_total", "Events.", &labels, 0.5);
+        });
+    }
+    registry.render();
+    objects.store(42, std::sync::atomic::Ordering::Relaxed);
+    let (_, body) = registry.render();
+    let expected = "# HELP kubefan_test_objects Objects.\n# TYPE kubefan_test_objects gauge\n\
+        kubefan_test_objects{resource=\"pods\"} 42\nkubefan_test_objects{resource=\"a\\\"b\"} 42\n";
+    assert!(body.contains(expected), "{body}");
+    assert!(body.contains("# TYPE kubefan_test_events_total counter\n"));
+    assert!(body.contains("kubefan_test_events_total{resource=\"pods\"} 0.5\n"));
+}
+
+#[test]
+#[should_panic(expected = "metrics are declared once")]
+fn declaring_a_metric_twice_panics() {
+    let registry = Registry::new();
+    registry.gauge("kubefan_test_open", "Open ones.");
+    registry.gauge("kubefan_test_open", "Open ones.");
+}

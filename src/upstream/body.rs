@@ -1,0 +1,32 @@
+//! The one body type of requests to and responses from the API server.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use http_body_util::Empty;
+use http_body_util::Full;
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// What a body may fail with.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// A streaming body; dropping it gives up the rest.
+pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+
+/// Boxes any body of bytes, such as hyper's `Incoming`.
+pub fn boxed<B>(body: B) -> Body
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    body.map_err(Into::into).boxed_unsync()
+}
+
+/// No body.
+pub fn empty() -> Body {
+    boxed(Empty::new())
+}
+
+/// A body that is all there.
+pub fn full(bytes: impl Into<Bytes>) -> Body {
+    boxed(Full::new(bytes.into()))
+}

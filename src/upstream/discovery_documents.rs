@@ -1,0 +1,307 @@
+//! The documents of discovery, as far as they are read.
+
+use std::collections::HashSet;
+
+use serde::Deserialize;
+
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+
+use super::rest_mapper::CustomResource;
+use super::rest_mapper::GroupVersion;
+
+/// What discovery says, of all group-versions or some.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) resources: Vec<Resource>,
+    /// Group-versions that could not be asked for.
+    pub(super) unknown: HashSet<GroupVersion>,
+}
+
+/// Aggregated discovery: groups and versions in order of preference.
+#[derive(Deserialize)]
+pub(super) struct ApiGroupDiscoveryList {
+    #[serde(default)]
+    items: Vec<ApiGroupDiscovery>,
+}
+
+#[derive(Deserialize)]
+struct ApiGroupDiscovery {
+    metadata: ObjectMeta,
+    #[serde(default)]
+    versions: Vec<ApiVersionDiscovery>,
+}
+
+#[derive(Deserialize)]
+struct ApiVersionDiscovery {
+    version: String,
+    #[serde(default)]
+    resources: Vec<ApiResourceDiscovery>,
+    /// `Current`, or `Stale` when the server behind the API server didn't answer it.
+    #[serde(default)]
+    freshness: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiResourceDiscovery {
+    resource: String,
+    response_kind: Option<GroupVersionKind>,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    singular_resource: String,
+    #[serde(default)]
+    short_names: Vec<String>,
+    #[serde(default)]
+    verbs: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersionKind {
+    kind: String,
+}
+
+/// `/api` without aggregation.
+#[derive(Deserialize)]
+pub(super) struct ApiVersions {
+    pub(super) versions: Vec<String>,
+}
+
+/// `/apis` without aggregation.
+#[derive(Deserialize)]
+pub(super) struct ApiGroupList {
+    groups: Vec<ApiGroup>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiGroup {
+    name: String,
+    versions: Vec<GroupVersionForDiscovery>,
+    preferred_version: Option<GroupVersionForDiscovery>,
+}
+
+#[derive(Deserialize)]
+struct GroupVersionForDiscovery {
+    version: String,
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`.
+#[derive(Deserialize)]
+pub(super) struct ApiResourceList {
+    #[serde(default)]
+    resources: Vec<ApiResource>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ApiResource {
+    name: String,
+    #[serde(default)]
+    singular_name: String,
+    namespaced: bool,
+    kind: String,
+    #[serde(default)]
+    verbs: Vec<String>,
+    #[serde(default)]
+    short_names: Vec<String>,
+}
+
+/// A list of objects.
+#[derive(Deserialize)]
+pub(super) struct List<T> {
+    #[serde(default)]
+    pub(super) metadata: ListMeta,
+    #[serde(default = "Vec::new")]
+    pub(super) items: Vec<T>,
+}
+
+#[derive(Default, Deserialize)]
+pub(super) struct ListMeta {
+    #[serde(default, rename = "continue")]
+    pub(super) continue_token: String,
+}
+
+#[derive(Default, Deserialize)]
+struct ObjectMeta {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    generation: i64,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ApiService {
+    pub(super) spec: ApiServiceSpec,
+}
+
+#[derive(Deserialize)]
+pub(super) struct ApiServiceSpec {
+    #[serde(default)]
+    pub(super) group: String,
+    #[serde(default)]
+    pub(super) version: String,
+    /// The server behind the API server; absent for what the API server serves itself.
+    pub(super) service: Option<serde::de::IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct CustomResourceDefinition {
+    metadata: ObjectMeta,
+    spec: CustomResourceDefinitionSpec,
+    #[serde(default)]
+    status: CustomResourceDefinitionStatus,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CustomResourceDefinitionStatus {
+    #[serde(default)]
+    accepted_names: CustomResourceNames,
+}
+
+#[derive(Deserialize)]
+struct CustomResourceDefinitionSpec {
+    group: String,
+    names: CustomResourceNames,
+    versions: Vec<CustomResourceVersion>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CustomResourceNames {
+    #[serde(default)]
+    plural: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    list_kind: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CustomResourceVersion {
+    name: String,
+    served: bool,
+    #[serde(default)]
+    selectable_fields: Vec<CustomResourceField>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CustomResourceField {
+    json_path: String,
+}
+
+impl ApiGroupDiscoveryList {
+    /// The resources, without subresources. Stale group-versions have those that they had last,
+    /// unless the API server never saw any.
+    pub(super) fn found(self) -> Found {
+        let mut found = Found::default();
+        for group in self.items {
+            let group_name = group.metadata.name;
+            for version in group.versions {
+                if version.freshness == "Stale" && version.resources.is_empty() {
+                    found.unknown.insert((group_name.clone(), version.version));
+                    continue;
+                }
+                let resources = version.resources.into_iter();
+                let resources = resources
+                    .filter_map(|resource| resource.into_resource(&group_name, &version.version));
+                found.resources.extend(resources);
+            }
+        }
+        found
+    }
+}
+
+impl Found {
+    /// Takes in what `other` says, behind what is here.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        self.resources.extend(other.resources);
+        self.unknown.extend(other.unknown);
+        self
+    }
+}
+
+impl ApiResourceDiscovery {
+    /// `None` for what has no objects of its own, but only subresources.
+    fn into_resource(self, group: &str, version: &str) -> Option<Resource> {
+        let kind = self.response_kind?.kind;
+        (!kind.is_empty()).then(|| Resource {
+            gvr: GroupVersionResource::new(group, version, self.resource),
+            kind,
+            singular: self.singular_resource,
+            short_names: self.short_names,
+            namespaced: self.scope == "Namespaced",
+            verbs: self.verbs,
+        })
+    }
+}
+
+impl ApiGroupList {
+    /// All group-versions, a group's preferred one first.
+    pub(super) fn group_versions(self) -> Vec<GroupVersion> {
+        let mut group_versions = Vec::new();
+        for group in self.groups {
+            let preferred = group.preferred_version.map(|preferred| preferred.version);
+            let is_preferred = |version: &String| Some(version) == preferred.as_ref();
+            let versions = group.versions.into_iter().map(|version| version.version);
+            let (first, rest): (Vec<_>, Vec<_>) = versions.partition(is_preferred);
+            let ordered = first.into_iter().chain(rest);
+            group_versions.extend(ordered.map(|version| (group.name.clone(), version)));
+        }
+        group_versions
+    }
+}
+
+impl ApiResourceList {
+    /// The resources, without subresources.
+    pub(super) fn resources(self, (group, version): &GroupVersion) -> Vec<Resource> {
+        let resources = self.resources.into_iter();
+        let resources = resources.filter(|resource| !resource.name.contains('/'));
+        resources
+            .map(|resource| Resource {
+                gvr: GroupVersionResource::new(group, version, resource.name),
+                kind: resource.kind,
+                singular: resource.singular_name,
+                short_names: resource.short_names,
+                namespaced: resource.namespaced,
+                verbs: resource.verbs,
+            })
+            .collect()
+    }
+}
+
+impl CustomResourceDefinition {
+    /// The served versions.
+    pub(super) fn resources(self) -> Vec<(GroupVersionResource, CustomResource)> {
+        let Self {
+            metadata,
+            spec,
+            status,
+        } = self;
+        // Names that another definition has already are not accepted, and not used.
+        let list_kind = [&status.accepted_names, &spec.names]
+            .into_iter()
+            .find(|names| !names.list_kind.is_empty())
+            .filter(|names| names.list_kind != format!("{}List", names.kind))
+            .map(|names| names.list_kind.clone());
+        let served = spec.versions.into_iter().filter(|version| version.served);
+        served
+            .map(|version| {
+                let gvr = GroupVersionResource::new(&spec.group, version.name, &spec.names.plural);
+                let paths = version.selectable_fields.into_iter();
+                let custom = CustomResource {
+                    definition: (metadata.uid.clone(), metadata.generation),
+                    selectable_json_paths: paths.map(|field| field.json_path).collect(),
+                    list_kind: list_kind.clone(),
+                };
+                (gvr, custom)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,166 @@
+//! What can go wrong with a call to the API server.
+
+use std::io;
+use std::time::Duration;
+
+use crate::api::Status;
+
+/// A failed call to the API server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// It answered with a failure; bodies that are no Status are put into one.
+    #[error("the API server answered {}: {}", .status.code, .status.message)]
+    Answer {
+        /// The failure.
+        status: Box<Status>,
+        /// `Retry-After`, when given.
+        retry_after: Option<Duration>,
+    },
+    /// The connection could not be made, or broke.
+    #[error("cannot reach the API server")]
+    Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Nothing came in time.
+    #[error("the API server did not answer within {0:?}")]
+    Timeout(Duration),
+    /// The body ended in the middle of a frame, or is not what the format says.
+    #[error("the API server's answer can't be decoded")]
+    Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Another media type than the one asked for; custom resources have no protobuf, for one.
+    #[error("the API server answered in {answered:?} when asked for {asked}")]
+    MediaType {
+        /// What was asked for.
+        asked: &'static str,
+        /// The answer's `Content-Type`.
+        answered: String,
+    },
+    /// The answer is larger than what is taken into memory.
+    #[error("the API server's answer is larger than {limit} bytes")]
+    TooLarge {
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The request can't be sent as it is.
+    #[error("the request can't be sent to the API server")]
+    Request(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl Error {
+    /// The failure that the API server answered with, if it is one.
+    pub fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Answer { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    /// How long the API server asks to wait, by its header or its Status.
+    pub fn retry_after(&self) -> Option<Duration> {
+        let Self::Answer {
+            status,
+            retry_after,
+        } = self
+        else {
+            return None;
+        };
+        let told = || Some(Duration::from_secs(status.retry_after()?.into()));
+        retry_after.or_else(told)
+    }
+
+    /// True when nothing listens where the API server should be.
+    pub fn is_connection_refused(&self) -> bool {
+        let Self::Transport(error) = self else {
+            return false;
+        };
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+        while let Some(error) = cause {
+            if let Some(error) = error.downcast_ref::<io::Error>()
+                && error.kind() == io::ErrorKind::ConnectionRefused
+            {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
+
+    /// True for 410: the resource version or token is older than what the API server remembers.
+    pub fn is_expired(&self) -> bool {
+        self.status().is_some_and(Status::is_expired)
+    }
+
+    /// True when the resource version asked for lies in the API server's future.
+    pub fn is_too_large_resource_version(&self) -> bool {
+        self.status().is_some_and(|status| {
+            let causes = status.details.iter().flat_map(|details| &details.causes);
+            let named = |reason: &str| reason == "ResourceVersionTooLarge";
+            causes.into_iter().any(|cause| named(&cause.reason))
+                || status.message.contains("Too large resource version")
+        })
+    }
+
+    /// True for 429.
+    pub fn is_too_many_requests(&self) -> bool {
+        self.has_code(429)
+    }
+
+    /// True for 403.
+    pub fn is_forbidden(&self) -> bool {
+        self.has_code(403)
+    }
+
+    /// True for 404.
+    pub fn is_not_found(&self) -> bool {
+        self.has_code(404)
+    }
+
+    fn has_code(&self, code: u16) -> bool {
+        self.status().is_some_and(|status| status.code == code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::StatusCause;
+    use crate::api::StatusDetails;
+
+    fn answer(status: Status) -> Error {
+        Error::Answer {
+            status: Box::new(status),
+            retry_after: None,
+        }
+    }
+
+    #[test]
+    fn tells_failures_apart() {
+        let expired = answer(Status::failure(410, "Expired", "too old resource version"));
+        assert!(expired.is_expired() && !expired.is_not_found());
+        assert!(answer(Status::failure(404, "NotFound", "")).is_not_found());
+        assert!(answer(Status::failure(403, "Forbidden", "")).is_forbidden());
+        assert!(answer(Status::failure(429, "", "")).is_too_many_requests());
+        let details = StatusDetails {
+            causes: vec![StatusCause {
+                reason: "ResourceVersionTooLarge".into(),
+                ..StatusCause::default()
+            }],
+            retry_after_seconds: 1,
+            ..StatusDetails::default()
+        };
+        let too_large = answer(Status::failure(504, "Timeout", "").with_details(details));
+        assert!(too_large.is_too_large_resource_version());
+        assert_eq!(too_large.retry_after(), Some(Duration::from_secs(1)));
+        assert!(!expired.is_too_large_resource_version());
+        assert_eq!(expired.retry_after(), None);
+    }
+
+    #[test]
+    fn finds_a_refused_connection_behind_other_errors() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("outer")]
+        struct Outer(#[source] io::Error);
+        let error = |kind| Error::Transport(Box::new(Outer(io::Error::from(kind))));
+        assert!(error(io::ErrorKind::ConnectionRefused).is_connection_refused());
+        assert!(!error(io::ErrorKind::ConnectionReset).is_connection_refused());
+    }
+}

@@ -1,0 +1,171 @@
+//! Which headers end at a hop, and which are relayed.
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::header;
+
+/// Headers that concern one connection only (RFC 9110 §7.6.1 and the older `Keep-Alive`,
+/// `Proxy-Connection`).
+const HOP_BY_HOP: [HeaderName; 8] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// What the API server upgrades to, for exec, attach, port-forward and WebSocket watches.
+const RELAYED_PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
+
+/// Removes what concerns only the connection that `headers` came over, all that `Connection`
+/// lists included. `TE: trailers` stays: HTTP/2 servers ask for it before they send trailers.
+pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    for name in connection_options(headers) {
+        headers.remove(name);
+    }
+    let trailers = headers.get_all(header::TE).iter().any(|value| {
+        let encodings = value.to_str().unwrap_or_default().split(',');
+        encodings
+            .map(str::trim)
+            .any(|encoding| encoding.eq_ignore_ascii_case("trailers"))
+    });
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(header::TE, HeaderValue::from_static("trailers"));
+    }
+}
+
+/// True when `headers` ask for an upgrade that is relayed: to a protocol that the API server knows.
+/// Other offers, such as `h2c`, are ignored, as HTTP allows: the request is one like others.
+pub fn is_upgrade(headers: &HeaderMap) -> bool {
+    upgrade_protocol(headers).is_some()
+}
+
+/// The protocol that `headers` ask to upgrade to, or have been upgraded to, the first of several:
+/// `Upgrade` counts only when `Connection` lists it.
+pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut options = connection_options(headers).into_iter();
+    options.find(|option| option == header::UPGRADE)?;
+    let values = headers.get_all(header::UPGRADE).iter();
+    let offers = values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .map(str::trim);
+    let is_relayed = |offer: &&str| {
+        let mut relayed = RELAYED_PROTOCOLS.iter();
+        relayed.any(|protocol| offer.eq_ignore_ascii_case(protocol))
+    };
+    // As the client spells it.
+    let mut relayed = offers.filter(is_relayed);
+    HeaderValue::from_str(relayed.next()?).ok()
+}
+
+/// Puts `protocol` back after [`remove_hop_by_hop`].
+pub(super) fn insert_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
+    let upgrade = HeaderValue::from_static("Upgrade");
+    headers.insert(header::CONNECTION, upgrade);
+    headers.insert(header::UPGRADE, protocol);
+}
+
+fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
+    let values = headers.get_all(header::CONNECTION).iter();
+    values
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        // `TE` is dealt with by its content.
+        .filter(|option| !option.trim().eq_ignore_ascii_case("te"))
+        .filter_map(|option| HeaderName::try_from(option.trim()).ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        let pairs = lines.iter().map(|(name, value)| {
+            let name = HeaderName::from_static(name);
+            (name, HeaderValue::from_static(value))
+        });
+        pairs.collect()
+    }
+
+    #[test]
+    fn only_end_to_end_headers_are_relayed() {
+        let mut relayed = headers(&[
+            ("connection", "keep-alive, X-Private , TE"),
+            ("connection", "x-other"),
+            ("keep-alive", "timeout=5"),
+            ("proxy-authorization", "Basic x"),
+            ("proxy-connection", "keep-alive"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "websocket"),
+            ("te", "gzip, trailers"),
+            ("x-private", "1"),
+            ("x-other", "2"),
+            ("authorization", "Bearer t"),
+            ("audit-id", "a"),
+        ]);
+        remove_hop_by_hop(&mut relayed);
+        let expected = [
+            ("te", "trailers"),
+            ("authorization", "Bearer t"),
+            ("audit-id", "a"),
+        ];
+        assert_eq!(relayed, headers(&expected));
+    }
+
+    #[test]
+    fn an_upgrade_needs_both_headers_and_a_known_protocol() {
+        for (lines, protocol) in [
+            (
+                vec![
+                    ("connection", "keep-alive, Upgrade"),
+                    ("upgrade", "SPDY/3.1"),
+                ],
+                Some("SPDY/3.1"),
+            ),
+            (vec![("connection", "Upgrade")], None),
+            (vec![("upgrade", "websocket")], None),
+            (
+                vec![("connection", "close"), ("upgrade", "websocket")],
+                None,
+            ),
+            (
+                vec![("connection", "upgrade"), ("upgrade", "WebSocket")],
+                Some("WebSocket"),
+            ),
+            (
+                vec![("connection", "Upgrade"), ("upgrade", "spdy/3.1")],
+                Some("spdy/3.1"),
+            ),
+            (
+                vec![
+                    ("connection", "Upgrade, HTTP2-Settings"),
+                    ("upgrade", "h2c"),
+                ],
+                None,
+            ),
+            (vec![("connection", "Upgrade"), ("upgrade", "SPDY/3")], None),
+            (
+                vec![
+                    ("connection", "Upgrade"),
+                    ("upgrade", "h2c, websocket"),
+                    ("upgrade", "SPDY/3.1"),
+                ],
+                Some("websocket"),
+            ),
+        ] {
+            let headers = headers(&lines);
+            let found = upgrade_protocol(&headers);
+            assert_eq!(found, protocol.map(HeaderValue::from_static), "{lines:?}");
+            assert_eq!(is_upgrade(&headers), protocol.is_some(), "{lines:?}");
+        }
+    }
+}

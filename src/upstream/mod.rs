@@ -1,0 +1,65 @@
+//! Everything that talks to the real API server.
+
+mod answer;
+mod body;
+mod client;
+mod connect_error;
+mod connector;
+mod discovery;
+mod discovery_documents;
+mod error;
+mod forward;
+mod headers;
+mod kubeconfig;
+mod lanes;
+mod lister_watcher;
+mod resource_client;
+mod rest_mapper;
+mod route;
+mod suggestions;
+mod token_file;
+mod transport;
+mod upgrade;
+mod watch_events;
+
+#[cfg(test)]
+mod client_tests;
+#[cfg(test)]
+mod discovery_tests;
+#[cfg(test)]
+mod forward_tests;
+#[cfg(test)]
+mod kubeconfig_tests;
+#[cfg(test)]
+mod resource_client_tests;
+#[cfg(test)]
+mod rest_mapper_tests;
+#[cfg(test)]
+mod server_for_tests;
+
+pub use body::Body;
+pub use body::BoxError;
+pub use body::boxed;
+pub use body::empty;
+pub use body::full;
+pub use client::Client;
+pub use client::ClientConfig;
+pub use client::Identity;
+pub use connect_error::ConnectError;
+pub use discovery::Discovery;
+pub use error::Error;
+pub use forward::Forwarded;
+pub use forward::Forwarder;
+pub use headers::is_upgrade;
+pub use lister_watcher::ListRequest;
+pub use lister_watcher::ListerWatcher;
+pub use lister_watcher::WatchRequest;
+pub use lister_watcher::WatchStart;
+pub use resource_client::ResourceClient;
+pub use rest_mapper::Changes;
+pub use rest_mapper::NotCacheable;
+pub use rest_mapper::RestMapper;
+pub use rest_mapper::UnknownResource;
+pub use upgrade::Upgrade;
+pub use upgrade::UpgradedBytes;
+pub use watch_events::WatchEvents;

@@ -1,0 +1,167 @@
+//! LIST and WATCH of one resource, asked of the API server as kubefan.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use percent_encoding::AsciiSet;
+use percent_encoding::NON_ALPHANUMERIC;
+use percent_encoding::utf8_percent_encode;
+
+use crate::api::ListPage;
+use crate::api::Resource;
+use crate::api::WireFormat;
+use crate::codec::Decoder;
+
+use super::Body;
+use super::Client;
+use super::Error;
+use super::Identity;
+use super::ListRequest;
+use super::ListerWatcher;
+use super::WatchRequest;
+use super::WatchStart;
+use super::answer;
+use super::client;
+use super::watch_events::WatchEvents;
+
+/// Bytes of a list that is taken into memory.
+const LIST_LIMIT: usize = 1 << 30;
+/// Time that a watch may last beyond the `timeoutSeconds` it asked for.
+const WATCH_GRACE: Duration = Duration::from_secs(30);
+/// What of a path segment is escaped: all but the unreserved characters of RFC 3986.
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// One resource at the API server, in one wire format; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ResourceClient {
+    client: Client,
+    resource: Arc<Resource>,
+    namespace: Option<String>,
+    format: WireFormat,
+    decoder: Decoder,
+}
+
+impl ResourceClient {
+    /// A client for `resource` in all namespaces, or in `namespace`. `decoder` must be one of
+    /// `format`.
+    pub fn new(
+        client: Client,
+        resource: Arc<Resource>,
+        namespace: Option<String>,
+        format: WireFormat,
+        decoder: Decoder,
+    ) -> Self {
+        Self {
+            client,
+            resource,
+            namespace,
+            format,
+            decoder,
+        }
+    }
+
+    /// Sends a GET of the collection; the answer is a success in the format asked for.
+    async fn get(&self, query: &str) -> Result<Response<Body>, Error> {
+        let namespace = self.namespace.as_deref();
+        let escaped = namespace.map(|name| utf8_percent_encode(name, SEGMENT).to_string());
+        let path = self.resource.gvr.path(escaped.as_deref());
+        let asked = self.format.media_type();
+        let request = client::get(&format!("{path}?{query}"), asked)?;
+        let sent = self.client.request_http1(Identity::Kubefan, request);
+        let response = client::in_time(sent).await?;
+        let response = answer::success(response).await?;
+        let answered = answer::content_type(response.headers());
+        let media_type = answered.split(';').next().unwrap_or_default().trim();
+        if media_type != asked {
+            return Err(Error::MediaType {
+                asked,
+                answered: answered.to_owned(),
+            });
+        }
+        Ok(response)
+    }
+}
+
+impl ListerWatcher for ResourceClient {
+    type Events = WatchEvents;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
+        let response = self.get(&list_query(&request)).await?;
+        let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
+        let page = self.decoder.list(&body);
+        page.map_err(|error| Error::Decode(error.into()))
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<WatchEvents, Error> {
+        let response = self.get(&watch_query(&request)).await?;
+        let longest = request.timeout + WATCH_GRACE;
+        let decoder = self.decoder.clone();
+        let body = response.into_body();
+        Ok(WatchEvents::new(body, self.format, decoder, longest))
+    }
+}
+
+fn list_query(request: &ListRequest) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    if request.limit > 0 {
+        query.append_pair("limit", &request.limit.to_string());
+    }
+    if let Some(token) = &request.continue_token {
+        query.append_pair("continue", token);
+    }
+    query.finish()
+}
+
+fn watch_query(request: &WatchRequest) -> String {
+    let seconds = request.timeout.as_secs().max(1);
+    let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
+    match request.start {
+        WatchStart::After(version) => format!("{watch}&resourceVersion={version}"),
+        WatchStart::InitialEvents => {
+            format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ResourceVersion;
+
+    #[test]
+    fn list_queries() {
+        let query = |limit, token: Option<&str>| {
+            list_query(&ListRequest {
+                limit,
+                continue_token: token.map(str::to_owned),
+            })
+        };
+        assert_eq!(query(0, None), "");
+        assert_eq!(query(500, None), "limit=500");
+        assert_eq!(query(1, Some("a+b=")), "limit=1&continue=a%2Bb%3D");
+    }
+
+    #[test]
+    fn watch_queries() {
+        let query = |start| {
+            watch_query(&WatchRequest {
+                start,
+                timeout: Duration::from_secs(300),
+            })
+        };
+        assert_eq!(
+            query(WatchStart::After(ResourceVersion(7))),
+            "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion=7"
+        );
+        assert_eq!(
+            query(WatchStart::InitialEvents),
+            "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&sendInitialEvents=true\
+             &resourceVersionMatch=NotOlderThan"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! What the documents say is there: links, invariants and rooms.
+
+use std::collections::BTreeSet;
+
+use crate::layering::ROOMS;
+use crate::repository::document;
+use crate::repository::read;
+use crate::repository::root;
+use crate::repository::rust_files;
+
+const DOCUMENTS: &[&str] = &[
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+];
+
+#[test]
+fn every_local_link_leads_somewhere() {
+    for name in DOCUMENTS {
+        for link in links_in(&document(name)) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { name } else { path };
+            assert!(root().join(target).exists(), "{name}: {link} leads nowhere");
+            if !anchor.is_empty() {
+                let anchors = anchors_in(&document(target));
+                assert!(anchors.contains(anchor), "{name}: {link}, no such heading");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_source_path_named_is_there() {
+    for name in DOCUMENTS {
+        for word in code_words(&document(name)) {
+            let is_path = word.starts_with("src/") || word.starts_with("tests/");
+            let is_there = root().join(&word).exists();
+            assert!(!is_path || is_there, "{name} names {word}");
+        }
+    }
+}
+
+#[test]
+fn every_invariant_has_its_test() {
+    let named: BTreeSet<_> = code_words(&document("ARCHITECTURE.md"))
+        .into_iter()
+        .filter(|word| is_invariant(word))
+        .collect();
+    for number in 1..=7 {
+        let prefix = format!("i{number}_");
+        let is_named = named.iter().any(|name| name.starts_with(&prefix));
+        assert!(is_named, "ARCHITECTURE.md names no test for I{number}");
+    }
+    let mut sources = String::new();
+    for folder in ["src", "tests/it"] {
+        for file in rust_files(&root().join(folder)) {
+            sources.push_str(&read(&file));
+        }
+    }
+    for test in named {
+        let declaration = format!("fn {test}(");
+        assert!(sources.contains(&declaration), "no test is called {test}");
+    }
+}
+
+#[test]
+fn the_rooms_table_says_what_the_layering_test_holds() {
+    let architecture = document("ARCHITECTURE.md");
+    let rows: Vec<(String, String)> = architecture
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .filter_map(|row| row.split_once("` |"))
+        .map(|(room, rest)| {
+            let last = rest.trim_end_matches(" |").rsplit(" | ").next().unwrap();
+            (room.to_owned(), last.replace('–', "").trim().to_owned())
+        })
+        .collect();
+    let expected: Vec<_> = ROOMS
+        .iter()
+        .map(|(room, may)| ((*room).to_owned(), (*may).to_owned()))
+        .collect();
+    assert_eq!(rows, expected, "ARCHITECTURE.md (left) and ROOMS differ");
+}
+
+/// Whether a word looks like `i1_log_tip_is_store_version`.
+fn is_invariant(word: &str) -> bool {
+    let Some((number, _)) = word.strip_prefix('i').and_then(|rest| rest.split_once('_')) else {
+        return false;
+    };
+    !number.is_empty() && number.chars().all(|c| c.is_ascii_digit())
+}
+
+/// Targets of `[text](target)`.
+fn links_in(markdown: &str) -> Vec<String> {
+    markdown
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(')'))
+        .map(|(target, _)| target.to_owned())
+        .collect()
+}
+
+/// What stands between single backticks, outside of fenced blocks.
+fn code_words(markdown: &str) -> Vec<String> {
+    let mut in_block = false;
+    let mut words = Vec::new();
+    for line in markdown.lines() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block {
+            words.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    words
+}
+
+/// The anchors that a reader's browser gives to the headings.
+fn anchors_in(markdown: &str) -> BTreeSet<String> {
+    let anchor = |heading: &str| -> String {
+        heading
+            .to_lowercase()
+            .replace(' ', "-")
+            .chars()
+            .filter(|c| c.is_alphanumeric() || "-_".contains(*c))
+            .collect()
+    };
+    markdown
+        .lines()
+        .filter(|line| line.starts_with('#'))
+        .map(|line| anchor(line.trim_start_matches('#').trim()))
+        .collect()
+}
+
+#[test]
+fn markdown_is_read_as_the_tests_need() {
+    let markdown =
+        "# A b, `c`!\n[x](y.md#z) and [u](https://v)\n`one` two `three`\n```\n`no`\n```\n";
+    assert_eq!(links_in(markdown), ["y.md#z", "https://v"]);
+    assert_eq!(code_words(markdown), ["c", "one", "three"]);
+    assert_eq!(anchors_in(markdown), BTreeSet::from(["a-b-c".to_owned()]));
+    assert!(is_invariant("i1_log_tip"));
+    assert!(!is_invariant("is_ready") && !is_invariant("i_1"));
+}

@@ -1,0 +1,66 @@
+//! Every command that README.md shows is exercised somewhere, and this table says where.
+
+use crate::repository::document;
+use crate::repository::root;
+
+const BY_THE_BOOK: &str = "tests/it/upstream/by_the_book.rs";
+
+/// (command as README.md has it, the file of the repository that exercises it).
+const COMMANDS: &[(&str, &str)] = &[
+    (
+        "cargo run --release -- serve --kubeconfig ~/.kube/config",
+        BY_THE_BOOK,
+    ),
+    ("kubefan kubeconfig > kubefan.kubeconfig", BY_THE_BOOK),
+    (
+        "kubectl --kubeconfig kubefan.kubeconfig get pods",
+        BY_THE_BOOK,
+    ),
+    (
+        "kubectl --kubeconfig kubefan.kubeconfig get pods --watch",
+        BY_THE_BOOK,
+    ),
+    ("curl 'http://127.0.0.1:8002/readyz?verbose'", BY_THE_BOOK),
+    ("curl http://127.0.0.1:8002/metrics", BY_THE_BOOK),
+    ("cargo test", "tests/it/main.rs"),
+];
+
+#[test]
+fn every_command_has_something_that_exercises_it() {
+    let shown = commands();
+    let listed: Vec<_> = COMMANDS.iter().map(|(command, _)| *command).collect();
+    assert_eq!(shown, listed, "README.md (left) and COMMANDS differ");
+    for (command, place) in COMMANDS {
+        let is_there = root().join(place).is_file();
+        assert!(is_there, "{command}: {place} is not in the repository");
+    }
+}
+
+/// The commands that README.md shows, in order.
+pub(crate) fn commands() -> Vec<String> {
+    commands_in(&document("README.md"))
+}
+
+/// The command lines of all `sh` blocks: comments and empty lines dropped, continued lines joined.
+fn commands_in(markdown: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut in_block = false;
+    let mut continued = String::new();
+    for line in markdown.lines().map(str::trim) {
+        if line.starts_with("```") {
+            in_block = line == "```sh";
+        } else if in_block && !line.is_empty() && !line.starts_with('#') {
+            match line.strip_suffix('\\') {
+                Some(part) => continued.push_str(part),
+                None => commands.push(std::mem::take(&mut continued) + line),
+            }
+        }
+    }
+    commands
+}
+
+#[test]
+fn blocks_are_read_line_by_line() {
+    let markdown = "text\n```sh\n# why\na -b\n\nc \\\n  --d\n```\nno\n```yaml\nno: 1\n```\n  ```sh\n  e\n  ```\n";
+    assert_eq!(commands_in(markdown), ["a -b", "c --d", "e"]);
+}

@@ -1,0 +1,33 @@
+//! The files of this checkout, for the tests that read them as text.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+pub(crate) fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A document beside Cargo.toml.
+pub(crate) fn document(name: &str) -> String {
+    read(&root().join(name))
+}
+
+/// All `.rs` files below the folder, sorted.
+pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.unwrap().path())
+        .flat_map(|path| match path.is_dir() {
+            true => rust_files(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|end| end == "rs"))
+        .collect();
+    files.sort();
+    files
+}

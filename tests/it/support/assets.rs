@@ -1,0 +1,94 @@
+//! Where the real upstream's binaries are, or why they are not here.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
+const HELPERS: [&str; 2] = ["stub-kubelet", "informers"];
+
+/// The two directories that hold the binaries of the real upstream.
+#[derive(Clone, Debug)]
+pub(crate) struct Assets {
+    servers: PathBuf,
+    helpers: PathBuf,
+}
+
+impl Assets {
+    /// Looks in `KUBEBUILDER_ASSETS` and `KUBEFAN_TEST_ASSETS`, then in the cache that
+    /// `tests/upstream/build` fills.
+    ///
+    /// # Errors
+    /// One line that says what is missing and how to get it.
+    pub(crate) fn find() -> Result<Self, String> {
+        let built = |label| newest_build(&cache_directory(), label);
+        let servers = match env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
+            Some(directory) => Some(directory),
+            None => named_helpers()
+                .filter(|d| has_all(d, &SERVERS))
+                .or_else(|| built("all-")),
+        };
+        let helpers = named_helpers()
+            .or_else(|| built("all-"))
+            .or_else(|| built("helpers-"));
+        let assets = Self {
+            servers: servers.ok_or(BUILD)?,
+            helpers: helpers.ok_or(BUILD)?,
+        };
+        for (directory, names) in [(&assets.servers, &SERVERS[..]), (&assets.helpers, &HELPERS)] {
+            if let Some(name) = names.iter().find(|name| !directory.join(name).is_file()) {
+                return Err(format!("{} has no {name}", directory.display()));
+            }
+        }
+        Ok(assets)
+    }
+
+    pub(crate) fn kube_apiserver(&self) -> PathBuf {
+        self.servers.join("kube-apiserver")
+    }
+
+    pub(crate) fn etcd(&self) -> PathBuf {
+        self.servers.join("etcd")
+    }
+
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        self.servers.join("kubectl")
+    }
+
+    pub(crate) fn stub_kubelet(&self) -> PathBuf {
+        self.helpers.join("stub-kubelet")
+    }
+
+    pub(crate) fn informers(&self) -> PathBuf {
+        self.helpers.join("informers")
+    }
+}
+
+const BUILD: &str = "no kube-apiserver here; tests/upstream/build makes one (it needs Go)";
+
+fn named_helpers() -> Option<PathBuf> {
+    env::var_os("KUBEFAN_TEST_ASSETS").map(PathBuf::from)
+}
+
+fn cache_directory() -> PathBuf {
+    let base = match env::var_os("XDG_CACHE_HOME") {
+        Some(directory) => PathBuf::from(directory),
+        None => PathBuf::from(env::var_os("HOME").unwrap_or_default()).join(".cache"),
+    };
+    base.join("kubefan/upstream")
+}
+
+/// A finished build has its final name; of several the newest is the one meant.
+fn newest_build(cache: &Path, label: &str) -> Option<PathBuf> {
+    fs::read_dir(cache)
+        .ok()?
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(label))
+        .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
+        .map(|entry| entry.path())
+}
+
+fn has_all(directory: &Path, names: &[&str]) -> bool {
+    names.iter().all(|name| directory.join(name).is_file())
+}

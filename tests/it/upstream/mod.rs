@@ -1,0 +1,19 @@
+//! Against the real kube-apiserver; skipped, with one line that says so, where its
+//! binaries are missing.
+
+mod bad_input;
+mod by_the_book;
+mod clients;
+mod cluster;
+mod comparable;
+mod epoch;
+mod faults;
+mod faulty;
+mod freshness;
+mod golden;
+mod isolation;
+mod kubectl;
+mod protocols;
+mod security;
+mod support_itself;
+mod upgrades;

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+)
+
+const watchListGate = "KUBE_FEATURE_WatchListClient"
+
+type runningInformer struct {
+	source   source
+	informer cache.SharedIndexInformer
+	handler  cache.ResourceEventHandlerRegistration
+	events   tally
+}
+
+func runInformers(ctx context.Context, arguments []string) error {
+	var connection connectionFlags
+	flags := flag.NewFlagSet("informers", flag.ExitOnError)
+	connection.register(flags)
+	mode := flags.String("mode", "watchlist", "how informers begin: rv0 (LIST at resourceVersion=0) or watchlist")
+	resources := flags.String("resources", defaultResources, "RESOURCE:CLIENT,… where CLIENT is typed, json, metadata or dynamic")
+	syncTimeout := flags.Duration("sync-timeout", time.Minute, "how long all informers may take to sync")
+	_ = flags.Parse(arguments)
+
+	// client-go reads the gate from the environment at its first use.
+	switch *mode {
+	case "rv0":
+		_ = os.Setenv(watchListGate, "false")
+	case "watchlist":
+		_ = os.Setenv(watchListGate, "true")
+	default:
+		return fmt.Errorf("unknown mode %q; there are rv0 and watchlist", *mode)
+	}
+	sources, err := parseSources(*resources)
+	if err != nil {
+		return err
+	}
+	config, err := connection.connect(ctx)
+	if err != nil {
+		return err
+	}
+
+	requests := newRequestLog()
+	watchErrors := &tally{}
+	seen := &activity{}
+	var running []*runningInformer
+	for _, source := range sources {
+		informer, err := source.informer(requests.observe(config, source.String()), connection.namespace)
+		if err != nil {
+			return err
+		}
+		one := &runningInformer{source: source, informer: informer}
+		if err := one.observe(seen, watchErrors); err != nil {
+			return err
+		}
+		running = append(running, one)
+		go informer.RunWithContext(ctx)
+	}
+
+	started := time.Now()
+	if err := waitForSync(ctx, running, *syncTimeout, watchErrors); err != nil {
+		return err
+	}
+	if err := writeLine(os.Stdout, map[string]any{"synced": true, "mode": *mode, "milliseconds": time.Since(started).Milliseconds()}); err != nil {
+		return err
+	}
+	return serve(ctx, seen, answers{
+		"dump":     func(context.Context) (any, error) { return dumpInformers(running) },
+		"errors":   func(context.Context) (any, error) { return reportInformers(running, watchErrors, requests), nil },
+		"requests": func(context.Context) (any, error) { return map[string]any{"requests": requests.requestsCopy()}, nil },
+	})
+}
+
+func (r *runningInformer) observe(seen *activity, watchErrors *tally) error {
+	err := r.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		watchErrors.add(r.source.String() + ": " + reason(err))
+	})
+	if err != nil {
+		return err
+	}
+	r.handler, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { seen.seen(); r.events.add("added") },
+		UpdateFunc: func(any, any) { seen.seen(); r.events.add("updated") },
+		DeleteFunc: func(any) { seen.seen(); r.events.add("deleted") },
+	})
+	return err
+}
+
+func waitForSync(ctx context.Context, running []*runningInformer, limit time.Duration, watchErrors *tally) error {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	var missing []string
+	for _, one := range running {
+		if !cache.WaitForCacheSync(limited.Done(), one.handler.HasSynced) {
+			missing = append(missing, one.source.String())
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return errors.New("stopped before all informers had synced")
+	}
+	return fmt.Errorf("not synced after %v: %s; watch errors: %v", limit, strings.Join(missing, ", "), watchErrors.copy().Texts)
+}
+
+func dumpInformers(running []*runningInformer) (any, error) {
+	result := dump{Resources: map[string]resourceState{}}
+	for _, one := range running {
+		var objects []runtime.Object
+		for _, object := range one.informer.GetStore().List() {
+			objects = append(objects, object.(runtime.Object))
+		}
+		state, err := stateOf(objects)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", one.source, err)
+		}
+		result.Resources[one.source.String()] = state
+	}
+	return result, nil
+}
+
+func reportInformers(running []*runningInformer, watchErrors *tally, requests *requestLog) any {
+	events := map[string]map[string]int{}
+	for _, one := range running {
+		events[one.source.String()] = one.events.copy().Texts
+	}
+	return map[string]any{
+		"watchErrors": watchErrors.copy(),
+		"requests":    requests.countsCopy(),
+		"events":      events,
+	}
+}

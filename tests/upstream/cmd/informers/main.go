@@ -1,0 +1,39 @@
+// Command informers is a client-go program for tests: it sees a server as
+// controllers see it and tells what it saw, a line of JSON for each question.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer cancel()
+
+	command, arguments := "run", os.Args[1:]
+	if len(arguments) > 0 && !strings.HasPrefix(arguments[0], "-") {
+		command, arguments = arguments[0], arguments[1:]
+	}
+	var err error
+	switch command {
+	case "run":
+		err = runInformers(ctx, arguments)
+	case "list":
+		err = runList(ctx, arguments)
+	case "churn":
+		err = runChurn(ctx, arguments)
+	case "watchers":
+		err = runWatchers(ctx, arguments)
+	default:
+		err = fmt.Errorf("unknown command %q; there are run, list, churn, watchers", command)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "informers:", err)
+		os.Exit(1)
+	}
+}
