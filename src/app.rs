@@ -1,5 +1,8 @@
 //! The composition root: builds the rooms from the configuration, runs them, drains them.
 
+mod demo;
+mod simulated;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +35,9 @@ use crate::upstream::ClientConfig;
 use crate::upstream::Forwarder;
 use crate::upstream::RestMapper;
 
+pub use demo::DemoApp;
+pub use simulated::SimulatedApp;
+
 /// How often the kubeconfig's certificates are read again.
 const RENEWAL: Duration = Duration::from_secs(600);
 /// How long the API server has to answer discovery at start.
@@ -46,6 +52,7 @@ pub struct App {
     address: SocketAddr,
     admin_address: SocketAddr,
     scheme: &'static str,
+    registry: Registry,
 }
 
 impl App {
@@ -104,6 +111,7 @@ impl App {
             admin_address: admin_listener.local_address()?,
             scheme: if acceptor.is_some() { "https" } else { "http" },
             shutdown: shutdown.clone(),
+            registry,
         };
         tracing::info!(
             upstream = server_url,
@@ -127,6 +135,11 @@ impl App {
     /// Where probes and scrapes connect.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
+    }
+
+    /// The metrics, to read while it runs.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
     }
 
     /// Runs until a signal comes, then drains.

@@ -19,13 +19,16 @@
 //!
 //! - [`shutdown`], [`telemetry`]: how the process ends, what it tells.
 //! - [`api`]: the Kubernetes words as plain values.
+//! - [`workload`]: a synthetic cluster that changes as if it lived.
 //! - [`net`]: sockets, TLS, HTTP framing.
 //! - [`codec`]: bytes to `api` values and back.
 //! - [`cache`]: one resource's objects and recent history; its invariants stand in its `mod.rs`.
 //! - [`upstream`]: everything that talks to the API server.
 //! - [`informer`]: keeps caches equal to upstream.
 //! - [`server`]: the request path; start reading at its `mod.rs`.
-//! - [`config`], [`app`], [`commands`]: the command line, the composition root, the subcommands.
+//! - [`sim`]: a simulated API server, of the same serving code over a store of its own.
+//! - [`config`], [`app`], [`commands`]: what file, environment and flags say, the composition root,
+//!   the subcommands.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))] // a test's tasks end with its runtime
 
@@ -39,5 +42,7 @@ pub mod informer;
 pub mod net;
 pub mod server;
 pub mod shutdown;
+pub mod sim;
 pub mod telemetry;
 pub mod upstream;
+pub mod workload;

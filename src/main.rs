@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use kubefan::commands;
 use kubefan::config::Args;
 use kubefan::config::Command;
@@ -29,7 +28,10 @@ fn main() -> ExitCode {
     };
     let outcome = match &args.command {
         Command::Serve(serve) => commands::serve(&args, serve),
+        Command::Demo(demo) => commands::demo(&args, demo),
+        Command::Sim(sim) => commands::sim(&args, sim),
         Command::Kubeconfig(kubeconfig) => commands::kubeconfig(kubeconfig),
+        Command::Config(config) => commands::config(&args, config),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

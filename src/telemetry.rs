@@ -45,6 +45,8 @@ const DECLARED_ONCE: &str = "metrics are declared once, with valid names and lab
 pub struct LogConfig {
     /// How often `-v` was given: 0 is info, 1 debug, more is trace (debug builds only).
     pub verbosity: u8,
+    /// Without `-v`, only warnings.
+    pub is_quiet: bool,
     /// How a line looks.
     pub format: LogFormat,
 }
@@ -106,7 +108,7 @@ pub struct Samples {
 /// # Errors
 /// When `RUST_LOG` can't be parsed, or a subscriber is already there.
 pub fn install_log(config: LogConfig) -> Result<(), LogError> {
-    let filter = filter(config.verbosity, std::env::var("RUST_LOG").ok())?;
+    let filter = filter(config, std::env::var("RUST_LOG").ok())?;
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -118,9 +120,10 @@ pub fn install_log(config: LogConfig) -> Result<(), LogError> {
     .map_err(LogError::Installed)
 }
 
-fn filter(verbosity: u8, rust_log: Option<String>) -> Result<EnvFilter, LogError> {
+fn filter(config: LogConfig, rust_log: Option<String>) -> Result<EnvFilter, LogError> {
     // Libraries speak up only with warnings: at debug, h2 alone would drown ours.
-    let own = match verbosity {
+    let own = match config.verbosity {
+        0 if config.is_quiet => "warn",
         0 => "warn,kubefan=info",
         1 => "warn,kubefan=debug",
         _ => "info,kubefan=trace",

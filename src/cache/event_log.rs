@@ -205,6 +205,17 @@ impl EventLog {
         evicted
     }
 
+    /// Takes out everything, so that no start below `applied` is served any more.
+    pub(super) fn forget(&mut self, applied: ResourceVersion) -> Vec<Arc<Event>> {
+        let mut evicted = Vec::new();
+        while let Some(event) = self.evict_first() {
+            evicted.push(event);
+        }
+        self.holes.clear();
+        self.start = self.start.max(applied);
+        evicted
+    }
+
     fn evict_first(&mut self) -> Option<Arc<Event>> {
         let Entry { event, .. } = self.entries.pop_front()?;
         event.discharge();

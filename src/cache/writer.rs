@@ -166,6 +166,21 @@ impl Writer {
         self.restart(None, Some(cause));
     }
 
+    /// Drops all events and pinned snapshots, as an API server's compaction does: starts below the
+    /// applied version expire, and so do open watches that have not yet read to the end.
+    pub fn forget_history(&mut self) {
+        let Some(applied) = self.applied() else {
+            return;
+        };
+        let dropped = {
+            let mut state = self.shared.state.write();
+            let evicted = state.log.forget(applied);
+            (evicted, self.shared.pins.lock().take())
+        };
+        self.shared.wake.wake_all();
+        drop(dropped);
+    }
+
     /// All changes up to here are in; `None` while not ready.
     pub fn applied(&self) -> Option<ResourceVersion> {
         self.shared.state.read().applied()

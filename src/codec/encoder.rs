@@ -368,7 +368,10 @@ fn protobuf_separators(bodies: impl Iterator<Item = usize>) -> Separators {
 }
 
 /// The canonical body with another resource version.
-fn json_with_resource_version(body: &[u8], rv: ResourceVersion) -> Result<Vec<u8>, Error> {
+pub(super) fn json_with_resource_version(
+    body: &[u8],
+    rv: ResourceVersion,
+) -> Result<Vec<u8>, Error> {
     let mut scanner = Scanner::new(body);
     let mut members = match body.first() {
         Some(b'{') => scanner.object()?,

@@ -16,6 +16,8 @@ mod protobuf;
 mod protobuf_writer;
 mod scanner;
 mod status;
+mod table;
+mod to_json;
 mod type_meta;
 
 #[cfg(test)]
@@ -37,4 +39,12 @@ pub use negotiate::Negotiated;
 pub use negotiate::ReadVerb;
 pub use negotiate::negotiate;
 pub use status::decode_status;
+pub use table::ColumnDefinition;
+pub use table::IncludeObject;
+pub use table::ListMetadata;
+pub use table::MetaVersion;
+pub use table::Printer;
+pub use table::RowObject;
+pub use table::TableWriter;
+pub use to_json::protobuf_to_json;
 pub use type_meta::TypeMeta;

@@ -88,7 +88,7 @@ pub fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
+pub(super) fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
     let listen = args.listen.replacen("localhost:", "127.0.0.1:", 1);
     let address: std::net::SocketAddr = listen.parse().with_context(|| {
         format!("--listen: {listen:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one")

@@ -6,6 +6,7 @@ use anyhow::Context;
 
 use crate::app::App;
 use crate::config::Args;
+use crate::config::Effective;
 use crate::config::LogFormat;
 use crate::config::ServeArgs;
 use crate::config::ServeConfig;
@@ -23,15 +24,9 @@ use super::Error;
 ///
 /// Usage faults before anything is opened; else whatever keeps it from serving.
 pub fn serve(args: &Args, serve: &ServeArgs) -> Result<(), Error> {
-    let config = ServeConfig::try_from(serve)?;
-    let format = match args.log_format {
-        LogFormat::Text => telemetry::LogFormat::Text,
-        LogFormat::Json => telemetry::LogFormat::Json,
-    };
-    let log = telemetry::LogConfig {
-        verbosity: args.verbose,
-        format,
-    };
+    let Effective {
+        serve: config, log, ..
+    } = Effective::new(args, serve)?;
     telemetry::install_log(log).context("cannot set up the log")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -46,8 +41,31 @@ pub fn serve(args: &Args, serve: &ServeArgs) -> Result<(), Error> {
 async fn run(config: ServeConfig) -> Result<(), Error> {
     let signals = Signals::of_process().context("cannot listen for signals")?;
     let app = App::start(config).await?;
-    announce(&app);
-    match app.run(signals).await {
+    say(&format!(
+        "kubefan serves on {}\nadmin on {}\n",
+        app.url(),
+        app.admin_url()
+    ));
+    told(app.run(signals).await)
+}
+
+/// Sets up the log of a command that has no configuration file.
+pub(super) fn install_log(args: &Args, is_quiet: bool) -> Result<(), Error> {
+    let log = telemetry::LogConfig {
+        verbosity: args.verbose,
+        is_quiet,
+        format: match args.log_format {
+            LogFormat::Text => telemetry::LogFormat::Text,
+            LogFormat::Json => telemetry::LogFormat::Json,
+        },
+    };
+    telemetry::install_log(log).context("cannot set up the log")?;
+    Ok(())
+}
+
+/// A drain's outcome as a command's.
+pub(super) fn told(outcome: Outcome) -> Result<(), Error> {
+    match outcome {
         Outcome::Drained => Ok(()),
         Outcome::Unfinished { tasks } => {
             tracing::warn!(tasks, "ended with connections open");
@@ -57,15 +75,10 @@ async fn run(config: ServeConfig) -> Result<(), Error> {
     }
 }
 
-/// The addresses are what a script waits for; a closed standard output is its own choice.
-fn announce(app: &App) {
+/// Prints on standard output; that it is closed is its reader's own choice.
+pub(super) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
-    let lines = format!(
-        "kubefan serves on {}\nadmin on {}\n",
-        app.url(),
-        app.admin_url()
-    );
-    if let Err(error) = out.write_all(lines.as_bytes()).and_then(|()| out.flush()) {
+    if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         tracing::debug!(%error, "standard output is closed");
     }
 }

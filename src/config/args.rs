@@ -1,13 +1,24 @@
 //! The command line as typed: nothing here is checked against anything else.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgAction;
 use clap::Args as ClapArgs;
+use clap::CommandFactory;
+use clap::FromArgMatches;
 use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
+use clap::parser::ValueSource;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::Serialize;
+
+use super::units::parse_bytes;
+use super::units::parse_duration;
 
 /// kubefan: a caching watch proxy for the Kubernetes API
 #[derive(Debug, Parser)]
@@ -24,10 +35,15 @@ pub struct Args {
     /// What to do
     #[command(subcommand)]
     pub command: Command,
+
+    /// What was given, and how; the rest are defaults.
+    #[arg(skip)]
+    pub given: Given,
 }
 
 /// Form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people
     Text,
@@ -40,13 +56,43 @@ pub enum LogFormat {
 pub enum Command {
     /// Serve the API of the cluster in the kubeconfig, from a cache
     Serve(Box<ServeArgs>),
+    /// Serve the API of a simulated cluster, to try things on and to break
+    Sim(SimArgs),
+    /// Show kubefan at work before a simulated cluster; needs nothing else
+    Demo(DemoArgs),
     /// Print a kubeconfig that points at a kubefan on this machine
     Kubeconfig(KubeconfigArgs),
+    /// Check and show the configuration of kubefan serve
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Tell everything that is wrong with a configuration file
+    Check(ConfigCheckArgs),
+    /// Print the configuration that these flags make, and where each value comes from
+    Show(Box<ServeArgs>),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+}
+
+/// Arguments of `kubefan config check`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct ConfigCheckArgs {
+    /// Configuration file (YAML)
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
 }
 
 /// Flags of `kubefan serve`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ServeArgs {
+    /// Configuration file (YAML). Environment and flags override what it says
+    #[arg(long, value_name = "FILE", env = "KUBEFAN_CONFIG")]
+    pub config: Option<PathBuf>,
+
     /// Kubeconfig of the cluster; without it $KUBECONFIG, ~/.kube/config, or the pod's service account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -84,8 +130,18 @@ pub struct ServeArgs {
     )]
     pub resources: Vec<String>,
 
-    /// Cache every resource that can be cached from the start
-    #[arg(long)]
+    /// Cache every resource that can be cached from the start; =false undoes what the file says
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub all: bool,
 
     /// A label whose values are indexed, so that lists selecting by it touch only what they return;
@@ -97,6 +153,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub idle_timeout: Duration,
 
+    /// How long a resource's events are kept at least, memory allowing, for watches that come back
+    #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
+    pub retention_age: Duration,
+
+    /// Bytes of events that are kept of a resource at most, such as 256Mi; without it the larger of
+    /// 64Mi and twice the objects
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub retention_bytes: Option<usize>,
+
     /// Certificate chain (PEM) for TLS
     #[arg(long, value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
@@ -105,8 +170,19 @@ pub struct ServeArgs {
     #[arg(long, value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// Serve TLS with a certificate of a CA of its own, kept in --tls-dir
-    #[arg(long)]
+    /// Serve TLS with a certificate of a CA of its own, kept in --tls-dir; =false undoes what the
+    /// file says
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
     pub tls_self_signed: bool,
 
     /// Where --tls-self-signed keeps its CA and keys; without it kubefan/tls in the user's state
@@ -117,6 +193,50 @@ pub struct ServeArgs {
     /// How long running requests and watches have at shutdown
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
+}
+
+/// Flags of `kubefan sim`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct SimArgs {
+    /// Address that clients connect to; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8003")]
+    pub listen: String,
+
+    /// Address of /livez, /readyz, /metrics and of the faults that GET / explains
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8004")]
+    pub admin_listen: String,
+
+    /// A YAML file with CustomResourceDefinitions to serve; may be repeated
+    #[arg(long = "crd", value_name = "FILE")]
+    pub definitions: Vec<PathBuf>,
+}
+
+/// Flags of `kubefan demo`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct DemoArgs {
+    /// Nodes of the simulated cluster
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    pub nodes: usize,
+
+    /// Pods of the simulated cluster
+    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
+    pub pods: usize,
+
+    /// Changes a second; 0 for none
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    pub churn: u32,
+
+    /// What all chance of the cluster is drawn from
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Address that clients connect to; port 0 takes a free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
+    pub listen: String,
+
+    /// Where to write the kubeconfig that points at it; a file that is there is overwritten
+    #[arg(long, value_name = "FILE", default_value = "kubefan-demo.kubeconfig")]
+    pub kubeconfig_out: PathBuf,
 }
 
 /// Flags of `kubefan kubeconfig`.
@@ -144,24 +264,46 @@ pub struct KubeconfigArgs {
     pub namespace: Option<String>,
 }
 
-/// Parses `90s`, `10m`, `1h`, `500ms`: a number and one unit.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "expected a number and a unit, such as 30s or 10m".to_owned())?;
-    let unit = &text[digits.len()..];
-    let milliseconds = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    milliseconds
-        .and_then(|milliseconds: u64| number.checked_mul(milliseconds))
-        .map(Duration::from_millis)
-        .ok_or_else(|| format!("{unit:?} is no unit; use ms, s, m or h"))
+/// Which arguments were given, and how: by field, of the subcommand and global ones.
+#[derive(Clone, Debug, Default)]
+pub struct Given(pub(super) BTreeMap<String, ValueSource>);
+
+// === impl Args ===
+
+impl Args {
+    /// Parses the process' command line.
+    ///
+    /// # Errors
+    ///
+    /// What clap refuses, and what it answers itself, such as `--help`.
+    pub fn try_parse() -> Result<Self, clap::Error> {
+        Self::try_parse_from(std::env::args_os())
+    }
+
+    /// Parses a command line, the program's name included; in place of what clap derives, which
+    /// does not tell what was given.
+    ///
+    /// # Errors
+    ///
+    /// What clap refuses, and what it answers itself, such as `--help`.
+    pub fn try_parse_from<I, T>(words: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item = T>,
+        T: Into<OsString> + Clone,
+    {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        let mut innermost = &matches;
+        while let Some((_, below)) = innermost.subcommand() {
+            innermost = below;
+        }
+        for id in innermost.ids() {
+            if let Some(source) = innermost.value_source(id.as_str()) {
+                args.given.0.insert(id.to_string(), source);
+            }
+        }
+        Ok(args)
+    }
 }
 
 #[cfg(test)]
@@ -169,26 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations() {
-        let rows = [
-            ("500ms", Some(Duration::from_millis(500))),
-            ("90s", Some(Duration::from_secs(90))),
-            ("10m", Some(Duration::from_secs(600))),
-            ("1h", Some(Duration::from_secs(3600))),
-            ("10", None),
-            ("s", None),
-            ("-1s", None),
-            ("1d", None),
-            ("99999999999999999h", None),
-        ];
-        for (text, expected) in rows {
-            assert_eq!(parse_duration(text).ok(), expected, "{text}");
-        }
-    }
-
-    #[test]
     fn command_line_is_consistent() {
-        use clap::CommandFactory;
         Args::command().debug_assert();
     }
 }

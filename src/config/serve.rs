@@ -1,13 +1,16 @@
-//! `kubefan serve`: typed arguments become a checked configuration, or all their faults at once.
+//! `kubefan serve`: settings become a checked configuration, or all their faults at once.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::informer;
 
-use super::ServeArgs;
+use super::address;
+use super::address::NOT_AUTHENTICATED;
+use super::fault::Fault;
+use super::settings::Settings;
+use super::sources::Sources;
 
 /// A checked configuration of `kubefan serve`.
 #[derive(Clone, Debug)]
@@ -58,125 +61,126 @@ pub enum Tls {
     },
 }
 
-/// One thing that is wrong with the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    flag: &'static str,
-    problem: String,
-}
-
-/// Everything that is wrong with the command line; at least one fault.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults(Vec<Fault>);
-
 // === impl ServeConfig ===
 
-impl TryFrom<&ServeArgs> for ServeConfig {
-    type Error = Faults;
-
-    fn try_from(args: &ServeArgs) -> Result<Self, Faults> {
-        let mut faults = Vec::new();
-        let listen = loopback(&mut faults, "--listen", &args.listen, NOT_AUTHENTICATED);
-        let admin_listen = address(&mut faults, "--admin-listen", &args.admin_listen);
-        let tls = tls(&mut faults, args);
-        let resources = resources(&mut faults, args);
-        match (listen, admin_listen) {
-            (Some(listen), Some(admin_listen)) if faults.is_empty() => Ok(Self {
-                kubeconfig: args.kubeconfig.clone(),
-                context: args.context.clone(),
-                listen,
-                admin_listen,
-                resources,
-                informer: informer::Config {
-                    idle: args.idle_timeout,
-                    indexed_labels: args.index_labels.clone(),
-                    ..informer::Config::default()
-                },
-                tls,
-                shutdown_grace_period: args.shutdown_grace_period,
-            }),
-            _ => Err(Faults(faults)),
-        }
-    }
-}
-
-const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of its kubeconfig and does not \
-     authenticate callers yet, so it listens on loopback only; use 127.0.0.1 or [::1]";
-
-fn address(faults: &mut Vec<Fault>, flag: &'static str, text: &str) -> Option<SocketAddr> {
-    let text = text.replacen("localhost:", "127.0.0.1:", 1);
-    match text.parse() {
-        Ok(address) => Some(address),
-        Err(_) => {
-            let problem = format!("{text:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one");
-            faults.push(Fault { flag, problem });
-            None
-        }
-    }
-}
-
-fn loopback(
+/// Checks settings against each other; `None` with at least one fault.
+pub(super) fn check(
+    settings: &Settings,
+    sources: &Sources,
     faults: &mut Vec<Fault>,
-    flag: &'static str,
-    text: &str,
-    reason: &str,
-) -> Option<SocketAddr> {
-    let address = address(faults, flag, text)?;
-    if !address.ip().is_loopback() {
-        let problem = format!("{address} is not loopback: {reason}");
-        faults.push(Fault { flag, problem });
-    }
-    Some(address)
-}
-
-fn tls(faults: &mut Vec<Fault>, args: &ServeArgs) -> Tls {
-    let mut fault = |flag, problem: &str| {
-        faults.push(Fault {
-            flag,
-            problem: problem.to_owned(),
-        });
-        Tls::Plain
+) -> Option<ServeConfig> {
+    let mut checking = Checking {
+        settings,
+        sources,
+        faults,
     };
-    match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(_), Some(_)) if args.tls_self_signed => {
-            fault("--tls-self-signed", "can't be used with --tls-cert-file")
-        }
-        (Some(certificate), Some(key)) => Tls::Files {
-            certificate: certificate.clone(),
-            key: key.clone(),
-        },
-        (Some(_), None) => fault("--tls-cert-file", "needs --tls-private-key-file too"),
-        (None, Some(_)) => fault("--tls-private-key-file", "needs --tls-cert-file too"),
-        (None, None) if args.tls_self_signed => {
-            match args.tls_dir.clone().or_else(default_tls_dir) {
-                Some(directory) => Tls::SelfSigned { directory },
-                None => fault("--tls-self-signed", "needs --tls-dir, as HOME is not set"),
-            }
-        }
-        (None, None) if args.tls_dir.is_some() => fault(
-            "--tls-dir",
-            "only says where --tls-self-signed keeps its files; add that flag",
-        ),
-        (None, None) => Tls::Plain,
+    let listen = checking.loopback("listen.address", &settings.listen.address);
+    let admin_listen = checking.address("admin.address", &settings.admin.address);
+    let tls = checking.tls();
+    let resources = checking.resources();
+    if !faults.is_empty() {
+        return None;
     }
+    let cache = &settings.cache;
+    Some(ServeConfig {
+        kubeconfig: settings.upstream.kubeconfig.clone(),
+        context: settings.upstream.context.clone(),
+        listen: listen?,
+        admin_listen: admin_listen?,
+        resources,
+        informer: informer::Config {
+            idle: cache.idle_timeout.0,
+            indexed_labels: cache.index_labels.clone(),
+            retention_age: cache.retention_age.0,
+            retention_bytes: cache.retention_bytes.map(|size| size.0),
+        },
+        tls,
+        shutdown_grace_period: settings.shutdown.grace_period.0,
+    })
 }
 
-fn resources(faults: &mut Vec<Fault>, args: &ServeArgs) -> Resources {
-    if args.all && !args.resources.is_empty() {
-        faults.push(Fault {
-            flag: "--all",
-            problem: "already names every resource; leave out --resource".to_owned(),
-        });
+struct Checking<'a> {
+    settings: &'a Settings,
+    sources: &'a Sources,
+    faults: &'a mut Vec<Fault>,
+}
+
+// === impl Checking ===
+
+impl Checking<'_> {
+    fn fault(&mut self, key: &'static str, problem: &str) {
+        self.faults.push(self.sources.fault(key, problem));
     }
-    if args.resources.iter().any(|name| name.trim().is_empty()) {
-        faults.push(Fault {
-            flag: "--resource",
-            problem: "is empty; pods or deployments.apps would be right".to_owned(),
-        });
+
+    fn address(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
+        let address = address::parse(text);
+        address.map_err(|problem| self.fault(key, &problem)).ok()
     }
-    match args.all {
-        true => Resources::All,
-        false => Resources::Named(args.resources.clone()),
+
+    fn loopback(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
+        let address = address::loopback(text, NOT_AUTHENTICATED);
+        address.map_err(|problem| self.fault(key, &problem)).ok()
+    }
+
+    fn tls(&mut self) -> Tls {
+        const CERTIFICATE: &str = "listen.tls.certFile";
+        const KEY: &str = "listen.tls.keyFile";
+        const SELF_SIGNED: &str = "listen.tls.selfSigned";
+        const DIRECTORY: &str = "listen.tls.directory";
+        let tls = &self.settings.listen.tls;
+        let name = |key, beside| self.sources.name(key, beside);
+        let (key, problem) = match (&tls.cert_file, &tls.key_file) {
+            (Some(_), Some(_)) if tls.self_signed => {
+                let other = name(CERTIFICATE, SELF_SIGNED);
+                (SELF_SIGNED, format!("can't be used with {other}"))
+            }
+            (Some(certificate), Some(key)) => {
+                return Tls::Files {
+                    certificate: certificate.clone(),
+                    key: key.clone(),
+                };
+            }
+            (Some(_), None) => (CERTIFICATE, format!("needs {} too", name(KEY, CERTIFICATE))),
+            (None, Some(_)) => (KEY, format!("needs {} too", name(CERTIFICATE, KEY))),
+            (None, None) if tls.self_signed => {
+                match tls.directory.clone().or_else(default_tls_dir) {
+                    Some(directory) => return Tls::SelfSigned { directory },
+                    None => {
+                        let other = name(DIRECTORY, SELF_SIGNED);
+                        let problem = format!("needs {other}, as HOME is not set");
+                        (SELF_SIGNED, problem)
+                    }
+                }
+            }
+            (None, None) if tls.directory.is_some() => {
+                let other = name(SELF_SIGNED, DIRECTORY);
+                let problem = format!("only says where {other} keeps its files; add that");
+                (DIRECTORY, problem)
+            }
+            (None, None) => return Tls::Plain,
+        };
+        self.fault(key, &problem);
+        Tls::Plain
+    }
+
+    fn resources(&mut self) -> Resources {
+        const ALL: &str = "cache.all";
+        const NAMES: &str = "cache.resources";
+        let cache = &self.settings.cache;
+        let is_meant = self.sources.overrides(ALL, NAMES);
+        if cache.all && !cache.resources.is_empty() && !is_meant {
+            let other = self.sources.name(NAMES, ALL);
+            let problem = format!("already names every resource; leave out {other}");
+            self.fault(ALL, &problem);
+        }
+        if cache.resources.iter().any(|name| name.trim().is_empty()) {
+            let problem = "is empty; pods or deployments.apps would be right";
+            self.fault(NAMES, problem);
+        }
+        match cache.all {
+            true => Resources::All,
+            false => Resources::Named(cache.resources.clone()),
+        }
     }
 }
 
@@ -191,37 +195,22 @@ pub fn default_tls_dir() -> Option<PathBuf> {
     Some(state.join("kubefan/tls"))
 }
 
-// === impl Faults ===
-
-impl fmt::Display for Faults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, fault) in self.0.iter().enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{}: {}", fault.flag, fault.problem)?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for Faults {}
-
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
     use crate::config::Args;
     use crate::config::Command;
+    use crate::config::Effective;
+    use crate::config::Faults;
 
     fn parse(line: &str) -> Result<ServeConfig, Faults> {
         let words = ["kubefan", "serve"]
             .into_iter()
             .chain(line.split_whitespace());
-        match Args::try_parse_from(words).expect("clap takes it").command {
-            Command::Serve(args) => ServeConfig::try_from(args.as_ref()),
-            Command::Kubeconfig(_) => unreachable!("the line says serve"),
+        let args = Args::try_parse_from(words).expect("clap takes it");
+        match &args.command {
+            Command::Serve(serve) => Effective::new(&args, serve).map(|effective| effective.serve),
+            _ => unreachable!("the line says serve"),
         }
     }
 

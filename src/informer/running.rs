@@ -33,6 +33,7 @@ pub struct Informer {
     last_used: AtomicU64,
     pinned: AtomicBool,
     stop: Notify,
+    events_sent: AtomicU64,
 }
 
 impl Informer {
@@ -55,6 +56,7 @@ impl Informer {
             last_used: AtomicU64::new(0),
             pinned: AtomicBool::new(false),
             stop: Notify::new(),
+            events_sent: AtomicU64::new(0),
         }
     }
 
@@ -91,6 +93,16 @@ impl Informer {
     /// Prints objects, lists and events of this resource as the API server does.
     pub fn encoder(&self) -> Arc<Encoder> {
         self.shape.encoder()
+    }
+
+    /// Events given to clients so far, initial ones included.
+    pub fn events_sent(&self) -> u64 {
+        self.events_sent.load(Ordering::Relaxed)
+    }
+
+    /// Counts events given to a client.
+    pub fn count_sent(&self, events: u64) {
+        self.events_sent.fetch_add(events, Ordering::Relaxed);
     }
 
     /// True when it was configured, and so is never retired.

@@ -188,6 +188,11 @@ fn sample(informer: &Informer, samples: &mut Samples) {
             stats.events,
         ),
         (
+            "kubefan_events_sent_total",
+            "Events given to clients, initial ones included.",
+            informer.events_sent(),
+        ),
+        (
             "kubefan_relists_total",
             "Lists that replaced the cache's content.",
             stats.relists,

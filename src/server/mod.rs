@@ -3,11 +3,13 @@
 mod admin;
 mod answered;
 mod chunks;
+mod collection;
 mod filters;
 mod handlers;
 pub mod request_info;
 mod rescue;
 pub mod router;
+mod truth;
 mod watch_body;
 
 use std::convert::Infallible;
@@ -43,13 +45,24 @@ use crate::informer::Refused;
 use crate::informer::Subject;
 use crate::shutdown::Shutdown;
 use crate::upstream;
-use crate::upstream::Body;
 use crate::upstream::Forwarder;
 
 pub use admin::Admin;
 pub use answered::Answered;
 pub use answered::Outcome;
+pub use collection::Collection;
 pub use filters::RequestMetrics;
+pub use rescue::answer;
+pub use rescue::plain_text;
+pub use rescue::respond;
+pub use truth::read_truth;
+
+/// A body of requests and answers.
+pub use crate::upstream::Body;
+/// Boxes any body of bytes.
+pub use crate::upstream::boxed;
+/// A body that is all there.
+pub use crate::upstream::full;
 
 use answered::verb_label;
 use filters::LocalOnlyLayer;
@@ -60,6 +73,7 @@ use handlers::Miss;
 use handlers::Need;
 use handlers::ReadRequest;
 use request_info::RequestInfo;
+use router::Authority;
 use router::Facts;
 use router::Reason;
 use router::Verb;
@@ -113,15 +127,11 @@ impl Server {
     + Clone
     + Send
     + 'static {
-        ServiceBuilder::new()
-            .map_request(|request: Request<Incoming>| request.map(upstream::boxed))
-            .layer(TraceLayer::new(self.shared.metrics.clone()))
-            .layer(RecoverLayer)
-            .layer(LocalOnlyLayer)
-            .service(service_fn(move |request| {
-                let server = self.clone();
-                async move { Ok::<_, Infallible>(server.answer(request).await) }
-            }))
+        let metrics = self.shared.metrics.clone();
+        filtered(metrics, move |request| {
+            let server = self.clone();
+            async move { server.answer(request).await }
+        })
     }
 
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
@@ -135,6 +145,7 @@ impl Server {
                     subject: &subject,
                     info: &info,
                     query,
+                    authority: Authority::Cache,
                 };
                 self.read(verb, &read).await
             }
@@ -202,16 +213,17 @@ impl Server {
                 let informer = self.running(request)?.ok_or(Reason::NotCached)?;
                 let needed = handlers::get::needed(request)?;
                 catch_up(&informer, needed).await;
-                handlers::get::get(request, &informer, needed)
+                handlers::get::get(request, informer.as_ref(), needed)
             }
             Verb::List => {
                 let checked = handlers::list::check(request)?;
                 let informer = self.informer(request, checked.need()).await?;
-                handlers::list::list(request, &checked, &informer)
+                handlers::list::list(request, &checked, informer.as_ref())
             }
             Verb::Watch => {
                 let checked = handlers::watch::check(request)?;
                 let informer = self.informer(request, checked.need()).await?;
+                let informer: Arc<dyn Collection> = informer;
                 handlers::watch::watch(request, &checked, &informer, &self.shared.shutdown)
             }
         }
@@ -286,6 +298,29 @@ impl Server {
             outcome,
         }
     }
+}
+
+/// `handler` behind the filters that every request passes, in walking order.
+pub fn filtered<H, F>(
+    metrics: RequestMetrics,
+    handler: H,
+) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static
+where
+    H: Fn(Request<Body>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    ServiceBuilder::new()
+        .map_request(|request: Request<Incoming>| request.map(upstream::boxed))
+        .layer(TraceLayer::new(metrics))
+        .layer(RecoverLayer)
+        .layer(LocalOnlyLayer)
+        .service(service_fn(move |request| {
+            let answer = handler(request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        }))
 }
 
 /// Waits a little for events on the way; what has not arrived then is the API server's to answer.

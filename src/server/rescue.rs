@@ -15,7 +15,7 @@ use crate::upstream;
 use crate::upstream::Body;
 
 /// The answer that tells `status` in `format`.
-pub(super) fn respond(status: &Status, format: WireFormat) -> Response<Body> {
+pub fn respond(status: &Status, format: WireFormat) -> Response<Body> {
     let body = Encoder::status_body(format, status);
     let mut response = answer(format.media_type(), upstream::full(body));
     *response.status_mut() =
@@ -35,7 +35,7 @@ pub(super) fn respond(status: &Status, format: WireFormat) -> Response<Body> {
 }
 
 /// A 200 with the headers that every answer of the API server has.
-pub(super) fn answer(content_type: &'static str, body: Body) -> Response<Body> {
+pub fn answer(content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     let caching = HeaderValue::from_static("no-cache, private");
@@ -62,7 +62,7 @@ pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
 }
 
 /// An answer of plain text, for the admin listener.
-pub(super) fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+pub fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = answer("text/plain; charset=utf-8", upstream::full(text));
     *response.status_mut() = code;
     response

@@ -126,6 +126,60 @@ pub fn read(facts: &Facts<'_>) -> Result<Read, Reason> {
     Ok(Read { verb, format })
 }
 
+/// What the store stands for that a read is answered from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// It follows the truth, and can't prove that it has the most recent state.
+    Cache,
+    /// It is the truth: whatever it has now is the most recent state.
+    Truth,
+}
+
+impl Authority {
+    /// How a LIST of `namespace` is answered.
+    pub fn plan_list(self, request: ListRequest, namespace: Option<&str>) -> ListPlan {
+        let now =
+            |after, limit| ListPlan::NotOlderThan(ResourceVersion::ZERO, Page { after, limit });
+        match (self, request) {
+            (Self::Truth, ListRequest::MostRecent { limit }) => now(None, limit),
+            (Self::Truth, ListRequest::Continue { token, limit })
+                if token.resource_version.is_none() =>
+            {
+                let start = token.start_key(namespace);
+                now(Some(start.trim_end_matches('\0').to_owned()), limit)
+            }
+            (_, request) => plan_list(request, namespace),
+        }
+    }
+
+    /// How a WATCH is answered.
+    pub fn plan_watch(self, start: WatchStart) -> WatchPlan {
+        let is_recent = matches!(
+            start,
+            WatchStart::InitialEvents(Consistency::MostRecent) | WatchStart::FromMostRecent
+        );
+        match self {
+            Self::Truth if is_recent => WatchPlan::Stream {
+                from: WatchFrom::Snapshot,
+                not_older_than: ResourceVersion::ZERO,
+            },
+            Self::Cache | Self::Truth => plan_watch(start),
+        }
+    }
+
+    /// How new the store must be to answer a GET.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be new enough.
+    pub fn plan_get(self, consistency: Consistency) -> Result<ResourceVersion, Reason> {
+        match (self, consistency) {
+            (Self::Truth, Consistency::MostRecent) => Ok(ResourceVersion::ZERO),
+            _ => plan_get(consistency),
+        }
+    }
+}
+
 /// How the cache answers a LIST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListPlan {

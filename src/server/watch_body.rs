@@ -21,9 +21,10 @@ use crate::cache::Expired;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 use crate::codec::Encoder;
-use crate::informer::Informer;
 use crate::shutdown::WatchEnd;
 use crate::upstream::BoxError;
+
+use super::collection::Collection;
 
 /// How often a stream that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -41,7 +42,9 @@ const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 /// Ends cleanly in all three cases; a reader that fell off the history gets an ERROR frame first.
 pub(super) struct WatchBody {
     state: State,
-    informer: Arc<Informer>,
+    collection: Arc<dyn Collection>,
+    /// Frames given out since the last count.
+    uncounted: u64,
     encoder: Arc<Encoder>,
     deadline: Instant,
     end: Pin<Box<Sleep>>,
@@ -79,14 +82,14 @@ pub(super) struct WatchTerms {
 impl WatchBody {
     /// The body of a watch that `stream` feeds, or that only tells why there is none.
     pub(super) fn new(
-        informer: Arc<Informer>,
+        collection: Arc<dyn Collection>,
         stream: Result<WatchStream, Expired>,
         terms: WatchTerms,
         drain: WatchEnd,
     ) -> Self {
         let timeout = terms.timeout.unwrap_or_else(random_timeout);
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
-        let encoder = informer.encoder();
+        let encoder = collection.encoder();
         let state = match stream {
             Ok(_) if timeout.is_zero() => State::Ended,
             Ok(stream) => State::Streaming(stream),
@@ -95,7 +98,8 @@ impl WatchBody {
         let bookmarks = terms.bookmarks.then(|| Bookmarks::new(deadline));
         Self {
             state,
-            informer,
+            collection,
+            uncounted: 0,
             encoder,
             deadline,
             end: Box::pin(tokio::time::sleep_until(deadline)),
@@ -160,9 +164,17 @@ impl WatchBody {
         }
     }
 
+    /// Once a wake and not once a frame: all streams of a resource count in one place.
+    fn count(&mut self) {
+        match std::mem::take(&mut self.uncounted) {
+            0 => {}
+            events => self.collection.count_sent(events),
+        }
+    }
+
     fn bookmark_frame(&self, at: ResourceVersion, initial_events_end: bool) -> Bytes {
         // Not the encoder of the start: the upstream's bookmark, the model, may have come since.
-        self.informer.encoder().bookmark(at, initial_events_end)
+        self.collection.encoder().bookmark(at, initial_events_end)
     }
 }
 
@@ -182,13 +194,25 @@ impl http_body::Body for WatchBody {
             this.state = State::Ended;
         }
         let frame = match this.poll_state(cx) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => match this.poll_bookmark(cx) {
-                Poll::Ready(frame) => Some(frame),
-                Poll::Pending => return Poll::Pending,
-            },
+            Poll::Ready(frame) => {
+                this.uncounted += u64::from(frame.is_some());
+                frame
+            }
+            Poll::Pending => {
+                this.count();
+                match this.poll_bookmark(cx) {
+                    Poll::Ready(frame) => Some(frame),
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
         };
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
+    }
+}
+
+impl Drop for WatchBody {
+    fn drop(&mut self) {
+        self.count();
     }
 }
 

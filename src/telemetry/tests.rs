@@ -1,3 +1,4 @@
+use crate::telemetry::LogConfig;
 use crate::telemetry::LogFormat;
 use crate::telemetry::Registry;
 use crate::telemetry::SECONDS_BUCKETS;
@@ -15,14 +16,26 @@ fn verbosity_and_rust_log_make_the_filter() {
         (0, Some("kubefan::net=debug"), "kubefan::net=debug"),
     ];
     for (verbosity, rust_log, expected) in table {
-        let filter = filter(verbosity, rust_log.map(str::to_owned)).unwrap();
+        let config = LogConfig {
+            verbosity,
+            ..LogConfig::default()
+        };
+        let filter = filter(config, rust_log.map(str::to_owned)).unwrap();
         assert_eq!(filter.to_string(), expected, "{verbosity} {rust_log:?}");
+    }
+    for (verbosity, expected) in [(0, "warn"), (1, "kubefan=debug,warn")] {
+        let config = LogConfig {
+            verbosity,
+            is_quiet: true,
+            ..LogConfig::default()
+        };
+        assert_eq!(filter(config, None).unwrap().to_string(), expected);
     }
 }
 
 #[test]
 fn a_bad_rust_log_is_named() {
-    let error = filter(0, Some("kubefan=loud".to_owned())).unwrap_err();
+    let error = filter(LogConfig::default(), Some("kubefan=loud".to_owned())).unwrap_err();
     assert_eq!(
         error.to_string(),
         "RUST_LOG=\"kubefan=loud\" is no log filter"

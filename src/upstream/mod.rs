@@ -60,6 +60,7 @@ pub use rest_mapper::Changes;
 pub use rest_mapper::NotCacheable;
 pub use rest_mapper::RestMapper;
 pub use rest_mapper::UnknownResource;
+pub(crate) use suggestions::closest;
 pub use upgrade::Upgrade;
 pub use upgrade::UpgradedBytes;
 pub use watch_events::WatchEvents;

@@ -7,7 +7,7 @@ const SUGGESTIONS: usize = 3;
 
 /// Of pairs (spelling, suggestion): the suggestions whose spelling is closest to `name`, the
 /// closest first. Nothing that differs in more than a third of its letters.
-pub(super) fn closest(name: &str, pairs: impl Iterator<Item = (String, String)>) -> Vec<String> {
+pub(crate) fn closest(name: &str, pairs: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let tolerated = (name.chars().count() / 3).max(1);
     let mut distances: BTreeMap<String, usize> = BTreeMap::new();
     for (spelling, suggestion) in pairs {

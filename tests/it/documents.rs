@@ -37,7 +37,9 @@ fn every_local_link_leads_somewhere() {
 fn every_source_path_named_is_there() {
     for name in DOCUMENTS {
         for word in code_words(&document(name)) {
-            let is_path = word.starts_with("src/") || word.starts_with("tests/");
+            let is_path = ["src/", "tests/", "config/"]
+                .iter()
+                .any(|folder| word.starts_with(folder));
             let is_there = root().join(&word).exists();
             assert!(!is_path || is_there, "{name} names {word}");
         }

@@ -15,6 +15,7 @@ pub(crate) const ROOMS: &[(&str, &str)] = &[
     ("shutdown", ""),
     ("telemetry", ""),
     ("api", ""),
+    ("workload", ""),
     ("net", "shutdown telemetry"),
     ("codec", "api"),
     ("cache", "telemetry api"),
@@ -24,13 +25,14 @@ pub(crate) const ROOMS: &[(&str, &str)] = &[
         "server",
         "shutdown telemetry api net codec cache upstream informer",
     ),
+    ("sim", "shutdown telemetry api net codec cache server"),
     (
         "config",
         "shutdown telemetry api net cache upstream informer server",
     ),
     (
         "app",
-        "shutdown telemetry api net codec cache upstream informer server config",
+        "shutdown telemetry api net codec cache upstream informer server sim workload config",
     ),
     ("commands", "shutdown telemetry api net upstream config app"),
 ];
@@ -38,7 +40,7 @@ pub(crate) const ROOMS: &[(&str, &str)] = &[
 /// (crate or path, the only rooms that may name it).
 const OUTSIDERS: &[(&str, &str)] = &[
     ("clap", "config commands"),
-    ("hyper", "net upstream server"),
+    ("hyper", "net upstream server sim"),
     ("hyper_util", "net upstream server"),
     ("kube", "api upstream"),
     (
@@ -47,9 +49,10 @@ const OUTSIDERS: &[(&str, &str)] = &[
     ),
     ("rcgen", "net"),
     ("rustls", "net upstream"),
+    ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry net cache upstream informer server app commands",
+        "shutdown telemetry net cache upstream informer server sim app commands",
     ),
     ("tokio::net", "net upstream app"),
 ];

@@ -3,10 +3,13 @@
 use crate::repository::document;
 use crate::repository::root;
 
-const BY_THE_BOOK: &str = "tests/it/upstream/by_the_book.rs";
+pub(crate) const BY_THE_BOOK: &str = "tests/it/upstream/by_the_book.rs";
+const CONFIGURATION: &str = "tests/it/configuration.rs";
+const SIM: &str = "tests/it/sim_end_to_end.rs";
 
 /// (command as README.md has it, the file of the repository that exercises it).
 const COMMANDS: &[(&str, &str)] = &[
+    ("cargo run --release -- demo", "tests/it/demo.rs"),
     (
         "cargo run --release -- serve --kubeconfig ~/.kube/config",
         BY_THE_BOOK,
@@ -19,6 +22,17 @@ const COMMANDS: &[(&str, &str)] = &[
     (
         "kubectl --kubeconfig kubefan.kubeconfig get pods --watch",
         BY_THE_BOOK,
+    ),
+    ("cargo run --release -- sim --crd widgets.yaml", SIM),
+    ("curl http://127.0.0.1:8004/", SIM),
+    (
+        "curl -X POST http://127.0.0.1:8004/faults/drop-watches",
+        SIM,
+    ),
+    ("kubefan config check config/kubefan.yaml", CONFIGURATION),
+    (
+        "kubefan config show --config config/sidecar.yaml --listen 127.0.0.1:9001",
+        CONFIGURATION,
     ),
     ("curl 'http://127.0.0.1:8002/readyz?verbose'", BY_THE_BOOK),
     ("curl http://127.0.0.1:8002/metrics", BY_THE_BOOK),
@@ -39,6 +53,12 @@ fn every_command_has_something_that_exercises_it() {
 /// The commands that README.md shows, in order.
 pub(crate) fn commands() -> Vec<String> {
     commands_in(&document("README.md"))
+}
+
+/// Those of the commands that are run by the file `place` of the repository, in order.
+pub(crate) fn commands_run_by(place: &str) -> Vec<&'static str> {
+    let run = COMMANDS.iter().filter(|(_, by)| *by == place);
+    run.map(|(command, _)| *command).collect()
 }
 
 /// The command lines of all `sh` blocks: comments and empty lines dropped, continued lines joined.

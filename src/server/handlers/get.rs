@@ -6,8 +6,8 @@ use crate::api::GetOptions;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Status;
-use crate::informer::Informer;
 use crate::server::chunks::Chunks;
+use crate::server::collection::Collection;
 use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::Reason;
@@ -23,20 +23,20 @@ use super::ReadRequest;
 /// [`Miss`] for a fault in the parameters, and where no cache can tell.
 pub(crate) fn needed(request: &ReadRequest<'_>) -> Result<ResourceVersion, Miss> {
     let options = GetOptions::parse(request.query)?;
-    Ok(router::plan_get(options.consistency)?)
+    Ok(request.authority.plan_get(options.consistency)?)
 }
 
-/// Answers from the newest snapshot of `informer`.
+/// Answers from the newest snapshot of `collection`.
 ///
 /// # Errors
 ///
 /// [`Miss`] where the snapshot can't answer.
 pub(crate) fn get(
     request: &ReadRequest<'_>,
-    informer: &Informer,
+    collection: &dyn Collection,
     needed: ResourceVersion,
 ) -> Answer {
-    let snapshot = informer.reader().snapshot().ok_or(Reason::NotCached)?;
+    let snapshot = collection.reader().snapshot().ok_or(Reason::NotCached)?;
     router::not_older_than(needed, snapshot.resource_version())?;
     let name = request.info.name.as_str();
     let namespace = request.namespace()?;
@@ -48,7 +48,7 @@ pub(crate) fn get(
     match snapshot.get(&ObjectKey::new(namespace, name)) {
         None => Err(Status::not_found(&request.resource().gvr, name).into()),
         Some(object) => {
-            let parts = VecDeque::from(informer.encoder().object_body(&object));
+            let parts = VecDeque::from(collection.encoder().object_body(&object));
             let body = Chunks::new(parts).boxed();
             Ok(rescue::answer(request.format().media_type(), body))
         }

@@ -7,8 +7,8 @@ use crate::api::ListOptions;
 use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
-use crate::informer::Informer;
 use crate::server::chunks::Chunks;
+use crate::server::collection::Collection;
 use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::ListPlan;
@@ -46,18 +46,24 @@ pub(crate) fn check(request: &ReadRequest<'_>) -> Result<Checked, Miss> {
     let options = ListOptions::parse(request.query)?;
     options.check_list()?;
     let namespace = request.namespace()?;
-    let selection = super::selection(&options, namespace, request.subject)?;
-    let plan = router::plan_list(options.validate_list()?, namespace);
+    let selection = super::selection(&options, namespace, request)?;
+    let plan = request
+        .authority
+        .plan_list(options.validate_list()?, namespace);
     Ok(Checked { plan, selection })
 }
 
-/// Answers from a snapshot of `informer`.
+/// Answers from a snapshot of `collection`.
 ///
 /// # Errors
 ///
 /// [`Miss`] where no snapshot can answer.
-pub(crate) fn list(request: &ReadRequest<'_>, checked: &Checked, informer: &Informer) -> Answer {
-    let reader = informer.reader();
+pub(crate) fn list(
+    request: &ReadRequest<'_>,
+    checked: &Checked,
+    collection: &dyn Collection,
+) -> Answer {
+    let reader = collection.reader();
     let (snapshot, page) = match &checked.plan {
         ListPlan::Forward(reason) => return Err(Miss::Forward(*reason)),
         ListPlan::NotOlderThan(needed, page) => {
@@ -79,7 +85,7 @@ pub(crate) fn list(request: &ReadRequest<'_>, checked: &Checked, informer: &Info
     });
     let remaining = (continued.is_some() && checked.selection.is_unfiltered())
         .then(|| remaining(&snapshot, &checked.selection, page, items.len()));
-    let parts = informer.encoder().list_parts(
+    let parts = collection.encoder().list_parts(
         snapshot.resource_version(),
         continued.as_deref(),
         remaining,

@@ -18,6 +18,7 @@ use crate::informer::Subject;
 use crate::upstream::Body;
 
 use super::request_info::RequestInfo;
+use super::router::Authority;
 use super::router::Reason;
 
 /// A read of a resource that may be cached.
@@ -28,6 +29,8 @@ pub(super) struct ReadRequest<'a> {
     pub info: &'a RequestInfo,
     /// What stands behind `?`.
     pub query: &'a str,
+    /// Whether the cache is the truth, or only follows it.
+    pub authority: Authority,
 }
 
 /// Why a cache gave no answer.
@@ -82,7 +85,7 @@ impl ReadRequest<'_> {
     }
 }
 
-/// What the options select of `subject`.
+/// What the options select of the resource.
 ///
 /// # Errors
 ///
@@ -91,10 +94,13 @@ impl ReadRequest<'_> {
 pub(super) fn selection(
     options: &ListOptions,
     namespace: Option<&str>,
-    subject: &Subject,
+    request: &ReadRequest<'_>,
 ) -> Result<Selection, Miss> {
-    let selection = options.selection(namespace, None, &subject.fields);
-    selection.map_err(|_| Miss::Forward(Reason::UnknownField))
+    let selection = options.selection(namespace, None, &request.subject.fields);
+    selection.map_err(|refusal| match request.authority {
+        Authority::Cache => Miss::Forward(Reason::UnknownField),
+        Authority::Truth => refusal.into(),
+    })
 }
 
 impl From<Status> for Miss {

@@ -6,7 +6,7 @@ use crate::api::ListOptions;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WatchRequest;
-use crate::informer::Informer;
+use crate::server::collection::Collection;
 use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::Reason;
@@ -24,13 +24,14 @@ use super::ReadRequest;
 /// A WATCH whose parameters are in order.
 pub(crate) struct Checked {
     request: WatchRequest,
+    plan: WatchPlan,
     selection: Arc<Selection>,
 }
 
 impl Checked {
     /// What the cache must have to answer it.
     pub(crate) fn need(&self) -> Need {
-        match router::plan_watch(self.request.start) {
+        match self.plan {
             WatchPlan::Forward(_) => Need::Consistent,
             WatchPlan::Stream { not_older_than, .. } => Need::NotOlderThan(not_older_than),
         }
@@ -45,14 +46,16 @@ impl Checked {
 pub(crate) fn check(request: &ReadRequest<'_>) -> Result<Checked, Miss> {
     let options = ListOptions::parse(request.query)?;
     options.check_watch()?;
-    let selection = super::selection(&options, request.namespace()?, request.subject)?;
+    let selection = super::selection(&options, request.namespace()?, request)?;
+    let checked = options.validate_watch()?;
     Ok(Checked {
-        request: options.validate_watch()?,
+        plan: request.authority.plan_watch(checked.start),
+        request: checked,
         selection: Arc::new(selection),
     })
 }
 
-/// Streams from the cache of `informer`.
+/// Streams from the cache of `collection`.
 ///
 /// # Errors
 ///
@@ -61,19 +64,23 @@ pub(crate) fn check(request: &ReadRequest<'_>) -> Result<Checked, Miss> {
 pub(crate) fn watch(
     request: &ReadRequest<'_>,
     checked: &Checked,
-    informer: &Arc<Informer>,
+    collection: &Arc<dyn Collection>,
     shutdown: &Shutdown,
 ) -> Answer {
-    let (from, needed) = match router::plan_watch(checked.request.start) {
+    let (from, needed) = match checked.plan {
         WatchPlan::Forward(reason) => return Err(Miss::Forward(reason)),
         WatchPlan::Stream {
             from,
             not_older_than,
         } => (from, not_older_than),
     };
-    let applied = informer.reader().stats().applied.ok_or(Reason::NotCached)?;
+    let applied = collection
+        .reader()
+        .stats()
+        .applied
+        .ok_or(Reason::NotCached)?;
     router::not_older_than(needed, applied)?;
-    let stream = informer
+    let stream = collection
         .reader()
         .watch(from, Arc::clone(&checked.selection));
     if let Err(expired) = stream
@@ -87,7 +94,7 @@ pub(crate) fn watch(
         initial_events_end: checked.request.initial_events_end,
         timeout: checked.request.timeout,
     };
-    let body = WatchBody::new(Arc::clone(informer), stream, terms, shutdown.watch_end());
+    let body = WatchBody::new(Arc::clone(collection), stream, terms, shutdown.watch_end());
     Ok(rescue::answer(
         request.format().watch_media_type(),
         upstream::boxed(body),

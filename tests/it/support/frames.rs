@@ -267,6 +267,8 @@ fn json_item(object: &Value) -> Item {
         body.remove("kind");
         body.remove("apiVersion");
     }
+    // Frames and lists are compared as texts, whatever order their keys came in.
+    body.sort_all_objects();
     Item {
         key: key(&text(&metadata["namespace"]), &text(&metadata["name"])),
         uid: text(&metadata["uid"]),

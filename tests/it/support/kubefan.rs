@@ -28,7 +28,7 @@ const START: Duration = Duration::from_secs(20);
 const DRAIN: Duration = Duration::from_secs(20);
 
 /// The binary under test: this build's, or the one in `KUBEFAN_TEST_BINARY`.
-fn binary() -> OsString {
+pub(crate) fn binary() -> OsString {
     env::var_os("KUBEFAN_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_kubefan").into())
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &[&str]) -> Ended {
     }
 }
 
-fn start_in(command: &mut Command, directory: &Path) -> Process {
+pub(crate) fn start_in(command: &mut Command, directory: &Path) -> Process {
     let file = |name| File::create(directory.join(name)).expect("a file can be made");
     command
         .env_remove("KUBECONFIG")

@@ -18,4 +18,5 @@ pub(crate) mod normalise;
 pub(crate) mod poll;
 pub(crate) mod process;
 mod replies;
+pub(crate) mod sim;
 pub(crate) mod watcher;

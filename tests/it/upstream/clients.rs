@@ -163,6 +163,7 @@ fn take(fold: &mut BTreeMap<String, String>, event: Event<DynamicObject>) {
             name(object.metadata.namespace),
             name(object.metadata.name)
         );
+        value.sort_all_objects();
         (key, value.to_string())
     };
     match event {

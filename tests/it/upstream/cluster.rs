@@ -55,6 +55,8 @@ pub(super) async fn start_node(server: &ApiServer, name: &str) -> Node {
     let said = directory.path().join("stdout");
     let mut command = Command::new(server.assets().stub_kubelet());
     command
+        // Its scratch files go with ours, also when it is killed.
+        .env("TMPDIR", directory.path())
         .stdin(Stdio::null())
         .stdout(fs::File::create(&said).expect("a file"));
     let process = Process::start(&mut command, Some(directory.path()));

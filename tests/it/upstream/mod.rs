@@ -17,4 +17,5 @@ mod kubectl;
 mod protocols;
 mod security;
 mod support_itself;
+mod tables;
 mod upgrades;

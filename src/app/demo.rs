@@ -1,0 +1,221 @@
+//! The rooms of `kubefan demo`: a simulated cluster that lives, and a kubefan before it.
+
+use std::net::Ipv4Addr;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use anyhow::Context;
+use tokio::time::MissedTickBehavior;
+use tokio::time::interval;
+
+use crate::api::GroupVersionResource;
+use crate::config::DemoConfig;
+use crate::config::Resources;
+use crate::config::ServeConfig;
+use crate::config::SimConfig;
+use crate::config::Tls;
+use crate::informer;
+use crate::shutdown;
+use crate::shutdown::Outcome;
+use crate::shutdown::Shutdown;
+use crate::shutdown::Signals;
+use crate::sim::Simulator;
+use crate::telemetry::Registry;
+use crate::workload;
+use crate::workload::Operation;
+use crate::workload::Workload;
+
+use super::App;
+use super::SimulatedApp;
+
+/// How long what is open at the end has.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A kubefan before a simulated cluster, both accepting connections.
+pub struct DemoApp {
+    kubefan: App,
+    simulated: SimulatedApp,
+    cluster: Shutdown,
+    kubeconfig: PathBuf,
+}
+
+/// What kubefan did so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Watches that clients have open, answered from the cache.
+    pub watchers: u64,
+    /// Requests of clients that were answered.
+    pub requests: u64,
+    /// Those of them that the API server had no work with.
+    pub from_cache: u64,
+    /// Events given to clients by caches.
+    pub sent: u64,
+    /// Requests that the simulated API server received.
+    pub upstream: u64,
+    /// Changes that the simulated API server told kubefan.
+    pub events: u64,
+}
+
+impl DemoApp {
+    /// Fills the cluster, starts both servers, writes the kubeconfig and lets the cluster live.
+    ///
+    /// # Errors
+    ///
+    /// When a listener can't be opened, or a file can't be written.
+    pub async fn start(config: DemoConfig) -> anyhow::Result<Self> {
+        let cluster = Shutdown::new(shutdown::Config {
+            not_ready_delay: Duration::ZERO,
+            grace: GRACE,
+        });
+        let simulator = Simulator::new(cluster.clone());
+        let mut workload = Workload::new(workload::Config {
+            nodes: config.nodes,
+            pods: config.pods,
+            seed: config.seed,
+            now: SystemTime::now(),
+        });
+        for operation in workload.initial() {
+            perform(&simulator, operation);
+        }
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sim_config = SimConfig {
+            listen: any,
+            admin_listen: any,
+            definitions: Vec::new(),
+        };
+        let simulated = SimulatedApp::serve(&sim_config, simulator.clone(), cluster.clone());
+        let simulated = simulated.await?;
+        let kubefan = kubefan(&config, &simulated.url()).await?;
+        write_kubeconfig(&config.kubeconfig_out, &kubefan.url())?;
+        if config.churn > 0 {
+            cluster.spawn_background(live(simulator, workload, config.churn));
+        }
+        Ok(Self {
+            kubefan,
+            simulated,
+            cluster,
+            kubeconfig: config.kubeconfig_out,
+        })
+    }
+
+    /// The kubefan.
+    pub fn kubefan(&self) -> &App {
+        &self.kubefan
+    }
+
+    /// The cluster's API server.
+    pub fn simulated(&self) -> &SimulatedApp {
+        &self.simulated
+    }
+
+    /// The file that points at the kubefan.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Reads off what was done so far, whenever it is called.
+    pub fn totals(&self) -> impl Fn() -> Totals + Send + 'static {
+        let kubefan = self.kubefan.registry().clone();
+        let simulated = self.simulated.registry().clone();
+        move || Totals {
+            watchers: sum(&kubefan, "kubefan_watchers", ""),
+            requests: sum(&kubefan, "kubefan_requests_total", ""),
+            from_cache: sum(&kubefan, "kubefan_requests_total", "outcome=\"cache\""),
+            sent: sum(&kubefan, "kubefan_events_sent_total", ""),
+            upstream: sum(&simulated, "kubefan_requests_total", ""),
+            events: sum(&kubefan, "kubefan_events_total", ""),
+        }
+    }
+
+    /// Runs until a signal comes, then drains the kubefan, then the cluster.
+    pub async fn run(self, signals: Signals) -> Outcome {
+        let outcome = self.kubefan.run(signals).await;
+        match outcome {
+            Outcome::Aborted => outcome,
+            Outcome::Drained | Outcome::Unfinished { .. } => {
+                self.cluster.drain().await;
+                outcome
+            }
+        }
+    }
+}
+
+async fn kubefan(config: &DemoConfig, upstream: &str) -> anyhow::Result<App> {
+    let directory = std::env::temp_dir();
+    let file = directory.join(format!("kubefan-demo-{}.kubeconfig", std::process::id()));
+    write_kubeconfig(&file, upstream)?;
+    let app = App::start(ServeConfig {
+        kubeconfig: Some(file.clone()),
+        context: None,
+        listen: config.listen,
+        admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        resources: Resources::All,
+        informer: informer::Config::default(),
+        tls: Tls::Plain,
+        shutdown_grace_period: GRACE,
+    });
+    let app = app.await;
+    if let Err(error) = std::fs::remove_file(&file) {
+        tracing::debug!(%error, "the inner kubeconfig stays");
+    }
+    app
+}
+
+fn write_kubeconfig(file: &Path, server: &str) -> anyhow::Result<()> {
+    let kubeconfig = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "kubefan-demo",
+        "clusters": [{"name": "kubefan-demo", "cluster": {"server": server}}],
+        "users": [{"name": "kubefan-demo", "user": {}}],
+        "contexts": [{
+            "name": "kubefan-demo",
+            "context": {"cluster": "kubefan-demo", "user": "kubefan-demo"},
+        }],
+    });
+    // JSON is YAML.
+    std::fs::write(file, format!("{kubeconfig:#}\n"))
+        .with_context(|| format!("cannot write {}", file.display()))
+}
+
+/// Makes `churn` changes a second, until it is dropped.
+async fn live(simulator: Simulator, mut workload: Workload, churn: u32) {
+    let mut ticks = interval(Duration::from_secs(1) / churn);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        ticks.tick().await;
+        perform(&simulator, workload.churn(SystemTime::now()));
+    }
+}
+
+fn perform(simulator: &Simulator, operation: Operation) {
+    let target = operation.target().clone();
+    let gvr = GroupVersionResource::new(target.group, target.version, target.resource);
+    let namespace = target.namespace.as_deref();
+    let done = match operation {
+        Operation::Create { object, .. } | Operation::Update { object, .. } => {
+            simulator.put(&gvr, namespace, object)
+        }
+        Operation::Delete { .. } => simulator.delete(&gvr, namespace, &target.name),
+    };
+    if let Err(status) = done {
+        // A visitor may have deleted it.
+        tracing::debug!(%gvr, name = target.name, reason = status.message, "not done");
+    }
+}
+
+/// The sum of a metric's values whose labels contain `label`.
+fn sum(registry: &Registry, name: &str, label: &str) -> u64 {
+    let (_, text) = registry.render();
+    let sum: f64 = text
+        .lines()
+        .filter(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('{'))
+        })
+        .filter(|line| line.contains(label))
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+        .sum();
+    sum as u64
+}

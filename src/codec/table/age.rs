@@ -1,0 +1,204 @@
+//! Ages as kubectl shows them, and the RFC 3339 times they are counted from.
+
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use serde_json::Value;
+
+const NANOSECONDS: i128 = 1_000_000_000;
+const MINUTE: i128 = 60;
+const HOUR: i128 = 60 * MINUTE;
+const DAY: i128 = 24 * HOUR;
+const YEAR: i128 = 365 * DAY;
+
+/// What stands for the age of something whose time is not known.
+pub(super) const UNKNOWN: &str = "<unknown>";
+/// What stands for a duration that is negative, or a time that can't be read.
+pub(super) const INVALID: &str = "<invalid>";
+
+/// A moment, in nanoseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Moment(i128);
+
+impl From<SystemTime> for Moment {
+    fn from(time: SystemTime) -> Self {
+        Self(match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => since.as_nanos() as i128,
+            Err(error) => -(error.duration().as_nanos() as i128),
+        })
+    }
+}
+
+impl Moment {
+    /// Reads `2026-11-20T10:00:00Z`, with a fraction or another zone if there is one.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let (date, time) = text.split_at_checked(10)?;
+        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+        let time = time.strip_prefix('T')?;
+        let (clock, rest) = time.split_at_checked(8)?;
+        let [hour, minute, second] = numbers(clock, ':', [2, 2, 2])?;
+        let (fraction, zone) = fraction(rest)?;
+        let is_valid = (1..=12).contains(&month)
+            && (1..=days_in(year, month)).contains(&day)
+            && hour < 24
+            && minute < 60
+            && second < 60;
+        if !is_valid {
+            return None;
+        }
+        let seconds = days_since_1970(year, month, day) * DAY
+            + i128::from(hour) * HOUR
+            + i128::from(minute) * MINUTE
+            + i128::from(second)
+            - zone_offset(zone)?;
+        Some(Self(seconds * NANOSECONDS + fraction))
+    }
+
+    /// The time in a field of an object; `None` when it is absent, null or no time.
+    pub(super) fn of(value: &Value) -> Option<Self> {
+        value.as_str().and_then(Self::parse)
+    }
+
+    /// How long before `now` this was, in words.
+    pub(super) fn ago(self, now: Self) -> String {
+        duration(self, now)
+    }
+}
+
+/// The age of something made at `time`, in words.
+pub(super) fn age(time: &Value, now: Moment) -> String {
+    match Moment::of(time) {
+        Some(time) => time.ago(now),
+        None => UNKNOWN.to_owned(),
+    }
+}
+
+/// The time from `start` to `end`, in words: the longer it is the coarser.
+pub(super) fn duration(start: Moment, end: Moment) -> String {
+    let seconds = (end.0 - start.0) / NANOSECONDS;
+    match seconds {
+        ..-1 => INVALID.to_owned(),
+        -1 => "0s".to_owned(),
+        0..120 => format!("{seconds}s"),
+        120..600 => two_units(seconds, (MINUTE, 'm'), (1, 's')),
+        600..10_800 => format!("{}m", seconds / MINUTE),
+        10_800..28_800 => two_units(seconds, (HOUR, 'h'), (MINUTE, 'm')),
+        28_800..172_800 => format!("{}h", seconds / HOUR),
+        172_800..691_200 => two_units(seconds, (DAY, 'd'), (HOUR, 'h')),
+        691_200..63_072_000 => format!("{}d", seconds / DAY),
+        63_072_000..252_288_000 => two_units(seconds, (YEAR, 'y'), (DAY, 'd')),
+        _ => format!("{}y", seconds / YEAR),
+    }
+}
+
+fn two_units(seconds: i128, large: (i128, char), small: (i128, char)) -> String {
+    let whole = seconds / large.0;
+    match seconds % large.0 / small.0 {
+        0 => format!("{whole}{}", large.1),
+        rest => format!("{whole}{}{rest}{}", large.1, small.1),
+    }
+}
+
+/// Three numbers of these many digits.
+fn numbers(text: &str, separator: char, widths: [usize; 3]) -> Option<[u32; 3]> {
+    let mut parts = text.split(separator);
+    let mut read = [0; 3];
+    for (number, width) in read.iter_mut().zip(widths) {
+        let part = parts.next().filter(|part| part.len() == width)?;
+        *number = digits(part)?;
+    }
+    parts.next().is_none().then_some(read)
+}
+
+fn digits(text: &str) -> Option<u32> {
+    let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().ok()).flatten()
+}
+
+/// The fraction of a second in nanoseconds, and what follows it.
+fn fraction(text: &str) -> Option<(i128, &str)> {
+    let Some(rest) = text.strip_prefix('.') else {
+        return Some((0, text));
+    };
+    let end = rest.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, zone) = rest.split_at(end);
+    let nanoseconds: i128 = format!("{digits:0<9.9}").parse().ok()?;
+    (end > 0).then_some((nanoseconds, zone))
+}
+
+/// Seconds east of Greenwich.
+fn zone_offset(zone: &str) -> Option<i128> {
+    if zone == "Z" {
+        return Some(0);
+    }
+    let sign = match zone.get(..1)? {
+        "+" => 1,
+        "-" => -1,
+        _ => return None,
+    };
+    let (hours, minutes) = zone[1..].split_once(':')?;
+    let (hours, minutes) = match (hours.len(), minutes.len()) {
+        (2, 2) => (digits(hours)?, digits(minutes)?),
+        _ => return None,
+    };
+    (hours < 24 && minutes < 60)
+        .then(|| sign * (i128::from(hours) * HOUR + i128::from(minutes) * MINUTE))
+}
+
+fn is_leap(year: u32) -> bool {
+    year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+}
+
+fn days_in(year: u32, month: u32) -> u32 {
+    match month {
+        2 if is_leap(year) => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        _ => 31,
+    }
+}
+
+fn days_since_1970(year: u32, month: u32, day: u32) -> i128 {
+    let before = i128::from(year) - 1;
+    let leap_days = before / 4 - before / 100 + before / 400;
+    let months: u32 = (1..month).map(|month| days_in(year, month)).sum();
+    // 719,162 days lie between the first of January of the years 1 and 1970.
+    before * 365 + leap_days - 719_162 + i128::from(months) + i128::from(day) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_go_reads_them() {
+        let cases = [
+            ("1970-01-01T00:00:00Z", Some(0)),
+            ("2026-11-20T10:00:00Z", Some(1_795_168_800)),
+            ("2024-02-29T23:59:59Z", Some(1_709_251_199)),
+            ("2026-11-20T10:00:00+01:00", Some(1_795_165_200)),
+            ("2026-11-20T10:00:00-08:00", Some(1_795_197_600)),
+            ("2023-02-29T00:00:00Z", None),
+            ("2026-13-01T00:00:00Z", None),
+            ("2026-11-20T24:00:00Z", None),
+            ("2026-11-20 10:00:00Z", None),
+            ("2026-11-20T10:00:00", None),
+            ("2026-11-20T10:00:00.Z", None),
+            ("2026-11-20", None),
+            ("", None),
+        ];
+        for (text, seconds) in cases {
+            let wanted = seconds.map(|seconds: i128| Moment(seconds * NANOSECONDS));
+            assert_eq!(Moment::parse(text), wanted, "{text}");
+        }
+        let fraction = Moment::parse("1970-01-01T00:00:01.5Z");
+        assert_eq!(fraction, Some(Moment(1_500_000_000)));
+    }
+
+    #[test]
+    fn a_moment_ahead_by_less_than_two_seconds_is_now() {
+        let at = |milliseconds: i128| Moment(milliseconds * 1_000_000);
+        assert_eq!(duration(at(1_999), at(0)), "0s");
+        assert_eq!(duration(at(2_000), at(0)), INVALID);
+    }
+}

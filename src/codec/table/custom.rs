@@ -1,0 +1,123 @@
+//! Columns that a CustomResourceDefinition gives its resources.
+
+use serde_json::Number;
+use serde_json::Value;
+
+use super::age::INVALID;
+use super::age::Moment;
+use super::age::UNKNOWN;
+use super::catalog::default_columns;
+use super::column::ColumnDefinition;
+use super::go_number::number_text;
+use super::go_number::put_json;
+use super::json_path::JsonPath;
+use super::value::list;
+use super::value::number;
+use super::value::or;
+use super::value::text;
+
+/// A column, and where in the object its cells are found.
+#[derive(Clone, Debug)]
+pub(super) struct CustomColumn {
+    definition: ColumnDefinition,
+    /// `None` when it can't be read.
+    path: Option<JsonPath>,
+}
+
+impl CustomColumn {
+    /// The columns behind the name, from one of a definition's versions.
+    pub(super) fn of_version(version: &Value) -> Vec<Self> {
+        match list(&version["additionalPrinterColumns"]) {
+            [] => vec![Self::age()],
+            columns => columns.iter().map(Self::of).collect(),
+        }
+    }
+
+    fn of(column: &Value) -> Self {
+        let path = text(&column["jsonPath"]);
+        let otherwise = format!("Custom resource definition column (in JSONPath format): {path}");
+        let priority = i32::try_from(number(&column["priority"])).unwrap_or_default();
+        Self {
+            path: JsonPath::parse(path),
+            definition: ColumnDefinition {
+                name: text(&column["name"]).to_owned(),
+                column_type: text(&column["type"]).to_owned(),
+                format: text(&column["format"]).to_owned(),
+                description: or(text(&column["description"]), &otherwise).to_owned(),
+                priority,
+            },
+        }
+    }
+
+    /// What resources have that define no columns.
+    fn age() -> Self {
+        let created_at = &default_columns()[1];
+        Self {
+            path: JsonPath::parse(".metadata.creationTimestamp"),
+            definition: ColumnDefinition {
+                name: "Age".to_owned(),
+                ..created_at.clone()
+            },
+        }
+    }
+
+    pub(super) fn definition(&self) -> ColumnDefinition {
+        self.definition.clone()
+    }
+
+    /// The first value at the path; null when there is none, or none of the column's type.
+    pub(super) fn cell(&self, object: &Value, now: Moment) -> Value {
+        let found = self.path.as_ref().and_then(|path| path.find(object).ok());
+        let first = found.and_then(|values| values.first().copied());
+        let Some(value) = first else {
+            return Value::Null;
+        };
+        match (self.definition.column_type.as_str(), value) {
+            ("string", _) => printed(value).into(),
+            ("integer", Value::Number(number)) => integer(number),
+            ("number", Value::Number(number)) => float(number),
+            ("boolean", Value::Bool(_)) => value.clone(),
+            ("date", Value::String(time)) => date(time, now).into(),
+            _ => Value::Null,
+        }
+    }
+}
+
+fn printed(value: &Value) -> String {
+    match value {
+        Value::Null => "<no value>".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => number_text(number),
+        Value::String(text) => text.clone(),
+        Value::Array(_) | Value::Object(_) => {
+            let mut json = String::new();
+            put_json(&mut json, value);
+            json
+        }
+    }
+}
+
+/// Cut off behind the point; the lowest number there is when it is out of range.
+fn integer(number: &Number) -> Value {
+    match (number.as_i64(), number.as_f64()) {
+        (Some(integer), _) => integer.into(),
+        (None, Some(float)) if float.abs() < i64::MAX as f64 => (float as i64).into(),
+        _ => i64::MIN.into(),
+    }
+}
+
+fn float(number: &Number) -> Value {
+    let exact = number.as_i64().filter(|integer| integer.abs() < 1 << 53);
+    match exact {
+        Some(integer) => integer.into(),
+        None => number.as_f64().into(),
+    }
+}
+
+fn date(time: &str, now: Moment) -> String {
+    match (time, Moment::parse(time)) {
+        ("", _) => UNKNOWN.to_owned(),
+        (_, Some(time)) => time.ago(now),
+        (_, None) => INVALID.to_owned(),
+    }
+}

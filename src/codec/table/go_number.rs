@@ -1,0 +1,107 @@
+//! Numbers and values in Go's notations, which are not serde_json's.
+
+use serde_json::Number;
+use serde_json::Value;
+
+use crate::codec::json::escape_as_go;
+
+/// Prints a value as Go's JSON encoder does, with `<`, `>` and `&` escaped.
+pub(super) fn put_json(out: &mut String, value: &Value) {
+    match value {
+        Value::Number(number) => out.push_str(&json_number(number)),
+        Value::Array(items) => {
+            out.push('[');
+            for (position, item) in items.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                put_json(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => {
+            out.push('{');
+            for (position, (key, member)) in members.iter().enumerate() {
+                if position > 0 {
+                    out.push(',');
+                }
+                put_text(out, key);
+                out.push(':');
+                put_json(out, member);
+            }
+            out.push('}');
+        }
+        Value::String(text) => put_text(out, text),
+        other => out.push_str(&other.to_string()),
+    }
+}
+
+/// Prints a text as a JSON string.
+pub(super) fn put_text(out: &mut String, text: &str) {
+    out.push_str(&escape_as_go(&Value::from(text).to_string()));
+}
+
+/// A number as JSON.
+fn json_number(number: &Number) -> String {
+    match number.as_f64() {
+        Some(float) if number.is_f64() => {
+            let size = float.abs();
+            match size != 0.0 && !(1e-6..1e21).contains(&size) {
+                true => exponent(float, 1),
+                false => float.to_string(),
+            }
+        }
+        _ => number.to_string(),
+    }
+}
+
+/// A number as text: what is very large or small gets an exponent.
+pub(super) fn number_text(number: &Number) -> String {
+    match (number.as_i64(), number.as_f64()) {
+        (None, Some(float)) => {
+            let size = float.abs();
+            match size != 0.0 && !(1e-4..1e6).contains(&size) {
+                true => exponent(float, 2),
+                false => float.to_string(),
+            }
+        }
+        _ => number.to_string(),
+    }
+}
+
+/// Go's exponents have a sign, and often two digits.
+fn exponent(float: f64, digits: usize) -> String {
+    let shortest = format!("{float:e}");
+    match shortest.split_once('e') {
+        Some((mantissa, exponent)) => match exponent.strip_prefix('-') {
+            Some(exponent) => format!("{mantissa}e-{exponent:0>digits$}"),
+            None => format!("{mantissa}e+{exponent:0>digits$}"),
+        },
+        None => shortest,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_are_printed_as_go_prints_them() {
+        let cases = [
+            (1.5, "1.5", "1.5"),
+            (3.0, "3", "3"),
+            (100_000.5, "100000.5", "100000.5"),
+            (1_234_567.5, "1234567.5", "1.2345675e+06"),
+            (0.0001, "0.0001", "0.0001"),
+            (-0.00001, "-0.00001", "-1e-05"),
+            (1e-7, "1e-7", "1e-07"),
+            (1e20, "100000000000000000000", "1e+20"),
+            (1.5e21, "1.5e+21", "1.5e+21"),
+        ];
+        for (float, json, text) in cases {
+            let number = Number::from_f64(float).unwrap();
+            assert_eq!(json_number(&number), json);
+            assert_eq!(number_text(&number), text);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! TableWriter: tables as bytes, as a kube-apiserver prints them in lists and watch events.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::column::ColumnDefinition;
+use super::go_number::put_json;
+use super::partial_metadata::in_declared_order;
+use super::partial_metadata::metadata;
+use crate::api::Bookmark;
+use crate::api::EventType;
+use crate::api::ResourceVersion;
+use crate::codec::Error;
+use crate::codec::encoder::json_with_resource_version;
+use crate::codec::json::escape_as_go;
+use crate::codec::json::quoted;
+use crate::codec::json::raw_event;
+use crate::codec::type_meta::json_front;
+
+/// What a row carries beside its cells: the query parameter `includeObject`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IncludeObject {
+    /// Nothing.
+    None,
+    /// The object's metadata, as a PartialObjectMetadata.
+    #[default]
+    Metadata,
+    /// The whole object.
+    Object,
+}
+
+impl IncludeObject {
+    /// Reads the parameter, which is case-sensitive and may be empty or absent.
+    ///
+    /// # Errors
+    ///
+    /// The message of the server's 400 when it is anything else.
+    pub fn parse(value: Option<&str>) -> Result<Self, String> {
+        match value.unwrap_or_default() {
+            "" | "Metadata" => Ok(Self::Metadata),
+            "None" => Ok(Self::None),
+            "Object" => Ok(Self::Object),
+            other => Err(format!(
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
+                 must be 'Metadata', 'Object', 'None', or empty"
+            )),
+        }
+    }
+}
+
+/// The version of `meta.k8s.io` that was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetaVersion {
+    /// `meta.k8s.io/v1`.
+    #[default]
+    V1,
+    /// `meta.k8s.io/v1beta1`.
+    V1Beta1,
+}
+
+impl MetaVersion {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "meta.k8s.io/v1",
+            Self::V1Beta1 => "meta.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// What a table says of the list it was made from.
+#[derive(Clone, Copy, Debug)]
+pub struct ListMetadata<'a> {
+    /// The list's, or a single object's.
+    pub resource_version: ResourceVersion,
+    /// Empty when there are no more pages.
+    pub continue_token: &'a str,
+    /// How many items are on later pages.
+    pub remaining_item_count: Option<u64>,
+}
+
+impl From<ResourceVersion> for ListMetadata<'_> {
+    fn from(resource_version: ResourceVersion) -> Self {
+        Self {
+            resource_version,
+            continue_token: "",
+            remaining_item_count: None,
+        }
+    }
+}
+
+/// The object of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct RowObject<'a> {
+    /// Its canonical JSON, as `api::Object` holds it.
+    pub body: &'a [u8],
+    /// Its kind, such as `Pod`.
+    pub kind: &'a str,
+    /// Its API version, such as `apps/v1`.
+    pub api_version: &'a str,
+    /// Printed in the place of its own: a deletion's. `None` leaves it.
+    pub resource_version: Option<ResourceVersion>,
+}
+
+/// Prints the tables of one response.
+#[derive(Clone, Debug)]
+pub struct TableWriter {
+    version: MetaVersion,
+    include: IncludeObject,
+    /// The column definitions, until the first table that carries them.
+    columns: String,
+}
+
+impl TableWriter {
+    /// Makes a writer of tables with these columns.
+    ///
+    /// # Panics
+    ///
+    /// Never: columns are texts and numbers.
+    pub fn new(version: MetaVersion, include: IncludeObject, columns: &[ColumnDefinition]) -> Self {
+        let json = serde_json::to_string(columns).expect("texts and numbers are JSON");
+        Self {
+            version,
+            include,
+            columns: escape_as_go(&json),
+        }
+    }
+
+    /// One row of a table.
+    ///
+    /// # Errors
+    ///
+    /// When the object's body is no canonical JSON of an object with metadata.
+    pub fn row(&self, cells: &[Value], object: RowObject<'_>) -> Result<String, Error> {
+        let printed = match self.include {
+            IncludeObject::None => "null".to_owned(),
+            IncludeObject::Metadata => self.partial(&object.metadata()?),
+            IncludeObject::Object => object.whole()?,
+        };
+        Ok(row(cells, &printed))
+    }
+
+    /// A whole LIST or GET body.
+    pub fn list(&self, metadata: ListMetadata<'_>, rows: &[String]) -> Bytes {
+        let mut table = self.table(metadata, &self.columns, &rows.join(","));
+        table.push('\n');
+        table.into()
+    }
+
+    /// A whole watch frame with one row; the first of a stream carries the columns.
+    pub fn event(
+        &mut self,
+        event_type: EventType,
+        resource_version: ResourceVersion,
+        row: &str,
+    ) -> Bytes {
+        self.frame(event_type.as_str(), resource_version, row)
+    }
+
+    /// A whole BOOKMARK frame from a plain one; `cells` are those of an empty object.
+    ///
+    /// The one that ends the initial events keeps its object whatever was asked for, as clients
+    /// find the mark there.
+    ///
+    /// # Errors
+    ///
+    /// When the bookmark's frame is no watch event in JSON.
+    pub fn bookmark(&mut self, cells: &[Value], bookmark: &Bookmark) -> Result<Bytes, Error> {
+        let rv = bookmark.resource_version;
+        let object = match (self.include, bookmark.initial_events_end) {
+            (IncludeObject::None, false) => "null".to_owned(),
+            (IncludeObject::Object, _) => text_of(raw_event(&bookmark.frame)?.object)?.to_owned(),
+            _ => {
+                let mark = match bookmark.initial_events_end {
+                    true => ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}",
+                    false => "",
+                };
+                self.partial(&format!("{{\"resourceVersion\":\"{rv}\"{mark}}}"))
+            }
+        };
+        let row = row(cells, &object);
+        Ok(self.frame("BOOKMARK", rv, &row))
+    }
+
+    fn frame(&mut self, event_type: &str, rv: ResourceVersion, row: &str) -> Bytes {
+        let table = self.table(rv.into(), &self.columns, row);
+        self.columns = "null".to_owned();
+        format!("{{\"type\":\"{event_type}\",\"object\":{table}}}\n").into()
+    }
+
+    fn table(&self, metadata: ListMetadata<'_>, columns: &str, rows: &str) -> String {
+        let version = self.version.as_str();
+        let mut list = format!("\"resourceVersion\":\"{}\"", metadata.resource_version);
+        if !metadata.continue_token.is_empty() {
+            list = list + ",\"continue\":" + &quoted(metadata.continue_token);
+        }
+        if let Some(count) = metadata.remaining_item_count {
+            list = list + ",\"remainingItemCount\":" + &count.to_string();
+        }
+        format!(
+            "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{{{list}}},\
+             \"columnDefinitions\":{columns},\"rows\":[{rows}]}}"
+        )
+    }
+
+    fn partial(&self, metadata: &str) -> String {
+        let version = self.version.as_str();
+        format!(
+            "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\
+             \"metadata\":{metadata}}}"
+        )
+    }
+}
+
+impl<'a> RowObject<'a> {
+    /// The object as a tree, which a `Printer` takes.
+    ///
+    /// # Errors
+    ///
+    /// When the body is no canonical JSON of an object.
+    pub fn parsed(&self) -> Result<Value, Error> {
+        let parsed = match self.is_whole() {
+            true => serde_json::from_slice(self.body),
+            false => serde_json::from_slice(&[b"{", self.body].concat()),
+        };
+        parsed.map_err(|error| Error::Json {
+            expected: "an object",
+            offset: error.column(),
+        })
+    }
+
+    /// A custom resource's body is whole, of a built-in kind's all but the start.
+    fn is_whole(&self) -> bool {
+        self.body.first() == Some(&b'{')
+    }
+
+    fn current_body(&self) -> Result<Cow<'a, [u8]>, Error> {
+        Ok(match self.resource_version {
+            Some(rv) => json_with_resource_version(self.body, rv)?.into(),
+            None => self.body.into(),
+        })
+    }
+
+    fn whole(&self) -> Result<String, Error> {
+        let body = self.current_body()?;
+        let front = match self.is_whole() {
+            true => String::new(),
+            false => json_front(self.kind, self.api_version),
+        };
+        Ok(front + text_of(&body)?)
+    }
+
+    fn metadata(&self) -> Result<String, Error> {
+        let body = self.current_body()?;
+        let metadata = text_of(metadata(&body)?)?;
+        match self.is_whole() {
+            // A custom resource's keys are sorted, those of metadata on its own are not.
+            true => in_declared_order(metadata),
+            false => Ok(metadata.to_owned()),
+        }
+    }
+}
+
+fn row(cells: &[Value], object: &str) -> String {
+    let mut row = "{\"cells\":[".to_owned();
+    for (position, cell) in cells.iter().enumerate() {
+        if position > 0 {
+            row.push(',');
+        }
+        put_json(&mut row, cell);
+    }
+    row + "],\"object\":" + object + "}"
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, Error> {
+    std::str::from_utf8(bytes).map_err(|_| Error::Utf8)
+}

@@ -1,0 +1,36 @@
+//! `kubefan config check`, `show` and `schema`.
+
+use std::io::Write;
+
+use anyhow::Context;
+
+use crate::config;
+use crate::config::Args;
+use crate::config::ConfigCommand;
+use crate::config::Effective;
+
+use super::Error;
+
+/// Checks a configuration file, or prints the configuration or its schema on standard output.
+///
+/// # Errors
+///
+/// Usage faults with everything that is wrong with the configuration; else when standard output
+/// can't be written.
+pub fn config(args: &Args, command: &ConfigCommand) -> Result<(), Error> {
+    let text = match command {
+        ConfigCommand::Check(check) => {
+            config::check_file(&check.file)?;
+            format!("{}: no faults\n", check.file.display())
+        }
+        ConfigCommand::Show(serve) => Effective::new(args, serve)?
+            .to_yaml()
+            .context("cannot print the configuration")?,
+        ConfigCommand::Schema => config::schema(),
+    };
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to standard output")?;
+    Ok(())
+}

@@ -1,0 +1,97 @@
+//! `kubefan demo`.
+
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::app::DemoApp;
+use crate::config::Args;
+use crate::config::DemoArgs;
+use crate::config::DemoConfig;
+use crate::shutdown::Outcome;
+use crate::shutdown::Signals;
+
+use super::Error;
+use super::serve::install_log;
+use super::serve::say;
+use super::serve::told;
+
+/// How often it is told what kubefan did.
+const REPORT: Duration = Duration::from_secs(5);
+
+/// Runs a simulated cluster and a kubefan before it until a signal comes.
+///
+/// # Errors
+///
+/// Usage faults before anything is opened; else whatever keeps it from serving.
+pub fn demo(args: &Args, demo: &DemoArgs) -> Result<(), Error> {
+    let config = DemoConfig::try_from(demo)?;
+    // What it does is told on standard output; the log would only hide it.
+    install_log(args, true)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let outcome = runtime.block_on(run(config));
+    // Connections that outlived the grace are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(config: DemoConfig) -> Result<(), Error> {
+    let signals = Signals::of_process().context("cannot listen for signals")?;
+    let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
+    let app = DemoApp::start(config).await?;
+    say(&format!(
+        "A simulated cluster of {nodes} nodes and {pods} pods, {churn} changes a second, behind \
+         kubefan.\n{}",
+        introduction(&app)
+    ));
+    let totals = app.totals();
+    let report = async move {
+        loop {
+            tokio::time::sleep(REPORT).await;
+            let totals = totals();
+            say(&format!(
+                "clients: {} requests, {} of them from the cache, {} watches open, {} events | \
+                 cluster: {} requests, {} events\n",
+                totals.requests,
+                totals.from_cache,
+                totals.watchers,
+                totals.sent,
+                totals.upstream,
+                totals.events,
+            ));
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = app.run(signals) => outcome,
+        () = report => Outcome::Drained,
+    };
+    told(outcome)
+}
+
+fn introduction(app: &DemoApp) -> String {
+    let kubectl = format!("kubectl --kubeconfig {}", app.kubeconfig().display());
+    let url = app.kubefan().url();
+    format!(
+        "
+kubefan serves on {url}
+admin on {}
+simulated API server on {}
+its faults on {}
+
+Try:
+  {kubectl} get pods -A
+  {kubectl} get pods -A --watch
+  {kubectl} create configmap hello --from-literal=a=b
+  curl '{url}/api/v1/nodes?resourceVersion=0&limit=1'
+  curl -N '{url}/api/v1/pods?watch=true&resourceVersion=0'
+Ctrl-C ends it.
+
+",
+        app.kubefan().admin_url(),
+        app.simulated().url(),
+        app.simulated().admin_url(),
+    )
+}

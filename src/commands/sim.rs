@@ -1,0 +1,43 @@
+//! `kubefan sim`.
+
+use anyhow::Context;
+
+use crate::app::SimulatedApp;
+use crate::config::Args;
+use crate::config::SimArgs;
+use crate::config::SimConfig;
+use crate::shutdown::Signals;
+
+use super::Error;
+use super::serve::install_log;
+use super::serve::say;
+use super::serve::told;
+
+/// Serves a simulated cluster until a signal comes; the first drains, a second ends it at once.
+///
+/// Prints the two addresses on standard output once they accept connections.
+///
+/// # Errors
+///
+/// Usage faults before anything is opened; else whatever keeps it from serving.
+pub fn sim(args: &Args, sim: &SimArgs) -> Result<(), Error> {
+    let config = SimConfig::try_from(sim)?;
+    install_log(args, false)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let outcome = runtime.block_on(run(config));
+    // Connections that outlived the grace are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(config: SimConfig) -> Result<(), Error> {
+    let signals = Signals::of_process().context("cannot listen for signals")?;
+    let app = SimulatedApp::start(config).await?;
+    let (url, admin) = (app.url(), app.admin_url());
+    let lines = format!("simulated API server on {url}\nadmin on {admin}\n");
+    say(&lines);
+    told(app.run(signals).await)
+}

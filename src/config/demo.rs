@@ -1,0 +1,93 @@
+//! `kubefan demo`: typed arguments become a checked configuration, or all their faults at once.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::DemoArgs;
+use super::Faults;
+use super::address;
+
+/// A checked configuration of `kubefan demo`.
+#[derive(Clone, Debug)]
+pub struct DemoConfig {
+    /// Nodes of the cluster; at least one.
+    pub nodes: usize,
+    /// Pods of the cluster.
+    pub pods: usize,
+    /// Changes a second; zero for none.
+    pub churn: u32,
+    /// What all chance is drawn from.
+    pub seed: u64,
+    /// Where clients connect; loopback.
+    pub listen: SocketAddr,
+    /// Where the kubeconfig is written.
+    pub kubeconfig_out: PathBuf,
+}
+
+/// More than a machine would hold, or make.
+const MAX_NODES: usize = 5_000;
+const MAX_PODS: usize = 150_000;
+const MAX_CHURN: u32 = 10_000;
+
+const NOT_AUTHENTICATED: &str = "callers are not authenticated, so it listens on loopback only; \
+     use 127.0.0.1 or [::1]";
+
+// === impl DemoConfig ===
+
+impl TryFrom<&DemoArgs> for DemoConfig {
+    type Error = Faults;
+
+    fn try_from(args: &DemoArgs) -> Result<Self, Faults> {
+        let mut faults = Vec::new();
+        let limits = [
+            ("--nodes", args.nodes, 1, MAX_NODES),
+            ("--pods", args.pods, 0, MAX_PODS),
+            ("--churn", args.churn as usize, 0, MAX_CHURN as usize),
+        ];
+        for (flag, given, least, most) in limits {
+            if given < least || given > most {
+                let problem = format!("{given} is not from {least} to {most}");
+                faults.push(address::fault(flag, problem));
+            }
+        }
+        let listen = address::loopback(&args.listen, NOT_AUTHENTICATED)
+            .map_err(|problem| faults.push(address::fault("--listen", problem)));
+        match listen {
+            Ok(listen) if faults.is_empty() => Ok(Self {
+                nodes: args.nodes,
+                pods: args.pods,
+                churn: args.churn,
+                seed: args.seed,
+                listen,
+                kubeconfig_out: args.kubeconfig_out.clone(),
+            }),
+            _ => Err(Faults::new(faults)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_told_all_at_once() {
+        let args = DemoArgs {
+            nodes: 0,
+            pods: 1_000_000,
+            churn: 1,
+            seed: 1,
+            listen: "10.0.0.1:1".to_owned(),
+            kubeconfig_out: PathBuf::from("x"),
+        };
+        let told = DemoConfig::try_from(&args).expect_err("three faults");
+        let told = told.to_string();
+        for flag in [
+            "--nodes: 0 is not",
+            "--pods: 1000000 is not",
+            "--listen: 10.0.0.1:1",
+        ] {
+            assert!(told.contains(flag), "{told}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A YAML document as a tree in which everything knows where it stands.
+//!
+//! Deserializing straight into the settings would end at the first fault; a tree can be looked
+//! through to its end.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::Deserializer;
+use serde::de::Error;
+use serde::de::MapAccess;
+use serde::de::SeqAccess;
+use serde::de::Visitor;
+use serde_json::Value;
+use serde_saphyr::DuplicateKeyPolicy;
+use serde_saphyr::Location;
+use serde_saphyr::Spanned;
+
+use super::fault::Position;
+
+/// A value and where it begins.
+pub(super) type Placed = Spanned<Node>;
+
+/// A value of a YAML document.
+pub(super) enum Node {
+    /// Null, a truth value, a number or a text.
+    Scalar(Value),
+    /// A list.
+    Sequence(Vec<Placed>),
+    /// Keys and values as they stand there, so a key may come twice.
+    Mapping(Vec<(Placed, Placed)>),
+}
+
+/// Parses one document; an empty one is null.
+///
+/// # Errors
+///
+/// What is no YAML: where, if the parser knows, and what is wrong.
+pub(super) fn parse(text: &str) -> Result<Placed, (Option<Position>, String)> {
+    let options = serde_saphyr::options! {
+        duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        strict_booleans: true,
+        with_snippet: false,
+    };
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let position = error.location().as_ref().and_then(position);
+        let told = error.to_string();
+        let problem = told.split(" at line ").next().unwrap_or_default();
+        match problem.starts_with("multiple YAML documents") {
+            true => (position, "a second document; only one is read".to_owned()),
+            false => (position, problem.to_owned()),
+        }
+    })
+}
+
+/// Where a value stands.
+pub(super) fn position_of(node: &Placed) -> Option<Position> {
+    position(&node.referenced)
+}
+
+fn position(location: &Location) -> Option<Position> {
+    let (line, column) = (location.line(), location.column());
+    (line > 0).then_some(Position { line, column })
+}
+
+// === impl Node ===
+
+impl Node {
+    /// The value without the places.
+    pub(super) fn to_value(&self) -> Value {
+        match self {
+            Self::Scalar(value) => value.clone(),
+            Self::Sequence(elements) => elements.iter().map(|node| node.value.to_value()).collect(),
+            Self::Mapping(entries) => entries
+                .iter()
+                .map(|(key, node)| (key.value.to_key(), node.value.to_value()))
+                .collect(),
+        }
+    }
+
+    /// The text of a key.
+    pub(super) fn to_key(&self) -> String {
+        match self.to_value() {
+            Value::String(text) => text,
+            other => other.to_string(),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Node, E> {
+        Ok(Node::Scalar(Value::Null))
+    }
+
+    fn visit_none<E: Error>(self) -> Result<Node, E> {
+        self.visit_unit()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        Node::deserialize(deserializer)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Scalar(value.into()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Node, A::Error> {
+        let mut elements = Vec::new();
+        while let Some(element) = access.next_element()? {
+            elements.push(element);
+        }
+        Ok(Node::Sequence(elements))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Node, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(entry) = access.next_entry()? {
+            entries.push(entry);
+        }
+        Ok(Node::Mapping(entries))
+    }
+}

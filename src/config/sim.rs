@@ -1,0 +1,69 @@
+//! `kubefan sim`: typed arguments become a checked configuration, or all their faults at once.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use super::Faults;
+use super::SimArgs;
+use super::address;
+
+/// A checked configuration of `kubefan sim`.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Where clients connect; loopback.
+    pub listen: SocketAddr,
+    /// Where probes, metrics and faults are; loopback.
+    pub admin_listen: SocketAddr,
+    /// Files with CustomResourceDefinitions.
+    pub definitions: Vec<PathBuf>,
+}
+
+const NOT_AUTHENTICATED: &str = "whoever connects may change everything, so it listens on \
+     loopback only; use 127.0.0.1 or [::1]";
+
+// === impl SimConfig ===
+
+impl TryFrom<&SimArgs> for SimConfig {
+    type Error = Faults;
+
+    fn try_from(args: &SimArgs) -> Result<Self, Faults> {
+        let mut faults = Vec::new();
+        let mut loopback = |flag, text| {
+            let address = address::loopback(text, NOT_AUTHENTICATED);
+            let told = |problem| faults.push(address::fault(flag, problem));
+            address.map_err(told).ok()
+        };
+        let listen = loopback("--listen", &args.listen);
+        let admin_listen = loopback("--admin-listen", &args.admin_listen);
+        match (listen, admin_listen) {
+            (Some(listen), Some(admin_listen)) => Ok(Self {
+                listen,
+                admin_listen,
+                definitions: args.definitions.clone(),
+            }),
+            _ => Err(Faults::new(faults)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_told_all_at_once() {
+        let args = SimArgs {
+            listen: "0.0.0.0:1".to_owned(),
+            admin_listen: "x".to_owned(),
+            definitions: Vec::new(),
+        };
+        let told = SimConfig::try_from(&args)
+            .expect_err("two faults")
+            .to_string();
+        assert!(
+            told.contains("--listen: 0.0.0.0:1 is not loopback"),
+            "{told}"
+        );
+        assert!(told.contains("--admin-listen: \"x\""), "{told}");
+    }
+}

@@ -1,0 +1,249 @@
+//! Which of default, file, environment and flag a setting comes from; the later wins.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::path::PathBuf;
+
+use clap::Arg;
+use clap::CommandFactory;
+use clap::parser::ValueSource;
+
+use super::Args;
+use super::ServeArgs;
+use super::fault::Fault;
+use super::fault::Place;
+use super::fault::Position;
+use super::file;
+use super::settings::Settings;
+use super::units::ByteSize;
+use super::units::Period;
+
+/// A setting: its key in the file and its argument on the command line.
+pub(super) struct Setting {
+    /// Key in the file.
+    pub(super) key: &'static str,
+    /// Field of [`ServeArgs`] or [`Args`], by which clap knows it too.
+    pub(super) field: &'static str,
+    /// Sets it to what the command line says.
+    pub(super) set: fn(&mut Settings, &Args, &ServeArgs),
+}
+
+/// Every setting, in the order of the file.
+pub(super) const SETTINGS: [Setting; 17] = [
+    setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
+        to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
+    }),
+    setting("upstream.context", "context", |to, _, serve| {
+        to.upstream.context.clone_from(&serve.context);
+    }),
+    setting("listen.address", "listen", |to, _, serve| {
+        to.listen.address.clone_from(&serve.listen);
+    }),
+    setting("listen.tls.certFile", "tls_cert_file", |to, _, serve| {
+        to.listen.tls.cert_file.clone_from(&serve.tls_cert_file);
+    }),
+    setting(
+        "listen.tls.keyFile",
+        "tls_private_key_file",
+        |to, _, serve| {
+            to.listen
+                .tls
+                .key_file
+                .clone_from(&serve.tls_private_key_file);
+        },
+    ),
+    setting(
+        "listen.tls.selfSigned",
+        "tls_self_signed",
+        |to, _, serve| {
+            to.listen.tls.self_signed = serve.tls_self_signed;
+        },
+    ),
+    setting("listen.tls.directory", "tls_dir", |to, _, serve| {
+        to.listen.tls.directory.clone_from(&serve.tls_dir);
+    }),
+    setting("admin.address", "admin_listen", |to, _, serve| {
+        to.admin.address.clone_from(&serve.admin_listen);
+    }),
+    setting("cache.resources", "resources", |to, _, serve| {
+        to.cache.resources.clone_from(&serve.resources);
+    }),
+    setting("cache.all", "all", |to, _, serve| to.cache.all = serve.all),
+    setting("cache.indexLabels", "index_labels", |to, _, serve| {
+        to.cache.index_labels.clone_from(&serve.index_labels);
+    }),
+    setting("cache.idleTimeout", "idle_timeout", |to, _, serve| {
+        to.cache.idle_timeout = Period(serve.idle_timeout);
+    }),
+    setting("cache.retentionAge", "retention_age", |to, _, serve| {
+        to.cache.retention_age = Period(serve.retention_age);
+    }),
+    setting("cache.retentionBytes", "retention_bytes", |to, _, serve| {
+        to.cache.retention_bytes = serve.retention_bytes.map(ByteSize);
+    }),
+    setting(
+        "shutdown.gracePeriod",
+        "shutdown_grace_period",
+        |to, _, serve| {
+            to.shutdown.grace_period = Period(serve.shutdown_grace_period);
+        },
+    ),
+    setting("log.format", "log_format", |to, args, _| {
+        to.log.format = args.log_format
+    }),
+    setting("log.verbosity", "verbose", |to, args, _| {
+        to.log.verbosity = args.verbose
+    }),
+];
+
+const fn setting(
+    key: &'static str,
+    field: &'static str,
+    set: fn(&mut Settings, &Args, &ServeArgs),
+) -> Setting {
+    Setting { key, field, set }
+}
+
+/// Where a setting comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    Default,
+    File(PathBuf, Option<Position>),
+    Environment(String),
+    Flag(String),
+}
+
+/// Where the settings come from.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// By key; what is not there is a default.
+    origins: BTreeMap<&'static str, Origin>,
+    /// By key, for those that have one.
+    flags: BTreeMap<&'static str, String>,
+}
+
+/// Lays file, environment and flags over the defaults.
+pub(super) fn collect(
+    args: &Args,
+    serve: &ServeArgs,
+    faults: &mut Vec<Fault>,
+) -> (Settings, Sources) {
+    let mut settings = Settings::default();
+    let mut sources = Sources::default();
+    if let Some(path) = &serve.config {
+        let file = file::read(path, faults);
+        settings = file.settings;
+        sources = Sources::of_file(path, &file.positions);
+    }
+    let command = Args::command();
+    let of_serve = command.find_subcommand("serve");
+    for setting in &SETTINGS {
+        let all = of_serve.iter().flat_map(|serve| serve.get_arguments());
+        let Some(argument) = all
+            .chain(command.get_arguments())
+            .find(|argument| argument.get_id() == setting.field)
+        else {
+            continue;
+        };
+        let flag = format!("--{}", argument.get_long().unwrap_or(setting.field));
+        let origin = match args.given.0.get(setting.field) {
+            Some(ValueSource::EnvVariable) => Some(Origin::Environment(variable_of(argument))),
+            Some(ValueSource::CommandLine) => Some(Origin::Flag(flag.clone())),
+            _ => None,
+        };
+        if let Some(origin) = origin {
+            (setting.set)(&mut settings, args, serve);
+            sources.origins.insert(setting.key, origin);
+        }
+        sources.flags.insert(setting.key, flag);
+    }
+    (settings, sources)
+}
+
+fn variable_of(argument: &Arg) -> String {
+    let variable = argument.get_env().unwrap_or_default();
+    variable.to_string_lossy().into_owned()
+}
+
+// === impl Sources ===
+
+impl Sources {
+    /// Those of a file alone.
+    pub(super) fn of_file(path: &Path, positions: &BTreeMap<String, Option<Position>>) -> Self {
+        let mut sources = Self::default();
+        for setting in &SETTINGS {
+            if let Some(position) = positions.get(setting.key) {
+                let origin = Origin::File(path.to_owned(), *position);
+                sources.origins.insert(setting.key, origin);
+            }
+        }
+        sources
+    }
+
+    /// Where a setting comes from.
+    pub(super) fn origin(&self, key: &str) -> &Origin {
+        self.origins.get(key).unwrap_or(&Origin::Default)
+    }
+
+    /// Whether `key` was set where it takes precedence over `other`.
+    pub(super) fn overrides(&self, key: &str, other: &str) -> bool {
+        let rank = |key| match self.origin(key) {
+            Origin::Default => 0,
+            Origin::File(..) => 1,
+            Origin::Environment(_) => 2,
+            Origin::Flag(_) => 3,
+        };
+        rank(key) > rank(other)
+    }
+
+    /// What is wrong with a setting, named as it was given.
+    pub(super) fn fault(&self, key: &'static str, problem: &str) -> Fault {
+        match self.origin(key) {
+            Origin::File(path, position) => Fault {
+                place: Place::File {
+                    path: path.clone(),
+                    position: *position,
+                },
+                problem: format!("{key}: {problem}"),
+            },
+            _ => Fault {
+                place: Place::Named(self.name(key, key)),
+                problem: problem.to_owned(),
+            },
+        }
+    }
+
+    /// The name of a setting as it was given; of one that was not, as `beside` was.
+    pub(super) fn name(&self, key: &'static str, beside: &'static str) -> String {
+        let origin = match self.origin(key) {
+            Origin::Default => self.origin(beside),
+            given => given,
+        };
+        let of_file = matches!(origin, Origin::File(..));
+        match (self.origin(key), self.flags.get(key)) {
+            (Origin::Environment(variable), _) => variable.clone(),
+            (_, Some(flag)) if !of_file => flag.clone(),
+            _ => key.to_owned(),
+        }
+    }
+}
+
+// === impl Origin ===
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::Environment(variable) => write!(f, "environment {variable}"),
+            Self::Flag(flag) => write!(f, "flag {flag}"),
+            Self::File(path, position) => {
+                write!(f, "file {}", path.display())?;
+                match position {
+                    Some(position) => write!(f, ":{}", position.line),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,361 @@
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::CommandFactory;
+use proptest::prelude::ProptestConfig;
+use proptest::prelude::any;
+use proptest::prelude::prop_assert;
+use proptest::proptest;
+use tempfile::TempDir;
+
+use crate::config::Args;
+use crate::config::Command;
+use crate::config::ConfigCommand;
+use crate::config::Effective;
+use crate::config::Resources;
+use crate::config::Tls;
+use crate::config::check_file;
+use crate::config::file;
+use crate::config::schema;
+use crate::config::settings::Settings;
+use crate::config::sources::SETTINGS;
+use crate::telemetry;
+
+fn in_repository(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// A directory with `c.yaml` in it.
+fn written(text: &str) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("c.yaml");
+    fs::write(&path, text).expect("a written file");
+    (directory, path)
+}
+
+/// What `check_file` tells about a text, the count and the path left out.
+fn faults_of(text: &str) -> Vec<String> {
+    let (directory, path) = written(text);
+    let Err(faults) = check_file(&path) else {
+        return Vec::new();
+    };
+    let told = faults.to_string();
+    let mut lines = told.lines();
+    let head = lines.next().expect("a line");
+    let prefix = format!("{}/c.yaml:", directory.path().display());
+    let lines: Vec<_> = lines
+        .map(|line| {
+            line.replace(&prefix, "")
+                .replace(": ", " ")
+                .trim()
+                .to_owned()
+        })
+        .collect();
+    let count = format!("has {} fault", lines.len());
+    assert!(head.contains(&count), "{told}");
+    lines
+}
+
+/// `kubefan serve` with a file of this text and these flags.
+fn effective(text: &str, flags: &str) -> Result<Effective, String> {
+    let (_directory, path) = written(text);
+    let words = format!("kubefan serve --config {} {flags}", path.display());
+    let args = Args::try_parse_from(words.split_whitespace()).expect("clap takes it");
+    let Command::Serve(serve) = &args.command else {
+        unreachable!("the line says serve")
+    };
+    Effective::new(&args, serve).map_err(|faults| faults.to_string())
+}
+
+#[test]
+fn all_faults_of_a_file_are_told_at_once_with_their_places() {
+    let text = "\
+listen:
+  adress: 127.0.0.1:1
+  address: 10.0.0.1:8001
+  tls:
+    certFile: a.pem
+    certFile: b.pem
+    selfSigned: yes
+admin: 127.0.0.1:8002
+cache:
+  resources: [pods, 5, '']
+  all: true
+  idleTimeout: 10
+  retentionAge: soon
+  retentionBytes: -1
+kubeconfig: x
+upstream: {kubeconfig: ~/x, nonsense: 1}
+log: {format: xml, verbosity: 300}
+5: 6
+";
+    let expected = [
+        "2:3 listen.adress unknown key, did you mean address?",
+        "3:12 listen.address 10.0.0.1:8001 is not loopback",
+        "5:15 listen.tls.certFile needs listen.tls.keyFile too",
+        "6:5 listen.tls.certFile given twice, first in line 5",
+        "7:17 listen.tls.selfSigned invalid type string \"yes\", expected a boolean",
+        "8:8 admin expected keys with values",
+        "10:14 cache.resources is empty",
+        "10:21 cache.resources invalid type integer `5`, expected a string",
+        "11:8 cache.all already names every resource; leave out cache.resources",
+        "12:16 cache.idleTimeout invalid type integer `10`, expected a number and a unit",
+        "13:17 cache.retentionAge expected a number and a unit",
+        "14:19 cache.retentionBytes invalid type integer `-1`, expected a number of bytes",
+        "15:1 kubeconfig unknown key, did you mean upstream.kubeconfig?",
+        "16:24 upstream.kubeconfig ~ means nothing here",
+        "16:29 upstream.nonsense unknown key, expected one of kubeconfig, context",
+        "17:15 log.format unknown variant `xml`, expected `text` or `json`",
+        "17:31 log.verbosity invalid value integer `300`, expected u8",
+        "18:1 5 unknown key, expected one of",
+    ];
+    let told = faults_of(text);
+    assert_eq!(told.len(), expected.len(), "{told:#?}");
+    for (told, expected) in told.iter().zip(expected) {
+        assert!(told.starts_with(expected), "{told}\n{expected}");
+    }
+}
+
+#[test]
+fn what_is_no_yaml_is_told_with_its_place() {
+    for (text, expected) in [
+        ("a: b: c\n", "1:5 mapping values are not allowed"),
+        ("cache: [1,\n", "1:8 unclosed bracket"),
+        ("log:\n---\nlog:\n", "3:1 a second document"),
+        ("- a\n", "1:1 expected keys with values"),
+    ] {
+        let told = faults_of(text);
+        assert_eq!(told.len(), 1, "{text:?}: {told:?}");
+        assert!(told[0].starts_with(expected), "{text:?}: {told:?}");
+    }
+    let missing = check_file(Path::new("/nonexistent.yaml")).expect_err("no such file");
+    let told = missing.to_string();
+    assert!(told.contains("/nonexistent.yaml: cannot be read"), "{told}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever a file's lines are: an answer, and a place for each fault.
+    #[test]
+    fn every_fault_of_any_file_has_a_place(
+        lines in proptest::collection::vec((0_usize..3, any::<proptest::sample::Index>()), 0..12)
+    ) {
+        let words = [
+            "listen:", "tls:", "cache: {", "}", "resources: [pods,", "]", "all: true", "- pods",
+            "address: &a 127.0.0.1:1", "address: *a", "<<: *a", "keyFile: ~", "idleTimeout: 1e9",
+            "? [1]", ": 1", "a/b: 1", "'", "|", "verbosity: 0x1", "format: !!str json", "---", "\t",
+        ];
+        let line = |(depth, word): &(usize, proptest::sample::Index)| {
+            format!("{}{}\n", "  ".repeat(*depth), words[word.index(words.len())])
+        };
+        let text: String = lines.iter().map(line).collect();
+        for told in faults_of(&text) {
+            prop_assert!(told.starts_with(|c: char| c.is_ascii_digit()), "{text}\n{told}");
+        }
+    }
+}
+
+#[test]
+fn a_file_may_say_nothing() {
+    for text in [
+        "",
+        "# nothing\n",
+        "listen:\ncache: {}\n",
+        "cache:\n  idleTimeout:\n",
+    ] {
+        assert_eq!(faults_of(text), Vec::<String>::new(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_file_is_over_defaults_and_flags_are_over_the_file() {
+    let text = "
+upstream: {kubeconfig: k, context: c}
+listen: {address: 'localhost:1', tls: {certFile: /a.pem, keyFile: sub/b.pem}}
+cache: {resources: [pods, nodes], indexLabels: [app], retentionBytes: 1Mi, idleTimeout: 1h}
+shutdown: {gracePeriod: 500ms}
+log: {format: json, verbosity: 2}
+";
+    let found = effective(text, "--admin-listen 127.0.0.1:9 --context d").expect("no faults");
+    let config = &found.serve;
+    assert!(config.kubeconfig.as_ref().is_some_and(|k| k.is_absolute()));
+    assert_eq!(config.context.as_deref(), Some("d"));
+    assert_eq!(config.listen.to_string(), "127.0.0.1:1");
+    assert_eq!(config.admin_listen.to_string(), "127.0.0.1:9");
+    let names = ["pods", "nodes"].map(str::to_owned).to_vec();
+    assert_eq!(config.resources, Resources::Named(names));
+    assert_eq!(config.informer.retention_bytes, Some(1 << 20));
+    assert_eq!(config.informer.idle, Duration::from_secs(3600));
+    assert_eq!(config.informer.retention_age, Duration::from_secs(75));
+    assert_eq!(config.informer.indexed_labels, ["app"]);
+    assert_eq!(config.shutdown_grace_period, Duration::from_millis(500));
+    let Tls::Files { certificate, key } = &config.tls else {
+        panic!("{:?}", config.tls)
+    };
+    assert_eq!(certificate, Path::new("/a.pem"));
+    assert!(key.is_absolute() && key.ends_with("sub/b.pem"), "{key:?}");
+    assert_eq!(found.log.format, telemetry::LogFormat::Json);
+    assert_eq!(found.log.verbosity, 2);
+}
+
+#[test]
+fn global_flags_are_over_the_file_wherever_they_stand() {
+    let (_directory, path) = written("log: {format: json, verbosity: 2}");
+    let path = path.display();
+    for line in [
+        format!("kubefan -v --log-format text serve --config {path}"),
+        format!("kubefan serve --config {path} -v --log-format text"),
+        format!("kubefan --log-format text config -v show --config {path}"),
+    ] {
+        let args = Args::try_parse_from(line.split_whitespace()).expect("clap takes it");
+        let (Command::Serve(serve) | Command::Config(ConfigCommand::Show(serve))) = &args.command
+        else {
+            unreachable!("each has the flags of serve")
+        };
+        let found = Effective::new(&args, serve).expect("no faults");
+        assert_eq!(found.log.format, telemetry::LogFormat::Text, "{line}");
+        assert_eq!(found.log.verbosity, 1, "{line}");
+    }
+}
+
+#[test]
+fn flags_undo_what_the_file_says() {
+    let all = |text, flags| effective(text, flags).map(|found| found.serve.resources);
+    let pods = Resources::Named(vec!["pods".to_owned()]);
+    assert_eq!(all("cache: {all: true}", "--all=false -r pods"), Ok(pods));
+    assert_eq!(
+        all("cache: {resources: [pods]}", "--all"),
+        Ok(Resources::All)
+    );
+    let tls = |flags| effective("listen: {tls: {selfSigned: true}}", flags).map(|f| f.serve.tls);
+    assert_eq!(tls("--tls-self-signed=false"), Ok(Tls::Plain));
+}
+
+#[test]
+fn contradictions_between_file_and_flags_name_both_as_they_were_given() {
+    for (text, flags, expected) in [
+        (
+            "cache: {all: true}",
+            "-r pods",
+            "c.yaml:1:14: cache.all: already names every resource; leave out --resource",
+        ),
+        (
+            "listen: {tls: {certFile: a, keyFile: b}}",
+            "--tls-self-signed",
+            "--tls-self-signed: can't be used with listen.tls.certFile",
+        ),
+        (
+            "listen: {tls: {directory: a}}",
+            "",
+            "c.yaml:1:27: listen.tls.directory: only says where listen.tls.selfSigned keeps",
+        ),
+        (
+            "nonsense: 1",
+            "--listen nowhere",
+            "--listen: \"nowhere\" is no ADDRESS:PORT",
+        ),
+    ] {
+        let told = effective(text, flags).expect_err(expected);
+        assert!(told.contains(expected), "{told}");
+    }
+}
+
+#[test]
+fn what_is_shown_says_the_same_and_where_from() {
+    let text = "log: {format: json}\ncache:\n  resources: ['a\"b', '#c']\n";
+    let shown = |found: &Effective| found.to_yaml().expect("UTF-8");
+    let first = effective(text, "--listen 127.0.0.1:5").expect("no faults");
+    let yaml = shown(&first);
+    for line in [
+        "  address: \"127.0.0.1:5\" # flag --listen",
+        "    selfSigned: false # default",
+        "  resources: [\"a\\\"b\",\"#c\"] # file ",
+    ] {
+        assert!(yaml.lines().any(|l| l.starts_with(line)), "{line}\n{yaml}");
+    }
+    assert!(
+        yaml.contains("format: \"json\" # file ") && yaml.contains("c.yaml:1\n"),
+        "{yaml}"
+    );
+    let again = effective(&yaml, "").expect("no faults");
+    assert_eq!(again.settings, first.settings);
+}
+
+#[test]
+fn the_schema_checked_in_is_that_of_the_structs() {
+    let path = in_repository("config/kubefan.schema.json");
+    let checked_in = fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        checked_in == schema(),
+        "write it anew: cargo run -- config schema > config/kubefan.schema.json"
+    );
+}
+
+/// Keys of leaves, by the schema; sections are followed.
+fn leaves_of(schema: &serde_json::Value, at: &serde_json::Value, prefix: &str) -> Vec<String> {
+    let at = match at["$ref"].as_str() {
+        Some(reference) => schema.pointer(&reference[1..]).expect("a definition"),
+        None => at,
+    };
+    let Some(properties) = at["properties"].as_object() else {
+        return vec![prefix.trim_end_matches('.').to_owned()];
+    };
+    let leaves = |(key, below)| leaves_of(schema, below, &format!("{prefix}{key}."));
+    properties.iter().flat_map(leaves).collect()
+}
+
+#[test]
+fn every_key_of_the_schema_is_a_setting_and_in_the_sample() {
+    let schema = serde_json::from_str(&schema()).expect("JSON");
+    let mut keys = leaves_of(&schema, &schema, "");
+    keys.sort_unstable();
+    let mut settings: Vec<_> = SETTINGS.iter().map(|setting| setting.key).collect();
+    settings.sort_unstable();
+    assert_eq!(keys, settings);
+
+    let sample = fs::read_to_string(in_repository("config/kubefan.yaml")).expect("the sample");
+    let sample: serde_json::Value = serde_saphyr::from_str(&sample).expect("YAML");
+    let mut keys = Vec::new();
+    file::keys_below(&sample, "", &mut keys);
+    let mut defaults = Vec::new();
+    file::keys_below(&file::defaults(), "", &mut defaults);
+    assert_eq!(keys, defaults);
+}
+
+#[test]
+fn the_sample_says_the_defaults() {
+    let mut faults = Vec::new();
+    let sample = file::read(&in_repository("config/kubefan.yaml"), &mut faults);
+    assert_eq!(faults, []);
+    assert_eq!(sample.settings, Settings::default());
+    check_file(&in_repository("config/sidecar.yaml")).expect("no faults");
+}
+
+#[test]
+fn every_flag_of_serve_is_a_setting_with_the_same_default() {
+    let command = Args::command();
+    let serve = command.find_subcommand("serve").expect("it is there");
+    let mut fields: Vec<_> = serve
+        .get_arguments()
+        .chain(command.get_arguments())
+        .map(|argument| argument.get_id().as_str())
+        .filter(|field| !["config", "help", "version"].contains(field))
+        .collect();
+    let mut known: Vec<_> = SETTINGS.iter().map(|setting| setting.field).collect();
+    fields.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(fields, known);
+
+    let args = Args::try_parse_from(["kubefan", "serve"]).expect("clap takes it");
+    let Command::Serve(serve) = &args.command else {
+        unreachable!("the line says serve")
+    };
+    let mut settings = Settings::default();
+    for setting in &SETTINGS {
+        (setting.set)(&mut settings, &args, serve);
+    }
+    assert_eq!(settings, Settings::default());
+}

@@ -1,0 +1,57 @@
+//! What the handlers read from: the cache of an informer, or a store that is itself the truth.
+
+use std::sync::Arc;
+
+use crate::api::Resource;
+use crate::api::SelectableFields;
+use crate::api::WireFormat;
+use crate::cache::Reader;
+use crate::codec::Encoder;
+use crate::informer::Informer;
+
+/// One resource's objects in one wire format, with what is needed to answer reads of them.
+pub trait Collection: Send + Sync {
+    /// The objects and their recent history.
+    fn reader(&self) -> &Reader;
+
+    /// Prints objects, lists and events of the resource.
+    fn encoder(&self) -> Arc<Encoder>;
+
+    /// The resource.
+    fn resource(&self) -> &Arc<Resource>;
+
+    /// The fields by which its objects can be selected.
+    fn fields(&self) -> &Arc<SelectableFields>;
+
+    /// The wire format.
+    fn format(&self) -> WireFormat;
+
+    /// Counts events given to a client; by default nobody does.
+    fn count_sent(&self, _events: u64) {}
+}
+
+impl Collection for Informer {
+    fn reader(&self) -> &Reader {
+        self.reader()
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        self.encoder()
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        self.resource()
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        self.fields()
+    }
+
+    fn format(&self) -> WireFormat {
+        self.format()
+    }
+
+    fn count_sent(&self, events: u64) {
+        self.count_sent(events);
+    }
+}

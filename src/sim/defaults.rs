@@ -1,0 +1,85 @@
+//! The few defaults without which clients show gaps: phases, types, replica counts.
+
+use rand::Rng;
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use super::custom;
+use super::kinds::Kind;
+
+/// Fills in what a new object of `kind` lacks.
+pub(super) fn fill(kind: &Kind, object: &mut Value) {
+    if kind.is_custom {
+        return;
+    }
+    match kind.resource.kind.as_str() {
+        "Namespace" => namespace(object),
+        "Pod" => {
+            set(object, "spec", "restartPolicy", "Always");
+            set(object, "spec", "terminationGracePeriodSeconds", 30);
+            set(object, "spec", "dnsPolicy", "ClusterFirst");
+            set(object, "spec", "serviceAccountName", "default");
+            set(object, "spec", "schedulerName", "default-scheduler");
+            set(object, "status", "phase", "Pending");
+        }
+        "Secret" if object.get("type").is_none() => object["type"] = "Opaque".into(),
+        "Service" => service(object),
+        "Deployment" | "ReplicaSet" | "StatefulSet" => {
+            set(object, "spec", "replicas", 1);
+            if kind.resource.kind == "Deployment" {
+                set(
+                    object,
+                    "spec",
+                    "strategy",
+                    json!({
+                        "type": "RollingUpdate",
+                        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
+                    }),
+                );
+                set(object, "spec", "revisionHistoryLimit", 10);
+                set(object, "spec", "progressDeadlineSeconds", 600);
+            }
+            if kind.resource.kind == "StatefulSet" || kind.resource.kind == "ReplicaSet" {
+                set(object, "status", "replicas", 0);
+            }
+            if object.get("status").is_none() {
+                object["status"] = json!({});
+            }
+        }
+        "CustomResourceDefinition" => custom::accept(object),
+        _ => {}
+    }
+}
+
+fn namespace(object: &mut Value) {
+    let name = object["metadata"]["name"].clone();
+    if let Some(metadata) = object.get_mut("metadata") {
+        set(metadata, "labels", "kubernetes.io/metadata.name", name);
+    }
+    set(object, "spec", "finalizers", json!(["kubernetes"]));
+    set(object, "status", "phase", "Active");
+}
+
+fn service(object: &mut Value) {
+    set(object, "spec", "type", "ClusterIP");
+    set(object, "spec", "sessionAffinity", "None");
+    let kind = object["spec"]["type"].as_str().unwrap_or_default();
+    if kind != "ExternalName" {
+        let mut random = rand::rng();
+        let [a, b] = [random.random_range(0..=255), random.random_range(1..=254)];
+        set(object, "spec", "clusterIP", format!("10.96.{a}.{b}"));
+    }
+    set(object, "status", "loadBalancer", json!({}));
+}
+
+/// Sets `object.part.key` unless it is there.
+fn set(object: &mut Value, part: &str, key: &str, value: impl Into<Value>) {
+    let Some(members) = object.as_object_mut() else {
+        return;
+    };
+    let part = members.entry(part).or_insert_with(|| Map::new().into());
+    if let Some(part) = part.as_object_mut() {
+        part.entry(key).or_insert_with(|| value.into());
+    }
+}

@@ -1,0 +1,155 @@
+//! `metadata` as the API server keeps it: names, what the server sets, the order of keys.
+
+use jiff::Timestamp;
+use rand::Rng;
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::api::Resource;
+use crate::api::Status;
+
+use super::refusal;
+
+/// The order in which `metadata` is printed.
+const METADATA_ORDER: &[&str] = &[
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+
+/// Top-level keys that come first, and those that come last.
+const FIRST: &[&str] = &["kind", "apiVersion", "metadata"];
+const LAST: &[&str] = &["status"];
+
+/// Letters of generated names.
+const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// A text member of `metadata`; empty when absent.
+pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
+    object["metadata"][key].as_str().unwrap_or_default()
+}
+
+/// `metadata` to change; made when absent.
+///
+/// # Errors
+///
+/// 400 when it, or the object around it, is something else.
+pub(super) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
+    let wrong = || Status::bad_request("the object provided has no metadata");
+    let members = object.as_object_mut().ok_or_else(wrong)?;
+    let metadata = members
+        .entry("metadata")
+        .or_insert_with(|| Map::new().into());
+    metadata.as_object_mut().ok_or_else(wrong)
+}
+
+/// Now, as timestamps are printed.
+pub(super) fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// `prefix` with five letters behind it.
+pub(super) fn generated_name(prefix: &str) -> String {
+    let mut random = rand::rng();
+    let letter = |_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())]);
+    let suffix: String = (0..5).map(letter).collect();
+    format!("{}{suffix}", &prefix[..prefix.len().min(58)])
+}
+
+/// Checks a name by the rule of its kind.
+///
+/// # Errors
+///
+/// 422.
+pub(super) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> {
+    let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |part: &str, longest: usize| {
+        (1..=longest).contains(&part.len())
+            && part.starts_with(is_letter)
+            && part.ends_with(is_letter)
+            && part.chars().all(|c| is_letter(c) || c == '-')
+    };
+    let (is_valid, rule) = match resource.kind.as_str() {
+        "Namespace" | "Service" => (
+            is_label(name, 63),
+            "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', \
+             and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', \
+             regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+        ),
+        _ => (
+            name.len() <= 253 && name.split('.').all(|part| is_label(part, 253)),
+            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
+             or '.', and must start and end with an alphanumeric character (e.g. 'example.com', \
+             regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\\\.[a-z0-9]([-a-z0-9]*\
+             [a-z0-9])?)*')",
+        ),
+    };
+    if is_valid {
+        return Ok(());
+    }
+    let why = format!("Invalid value: \"{name}\": {rule}");
+    Err(refusal::invalid(resource, name, "metadata.name", &why))
+}
+
+/// The keys in the order in which the API server prints them.
+pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
+    if is_custom {
+        return sorted(object);
+    }
+    let Value::Object(mut members) = object else {
+        return object;
+    };
+    if let Some(Value::Object(mut metadata)) = members.remove("metadata") {
+        for key in ["labels", "annotations"] {
+            if let Some(map) = metadata.get_mut(key) {
+                *map = sorted(map.take());
+            }
+        }
+        members.insert(
+            "metadata".to_owned(),
+            picked(metadata, METADATA_ORDER, &[]).into(),
+        );
+    }
+    picked(members, FIRST, LAST).into()
+}
+
+/// `first`, then what is in neither list, then `last`; null and empty metadata is left out.
+fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map<String, Value> {
+    let mut ordered = Map::new();
+    let take = |members: &mut Map<String, Value>, keys: &[&str]| -> Vec<(String, Value)> {
+        let take = |key: &&str| members.shift_remove_entry(*key);
+        keys.iter().filter_map(take).collect()
+    };
+    let front = take(&mut members, first);
+    let end = take(&mut members, last);
+    ordered.extend(front);
+    ordered.extend(members);
+    ordered.extend(end);
+    ordered.retain(|_, value| !value.is_null());
+    ordered
+}
+
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.into_iter().collect();
+            members.sort_by(|a, b| a.0.cmp(&b.0));
+            let members = members.into_iter();
+            members.map(|(key, value)| (key, sorted(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        other => other,
+    }
+}

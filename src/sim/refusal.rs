@@ -1,0 +1,93 @@
+//! The failures of writes, in the API server's words.
+
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+use crate::api::Status;
+use crate::api::StatusCause;
+use crate::api::StatusDetails;
+
+fn details(gvr: &GroupVersionResource, name: &str) -> StatusDetails {
+    StatusDetails {
+        name: name.to_owned(),
+        group: gvr.group.clone(),
+        kind: gvr.resource.clone(),
+        ..StatusDetails::default()
+    }
+}
+
+/// 409 for a name that is taken.
+pub(super) fn already_exists(gvr: &GroupVersionResource, name: &str) -> Status {
+    let message = format!("{} \"{name}\" already exists", gvr.group_resource());
+    Status::failure(409, "AlreadyExists", message).with_details(details(gvr, name))
+}
+
+/// 409 for a resource version that is not the current one.
+pub(super) fn conflict(gvr: &GroupVersionResource, name: &str) -> Status {
+    let why = "the object has been modified; please apply your changes to the latest version and \
+               try again";
+    conflict_because(gvr, name, why)
+}
+
+/// 409 for a precondition that doesn't hold.
+pub(super) fn precondition(
+    gvr: &GroupVersionResource,
+    name: &str,
+    field: &str,
+    wanted: &str,
+    found: &str,
+) -> Status {
+    let why = format!(
+        "Precondition failed: {field} in precondition: {wanted}, {field} in object meta: {found}"
+    );
+    conflict_because(gvr, name, &why)
+}
+
+fn conflict_because(gvr: &GroupVersionResource, name: &str, why: &str) -> Status {
+    let target = gvr.group_resource();
+    let message = format!("Operation cannot be fulfilled on {target} \"{name}\": {why}");
+    Status::failure(409, "Conflict", message).with_details(details(gvr, name))
+}
+
+/// 422 for a value of `field` that can't be.
+pub(super) fn invalid(resource: &Resource, name: &str, field: &str, why: &str) -> Status {
+    let gvr = &resource.gvr;
+    let kind = match gvr.group.as_str() {
+        "" => resource.kind.clone(),
+        group => format!("{}.{group}", resource.kind),
+    };
+    let reason = match why.starts_with("Required value") {
+        true => "FieldValueRequired",
+        false => "FieldValueInvalid",
+    };
+    let cause = StatusCause {
+        reason: reason.to_owned(),
+        message: why.to_owned(),
+        field: field.to_owned(),
+    };
+    let message = format!("{kind} \"{name}\" is invalid: {field}: {why}");
+    Status::failure(422, "Invalid", message).with_details(StatusDetails {
+        name: name.to_owned(),
+        group: gvr.group.clone(),
+        kind: resource.kind.clone(),
+        causes: vec![cause],
+        ..StatusDetails::default()
+    })
+}
+
+/// 415 for what a real API server can do and the simulator can't.
+pub(super) fn not_simulated(what: &str) -> Status {
+    let message = format!("the simulated API server has no {what}");
+    Status::failure(415, "UnsupportedMediaType", message)
+}
+
+/// 404 for a path that a real API server has and the simulator hasn't.
+pub(super) fn no_such_thing(what: &str) -> Status {
+    let message = format!("the simulated API server has no {what}");
+    Status::failure(404, "NotFound", message)
+}
+
+/// 413 for a body beyond the limit.
+pub(super) fn too_large(limit: usize) -> Status {
+    let message = format!("Request entity too large: limit is {limit}");
+    Status::failure(413, "RequestEntityTooLarge", message)
+}

@@ -1,0 +1,48 @@
+//! The workload's time: given by the caller, and always moving.
+
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use k8s_openapi::jiff::Timestamp;
+
+const MICROS: i64 = 1_000_000;
+
+/// The moment of the last operation, in microseconds since 1970.
+pub(super) struct Clock(i64);
+
+impl Clock {
+    pub(super) fn new(now: SystemTime) -> Self {
+        Self(micros_of(now))
+    }
+
+    /// Goes to `now`, or one microsecond on if that isn't later.
+    pub(super) fn advance(&mut self, now: SystemTime) {
+        self.0 = micros_of(now).max(self.0 + 1);
+    }
+
+    pub(super) fn micros(&self) -> i64 {
+        self.0
+    }
+
+    pub(super) fn seconds(&self) -> i64 {
+        self.0.div_euclid(MICROS)
+    }
+}
+
+fn micros_of(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
+}
+
+/// As in `metadata.creationTimestamp`.
+pub(super) fn time(seconds: i64) -> String {
+    Timestamp::from_second(seconds)
+        .unwrap_or_default()
+        .to_string()
+}
+
+/// As in a lease's `renewTime`: always six digits.
+pub(super) fn micro_time(micros: i64) -> String {
+    let moment = Timestamp::from_microsecond(micros).unwrap_or_default();
+    format!("{moment:.6}")
+}

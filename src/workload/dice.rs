@@ -1,0 +1,63 @@
+//! Seeded chance.
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+/// The letters of Kubernetes' generated names: no vowels, so that no words come out.
+const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+pub(super) struct Dice(StdRng);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(StdRng::seed_from_u64(seed))
+    }
+
+    /// Less than `end`; 0 if that is 0.
+    pub(super) fn below(&mut self, end: u64) -> u64 {
+        match end {
+            0 => 0,
+            _ => self.0.random_range(0..end),
+        }
+    }
+
+    pub(super) fn between(&mut self, low: i64, high: i64) -> i64 {
+        self.0.random_range(low..=high.max(low))
+    }
+
+    /// An index into something of that length; none if it is empty.
+    pub(super) fn index(&mut self, length: usize) -> Option<usize> {
+        // Drawn as u64: a range of usize gives other numbers on a 32-bit machine.
+        (length > 0).then(|| self.below(length as u64) as usize)
+    }
+
+    pub(super) fn pick<'a, T>(&mut self, choices: &'a [T]) -> Option<&'a T> {
+        let index = self.index(choices.len())?;
+        choices.get(index)
+    }
+
+    /// The random end of a generated name.
+    pub(super) fn suffix(&mut self, length: usize) -> String {
+        let letter = |_| char::from(LETTERS[self.below(LETTERS.len() as u64) as usize]);
+        (0..length).map(letter).collect()
+    }
+
+    pub(super) fn uid(&mut self) -> String {
+        uuid::Builder::from_random_bytes(self.0.random())
+            .into_uuid()
+            .to_string()
+    }
+
+    /// Sixteen hexadecimal digits a word.
+    pub(super) fn hex(&mut self, words: usize) -> String {
+        let word = |_| format!("{:016x}", self.0.random::<u64>());
+        (0..words).map(word).collect()
+    }
+
+    pub(super) fn bytes(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.0.fill(&mut bytes[..]);
+        bytes
+    }
+}

@@ -1,0 +1,432 @@
+//! Steps done: the records changed, and the operation that tells it.
+
+use crate::workload::activity::Reason;
+use crate::workload::activity::Step;
+use crate::workload::cluster::Cluster;
+use crate::workload::cluster::DeploymentStatus;
+use crate::workload::cluster::Endpoint;
+use crate::workload::cluster::Event;
+use crate::workload::cluster::Id;
+use crate::workload::cluster::Identity;
+use crate::workload::cluster::Job;
+use crate::workload::cluster::JobStatus;
+use crate::workload::cluster::Owner;
+use crate::workload::cluster::Phase;
+use crate::workload::cluster::Pod;
+use crate::workload::cluster::ReplicaSet;
+use crate::workload::cluster::ReplicaSetStatus;
+use crate::workload::dice::Dice;
+use crate::workload::operation::Operation;
+
+/// Replica sets without pods that a deployment keeps.
+pub(super) const HISTORY_LIMIT: usize = 3;
+const STATUS: Option<&str> = Some("status");
+
+/// Does one step; none if there is nothing to tell.
+pub(super) fn perform(step: Step, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
+    match step {
+        Step::ChangeTemplate(id) => change_template(id, cluster, dice),
+        Step::Scale(id, by) => scale(id, by, cluster),
+        Step::DeploymentStatus(id) => {
+            observe_deployment(id, cluster).then(|| cluster.updated(Id::Deployment(id), STATUS))?
+        }
+        Step::CreateReplicaSet(id, deployment) => {
+            new_replica_set(id, deployment, cluster, dice);
+            cluster.created(Id::ReplicaSet(id))
+        }
+        Step::ScaleReplicaSet(id, by) => scale_replica_set(id, by, cluster),
+        Step::ReplicaSetStatus(id) => {
+            observe_replica_set(id, cluster).then(|| cluster.updated(Id::ReplicaSet(id), STATUS))?
+        }
+        Step::TrimReplicaSets(deployment) => trim_replica_sets(deployment, cluster),
+        Step::CreatePod(id, owner) => {
+            new_pod(id, owner, cluster, dice);
+            cluster.created(Id::Pod(id))
+        }
+        Step::Bind(id) => bind(id, cluster, dice),
+        Step::Reach(id, phase) => reach(id, phase, cluster),
+        Step::Terminate(id) => terminate(id, cluster),
+        Step::DeletePod(id) => delete_pod(id, cluster),
+        Step::EndpointSlice(deployment) => update_slice(deployment, cluster),
+        Step::Cordon(node, unschedulable) => {
+            cluster.nodes.get_mut(node)?.unschedulable = unschedulable;
+            cluster.draining = unschedulable;
+            cluster.updated(Id::Node(node), None)
+        }
+        Step::Schedule(cron_job) => schedule(cron_job, cluster),
+        Step::CreateJob(id, cron_job) => create_job(id, cron_job, cluster, dice),
+        Step::JobStatus(id, status) => job_status(id, status, cluster),
+        Step::DeleteJob(id) => {
+            let operation = cluster.deleted(Id::Job(id));
+            cluster.jobs.remove(&id);
+            operation
+        }
+        Step::Event(pod, reason) => {
+            let id = cluster.next_id();
+            new_event(id, pod, reason, cluster, dice);
+            cluster.created(Id::Event(id))
+        }
+        Step::Release(deployment) => {
+            cluster.deployments.get_mut(deployment)?.busy = false;
+            None
+        }
+        Step::ReleaseCronJob(cron_job) => {
+            cluster.cron_jobs.get_mut(cron_job)?.busy = false;
+            None
+        }
+    }
+}
+
+fn change_template(id: usize, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
+    let deployment = cluster.deployments.get_mut(id)?;
+    deployment.generation += 1;
+    deployment.revision += 1;
+    deployment.tag = format!("v2.{}.{}", deployment.revision, dice.below(9));
+    cluster.updated(Id::Deployment(id), None)
+}
+
+fn scale(id: usize, by: isize, cluster: &mut Cluster) -> Option<Operation> {
+    let deployment = cluster.deployments.get_mut(id)?;
+    deployment.generation += 1;
+    deployment.replicas = deployment.replicas.saturating_add_signed(by);
+    cluster.updated(Id::Deployment(id), None)
+}
+
+fn scale_replica_set(id: u32, by: isize, cluster: &mut Cluster) -> Option<Operation> {
+    let set = cluster.replica_sets.get_mut(&id)?;
+    set.generation += 1;
+    set.replicas = set.replicas.saturating_add_signed(by);
+    cluster.updated(Id::ReplicaSet(id), None)
+}
+
+fn trim_replica_sets(deployment: usize, cluster: &mut Cluster) -> Option<Operation> {
+    let sets = &mut cluster.deployments.get_mut(deployment)?.sets;
+    if sets.len() <= HISTORY_LIMIT + 1 {
+        return None;
+    }
+    let oldest = sets.remove(0);
+    let operation = cluster.deleted(Id::ReplicaSet(oldest));
+    cluster.replica_sets.remove(&oldest);
+    operation
+}
+
+fn bind(id: u32, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
+    let node = pick_node(cluster, dice)?;
+    cluster.pods.get_mut(&id)?.node = Some(node);
+    cluster.updated(Id::Pod(id), None)
+}
+
+fn reach(id: u32, phase: Phase, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    let node = cluster.pods.get(&id)?.node?;
+    if phase == Phase::Creating {
+        let address = give_address(cluster, Some(node));
+        let pod = cluster.pods.get_mut(&id)?;
+        pod.address = address;
+        pod.taken = now;
+    }
+    let pod = cluster.pods.get_mut(&id)?;
+    pod.restarts += u32::from(pod.phase == Phase::Crashed);
+    if phase == Phase::Running {
+        pod.started = now;
+    }
+    pod.phase = phase;
+    pod.since = now;
+    cluster.updated(Id::Pod(id), STATUS)
+}
+
+fn terminate(id: u32, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    cluster.pods.get_mut(&id)?.deleting = Some(now);
+    cluster.updated(Id::Pod(id), None)
+}
+
+fn delete_pod(id: u32, cluster: &mut Cluster) -> Option<Operation> {
+    let operation = cluster.deleted(Id::Pod(id));
+    let pod = cluster.pods.remove(&id)?;
+    match pod.owner {
+        Owner::ReplicaSet(set) => {
+            let set = cluster.replica_sets.get_mut(&set)?;
+            set.pods.retain(|pod| *pod != id);
+        }
+        Owner::Job(job) => cluster.jobs.get_mut(&job)?.pod = None,
+        Owner::DaemonSet(_) => {}
+    }
+    operation
+}
+
+fn update_slice(deployment: usize, cluster: &mut Cluster) -> Option<Operation> {
+    let endpoints = endpoints_of(deployment, cluster);
+    let at = cluster.deployments.get(deployment)?.slice;
+    let slice = cluster.endpoint_slices.get_mut(at)?;
+    if slice.endpoints == endpoints {
+        return None;
+    }
+    slice.endpoints = endpoints;
+    slice.generation += 1;
+    cluster.updated(Id::EndpointSlice(at), None)
+}
+
+fn schedule(cron_job: usize, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    let record = cluster.cron_jobs.get_mut(cron_job)?;
+    // A minute later at least: jobs are named by it.
+    record.scheduled = (now - now % 60).max(record.scheduled + 60);
+    cluster.updated(Id::CronJob(cron_job), STATUS)
+}
+
+fn create_job(
+    id: u32,
+    cron_job: usize,
+    cluster: &mut Cluster,
+    dice: &mut Dice,
+) -> Option<Operation> {
+    new_job(id, cron_job, cluster, dice);
+    let scheduled = cluster.cron_jobs.get(cron_job)?.scheduled;
+    let job = cluster.jobs.get_mut(&id)?;
+    job.identity.name = job_name(&job.identity.name, scheduled);
+    cluster.created(Id::Job(id))
+}
+
+fn job_status(id: u32, status: JobStatus, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    let job = cluster.jobs.get_mut(&id)?;
+    job.status = status;
+    job.completed = now;
+    cluster.updated(Id::Job(id), STATUS)
+}
+
+/// A node that takes pods.
+pub(super) fn pick_node(cluster: &Cluster, dice: &mut Dice) -> Option<usize> {
+    let nodes = &cluster.nodes;
+    let first = dice.index(nodes.len())?;
+    let mut turned = (first..nodes.len()).chain(0..first);
+    turned.find(|i| !nodes[*i].unschedulable)
+}
+
+/// The next address of a node's range; empty without a node.
+pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String {
+    let Some((i, node)) = node.and_then(|i| Some((i, cluster.nodes.get_mut(i)?))) else {
+        return String::new();
+    };
+    node.addresses += 1;
+    let last = node.addresses % 250 + 2;
+    format!("10.{}.{}.{last}", 100 + i / 256 % 100, i % 256)
+}
+
+/// What a deployment's slice should say.
+pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint> {
+    let sets = cluster
+        .deployments
+        .get(deployment)
+        .map(|d| d.sets.as_slice());
+    let sets = sets.unwrap_or_default().iter();
+    let pods = sets
+        .filter_map(|set| cluster.replica_sets.get(set))
+        .flat_map(|set| &set.pods);
+    let endpoint = |pod: &Pod| {
+        Some(Endpoint {
+            address: Some(pod.address.clone()).filter(|address| !address.is_empty())?,
+            node: pod.node?,
+            pod: pod.identity.name.clone(),
+            uid: pod.identity.uid.clone(),
+            ready: pod.is_ready(),
+            terminating: pod.deleting.is_some(),
+        })
+    };
+    pods.filter_map(|pod| cluster.pods.get(pod).and_then(endpoint))
+        .collect()
+}
+
+/// Brings a replica set's status up to what is there; tells whether it changed.
+pub(super) fn observe_replica_set(id: u32, cluster: &mut Cluster) -> bool {
+    let Some(set) = cluster.replica_sets.get_mut(&id) else {
+        return false;
+    };
+    let alive = set.pods.iter().filter_map(|pod| cluster.pods.get(pod));
+    let alive = alive.filter(|pod| pod.deleting.is_none());
+    let status = ReplicaSetStatus {
+        observed: set.generation,
+        replicas: alive.clone().count(),
+        ready: alive.filter(|pod| pod.is_ready()).count(),
+    };
+    std::mem::replace(&mut set.status, status.clone()) != status
+}
+
+/// Brings a deployment's status up to what its replica sets tell; tells whether it changed.
+pub(super) fn observe_deployment(id: usize, cluster: &mut Cluster) -> bool {
+    let now = cluster.clock.seconds();
+    let Some(deployment) = cluster.deployments.get_mut(id) else {
+        return false;
+    };
+    let mut status = DeploymentStatus {
+        observed: deployment.generation,
+        ..DeploymentStatus::default()
+    };
+    for set in deployment
+        .sets
+        .iter()
+        .filter_map(|set| cluster.replica_sets.get(set))
+    {
+        status.replicas += set.status.replicas;
+        status.ready += set.status.ready;
+        status.updated = set.status.replicas;
+        status.set.clone_from(&set.identity.name);
+    }
+    status.changed = deployment.status.changed;
+    if status == deployment.status {
+        return false;
+    }
+    status.changed = now;
+    deployment.status = status;
+    true
+}
+
+fn new_identity(namespace: &str, name: String, cluster: &Cluster, dice: &mut Dice) -> Identity {
+    Identity {
+        namespace: namespace.to_owned(),
+        name,
+        uid: dice.uid(),
+        created: cluster.clock.seconds(),
+        written: cluster.clock.seconds(),
+    }
+}
+
+/// A replica set of the deployment's template as it is now, without pods.
+pub(super) fn new_replica_set(id: u32, deployment: usize, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(owner) = cluster.deployments.get(deployment) else {
+        return;
+    };
+    let hash = dice.suffix(10);
+    let name = format!("{}-{hash}", owner.identity.name);
+    let identity = new_identity(&owner.identity.namespace, name, cluster, dice);
+    let set = ReplicaSet {
+        identity,
+        deployment,
+        hash,
+        tag: owner.tag.clone(),
+        revision: owner.revision,
+        replicas: 0,
+        generation: 1,
+        pods: Vec::new(),
+        status: ReplicaSetStatus::default(),
+    };
+    cluster.replica_sets.insert(id, set);
+    cluster.deployments[deployment].sets.push(id);
+}
+
+/// A job, named as its cron job; see [`job_name`].
+pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(owner) = cluster.cron_jobs.get(cron_job) else {
+        return;
+    };
+    let Identity {
+        namespace, name, ..
+    } = &owner.identity;
+    let identity = new_identity(namespace, name.clone(), cluster, dice);
+    let job = Job {
+        identity,
+        cron_job,
+        status: JobStatus::New,
+        completed: 0,
+        pod: None,
+    };
+    cluster.jobs.insert(id, job);
+}
+
+/// As the cron job controller names a job: by the minute that it was due.
+pub(super) fn job_name(cron_job: &str, scheduled: i64) -> String {
+    format!("{cron_job}-{}", scheduled / 60)
+}
+
+/// A pod that nobody has looked at yet; its owner knows it.
+pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(of) = owner_of(owner, cluster) else {
+        return;
+    };
+    let name = format!("{}-{}", of.name, dice.suffix(5));
+    let identity = new_identity(&of.namespace, name, cluster, dice);
+    let pod = Pod {
+        identity,
+        owner,
+        node: None,
+        address: String::new(),
+        phase: Phase::Pending,
+        taken: 0,
+        started: 0,
+        since: 0,
+        restarts: 0,
+        deleting: None,
+        suffix: dice.suffix(5),
+        container: dice.hex(4),
+    };
+    cluster.pods.insert(id, pod);
+    match owner {
+        Owner::ReplicaSet(set) => {
+            if let Some(set) = cluster.replica_sets.get_mut(&set) {
+                set.pods.push(id);
+            }
+        }
+        Owner::Job(job) => {
+            if let Some(job) = cluster.jobs.get_mut(&job) {
+                job.pod = Some(id);
+            }
+        }
+        Owner::DaemonSet(_) => {}
+    }
+}
+
+fn owner_of(owner: Owner, cluster: &Cluster) -> Option<Identity> {
+    let id = match owner {
+        Owner::ReplicaSet(set) => Id::ReplicaSet(set),
+        Owner::DaemonSet(set) => Id::DaemonSet(set),
+        Owner::Job(job) => Id::Job(job),
+    };
+    cluster.identity(id).cloned()
+}
+
+/// Something to tell of a pod; nothing happens if that is gone.
+pub(super) fn new_event(id: u32, pod: u32, reason: Reason, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(of) = cluster.pods.get(&pod) else {
+        return;
+    };
+    let Identity {
+        namespace,
+        name,
+        uid,
+        ..
+    } = of.identity.clone();
+    let node = of.node.and_then(|i| cluster.nodes.get(i));
+    let node = node.map_or("", |node| node.identity.name.as_str());
+    let (reason, source, message) = match reason {
+        Reason::Scheduled => (
+            "Scheduled",
+            "default-scheduler",
+            format!("Successfully assigned {namespace}/{name} to {node}"),
+        ),
+        Reason::Started => ("Started", "kubelet", "Container started".to_owned()),
+        Reason::Killing => ("Killing", "kubelet", "Stopping container".to_owned()),
+        Reason::Unhealthy => (
+            "Unhealthy",
+            "kubelet",
+            "Readiness probe failed: HTTP probe failed with statuscode: 503".to_owned(),
+        ),
+        Reason::BackOff => (
+            "BackOff",
+            "kubelet",
+            format!("Back-off restarting failed container in pod {name}_{namespace}({uid})"),
+        ),
+    };
+    let host = of.node.filter(|_| source == "kubelet");
+    let event = Event {
+        identity: new_identity(&namespace, format!("{name}.{}", dice.hex(1)), cluster, dice),
+        pod: name,
+        uid,
+        source,
+        host,
+        warning: matches!(reason, "Unhealthy" | "BackOff"),
+        reason,
+        message,
+    };
+    cluster.events.push_back((id, event));
+}

@@ -1,0 +1,103 @@
+//! The `fieldsV1` of an object: its shape, with the merge keys of its lists.
+
+use serde_json::Map;
+use serde_json::Value;
+
+/// Parts of metadata that belong to a writer.
+const METADATA: [&str; 4] = ["annotations", "generateName", "labels", "ownerReferences"];
+/// Parts of an object that nobody owns.
+const NOBODYS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+
+/// Fields of everything but the status.
+pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Value>) -> Value {
+    let mut fields = Map::new();
+    let owned = metadata
+        .iter()
+        .filter(|(key, _)| METADATA.contains(&key.as_str()));
+    let owned = fields_of(owned);
+    if !owned.is_empty() {
+        fields.insert("f:metadata".to_owned(), Value::Object(owned));
+    }
+    for (key, value) in object {
+        match key.as_str() {
+            "spec" => drop(fields.insert("f:spec".to_owned(), of_part(value))),
+            key if NOBODYS.contains(&key) => {}
+            key => drop(fields.insert(format!("f:{key}"), of_value(key, value))),
+        }
+    }
+    Value::Object(fields)
+}
+
+/// Fields of a spec or status.
+pub(super) fn of_part(part: &Value) -> Value {
+    let fields = part.as_object().map(|part| fields_of(part.iter()));
+    Value::Object(fields.unwrap_or_default())
+}
+
+fn fields_of<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>) -> Map<String, Value> {
+    members
+        .map(|(key, value)| (format!("f:{key}"), of_value(key, value)))
+        .collect()
+}
+
+fn of_value(key: &str, value: &Value) -> Value {
+    let mut fields = match value {
+        Value::Object(map) if !is_atomic(key) => fields_of(map.iter()),
+        Value::Array(items) => match merge_keys(key) {
+            Some(keys) => items.iter().map(|item| item_of(keys, item)).collect(),
+            None => Map::new(),
+        },
+        _ => Map::new(),
+    };
+    if !fields.is_empty() {
+        fields.insert(".".to_owned(), Value::Object(Map::new()));
+    }
+    Value::Object(fields)
+}
+
+/// An item of a list: its merge key, and its fields.
+fn item_of(keys: &[&str], item: &Value) -> (String, Value) {
+    let mut name = String::from("k:{");
+    for (i, key) in keys.iter().enumerate() {
+        name.push_str(if i == 0 { "\"" } else { ",\"" });
+        name.push_str(key);
+        name.push_str("\":");
+        name.push_str(&literal(&item[key]));
+    }
+    name.push('}');
+    let mut fields = item
+        .as_object()
+        .map(|item| fields_of(item.iter()))
+        .unwrap_or_default();
+    fields.insert(".".to_owned(), Value::Object(Map::new()));
+    (name, Value::Object(fields))
+}
+
+/// A merge key as JSON. Names and paths have nothing to escape, so the slow printer is spared.
+fn literal(value: &Value) -> String {
+    match value {
+        Value::String(text) => ["\"", text, "\""].concat(),
+        other => other.to_string(),
+    }
+}
+
+/// Maps that are owned as a whole.
+fn is_atomic(key: &str) -> bool {
+    matches!(
+        key,
+        "selector" | "nodeSelector" | "secretKeyRef" | "configMapKeyRef" | "fieldRef"
+    )
+}
+
+/// What tells the items of a list apart; none for a list that is owned as a whole.
+fn merge_keys(key: &str) -> Option<&'static [&'static str]> {
+    Some(match key {
+        "containers" | "env" | "volumes" => &["name"],
+        "volumeMounts" => &["mountPath"],
+        "ports" => &["containerPort", "protocol"],
+        "conditions" | "addresses" => &["type"],
+        "podIPs" | "hostIPs" => &["ip"],
+        "ownerReferences" => &["uid"],
+        _ => return None,
+    })
+}

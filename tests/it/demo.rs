@@ -1,0 +1,80 @@
+//! The first command of the README: a cluster that lives, and kubefan before it.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::client::Client;
+use crate::support::connector::Connector;
+use crate::support::frames::Event;
+use crate::support::frames::Format;
+use crate::support::kubefan::binary;
+use crate::support::kubefan::run;
+use crate::support::kubefan::start_in;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cluster_lives_and_ends_cleanly() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = |name: &str| directory.path().join(name);
+    let mut command = Command::new(binary());
+    command.args("demo --nodes 5 --pods 60 --churn 100 --listen 127.0.0.1:0".split(' '));
+    command.arg("--kubeconfig-out").arg(file("config"));
+    let mut process = start_in(&mut command, directory.path());
+    let said = || fs::read_to_string(file("stdout")).unwrap_or_default();
+    let url = eventually("the demonstration", LIMIT, async || {
+        let said = said();
+        let is_whole = said.contains("Ctrl-C ends it");
+        let line = said
+            .lines()
+            .find_map(|line| line.strip_prefix("kubefan serves on "));
+        line.filter(|_| is_whole).map(str::to_owned).ok_or(said)
+    })
+    .await;
+    let kubeconfig = fs::read_to_string(file("config")).expect("a kubeconfig");
+    assert!(kubeconfig.contains(&url), "{kubeconfig}");
+
+    let client = Client::new(&url, Connector::plain());
+    let count = async |path: &str| {
+        let list = client.get(path).await.ok().json();
+        list["items"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(count("/api/v1/nodes?resourceVersion=0").await, 5);
+    let pods = count("/api/v1/pods?resourceVersion=0").await;
+    assert!((40..=90).contains(&pods), "{pods} pods");
+
+    let leases = "/apis/coordination.k8s.io/v1/leases?watch=true&resourceVersion=0";
+    let mut watch = client.watch(leases, Format::Json).await.expect("a watch");
+    within("a change", LIMIT, async {
+        loop {
+            let event = watch.next().await.expect("a frame");
+            if let Event::Modified(_) = event.expect("the watch goes on") {
+                break;
+            }
+        }
+    })
+    .await;
+    drop(watch);
+
+    process.signal("INT");
+    let status = process.wait(LIMIT).expect("it ends");
+    let log = fs::read_to_string(file("stderr")).unwrap_or_default();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(!log.contains("panicked at"), "{log}");
+    let _: Value = serde_json::from_str(&kubeconfig).expect("JSON is YAML");
+}
+
+#[test]
+fn what_can_not_be_meant_is_said() {
+    let ended = run(&["demo", "--nodes", "0", "--listen", "0.0.0.0:1"]);
+    assert_eq!(ended.code, Some(64), "{ended:?}");
+    assert!(
+        ended.stderr.contains("--nodes") && ended.stderr.contains("--listen"),
+        "{ended:?}"
+    );
+}

@@ -1,0 +1,171 @@
+//! The simulator as a program: alone, behind kubefan, and for kubectl where there is one.
+
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::assets::Assets;
+use crate::support::client::Client;
+use crate::support::kubectl::Kubectl;
+use crate::support::kubefan::Kubefan;
+use crate::support::kubefan::run;
+use crate::support::poll::eventually;
+use crate::support::sim::Sim;
+
+const WIDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/widgets.yaml");
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const LIMIT: Duration = Duration::from_secs(20);
+
+async fn items(client: &Client, path: &str) -> Value {
+    client.get(path).await.ok().json()["items"].take()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubefan_follows_it_through_faults() {
+    let sim = Sim::start(&["--crd", WIDGETS]).await;
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["-r", "configmaps,widgets"]).await;
+    let (direct, client) = (sim.client(), kubefan.client());
+    let faults = [
+        "/faults/drop-watches",
+        "/faults/gone",
+        "/faults/half-frame",
+        "/faults/slow?milliseconds=10",
+        "/faults/too-many-requests?retryAfter=1",
+        "/faults/server-error?count=2",
+        "/faults/wrong-content-type",
+        "/compact",
+        "/faults/revision-back",
+    ];
+    for (number, fault) in faults.into_iter().enumerate() {
+        sim.admin(Method::POST, fault).await.ok();
+        // A request that fails so needs one that is made; the next ones are sound again.
+        sim.admin(Method::POST, "/faults/drop-watches").await.ok();
+        let map = json!({"metadata": {"name": format!("m{number}")}, "data": {"n": fault}});
+        eventually(fault, LIMIT, async || {
+            let made = client.create(MAPS, &map).await;
+            match made.status.is_success() || made.status == 409 {
+                true => Ok(()),
+                false => Err(made.to_string()),
+            }
+        })
+        .await;
+        eventually(fault, LIMIT, async || {
+            let cached = client.get(&format!("{MAPS}?resourceVersion=0")).await;
+            let (cached, truth) = match cached.status.is_success() {
+                true => (cached.json()["items"].take(), items(&direct, MAPS).await),
+                false => return Err(cached.to_string()),
+            };
+            match cached == truth && truth.as_array().map(Vec::len) == Some(number + 1) {
+                true => Ok(()),
+                false => Err(format!("{cached} is not {truth}")),
+            }
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn admin_explains_itself() {
+    let sim = Sim::start(&[]).await;
+    let help = sim.admin(Method::GET, "/").await.ok();
+    let help = String::from_utf8_lossy(&help.body).into_owned();
+    let offered = help.lines().filter_map(|line| line.strip_prefix("POST "));
+    let paths: Vec<_> = offered.filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(paths.len(), 11, "{help}");
+    for path in paths {
+        let answer = sim.admin(Method::POST, path).await;
+        assert_eq!(answer.status, 200, "{path}: {answer}");
+    }
+}
+
+#[test]
+fn what_can_not_be_served_is_said() {
+    let not_loopback = run(&["sim", "--listen", "0.0.0.0:0"]);
+    assert_eq!(not_loopback.code, Some(64), "{not_loopback:?}");
+    let no_file = run(&["sim", "--listen", "127.0.0.1:0", "--crd", "none-such.yaml"]);
+    assert_eq!(no_file.code, Some(1), "{no_file:?}");
+    assert!(
+        no_file.stderr.contains("--crd none-such.yaml"),
+        "{no_file:?}"
+    );
+}
+
+/// (kubectl's words, what it says among other things, its exit code).
+const COMMANDS: &[(&str, &str, i32)] = &[
+    (
+        "create configmap settings --from-literal=a=b",
+        "configmap/settings created",
+        0,
+    ),
+    (
+        "create deployment web --image=nginx --replicas=2",
+        "deployment.apps/web created",
+        0,
+    ),
+    ("get configmap settings -o yaml", "a: b", 0),
+    ("get configmap -l a=b", "No resources found", 0),
+    (
+        "get configmap --field-selector metadata.name=settings",
+        "settings",
+        0,
+    ),
+    ("scale deployment web --replicas=5", "scaled", 0),
+    ("get deployment web -o jsonpath={.spec.replicas}", "5", 0),
+    ("label deployment web tier=front", "labeled", 0),
+    ("annotate deployment web note=x", "annotated", 0),
+    (
+        "patch deployment web -p {\"spec\":{\"paused\":true}}",
+        "patched",
+        0,
+    ),
+    (
+        "set image deployment/web nginx=other",
+        "no strategic merge patches of lists",
+        1,
+    ),
+    ("auth can-i create pods", "yes", 0),
+    ("describe deployment web", "5 desired", 0),
+    ("create namespace shop", "namespace/shop created", 0),
+    ("run p --image=busybox --namespace shop", "pod/p created", 0),
+    ("describe pod p --namespace shop", "Pending", 0),
+    ("get pods --all-namespaces", "shop", 0),
+    ("delete namespace shop", "deleted", 0),
+    ("get pods --all-namespaces", "No resources found", 0),
+    ("api-resources", "widgets", 0),
+    ("get --raw /version", "1", 0),
+    (
+        "apply --server-side -f widget.yaml",
+        "no server-side apply",
+        1,
+    ),
+    ("delete deployment web", "deleted", 0),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kubectl_works_on_it() {
+    let assets = match Assets::find() {
+        Ok(assets) => assets,
+        Err(reason) => {
+            eprintln!("skipped: {reason}");
+            return;
+        }
+    };
+    let sim = Sim::start(&["--crd", WIDGETS]).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let widget = directory.path().join("widget.yaml");
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}});
+    std::fs::write(&widget, object.to_string()).expect("written");
+    let kubectl = Kubectl::new(&assets, &sim.kubeconfig(), "default");
+    for (line, expected, code) in COMMANDS {
+        let words = line.split(' ').map(|word| match word {
+            "widget.yaml" => widget.to_string_lossy().into_owned(),
+            word => word.to_owned(),
+        });
+        let said = kubectl.run(&words.collect::<Vec<_>>()).await;
+        assert_eq!(said.code, Some(*code), "{line}: {said:?}");
+        let all = format!("{}{}", said.stdout, said.stderr);
+        assert!(all.contains(expected), "{line}: {all}");
+    }
+}
