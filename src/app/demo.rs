@@ -31,6 +31,8 @@ use crate::workload::Workload;
 use super::App;
 use super::SimulatedApp;
 
+/// Clocks are no finer than a millisecond, so a fast churn makes several changes a tick.
+const CHURN_TICK: Duration = Duration::from_millis(20);
 /// How long what is open at the end has.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -40,7 +42,12 @@ pub struct DemoApp {
     simulated: SimulatedApp,
     cluster: Shutdown,
     kubeconfig: PathBuf,
+    _inner: InnerKubeconfig,
 }
+
+/// The file by which kubefan finds the simulated API server. It is read again now and then, so it
+/// stays until the end.
+struct InnerKubeconfig(PathBuf);
 
 /// What kubefan did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +95,8 @@ impl DemoApp {
         };
         let simulated = SimulatedApp::serve(&sim_config, simulator.clone(), cluster.clone());
         let simulated = simulated.await?;
-        let kubefan = kubefan(&config, &simulated.url()).await?;
+        let inner = InnerKubeconfig::new(&simulated.url())?;
+        let kubefan = kubefan(&config, &inner).await?;
         write_kubeconfig(&config.kubeconfig_out, &kubefan.url())?;
         if config.churn > 0 {
             cluster.spawn_background(live(simulator, workload, config.churn));
@@ -98,6 +106,7 @@ impl DemoApp {
             simulated,
             cluster,
             kubeconfig: config.kubeconfig_out,
+            _inner: inner,
         })
     }
 
@@ -143,12 +152,9 @@ impl DemoApp {
     }
 }
 
-async fn kubefan(config: &DemoConfig, upstream: &str) -> anyhow::Result<App> {
-    let directory = std::env::temp_dir();
-    let file = directory.join(format!("kubefan-demo-{}.kubeconfig", std::process::id()));
-    write_kubeconfig(&file, upstream)?;
+async fn kubefan(config: &DemoConfig, inner: &InnerKubeconfig) -> anyhow::Result<App> {
     let app = App::start(ServeConfig {
-        kubeconfig: Some(file.clone()),
+        kubeconfig: Some(inner.0.clone()),
         context: None,
         listen: config.listen,
         admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
@@ -157,11 +163,25 @@ async fn kubefan(config: &DemoConfig, upstream: &str) -> anyhow::Result<App> {
         tls: Tls::Plain,
         shutdown_grace_period: GRACE,
     });
-    let app = app.await;
-    if let Err(error) = std::fs::remove_file(&file) {
-        tracing::debug!(%error, "the inner kubeconfig stays");
+    app.await
+}
+
+impl InnerKubeconfig {
+    /// One for `server`, under a name that nobody can have taken before.
+    fn new(server: &str) -> anyhow::Result<Self> {
+        let name = format!("kubefan-demo-{}.kubeconfig", uuid::Uuid::new_v4());
+        let file = std::env::temp_dir().join(name);
+        write_kubeconfig(&file, server)?;
+        Ok(Self(file))
     }
-    app
+}
+
+impl Drop for InnerKubeconfig {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.0) {
+            tracing::debug!(%error, "the inner kubeconfig stays");
+        }
+    }
 }
 
 fn write_kubeconfig(file: &Path, server: &str) -> anyhow::Result<()> {
@@ -181,11 +201,16 @@ fn write_kubeconfig(file: &Path, server: &str) -> anyhow::Result<()> {
 
 /// Makes `churn` changes a second, until it is dropped.
 async fn live(simulator: Simulator, mut workload: Workload, churn: u32) {
-    let mut ticks = interval(Duration::from_secs(1) / churn);
+    let mut ticks = interval(CHURN_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut due = 0.0;
     loop {
         ticks.tick().await;
-        perform(&simulator, workload.churn(SystemTime::now()));
+        due += f64::from(churn) * CHURN_TICK.as_secs_f64();
+        while due >= 1.0 {
+            due -= 1.0;
+            perform(&simulator, workload.churn(SystemTime::now()));
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::shutdown::Outcome;
 use crate::shutdown::Signals;
 
 use super::Error;
+use super::block_on;
 use super::serve::install_log;
 use super::serve::say;
 use super::serve::told;
@@ -28,14 +29,7 @@ pub fn demo(args: &Args, demo: &DemoArgs) -> Result<(), Error> {
     let config = DemoConfig::try_from(demo)?;
     // What it does is told on standard output; the log would only hide it.
     install_log(args, true)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let outcome = runtime.block_on(run(config));
-    // Connections that outlived the grace are not waited for.
-    runtime.shutdown_background();
-    outcome
+    block_on(run(config))
 }
 
 async fn run(config: DemoConfig) -> Result<(), Error> {

@@ -12,7 +12,21 @@ pub use kubeconfig::kubeconfig;
 pub use serve::serve;
 pub use sim::sim;
 
+use anyhow::Context;
+
 use crate::config::Faults;
+
+/// Runs `command` on a runtime of its own.
+fn block_on(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let outcome = runtime.block_on(command);
+    // Connections that outlived the grace are not waited for.
+    runtime.shutdown_background();
+    outcome
+}
 
 /// Why a command did not succeed.
 #[derive(Debug, thiserror::Error)]

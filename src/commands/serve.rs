@@ -15,6 +15,7 @@ use crate::shutdown::Signals;
 use crate::telemetry;
 
 use super::Error;
+use super::block_on;
 
 /// Serves until a signal comes; the first drains, a second ends it at once.
 ///
@@ -28,14 +29,7 @@ pub fn serve(args: &Args, serve: &ServeArgs) -> Result<(), Error> {
         serve: config, log, ..
     } = Effective::new(args, serve)?;
     telemetry::install_log(log).context("cannot set up the log")?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let outcome = runtime.block_on(run(config));
-    // Connections that outlived the grace are not waited for.
-    runtime.shutdown_background();
-    outcome
+    block_on(run(config))
 }
 
 async fn run(config: ServeConfig) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use crate::config::SimConfig;
 use crate::shutdown::Signals;
 
 use super::Error;
+use super::block_on;
 use super::serve::install_log;
 use super::serve::say;
 use super::serve::told;
@@ -23,14 +24,7 @@ use super::serve::told;
 pub fn sim(args: &Args, sim: &SimArgs) -> Result<(), Error> {
     let config = SimConfig::try_from(sim)?;
     install_log(args, false)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let outcome = runtime.block_on(run(config));
-    // Connections that outlived the grace are not waited for.
-    runtime.shutdown_background();
-    outcome
+    block_on(run(config))
 }
 
 async fn run(config: SimConfig) -> Result<(), Error> {
