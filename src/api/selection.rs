@@ -93,6 +93,11 @@ impl Selection {
         Some(&self.fields.terms.iter().find(by_name)?.value)
     }
 
+    /// True when all objects of the resource are selected.
+    pub fn is_everything(&self) -> bool {
+        self.namespace.is_none() && self.is_unfiltered()
+    }
+
     /// True when neither labels nor fields narrow the scope.
     pub fn is_unfiltered(&self) -> bool {
         self.labels.requirements.is_empty() && self.fields.terms.is_empty()

@@ -40,6 +40,11 @@ impl Snapshot {
         }
     }
 
+    /// True when `other` is of the same history: their resource versions can be compared.
+    pub fn is_of_one_epoch_with(&self, other: &Self) -> bool {
+        self.epoch == other.epoch
+    }
+
     /// The object at `key`.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.store.get(key.as_str()).cloned()

@@ -69,19 +69,32 @@ impl Decoder {
     ///
     /// When the body is no list, or an item lacks its name or resource version.
     pub fn list(&self, body: &Bytes) -> Result<ListPage, Error> {
+        self.page(body, Bytes::copy_from_slice)
+    }
+
+    /// As [`Decoder::list`], for those who only want to know who is there: bodies are left empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::list`].
+    pub fn list_without_bodies(&self, body: &Bytes) -> Result<ListPage, Error> {
+        self.page(body, |_| Bytes::new())
+    }
+
+    fn page(&self, body: &Bytes, keep: impl Fn(&[u8]) -> Bytes) -> Result<ListPage, Error> {
         let mut items = Vec::new();
         let head = match self.format {
             WireFormat::Json => {
                 let text = json::on_one_line(body.trim_ascii_end());
                 json::list(&text, |scanner| {
-                    items.push(self.json_object(scanner, Bytes::copy_from_slice)?);
+                    items.push(self.json_object(scanner, &keep)?);
                     Ok(())
                 })?
             }
             WireFormat::Protobuf => {
                 let envelope = protobuf::envelope(body)?;
                 protobuf::list(envelope.raw, |item| {
-                    items.push(self.protobuf_object(item, Bytes::copy_from_slice)?);
+                    items.push(self.protobuf_object(item, &keep)?);
                     Ok(())
                 })?
             }

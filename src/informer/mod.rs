@@ -5,9 +5,12 @@
 
 mod backoff;
 mod error;
+mod freshness;
+mod freshness_metrics;
 mod live_rest_mapper;
 mod machine;
 mod metrics;
+mod mutation;
 mod reflector;
 mod running;
 mod session;
@@ -16,6 +19,8 @@ mod signals;
 mod verdict;
 mod wire_shape;
 
+#[cfg(test)]
+mod freshness_model_tests;
 #[cfg(test)]
 mod model_tests;
 #[cfg(test)]
@@ -29,6 +34,12 @@ pub use backoff::Backoff;
 pub use backoff::BackoffConfig;
 pub use error::Cause;
 pub use error::Error;
+pub use freshness::Asked;
+pub use freshness::Freshness;
+pub use freshness::Proof;
+pub use freshness::ProofMethod;
+pub use freshness::Unproven;
+pub use freshness_metrics::FreshnessMetrics;
 pub use live_rest_mapper::LiveRestMapper;
 pub use metrics::ReflectorMetrics;
 pub use reflector::Ended;

@@ -169,7 +169,11 @@ mod tests {
                 let (sent, _) = calls.join(n % 7).await;
                 assert!(sent >= came, "{n} was told of a call made before it came");
                 // One that ends now, and then its own.
-                assert!(came.elapsed() <= 2 * CALL, "{n} waited {:?}", came.elapsed());
+                assert!(
+                    came.elapsed() <= 2 * CALL,
+                    "{n} waited {:?}",
+                    came.elapsed()
+                );
             }
         });
         join_all(clients).await;

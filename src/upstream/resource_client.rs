@@ -10,15 +10,18 @@ use percent_encoding::utf8_percent_encode;
 
 use crate::api::ListPage;
 use crate::api::Resource;
+use crate::api::ResourceVersion;
 use crate::api::WireFormat;
 use crate::codec::Decoder;
 
 use super::Body;
 use super::Client;
 use super::Error;
+use super::FreshnessProbe;
 use super::Identity;
 use super::ListRequest;
 use super::ListerWatcher;
+use super::Scope;
 use super::WatchRequest;
 use super::WatchStart;
 use super::answer;
@@ -29,6 +32,9 @@ use super::watch_events::WatchEvents;
 const LIST_LIMIT: usize = 1 << 30;
 /// Time that a watch may last beyond the `timeoutSeconds` it asked for.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
+/// Metadata only, in protobuf where the API server has it, which is a third of JSON's work.
+const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                        application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// What of a path segment is escaped: all but the unreserved characters of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
@@ -67,9 +73,7 @@ impl ResourceClient {
 
     /// Sends a GET of the collection; the answer is a success in the format asked for.
     async fn get(&self, query: &str) -> Result<Response<Body>, Error> {
-        let namespace = self.namespace.as_deref();
-        let escaped = namespace.map(|name| utf8_percent_encode(name, SEGMENT).to_string());
-        let path = self.resource.gvr.path(escaped.as_deref());
+        let path = self.path(self.namespace.as_deref());
         let asked = self.format.media_type();
         let request = client::get(&format!("{path}?{query}"), asked)?;
         let sent = self.client.request_http1(Identity::Kubefan, request);
@@ -84,6 +88,11 @@ impl ResourceClient {
             });
         }
         Ok(response)
+    }
+
+    fn path(&self, namespace: Option<&str>) -> String {
+        let escaped = namespace.map(|name| utf8_percent_encode(name, SEGMENT).to_string());
+        self.resource.gvr.path(escaped.as_deref())
     }
 }
 
@@ -104,6 +113,48 @@ impl ListerWatcher for ResourceClient {
         let body = response.into_body();
         Ok(WatchEvents::new(body, self.format, decoder, longest))
     }
+}
+
+impl FreshnessProbe for ResourceClient {
+    async fn barrier(&self) -> Result<ResourceVersion, Error> {
+        self.current_revision().await
+    }
+
+    async fn verification_list(&self, scope: &Scope) -> Result<ListPage, Error> {
+        let namespace = self.namespace.as_deref().or(scope.namespace.as_deref());
+        let path = self.path(namespace);
+        let request = client::get(&format!("{path}?{}", scope_query(scope)), METADATA)?;
+        let response = client::in_time(self.client.request(Identity::Kubefan, request)).await?;
+        let response = answer::success(response).await?;
+        let answered = answer::content_type(response.headers()).to_owned();
+        let format = match answered.split(';').next().unwrap_or_default().trim() {
+            "application/vnd.kubernetes.protobuf" => WireFormat::Protobuf,
+            "application/json" => WireFormat::Json,
+            _ => {
+                return Err(Error::MediaType {
+                    asked: METADATA,
+                    answered,
+                });
+            }
+        };
+        let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
+        let page = Decoder::new(format, Arc::default()).list_without_bodies(&body);
+        page.map_err(|error| Error::Decode(error.into()))
+    }
+}
+
+fn scope_query(scope: &Scope) -> String {
+    let mut query = form_urlencoded::Serializer::new(String::new());
+    let selectors = [
+        ("labelSelector", &scope.label_selector),
+        ("fieldSelector", &scope.field_selector),
+    ];
+    for (name, selector) in selectors {
+        if !selector.is_empty() {
+            query.append_pair(name, selector);
+        }
+    }
+    query.finish()
 }
 
 fn list_query(request: &ListRequest) -> String {
@@ -131,7 +182,6 @@ fn watch_query(request: &WatchRequest) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::ResourceVersion;
 
     #[test]
     fn list_queries() {

@@ -1,0 +1,325 @@
+//! Freshness: which (snapshot, resource version) is at least as fresh as the moment somebody asked?
+//!
+//! The API server proves it with etcd's progress notifications; a proxy has none (KEP-2340). A proof
+//! here is a *pair*, used as one: that a version is current says nothing of a snapshot taken later
+//! or sooner, as an object may come and go between the two.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio::time::timeout;
+use tokio::time::timeout_at;
+
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Reader;
+use crate::cache::Snapshot;
+use crate::upstream;
+use crate::upstream::FreshnessProbe;
+use crate::upstream::GroupCommit;
+use crate::upstream::Scope;
+
+use super::FreshnessMetrics;
+use super::RelistHandle;
+use super::mutation;
+use super::mutation::Mutation;
+
+/// So many objects are verified at once, without trying a barrier before.
+const VERIFIED_AT_ONCE: usize = 500;
+/// How long the watch has to reach a barrier before all objects are verified.
+const ON_THE_WAY: Duration = Duration::from_millis(10);
+
+/// A snapshot, and that it is at least as fresh as the question.
+#[derive(Clone, Debug)]
+pub struct Proof {
+    /// The pair: the state at its resource version. Of what was asked for at least.
+    pub snapshot: Snapshot,
+    /// How it was proven.
+    pub method: ProofMethod,
+    /// True when it is proven of all objects, not only of those asked for.
+    pub is_whole: bool,
+}
+
+/// How a [`Proof`] came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProofMethod {
+    /// The watch reached a version that the API server said was current.
+    Barrier,
+    /// Objects and versions are the ones that the API server listed.
+    VerificationList,
+}
+
+/// Why there is no proof.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Unproven {
+    /// Neither the watch nor a list was there in time.
+    #[error("the cache could not be proven fresh in time")]
+    TimedOut,
+    /// The API server could not be asked.
+    #[error("the API server could not be asked whether the cache is fresh")]
+    Upstream(#[source] Arc<upstream::Error>),
+    /// The API server's history is no longer the cache's.
+    #[error("the API server has another history than the cache")]
+    OtherHistory,
+    /// The cache has other objects than the API server had at the same version.
+    #[error("the cache differs from the API server")]
+    CacheDiffers,
+    /// There is no cache.
+    #[error("the cache is closed")]
+    NotReady,
+}
+
+/// What a reader asks about: its selection, and the same in the API server's words.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Asked {
+    /// Which objects.
+    pub selection: Arc<Selection>,
+    /// The same, for the API server.
+    pub scope: Scope,
+}
+
+/// Proves how fresh one cache is; those who ask at a time share the work.
+pub struct Freshness<P> {
+    inner: Arc<Inner<P>>,
+    group: GroupCommit<Asked, Result<Proof, Unproven>>,
+}
+
+struct Inner<P> {
+    probe: P,
+    reader: Reader,
+    relist: RelistHandle,
+    metrics: Arc<FreshnessMetrics>,
+}
+
+/// The way to a proof.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Plan {
+    /// List and compare these.
+    Verify(Asked),
+    /// Wait for the watch to reach a barrier; if it doesn't soon, list and compare these.
+    Barrier(Asked),
+}
+
+// === impl Freshness ===
+
+impl<P: FreshnessProbe> Freshness<P> {
+    /// How long a proof may take, as long as the API server waits for its own cache.
+    pub const LIMIT: Duration = Duration::from_secs(3);
+
+    /// Proves the cache behind `reader` by asking `probe`; asks for a relist where it differs.
+    pub fn new(
+        probe: P,
+        reader: Reader,
+        relist: RelistHandle,
+        metrics: Arc<FreshnessMetrics>,
+    ) -> Self {
+        let inner = Inner {
+            probe,
+            reader,
+            relist,
+            metrics,
+        };
+        Self {
+            inner: Arc::new(inner),
+            group: GroupCommit::default(),
+        }
+    }
+
+    /// A state of what is `asked` that is at least as fresh as this call. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Unproven`], at the latest after twice [`Freshness::LIMIT`]: who comes while two proofs are
+    /// under way waits for one of them to end.
+    pub async fn prove(&self, asked: Asked) -> Result<Proof, Unproven> {
+        let inner = Arc::clone(&self.inner);
+        let call = |asked| async move {
+            let proof = timeout(Self::LIMIT, inner.run(asked)).await;
+            let proof = proof.unwrap_or(Err(Unproven::TimedOut));
+            inner.metrics.count(&proof);
+            proof
+        };
+        self.group.join(asked, call).await
+    }
+}
+
+impl<P> fmt::Debug for Freshness<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Freshness").finish_non_exhaustive()
+    }
+}
+
+// === impl Inner ===
+
+impl<P: FreshnessProbe> Inner<P> {
+    async fn run(&self, asked: HashSet<Asked>) -> Result<Proof, Unproven> {
+        let before = self.reader.snapshot().ok_or(Unproven::NotReady)?;
+        match plan(asked, &before) {
+            Plan::Verify(asked) => self.verify(&before, &asked).await,
+            Plan::Barrier(asked) => self.barrier(&before, &asked).await,
+        }
+    }
+
+    async fn barrier(&self, before: &Snapshot, asked: &Asked) -> Result<Proof, Unproven> {
+        let barrier = self.ask(self.probe.barrier()).await?;
+        self.is_of_our_history(before, barrier)?;
+        let soon = Instant::now() + ON_THE_WAY;
+        if let Ok(proof) = timeout_at(soon, self.reached(before, barrier)).await {
+            return proof;
+        }
+        tokio::select! {
+            proof = self.reached(before, barrier) => proof,
+            proof = self.verify(before, asked) => proof,
+        }
+    }
+
+    /// The state once the watch has come to `barrier`.
+    async fn reached(
+        &self,
+        before: &Snapshot,
+        barrier: ResourceVersion,
+    ) -> Result<Proof, Unproven> {
+        self.wait_for(barrier).await?;
+        Ok(Proof {
+            snapshot: self.current(before)?,
+            method: ProofMethod::Barrier,
+            is_whole: true,
+        })
+    }
+
+    /// Lists what is `asked`, and waits until the cache has just that, or has come further.
+    async fn verify(&self, before: &Snapshot, asked: &Asked) -> Result<Proof, Unproven> {
+        let list = self.ask(self.probe.verification_list(&asked.scope)).await?;
+        let listed = list.resource_version;
+        self.is_of_our_history(before, listed)?;
+        let expected = Expected::new(&list);
+        loop {
+            let snapshot = self.current(before)?;
+            let applied = snapshot.resource_version();
+            if applied > listed {
+                return Ok(Proof {
+                    snapshot,
+                    method: ProofMethod::Barrier,
+                    is_whole: true,
+                });
+            }
+            if expected.is_all_of(&snapshot, &asked.selection) {
+                return Ok(Proof {
+                    snapshot: snapshot.proven_at(listed),
+                    method: ProofMethod::VerificationList,
+                    is_whole: applied == listed || asked.selection.is_everything(),
+                });
+            }
+            if applied == listed {
+                self.differs(&snapshot);
+                return Err(Unproven::CacheDiffers);
+            }
+            self.wait_for(ResourceVersion(applied.0 + 1)).await?;
+        }
+    }
+
+    /// Waits as long as it takes; whoever asked has a limit.
+    async fn wait_for(&self, version: ResourceVersion) -> Result<(), Unproven> {
+        let far = Instant::now() + Duration::from_secs(3600);
+        match self.reader.wait_for(version, far).await {
+            true => Ok(()),
+            false => Err(Unproven::NotReady),
+        }
+    }
+
+    /// The newest state, unless another history began since `before`: what the API server was asked
+    /// since then may be of the old one, and the versions of two histories can't be compared.
+    fn current(&self, before: &Snapshot) -> Result<Snapshot, Unproven> {
+        let snapshot = self.reader.snapshot().ok_or(Unproven::NotReady)?;
+        let is_same = snapshot.is_of_one_epoch_with(before);
+        match is_same || mutation::is_active(Mutation::AcrossHistories) {
+            true => Ok(snapshot),
+            false => Err(Unproven::OtherHistory),
+        }
+    }
+
+    /// A consistent answer below what was applied before it was asked for: etcd was restored.
+    fn is_of_our_history(
+        &self,
+        before: &Snapshot,
+        answered: ResourceVersion,
+    ) -> Result<(), Unproven> {
+        if answered >= before.resource_version() || mutation::is_active(Mutation::AcrossHistories) {
+            return Ok(());
+        }
+        self.relist.request();
+        Err(Unproven::OtherHistory)
+    }
+
+    async fn ask<T>(
+        &self,
+        question: impl Future<Output = Result<T, upstream::Error>>,
+    ) -> Result<T, Unproven> {
+        self.metrics.questions.fetch_add(1, Ordering::Relaxed);
+        let answer = question.await;
+        answer.map_err(|error| Unproven::Upstream(Arc::new(error)))
+    }
+
+    fn differs(&self, snapshot: &Snapshot) {
+        tracing::error!(
+            resource_version = %snapshot.resource_version(),
+            objects = snapshot.len(),
+            "the cache has other objects than the API server at the same resource version; listing again"
+        );
+        self.relist.request();
+    }
+}
+
+/// The cheapest way to a proof for all that is asked.
+pub(super) fn plan(asked: HashSet<Asked>, cached: &Snapshot) -> Plan {
+    let is_single = asked.len() == 1;
+    let everything = || Asked {
+        selection: Arc::default(),
+        scope: Scope::default(),
+    };
+    let asked = asked.into_iter().next().filter(|_| is_single);
+    let asked = asked.unwrap_or_else(everything);
+    let some = cached.list(&asked.selection, None);
+    match some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
+        true => Plan::Verify(asked),
+        false => Plan::Barrier(asked),
+    }
+}
+
+/// Who must be there, at which version each.
+struct Expected<'a>(HashMap<&'a str, &'a Object>);
+
+impl<'a> Expected<'a> {
+    fn new(list: &'a ListPage) -> Self {
+        let items = list.items.iter();
+        Self(items.map(|item| (item.key.as_str(), item)).collect())
+    }
+
+    /// The whole set at once: of a single key one can't say whether it is there no more or not yet.
+    fn is_all_of(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
+        let mut found = 0;
+        let mut cached = snapshot.list(selection, None);
+        let is_same = |object: &Object| {
+            let expected = self.0.get(object.key.as_str());
+            expected.is_some_and(|expected| {
+                expected.uid == object.uid && expected.resource_version == object.resource_version
+            })
+        };
+        if mutation::is_active(Mutation::KeyByKey) {
+            let keys: HashSet<_> = cached.map(|object| object.key.clone()).collect();
+            return self.0.keys().all(|key| keys.contains(*key));
+        }
+        let all_same = cached.all(|object| {
+            found += 1;
+            is_same(&object)
+        });
+        all_same && found == self.0.len()
+    }
+}
