@@ -160,6 +160,13 @@ impl Status {
             .with_details(retry_after(retry_after_seconds))
     }
 
+    /// 429 when the most recent state can't be proven and too many readers wait for the API server.
+    pub fn too_many_consistent_reads() -> Self {
+        let message = "the cache could not be proven up to date, and too many reads of the most \
+                       recent state wait for the API server, please try again later";
+        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+    }
+
     /// 500 with no reason, as errors appear that the API server has no class for.
     pub fn unclassified(message: impl Into<String>) -> Self {
         Self::failure(500, "", message)

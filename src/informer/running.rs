@@ -7,6 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::api::Resource;
@@ -14,11 +16,21 @@ use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::cache::Reader;
 use crate::codec::Encoder;
+use crate::upstream::ResourceClient;
 
+use super::Asked;
+use super::Freshness;
+use super::FreshnessMetrics;
+use super::Proof;
 use super::ReflectorMetrics;
 use super::RelistHandle;
 use super::Subject;
+use super::Unproven;
 use super::WireShape;
+
+/// Consistent reads that are forwarded at once for want of a proof. When the API server is slow,
+/// a thousand readers must not become a thousand lists.
+const UNPROVEN_FORWARDED: usize = 2;
 
 /// A running informer: one reflector upstream, any number of readers.
 pub struct Informer {
@@ -34,6 +46,9 @@ pub struct Informer {
     pinned: AtomicBool,
     stop: Notify,
     events_sent: AtomicU64,
+    freshness: Freshness<ResourceClient>,
+    freshness_metrics: Arc<FreshnessMetrics>,
+    unproven: Arc<Semaphore>,
 }
 
 impl Informer {
@@ -44,7 +59,11 @@ impl Informer {
         relist: RelistHandle,
         metrics: Arc<ReflectorMetrics>,
         shape: Arc<WireShape>,
+        probe: ResourceClient,
     ) -> Self {
+        let freshness_metrics = Arc::<FreshnessMetrics>::default();
+        let counted = Arc::clone(&freshness_metrics);
+        let freshness = Freshness::new(probe, reader.clone(), relist.clone(), counted);
         Self {
             subject,
             namespace: namespace.map(str::to_owned),
@@ -57,6 +76,9 @@ impl Informer {
             pinned: AtomicBool::new(false),
             stop: Notify::new(),
             events_sent: AtomicU64::new(0),
+            freshness,
+            freshness_metrics,
+            unproven: Arc::new(Semaphore::new(UNPROVEN_FORWARDED)),
         }
     }
 
@@ -88,6 +110,26 @@ impl Informer {
     /// What the reflector counted.
     pub fn metrics(&self) -> &ReflectorMetrics {
         &self.metrics
+    }
+
+    /// What was counted of proofs.
+    pub fn freshness_metrics(&self) -> &FreshnessMetrics {
+        &self.freshness_metrics
+    }
+
+    /// A state of what is `asked` that is at least as fresh as this call. Cancel safe.
+    ///
+    /// # Errors
+    ///
+    /// [`Unproven`], after some seconds at the latest.
+    pub async fn prove(&self, asked: Asked) -> Result<Proof, Unproven> {
+        self.freshness.prove(asked).await
+    }
+
+    /// Leave to forward a read that could not be proven, until it is dropped; `None` when too many
+    /// are under way.
+    pub fn forward_unproven(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.unproven).try_acquire_owned().ok()
     }
 
     /// Prints objects, lists and events of this resource as the API server does.

@@ -364,6 +364,7 @@ impl InformerSet {
             relist,
             Arc::clone(&metrics),
             Arc::clone(&shape),
+            lister_watcher.clone(),
         ));
         let idle = config.idle;
         let watched = Arc::clone(&informer);

@@ -207,4 +207,5 @@ fn sample(informer: &Informer, samples: &mut Samples) {
         samples.counter(name, help, &labels, value as f64);
     }
     informer.metrics().sample(&labels, samples);
+    informer.freshness_metrics().sample(&labels, samples);
 }

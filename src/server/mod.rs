@@ -4,11 +4,13 @@ mod admin;
 mod answered;
 mod chunks;
 mod collection;
+mod consistent;
 mod filters;
 mod handlers;
 pub mod request_info;
 mod rescue;
 pub mod router;
+mod shared_reads;
 mod truth;
 mod watch_body;
 
@@ -65,6 +67,7 @@ pub use crate::upstream::boxed;
 pub use crate::upstream::full;
 
 use answered::verb_label;
+use consistent::prove;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
@@ -77,6 +80,8 @@ use router::Authority;
 use router::Facts;
 use router::Reason;
 use router::Verb;
+use shared_reads::ReadKey;
+use shared_reads::SharedReads;
 
 /// How long a read waits for an informer's first list.
 const SYNC_WAIT: Duration = Duration::from_secs(3);
@@ -95,6 +100,7 @@ struct Shared {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
     forwarder: Forwarder,
+    shared_reads: SharedReads,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -111,6 +117,7 @@ impl Server {
         let shared = Shared {
             informers,
             rest_mapper,
+            shared_reads: SharedReads::new(forwarder.clone()),
             forwarder,
             metrics,
             shutdown,
@@ -159,21 +166,38 @@ impl Server {
             }
             Err(Miss::Reject(status)) => (rescue::respond(&status, format), Outcome::Rejected),
             Err(Miss::Forward(reason)) => {
-                let is_watch = info.verb == "watch";
-                let Shared {
-                    forwarder,
-                    shutdown,
-                    ..
-                } = self.shared.as_ref();
-                let response =
-                    handlers::forward::forward(request, is_watch, forwarder, shutdown).await;
+                let response = self.forward(request, &info).await;
                 (response, Outcome::Forwarded(reason))
+            }
+            Err(Miss::ForwardUnproven(leave)) => {
+                let response = self.forward(request, &info).await;
+                let response = consistent::holding(response, leave);
+                (response, Outcome::Forwarded(Reason::Unproven))
             }
         };
         response
             .extensions_mut()
             .insert(self.answered(&info, outcome));
         response
+    }
+
+    async fn forward(&self, request: Request<Body>, info: &RequestInfo) -> Response<Body> {
+        let Shared {
+            forwarder,
+            shared_reads,
+            shutdown,
+            ..
+        } = self.shared.as_ref();
+        match handlers::forward::has_identity(request.headers()) {
+            false if let Some(key) = ReadKey::of(&request, info) => {
+                let answer = shared_reads.forward(key, request).await;
+                answer.unwrap_or_else(|error| handlers::forward::failed(&error))
+            }
+            _ => {
+                let is_watch = info.verb == "watch";
+                handlers::forward::forward(request, is_watch, forwarder, shutdown).await
+            }
+        }
     }
 
     /// The read that `request` is, and of what, if a cache could answer it.
@@ -218,13 +242,28 @@ impl Server {
             Verb::List => {
                 let checked = handlers::list::check(request)?;
                 let informer = self.informer(request, checked.need()).await?;
-                handlers::list::list(request, &checked, informer.as_ref())
+                let proof = prove(checked.need(), request, checked.selection(), &informer).await;
+                let proof = proof.map_err(|_| consistent::forward_unproven(&informer))?;
+                let answer =
+                    handlers::list::list(request, &checked, informer.as_ref(), proof.as_ref());
+                consistent::told(answer, proof.map(|proof| proof.method))
             }
             Verb::Watch => {
                 let checked = handlers::watch::check(request)?;
                 let informer = self.informer(request, checked.need()).await?;
-                let informer: Arc<dyn Collection> = informer;
-                handlers::watch::watch(request, &checked, &informer, &self.shared.shutdown)
+                let proof = prove(checked.need(), request, checked.selection(), &informer).await;
+                let proof = match proof {
+                    Ok(proof) => proof,
+                    Err(unproven) => {
+                        return consistent::watch_unproven(&unproven, request, &informer);
+                    }
+                };
+                let method = proof.as_ref().map(|proof| proof.method);
+                let collection: Arc<dyn Collection> = informer;
+                let shutdown = &self.shared.shutdown;
+                let answer =
+                    handlers::watch::watch(request, &checked, &collection, proof, shutdown);
+                consistent::told(answer, method)
             }
         }
     }
@@ -237,9 +276,9 @@ impl Server {
 
     /// The informer for `request`, started if need be, as far along as it needs or will be soon.
     ///
-    /// A consistent read is forwarded in the end, but waits for the first list as well: what it
-    /// returns is then at least as new as the cache's first state, so a watch from there finds its
-    /// start in the log.
+    /// A consistent read waits for the first list as well, even where it is forwarded in the end:
+    /// what it returns is then at least as new as the cache's first state, so a watch from there
+    /// finds its start in the log.
     async fn informer(&self, request: &ReadRequest<'_>, need: Need) -> Result<Arc<Informer>, Miss> {
         if need == Need::Past {
             return self.running(request)?.ok_or(Reason::PastState.into());
@@ -250,7 +289,7 @@ impl Server {
                 Ok(informer)
             }
             (Ok(outcome), _) => outcome,
-            (Err(_), Need::Consistent) => Err(Miss::Forward(Reason::Consistent)),
+            (Err(_), Need::Consistent) => Err(Miss::Forward(Reason::Unproven)),
             (Err(_), _) => Err(Status::storage_reinitializing(1).into()),
         }
     }

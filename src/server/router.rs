@@ -45,8 +45,10 @@ pub enum Reason {
     Forbidden,
     /// The API server does not have the resource in this format.
     NoSuchFormat,
-    /// It asks for the most recent state, which the cache can't prove that it has.
+    /// It asks for the most recent state of one object, which only the API server has for certain.
     Consistent,
+    /// It asks for the most recent state, and the cache could not be proven to have it.
+    Unproven,
     /// It asks for a state that the cache has not reached.
     AheadOfCache,
     /// It asks for a past state that is not retained.
@@ -138,32 +140,25 @@ pub enum Authority {
 impl Authority {
     /// How a LIST of `namespace` is answered.
     pub fn plan_list(self, request: ListRequest, namespace: Option<&str>) -> ListPlan {
-        let now =
-            |after, limit| ListPlan::NotOlderThan(ResourceVersion::ZERO, Page { after, limit });
-        match (self, request) {
-            (Self::Truth, ListRequest::MostRecent { limit }) => now(None, limit),
-            (Self::Truth, ListRequest::Continue { token, limit })
-                if token.resource_version.is_none() =>
-            {
-                let start = token.start_key(namespace);
-                now(Some(start.trim_end_matches('\0').to_owned()), limit)
+        match (self, plan_list(request, namespace)) {
+            (Self::Truth, ListPlan::MostRecent(page)) => {
+                ListPlan::NotOlderThan(ResourceVersion::ZERO, page)
             }
-            (_, request) => plan_list(request, namespace),
+            (_, plan) => plan,
         }
     }
 
     /// How a WATCH is answered.
     pub fn plan_watch(self, start: WatchStart) -> WatchPlan {
-        let is_recent = matches!(
-            start,
-            WatchStart::InitialEvents(Consistency::MostRecent) | WatchStart::FromMostRecent
-        );
-        match self {
-            Self::Truth if is_recent => WatchPlan::Stream {
-                from: WatchFrom::Snapshot,
+        match (self, plan_watch(start)) {
+            (Self::Truth, WatchPlan::MostRecent { initial_events }) => WatchPlan::Stream {
+                from: match initial_events {
+                    true => WatchFrom::Snapshot,
+                    false => WatchFrom::Tip,
+                },
                 not_older_than: ResourceVersion::ZERO,
             },
-            Self::Cache | Self::Truth => plan_watch(start),
+            (_, plan) => plan,
         }
     }
 
@@ -187,6 +182,8 @@ pub enum ListPlan {
     NotOlderThan(ResourceVersion, Page),
     /// From the snapshot at exactly this resource version.
     At(ResourceVersion, Page),
+    /// From a snapshot that is proven to be at least as new as the request.
+    MostRecent(Page),
     /// Not at all.
     Forward(Reason),
 }
@@ -204,7 +201,7 @@ pub struct Page {
 pub fn plan_list(request: ListRequest, namespace: Option<&str>) -> ListPlan {
     let page = |limit| Page { after: None, limit };
     match request {
-        ListRequest::MostRecent { .. } => ListPlan::Forward(Reason::Consistent),
+        ListRequest::MostRecent { limit } => ListPlan::MostRecent(page(limit)),
         ListRequest::Any => ListPlan::NotOlderThan(ResourceVersion::ZERO, Page::default()),
         ListRequest::NotOlderThan {
             resource_version,
@@ -221,9 +218,13 @@ pub fn plan_list(request: ListRequest, namespace: Option<&str>) -> ListPlan {
                     let after = Some(last.to_owned());
                     ListPlan::At(at, Page { after, limit })
                 }
-                (None, _) => ListPlan::Forward(Reason::Consistent),
+                // No later than this state: what comes behind the key now.
+                (None, Some(last)) => ListPlan::MostRecent(Page {
+                    after: Some(last.to_owned()),
+                    limit,
+                }),
                 // A token that names its first key, and not the last one shown, is not of our making.
-                (Some(_), None) => ListPlan::Forward(Reason::PastState),
+                (_, None) => ListPlan::Forward(Reason::PastState),
             }
         }
     }
@@ -239,8 +240,11 @@ pub enum WatchPlan {
         /// How new the cache must be.
         not_older_than: ResourceVersion,
     },
-    /// Not at all.
-    Forward(Reason),
+    /// From a state that is proven to be at least as new as the request.
+    MostRecent {
+        /// Whether that state's objects are told first.
+        initial_events: bool,
+    },
 }
 
 /// How a WATCH is answered.
@@ -257,9 +261,12 @@ pub fn plan_watch(start: WatchStart) -> WatchPlan {
         }
         WatchStart::After(after) => stream(WatchFrom::After(after), any),
         WatchStart::FromAny => stream(WatchFrom::Tip, any),
-        WatchStart::InitialEvents(Consistency::MostRecent) | WatchStart::FromMostRecent => {
-            WatchPlan::Forward(Reason::Consistent)
-        }
+        WatchStart::InitialEvents(Consistency::MostRecent) => WatchPlan::MostRecent {
+            initial_events: true,
+        },
+        WatchStart::FromMostRecent => WatchPlan::MostRecent {
+            initial_events: false,
+        },
     }
 }
 
@@ -308,6 +315,7 @@ impl Reason {
             Self::Forbidden => "forbidden",
             Self::NoSuchFormat => "no_such_format",
             Self::Consistent => "consistent",
+            Self::Unproven => "unproven",
             Self::AheadOfCache => "ahead_of_cache",
             Self::PastState => "past_state",
             Self::ShuttingDown => "shutting_down",

@@ -76,6 +76,7 @@ pub async fn read_truth(
     }
     answer.map_err(|miss| match miss {
         Miss::Reject(status) => *status,
+        Miss::ForwardUnproven(_) => Status::too_many_consistent_reads(),
         Miss::Forward(reason) => refusal(reason, &request, collection),
     })
 }
@@ -98,11 +99,11 @@ fn read(
                 // Whoever saw this version may ask for exactly it later.
                 reader.pin(&snapshot);
             }
-            handlers::list::list(request, &checked, collection.as_ref())
+            handlers::list::list(request, &checked, collection.as_ref(), None)
         }
         Verb::Watch => {
             let checked = handlers::watch::check(request)?;
-            handlers::watch::watch(request, &checked, collection, shutdown)
+            handlers::watch::watch(request, &checked, collection, None, shutdown)
         }
     }
 }

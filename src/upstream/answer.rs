@@ -37,8 +37,12 @@ pub(super) async fn success(response: Response<Body>) -> Result<Response<Body>, 
     })
 }
 
-/// All of `body`, which may have `limit` bytes.
-pub(super) async fn collect(mut body: Body, limit: usize) -> Result<Bytes, Error> {
+/// All of `body`, which may have `limit` bytes. Not cancel safe: what came is lost.
+///
+/// # Errors
+///
+/// [`Error::TooLarge`]; and what [`Error`] says of a body that breaks off or stalls.
+pub async fn collect(mut body: Body, limit: usize) -> Result<Bytes, Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(Error::TooLarge { limit });

@@ -39,6 +39,7 @@ mod rest_mapper_tests;
 #[cfg(test)]
 mod server_for_tests;
 
+pub use answer::collect;
 pub use body::Body;
 pub use body::BoxError;
 pub use body::boxed;

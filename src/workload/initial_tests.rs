@@ -1,8 +1,5 @@
 //! The cluster at the start.
 
-use std::time::Duration;
-use std::time::SystemTime;
-
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::apps::v1::ReplicaSet;
@@ -194,12 +191,8 @@ fn pretty_eq(left: &Value, right: &Value) {
     assert!(left == right, "{left:#}\n\nis not\n\n{right:#}");
 }
 
-/// A debug build takes a quarter of a second; the rest is for machines that have other work too.
 #[test]
-fn a_thousand_pods_come_at_once() {
-    let before = SystemTime::now();
+fn a_thousand_pods_come_with_all_that_belongs_to_them() {
     let count = workload(50, 1_000, 1).initial().count();
-    let took = before.elapsed().unwrap();
-    assert!(count > 2_000);
-    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert!(count > 2_000, "{count}");
 }

@@ -37,9 +37,7 @@ pub(crate) async fn forward(
     };
     let forwarded = match forwarder.forward(request, identity).await {
         Ok(forwarded) => forwarded,
-        Err(error) => {
-            return rescue::respond(&rescue::forwarding_failed(&error), WireFormat::Json);
-        }
+        Err(error) => return failed(&error),
     };
     if let Some(upgrade) = forwarded.upgrade {
         shutdown.spawn(async move {
@@ -57,6 +55,11 @@ pub(crate) async fn forward(
             })
         }),
     }
+}
+
+/// What a client is told whose request did not reach the API server.
+pub(crate) fn failed(error: &upstream::Error) -> Response<Body> {
+    rescue::respond(&rescue::forwarding_failed(error), WireFormat::Json)
 }
 
 /// True when the request brings credentials or claims, which only the API server can judge.

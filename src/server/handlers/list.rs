@@ -7,6 +7,7 @@ use crate::api::ListOptions;
 use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
+use crate::informer::Proof;
 use crate::server::chunks::Chunks;
 use crate::server::collection::Collection;
 use crate::server::rescue;
@@ -27,10 +28,15 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
+    /// What is selected.
+    pub(crate) fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
     /// What the cache must have to answer it.
     pub(crate) fn need(&self) -> Need {
         match &self.plan {
-            ListPlan::Forward(Reason::Consistent) => Need::Consistent,
+            ListPlan::MostRecent(_) => Need::Consistent,
             ListPlan::Forward(_) | ListPlan::At(..) => Need::Past,
             ListPlan::NotOlderThan(needed, _) => Need::NotOlderThan(*needed),
         }
@@ -53,7 +59,7 @@ pub(crate) fn check(request: &ReadRequest<'_>) -> Result<Checked, Miss> {
     Ok(Checked { plan, selection })
 }
 
-/// Answers from a snapshot of `collection`.
+/// Answers from a snapshot of `collection`; the most recent state from `proof` only.
 ///
 /// # Errors
 ///
@@ -62,6 +68,7 @@ pub(crate) fn list(
     request: &ReadRequest<'_>,
     checked: &Checked,
     collection: &dyn Collection,
+    proof: Option<&Proof>,
 ) -> Answer {
     let reader = collection.reader();
     let (snapshot, page) = match &checked.plan {
@@ -75,11 +82,18 @@ pub(crate) fn list(
             let snapshot = reader.snapshot_at(*at).ok_or(Reason::PastState)?;
             (snapshot, page)
         }
+        ListPlan::MostRecent(page) => {
+            let proof = proof.ok_or(Reason::Unproven)?;
+            (proof.snapshot.clone(), page)
+        }
     };
     let (items, more) = take_page(&snapshot, &checked.selection, page);
     let continued = more.then(|| items.last()).flatten().map(|last| {
-        // The following pages must show this very state.
-        reader.pin(&snapshot);
+        // The following pages must show this very state. Where it is proven of a part only, it is
+        // not for everybody who names its version; then the API server has them.
+        if proof.is_none_or(|proof| proof.is_whole) {
+            reader.pin(&snapshot);
+        }
         let namespace = checked.selection.namespace.as_deref();
         ContinueToken::after(&last.key, namespace, snapshot.resource_version()).encode()
     });

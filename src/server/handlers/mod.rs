@@ -8,6 +8,7 @@ pub(super) mod watch;
 use std::sync::Arc;
 
 use http::Response;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::ListOptions;
 use crate::api::ResourceVersion;
@@ -38,6 +39,8 @@ pub(super) struct ReadRequest<'a> {
 pub(super) enum Miss {
     /// The API server is to be asked.
     Forward(Reason),
+    /// As well, for want of a proof, and only while this leave is held.
+    ForwardUnproven(OwnedSemaphorePermit),
     /// The request is at fault, or can't be answered now.
     Reject(Box<Status>),
 }

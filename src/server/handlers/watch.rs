@@ -6,6 +6,8 @@ use crate::api::ListOptions;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WatchRequest;
+use crate::cache::WatchFrom;
+use crate::informer::Proof;
 use crate::server::collection::Collection;
 use crate::server::rescue;
 use crate::server::router;
@@ -29,10 +31,15 @@ pub(crate) struct Checked {
 }
 
 impl Checked {
+    /// What is selected.
+    pub(crate) fn selection(&self) -> &Arc<Selection> {
+        &self.selection
+    }
+
     /// What the cache must have to answer it.
     pub(crate) fn need(&self) -> Need {
         match self.plan {
-            WatchPlan::Forward(_) => Need::Consistent,
+            WatchPlan::MostRecent { .. } => Need::Consistent,
             WatchPlan::Stream { not_older_than, .. } => Need::NotOlderThan(not_older_than),
         }
     }
@@ -55,7 +62,7 @@ pub(crate) fn check(request: &ReadRequest<'_>) -> Result<Checked, Miss> {
     })
 }
 
-/// Streams from the cache of `collection`.
+/// Streams from the cache of `collection`; from the most recent state on with `proof` only.
 ///
 /// # Errors
 ///
@@ -65,24 +72,28 @@ pub(crate) fn watch(
     request: &ReadRequest<'_>,
     checked: &Checked,
     collection: &Arc<dyn Collection>,
+    proof: Option<Proof>,
     shutdown: &Shutdown,
 ) -> Answer {
-    let (from, needed) = match checked.plan {
-        WatchPlan::Forward(reason) => return Err(Miss::Forward(reason)),
+    let reader = collection.reader();
+    let selection = Arc::clone(&checked.selection);
+    let stream = match checked.plan {
         WatchPlan::Stream {
             from,
             not_older_than,
-        } => (from, not_older_than),
+        } => {
+            let applied = reader.stats().applied.ok_or(Reason::NotCached)?;
+            router::not_older_than(not_older_than, applied)?;
+            reader.watch(from, selection)
+        }
+        WatchPlan::MostRecent { initial_events } => {
+            let snapshot = proof.ok_or(Reason::Unproven)?.snapshot;
+            match initial_events {
+                true => reader.watch_snapshot(snapshot, selection),
+                false => reader.watch(WatchFrom::After(snapshot.resource_version()), selection),
+            }
+        }
     };
-    let applied = collection
-        .reader()
-        .stats()
-        .applied
-        .ok_or(Reason::NotCached)?;
-    router::not_older_than(needed, applied)?;
-    let stream = collection
-        .reader()
-        .watch(from, Arc::clone(&checked.selection));
     if let Err(expired) = stream
         && expired.oldest == ResourceVersion::ZERO
     {

@@ -213,9 +213,12 @@ fn list_plans() {
     };
     let rows = [
         (
-            ListRequest::MostRecent { limit: None },
+            ListRequest::MostRecent { limit: Some(2) },
             None,
-            ListPlan::Forward(Reason::Consistent),
+            ListPlan::MostRecent(Page {
+                after: None,
+                limit: Some(2),
+            }),
         ),
         (
             ListRequest::Any,
@@ -251,7 +254,7 @@ fn list_plans() {
         (
             page_of(token(None, "b\0")),
             Some("a"),
-            ListPlan::Forward(Reason::Consistent),
+            ListPlan::MostRecent(after("a/b")),
         ),
         (
             page_of(token(Some(at), "b")),
@@ -276,7 +279,9 @@ fn watch_plans() {
     let rows = [
         (
             WatchStart::InitialEvents(Consistency::MostRecent),
-            WatchPlan::Forward(Reason::Consistent),
+            WatchPlan::MostRecent {
+                initial_events: true,
+            },
         ),
         (
             WatchStart::InitialEvents(Consistency::Any),
@@ -293,7 +298,9 @@ fn watch_plans() {
         ),
         (
             WatchStart::FromMostRecent,
-            WatchPlan::Forward(Reason::Consistent),
+            WatchPlan::MostRecent {
+                initial_events: false,
+            },
         ),
         (WatchStart::FromAny, stream(WatchFrom::Tip, any)),
     ];

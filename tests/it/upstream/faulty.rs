@@ -19,7 +19,7 @@ use crate::support::kubefan::Kubefan;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 
-const RECOVERY: Duration = Duration::from_secs(60);
+pub(super) const RECOVERY: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(20);
 
 /// kubefan behind a fault proxy, and a namespace to write in.

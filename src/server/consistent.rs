@@ -1,0 +1,141 @@
+//! Reads of the most recent state: from the cache where it is proven, else from the API server, a
+//! few at a time.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Response;
+use http_body::Frame;
+use http_body::SizeHint;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::api::Query;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::informer::Asked;
+use crate::informer::Informer;
+use crate::informer::Proof;
+use crate::informer::ProofMethod;
+use crate::informer::Unproven;
+use crate::upstream;
+use crate::upstream::Body;
+use crate::upstream::BoxError;
+use crate::upstream::Scope;
+
+use super::handlers::Answer;
+use super::handlers::Miss;
+use super::handlers::Need;
+use super::handlers::ReadRequest;
+use super::rescue;
+use super::router::Reason;
+
+/// Says how an answer from the cache was proven to be the most recent state.
+const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
+
+/// The proof that `need` calls for, if any.
+pub(super) async fn prove(
+    need: Need,
+    request: &ReadRequest<'_>,
+    selection: &Selection,
+    informer: &Informer,
+) -> Result<Option<Proof>, Unproven> {
+    if need != Need::Consistent {
+        return Ok(None);
+    }
+    let query = Query::parse(request.query);
+    let text = |name| query.first(name).unwrap_or_default().to_owned();
+    let asked = Asked {
+        scope: Scope {
+            namespace: selection.namespace.clone(),
+            label_selector: text("labelSelector"),
+            field_selector: text("fieldSelector"),
+        },
+        selection: Arc::new(selection.clone()),
+    };
+    let proof = informer.prove(asked).await;
+    if let Err(unproven) = &proof {
+        tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
+    }
+    proof.map(Some)
+}
+
+/// How a LIST goes on without a proof: to the API server, if not too many do.
+pub(super) fn forward_unproven(informer: &Informer) -> Miss {
+    match informer.forward_unproven() {
+        Some(leave) => Miss::ForwardUnproven(leave),
+        None => Status::too_many_consistent_reads().into(),
+    }
+}
+
+/// How a WATCH goes on without a proof: as the API server's whose own cache is too old, in the
+/// stream.
+pub(super) fn watch_unproven(
+    unproven: &Unproven,
+    request: &ReadRequest<'_>,
+    informer: &Informer,
+) -> Answer {
+    if let Unproven::Upstream(_) | Unproven::NotReady = unproven {
+        return Err(Miss::Forward(Reason::Unproven));
+    }
+    let applied = informer.reader().stats().applied.unwrap_or_default();
+    let newer = ResourceVersion(applied.0 + 1);
+    let status = Status::too_large_resource_version(newer, applied);
+    let frame = informer.encoder().error(&status);
+    let media_type = request.format().watch_media_type();
+    Ok(rescue::answer(media_type, upstream::full(frame)))
+}
+
+/// `answer` with how it was proven.
+pub(super) fn told(answer: Answer, method: Option<ProofMethod>) -> Answer {
+    let method = method.map(|method| match method {
+        ProofMethod::Barrier => HeaderValue::from_static("barrier"),
+        ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
+    });
+    answer.map(|mut response| {
+        response
+            .headers_mut()
+            .extend(method.map(|method| (PROOF, method)));
+        response
+    })
+}
+
+/// `response`, which gives up `leave` at its end.
+pub(super) fn holding(response: Response<Body>, leave: OwnedSemaphorePermit) -> Response<Body> {
+    response.map(|body| {
+        upstream::boxed(Holding {
+            body,
+            _leave: leave,
+        })
+    })
+}
+
+struct Holding {
+    body: Body,
+    _leave: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for Holding {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

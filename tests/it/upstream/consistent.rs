@@ -1,0 +1,258 @@
+//! Reads of the most recent state, proven by kubefan: what they cost, and what they never miss.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::support::apiserver::shared;
+use crate::support::client::Answer;
+use crate::support::client::Client;
+use crate::support::fault_proxy::Kind;
+use crate::support::frames::Event;
+use crate::support::frames::Format;
+use crate::support::kubefan::Kubefan;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+use crate::upstream::faulty::Faulty;
+use crate::upstream::faulty::RECOVERY;
+use crate::upstream::faulty::next;
+
+const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
+const PROOF: &str = "x-kubefan-proof";
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+async fn filled(faulty: &Faulty, objects: usize) {
+    for number in 0..objects {
+        faulty.create(&format!("object-{number}")).await;
+    }
+    let client = faulty.kubefan.client();
+    for format in FORMATS {
+        let cached = format!("{}?resourceVersion=0", faulty.path);
+        client.get_as(&cached, format).await.ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_at_a_time_share_what_is_asked_upstream() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    filled(&faulty, 30).await;
+    let client = faulty.kubefan.client();
+    let count = |kind| faulty.proxy.count(kind, "/configmaps");
+
+    let before = count(Kind::List);
+    let lists = (0..300).map(|number| {
+        let selector = format!("labelSelector=side%20in%20(a,x{number})");
+        let path = format!("{}?{selector}", faulty.path);
+        let client = &client;
+        async move { client.get(&path).await.ok() }
+    });
+    for answer in join_all(lists).await {
+        assert!(answer.header(PROOF).is_some(), "it was forwarded: {answer}");
+        assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(30));
+    }
+    let asked = count(Kind::List) - before;
+    // Those that came before the first was sent share it; connections are not opened at once.
+    assert!((1..=150).contains(&asked), "300 lists asked {asked} times");
+
+    let before = (count(Kind::List), count(Kind::Watch));
+    let watches = (0..100).map(|number| synced(&client, &faulty.path, FORMATS[number % 2]));
+    for objects in join_all(watches).await {
+        assert_eq!(objects, 30);
+    }
+    let asked = count(Kind::List) - before.0;
+    assert!(
+        (1..=50).contains(&asked),
+        "100 watch-lists asked {asked} times"
+    );
+    assert_eq!(count(Kind::Watch), before.1);
+
+    let before = count(Kind::Get);
+    let object = format!("{}/object-7", faulty.path);
+    let gets = (0..300).map(|_| client.get(&object));
+    for answer in join_all(gets).await {
+        assert_eq!(answer.ok().json()["metadata"]["name"], "object-7");
+    }
+    let asked = count(Kind::Get) - before;
+    assert!((1..=150).contains(&asked), "300 GETs were {asked} upstream");
+}
+
+/// How many objects a watch-list begins with.
+async fn synced(client: &Client, path: &str, format: Format) -> usize {
+    let path = format!("{path}?{WATCH_LIST}");
+    let stream = client.watch(&path, format);
+    let mut stream = within("a stream", RECOVERY, stream)
+        .await
+        .expect("a stream");
+    let mut objects = 0;
+    loop {
+        match next(&mut stream).await {
+            Event::Added(_) => objects += 1,
+            Event::Bookmark { .. } => return objects,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_proven_is_forwarded_a_few_at_a_time() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    filled(&faulty, 3).await;
+    let client = faulty.kubefan.client();
+    faulty.proxy.silence(true);
+    faulty.create("unheard-of").await;
+    let lists = (0..40).map(|number| {
+        let path = format!("{}?labelSelector=side%20in%20(a,x{number})", faulty.path);
+        let client = &client;
+        async move { client.get(&path).await }
+    });
+    let answers: Vec<Answer> = within("lists", RECOVERY, join_all(lists)).await;
+    let (forwarded, refused): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.status == 200);
+    assert!(!forwarded.is_empty() && !refused.is_empty(), "{answers:?}");
+    for answer in forwarded {
+        assert_eq!(answer.header(PROOF), None);
+        assert!(answer.to_string().contains("unheard-of"), "{answer}");
+    }
+    for answer in refused {
+        assert_eq!(answer.status, 429, "{answer}");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert_eq!(answer.json()["reason"], "TooManyRequests");
+    }
+    // A watch is told in its stream, as by an API server whose own cache is late.
+    let watch = client.get(&format!("{}?{WATCH_LIST}", faulty.path)).await;
+    assert_eq!(watch.status, 200);
+    let error = watch.json();
+    assert_eq!(
+        (&error["type"], &error["object"]["code"]),
+        (&json!("ERROR"), &json!(504))
+    );
+
+    faulty.proxy.silence(false);
+    eventually("proofs again", RECOVERY, async || {
+        let answer = client.get(&faulty.path).await;
+        match answer.header(PROOF) {
+            Some(_) if answer.to_string().contains("unheard-of") => Ok(()),
+            _ => Err(answer.to_string()),
+        }
+    })
+    .await;
+}
+
+/// Writers, each with an object that only ever grows.
+const WRITERS: usize = 3;
+const WRITES: u64 = 40;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_read_misses_what_was_acknowledged_before_it_began() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("history").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    // Replicas: a client may be answered by either.
+    let kubefans = [
+        Kubefan::start(server, &[]).await,
+        Kubefan::start(server, &[]).await,
+    ];
+    let direct = server.client();
+    for writer in 0..WRITERS {
+        let object = json!({ "metadata": { "name": format!("w{writer}") }, "data": { "n": "0" } });
+        direct.create(&path, &object).await.ok();
+    }
+    let acknowledged: [AtomicU64; WRITERS] = Default::default();
+    let write = async |writer: usize| {
+        for number in 1..=WRITES {
+            let change = json!({ "data": { "n": number.to_string() } });
+            direct
+                .merge(&format!("{path}/w{writer}"), &change)
+                .await
+                .ok();
+            acknowledged[writer].store(number, Ordering::SeqCst);
+        }
+    };
+    let read = async |reader: usize| {
+        let mut last_version = 0;
+        for number in 0.. {
+            let known: Vec<u64> = acknowledged
+                .iter()
+                .map(|n| n.load(Ordering::SeqCst))
+                .collect();
+            let client = kubefans[(reader + number) % 2].client();
+            let answer = client.get(&path).await.ok();
+            let list = answer.json();
+            for (writer, known) in known.iter().enumerate() {
+                let shown = shown(&list, writer);
+                assert!(
+                    shown >= *known,
+                    "w{writer} is {shown} after {known}: {answer}"
+                );
+            }
+            let version = &list["metadata"]["resourceVersion"];
+            let version: u64 = version.as_str().expect("an RV").parse().expect("a number");
+            assert!(version >= last_version, "{version} after {last_version}");
+            last_version = version;
+            let object = client.get(&format!("{path}/w{reader}")).await.ok().json();
+            let n = object["data"]["n"].as_str().expect("a number");
+            assert!(n.parse::<u64>().expect("a number") >= known[reader]);
+            if known.iter().all(|known| *known == WRITES) {
+                return number;
+            }
+        }
+        unreachable!("numbers don't end")
+    };
+    let all = async {
+        tokio::join!(
+            join_all((0..WRITERS).map(write)),
+            join_all((0..WRITERS).map(read)),
+        )
+    };
+    let (_, reads) = within("the history", Duration::from_secs(120), all).await;
+    assert!(reads.iter().all(|reads| *reads > 0), "{reads:?}");
+    let proven = proofs(&kubefans).await;
+    assert!(
+        proven["cache"] > 9 * proven.get("forwarded").copied().unwrap_or(0),
+        "{proven:?}"
+    );
+}
+
+fn shown(list: &serde_json::Value, writer: usize) -> u64 {
+    let items = list["items"].as_array().expect("items");
+    let name = format!("w{writer}");
+    let item = items
+        .iter()
+        .find(|item| item["metadata"]["name"] == name.as_str());
+    let n = item.expect("the object")["data"]["n"].as_str().expect("n");
+    n.parse().expect("a number")
+}
+
+/// LISTs of config maps by how they were answered.
+async fn proofs(kubefans: &[Kubefan]) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for kubefan in kubefans {
+        let metrics = kubefan.metrics().await;
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("kubefan_requests_total{")
+                && line.contains(r#"resource="configmaps""#)
+                && line.contains(r#"verb="list""#)
+        });
+        for line in lines {
+            let outcome = line
+                .split(r#"outcome=""#)
+                .nth(1)
+                .and_then(|rest| rest.split('"').next());
+            let value = line
+                .rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok());
+            *counts
+                .entry(outcome.expect("an outcome").to_owned())
+                .or_default() += value.expect("a number") as u64;
+        }
+    }
+    counts
+}
