@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::freshness_rule::FreshnessRule;
 use super::units::parse_bytes;
 use super::units::parse_duration;
 
@@ -148,6 +149,16 @@ pub struct ServeArgs {
     /// may be repeated
     #[arg(long = "index-label", value_name = "KEY", value_delimiter = ',')]
     pub index_labels: Vec<String>,
+
+    /// How fresh answers to "the most recent state" have to be: strict (as fresh as the request),
+    /// bounded:DURATION (proven no longer ago), or any; of one resource pods=any. May be repeated
+    #[arg(
+        long,
+        value_name = "[RESOURCE=]POLICY",
+        value_delimiter = ',',
+        env = "KUBEFAN_FRESHNESS"
+    )]
+    pub freshness: Vec<FreshnessRule>,
 
     /// Stop caching a resource that nobody used for so long, unless --resource or --all names it
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]

@@ -9,6 +9,7 @@ use crate::informer;
 use super::address;
 use super::address::NOT_AUTHENTICATED;
 use super::fault::Fault;
+use super::freshness_rule::FreshnessRule;
 use super::settings::Settings;
 use super::sources::Sources;
 
@@ -93,6 +94,7 @@ pub(super) fn check(
             indexed_labels: cache.index_labels.clone(),
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),
+            freshness: FreshnessRule::together(&cache.freshness),
         },
         tls,
         shutdown_grace_period: settings.shutdown.grace_period.0,

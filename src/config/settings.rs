@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::informer;
 
 use super::LogFormat;
+use super::freshness_rule::FreshnessRule;
 use super::units::ByteSize;
 use super::units::Period;
 
@@ -91,6 +92,9 @@ pub(super) struct Cache {
     pub(super) all: bool,
     /// Labels whose values are indexed, so that lists selecting by them touch only what they return.
     pub(super) index_labels: Vec<String>,
+    /// How fresh answers to "the most recent state" have to be: strict (as fresh as the request, the
+    /// default), bounded:5s (proven no longer ago), or any; of one resource pods=any. The later wins.
+    pub(super) freshness: Vec<FreshnessRule>,
     /// Stop caching a resource that nobody used for so long, unless resources or all names it. A
     /// number and ms, s, m or h.
     pub(super) idle_timeout: Period,
@@ -168,6 +172,7 @@ impl Default for Cache {
             resources: Vec::new(),
             all: false,
             index_labels: Vec::new(),
+            freshness: Vec::new(),
             idle_timeout: Period(informer::Config::IDLE),
             retention_age: Period(informer::Config::RETENTION_AGE),
             retention_bytes: None,

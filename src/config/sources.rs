@@ -30,7 +30,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of the file.
-pub(super) const SETTINGS: [Setting; 17] = [
+pub(super) const SETTINGS: [Setting; 18] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -72,6 +72,9 @@ pub(super) const SETTINGS: [Setting; 17] = [
     setting("cache.all", "all", |to, _, serve| to.cache.all = serve.all),
     setting("cache.indexLabels", "index_labels", |to, _, serve| {
         to.cache.index_labels.clone_from(&serve.index_labels);
+    }),
+    setting("cache.freshness", "freshness", |to, _, serve| {
+        to.cache.freshness.clone_from(&serve.freshness);
     }),
     setting("cache.idleTimeout", "idle_timeout", |to, _, serve| {
         to.cache.idle_timeout = Period(serve.idle_timeout);

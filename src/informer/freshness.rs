@@ -8,9 +8,11 @@ use std::collections::HashMap;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio::time::timeout;
 use tokio::time::timeout_at;
@@ -27,6 +29,7 @@ use crate::upstream::GroupCommit;
 use crate::upstream::Scope;
 
 use super::FreshnessMetrics;
+use super::FreshnessPolicy;
 use super::RelistHandle;
 use super::mutation;
 use super::mutation::Mutation;
@@ -54,6 +57,10 @@ pub enum ProofMethod {
     Barrier,
     /// Objects and versions are the ones that the API server listed.
     VerificationList,
+    /// It was proven not long ago, which is enough by [`FreshnessPolicy::Bounded`].
+    Recent,
+    /// Not at all, by [`FreshnessPolicy::Any`].
+    Any,
 }
 
 /// Why there is no proof.
@@ -96,6 +103,17 @@ struct Inner<P> {
     reader: Reader,
     relist: RelistHandle,
     metrics: Arc<FreshnessMetrics>,
+    policy: FreshnessPolicy,
+    /// The last proof of everything, if the policy asks for its age.
+    last: Mutex<Option<Last>>,
+    /// False once the API server has shown that it can't list metadata alone.
+    can_verify: AtomicBool,
+}
+
+/// A proof of everything, and when it was asked for.
+struct Last {
+    asked: Instant,
+    snapshot: Snapshot,
 }
 
 /// The way to a proof.
@@ -103,8 +121,8 @@ struct Inner<P> {
 pub(super) enum Plan {
     /// List and compare these.
     Verify(Asked),
-    /// Wait for the watch to reach a barrier; if it doesn't soon, list and compare these.
-    Barrier(Asked),
+    /// Wait for the watch to reach a barrier; if it doesn't soon, list and compare these, if any.
+    Barrier(Option<Asked>),
 }
 
 // === impl Freshness ===
@@ -119,12 +137,16 @@ impl<P: FreshnessProbe> Freshness<P> {
         reader: Reader,
         relist: RelistHandle,
         metrics: Arc<FreshnessMetrics>,
+        policy: FreshnessPolicy,
     ) -> Self {
         let inner = Inner {
             probe,
             reader,
             relist,
             metrics,
+            policy,
+            last: Mutex::default(),
+            can_verify: AtomicBool::new(true),
         };
         Self {
             inner: Arc::new(inner),
@@ -132,13 +154,37 @@ impl<P: FreshnessProbe> Freshness<P> {
         }
     }
 
-    /// A state of what is `asked` that is at least as fresh as this call. Cancel safe.
+    /// A state that the policy takes for the most recent one, without asking the API server.
+    pub fn relaxed(&self) -> Option<Proof> {
+        let inner = &self.inner;
+        let (snapshot, method) = match inner.policy {
+            FreshnessPolicy::Strict => return None,
+            FreshnessPolicy::Any => (inner.reader.snapshot()?, ProofMethod::Any),
+            FreshnessPolicy::Bounded(bound) => (inner.recent(bound)?, ProofMethod::Recent),
+        };
+        Some(Proof {
+            snapshot,
+            method,
+            is_whole: true,
+        })
+    }
+
+    /// A state of what is `asked` that is at least as fresh as this call, or as the policy asks
+    /// for. Cancel safe.
     ///
     /// # Errors
     ///
     /// [`Unproven`], at the latest after twice [`Freshness::LIMIT`]: who comes while two proofs are
     /// under way waits for one of them to end.
     pub async fn prove(&self, asked: Asked) -> Result<Proof, Unproven> {
+        if let Some(proof) = self.relaxed() {
+            return Ok(proof);
+        }
+        let asked = match self.inner.policy {
+            // The next ones shall be spared the question, whatever they ask for.
+            FreshnessPolicy::Bounded(_) => Asked::everything(),
+            _ => asked,
+        };
         let inner = Arc::clone(&self.inner);
         let call = |asked| async move {
             let proof = timeout(Self::LIMIT, inner.run(asked)).await;
@@ -161,22 +207,61 @@ impl<P> fmt::Debug for Freshness<P> {
 impl<P: FreshnessProbe> Inner<P> {
     async fn run(&self, asked: HashSet<Asked>) -> Result<Proof, Unproven> {
         let before = self.reader.snapshot().ok_or(Unproven::NotReady)?;
-        match plan(asked, &before) {
-            Plan::Verify(asked) => self.verify(&before, &asked).await,
-            Plan::Barrier(asked) => self.barrier(&before, &asked).await,
+        let began = Instant::now();
+        let can_verify = self.can_verify.load(Ordering::Relaxed);
+        let proof = match plan(asked, &before, can_verify) {
+            Plan::Verify(asked) => match self.verify(&before, &asked).await {
+                Err(Unproven::Upstream(error)) if is_unable(&error) => {
+                    self.can_verify.store(false, Ordering::Relaxed);
+                    self.barrier(&before, None).await
+                }
+                outcome => outcome,
+            },
+            Plan::Barrier(asked) => self.barrier(&before, asked.as_ref()).await,
+        }?;
+        if proof.is_whole && matches!(self.policy, FreshnessPolicy::Bounded(_)) {
+            *self.last.lock() = Some(Last {
+                asked: began,
+                snapshot: proof.snapshot.clone(),
+            });
         }
+        Ok(proof)
     }
 
-    async fn barrier(&self, before: &Snapshot, asked: &Asked) -> Result<Proof, Unproven> {
+    /// The newest state, if all up to a moment less than `bound` ago is in it.
+    fn recent(&self, bound: Duration) -> Option<Snapshot> {
+        let newest = self.reader.snapshot()?;
+        let last = self.last.lock();
+        let last = last.as_ref()?;
+        let counts = last.asked.elapsed() <= bound && last.snapshot.is_of_one_epoch_with(&newest);
+        // A version that was shown once must not be followed by a lower one.
+        let is_behind = newest.resource_version() < last.snapshot.resource_version();
+        counts.then(|| match is_behind {
+            true => last.snapshot.clone(),
+            false => newest,
+        })
+    }
+
+    async fn barrier(&self, before: &Snapshot, asked: Option<&Asked>) -> Result<Proof, Unproven> {
         let barrier = self.ask(self.probe.barrier()).await?;
         self.is_of_our_history(before, barrier)?;
         let soon = Instant::now() + ON_THE_WAY;
         if let Ok(proof) = timeout_at(soon, self.reached(before, barrier)).await {
             return proof;
         }
+        let verified = async {
+            match asked {
+                Some(asked) => self.verify(before, asked).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             proof = self.reached(before, barrier) => proof,
-            proof = self.verify(before, asked) => proof,
+            proof = verified => match proof {
+                // The watch may still come there.
+                Err(Unproven::Upstream(_)) => self.reached(before, barrier).await,
+                proof => proof,
+            },
         }
     }
 
@@ -278,18 +363,39 @@ impl<P: FreshnessProbe> Inner<P> {
 }
 
 /// The cheapest way to a proof for all that is asked.
-pub(super) fn plan(asked: HashSet<Asked>, cached: &Snapshot) -> Plan {
+pub(super) fn plan(asked: HashSet<Asked>, cached: &Snapshot, can_verify: bool) -> Plan {
+    if !can_verify {
+        return Plan::Barrier(None);
+    }
     let is_single = asked.len() == 1;
-    let everything = || Asked {
-        selection: Arc::default(),
-        scope: Scope::default(),
-    };
     let asked = asked.into_iter().next().filter(|_| is_single);
-    let asked = asked.unwrap_or_else(everything);
+    let asked = asked.unwrap_or_else(Asked::everything);
     let some = cached.list(&asked.selection, None);
     match some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
         true => Plan::Verify(asked),
-        false => Plan::Barrier(asked),
+        false => Plan::Barrier(Some(asked)),
+    }
+}
+
+/// True when the API server will never list metadata alone: what it says is no matter of the moment.
+fn is_unable(error: &upstream::Error) -> bool {
+    match error {
+        upstream::Error::MediaType { .. } | upstream::Error::Decode(_) => true,
+        error => error
+            .status()
+            .is_some_and(|status| matches!(status.code, 400 | 406 | 415)),
+    }
+}
+
+// === impl Asked ===
+
+impl Asked {
+    /// All that the cache holds.
+    fn everything() -> Self {
+        Self {
+            selection: Arc::default(),
+            scope: Scope::default(),
+        }
     }
 }
 

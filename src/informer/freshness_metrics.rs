@@ -30,6 +30,8 @@ impl FreshnessMetrics {
             Ok(proof) => match proof.method {
                 ProofMethod::Barrier => &self.by_barrier,
                 ProofMethod::VerificationList => &self.by_list,
+                // Nothing was asked.
+                ProofMethod::Recent | ProofMethod::Any => return,
             },
             Err(Unproven::CacheDiffers) => &self.differing,
             Err(_) => &self.unproven,

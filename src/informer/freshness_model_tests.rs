@@ -41,6 +41,7 @@ use crate::upstream::Scope;
 use super::Asked;
 use super::Freshness;
 use super::FreshnessMetrics;
+use super::FreshnessPolicy;
 use super::RelistRequests;
 use super::Unproven;
 use super::mutation;
@@ -459,7 +460,13 @@ async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
         rng: Mutex::new(fork()),
     };
     let metrics = Arc::<FreshnessMetrics>::default();
-    let freshness = Arc::new(Freshness::new(probe, reader.clone(), relist, metrics));
+    let freshness = Arc::new(Freshness::new(
+        probe,
+        reader.clone(),
+        relist,
+        metrics,
+        FreshnessPolicy::Strict,
+    ));
     let until = Instant::now() + LIFE;
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {

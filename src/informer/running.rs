@@ -21,6 +21,7 @@ use crate::upstream::ResourceClient;
 use super::Asked;
 use super::Freshness;
 use super::FreshnessMetrics;
+use super::FreshnessPolicy;
 use super::Proof;
 use super::ReflectorMetrics;
 use super::RelistHandle;
@@ -60,10 +61,11 @@ impl Informer {
         metrics: Arc<ReflectorMetrics>,
         shape: Arc<WireShape>,
         probe: ResourceClient,
+        policy: FreshnessPolicy,
     ) -> Self {
         let freshness_metrics = Arc::<FreshnessMetrics>::default();
         let counted = Arc::clone(&freshness_metrics);
-        let freshness = Freshness::new(probe, reader.clone(), relist.clone(), counted);
+        let freshness = Freshness::new(probe, reader.clone(), relist.clone(), counted, policy);
         Self {
             subject,
             namespace: namespace.map(str::to_owned),
@@ -117,7 +119,14 @@ impl Informer {
         &self.freshness_metrics
     }
 
-    /// A state of what is `asked` that is at least as fresh as this call. Cancel safe.
+    /// A state that may pass for the most recent one by the resource's [`FreshnessPolicy`], without
+    /// asking the API server.
+    pub fn relaxed(&self) -> Option<Proof> {
+        self.freshness.relaxed()
+    }
+
+    /// A state of what is `asked` that is at least as fresh as this call, or as the resource's
+    /// [`FreshnessPolicy`] asks for. Cancel safe.
     ///
     /// # Errors
     ///

@@ -23,6 +23,7 @@ use crate::upstream::Client;
 use crate::upstream::ResourceClient;
 
 use super::Ended;
+use super::FreshnessPolicies;
 use super::Informer;
 use super::Reflector;
 use super::ReflectorConfig;
@@ -45,6 +46,8 @@ pub struct Config {
     /// Bytes that one event log may hold; `None`, the default, is the larger of 64 MiB and twice
     /// the store.
     pub retention_bytes: Option<usize>,
+    /// How fresh "the most recent state" has to be. Default is as fresh as the request, everywhere.
+    pub freshness: FreshnessPolicies,
 }
 
 impl Config {
@@ -72,6 +75,7 @@ impl Default for Config {
             indexed_labels: Vec::new(),
             retention_age: Self::RETENTION_AGE,
             retention_bytes: None,
+            freshness: FreshnessPolicies::default(),
         }
     }
 }
@@ -365,6 +369,7 @@ impl InformerSet {
             Arc::clone(&metrics),
             Arc::clone(&shape),
             lister_watcher.clone(),
+            config.freshness.of(&key.gvr),
         ));
         let idle = config.idle;
         let watched = Arc::clone(&informer);

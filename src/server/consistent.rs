@@ -45,8 +45,12 @@ pub(super) async fn prove(
     selection: &Selection,
     informer: &Informer,
 ) -> Result<Option<Proof>, Unproven> {
-    if need != Need::Consistent {
-        return Ok(None);
+    let applied = informer.reader().stats().applied;
+    match need {
+        Need::Consistent => {}
+        // Its version may be of another resource's change, which the watch does not tell.
+        Need::NotOlderThan(needed) if applied < Some(needed) => {}
+        Need::NotOlderThan(_) | Need::Past => return Ok(None),
     }
     let query = Query::parse(request.query);
     let text = |name| query.first(name).unwrap_or_default().to_owned();
@@ -96,6 +100,8 @@ pub(super) fn told(answer: Answer, method: Option<ProofMethod>) -> Answer {
     let method = method.map(|method| match method {
         ProofMethod::Barrier => HeaderValue::from_static("barrier"),
         ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
+        ProofMethod::Recent => HeaderValue::from_static("recent"),
+        ProofMethod::Any => HeaderValue::from_static("any"),
     });
     answer.map(|mut response| {
         response

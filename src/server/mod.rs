@@ -235,9 +235,16 @@ impl Server {
         match verb {
             Verb::Get => {
                 let informer = self.running(request)?.ok_or(Reason::NotCached)?;
-                let needed = handlers::get::needed(request)?;
+                let (needed, proof) = match handlers::get::needed(request) {
+                    Err(Miss::Forward(Reason::Consistent)) => {
+                        let proof = informer.relaxed().ok_or(Reason::Consistent)?;
+                        (ResourceVersion::ZERO, Some(proof))
+                    }
+                    needed => (needed?, None),
+                };
                 catch_up(&informer, needed).await;
-                handlers::get::get(request, informer.as_ref(), needed)
+                let answer = handlers::get::get(request, informer.as_ref(), needed, proof.as_ref());
+                consistent::told(answer, proof.map(|proof| proof.method))
             }
             Verb::List => {
                 let checked = handlers::list::check(request)?;

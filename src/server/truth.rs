@@ -90,7 +90,7 @@ fn read(
     match verb {
         Verb::Get => {
             let needed = handlers::get::needed(request)?;
-            handlers::get::get(request, collection.as_ref(), needed)
+            handlers::get::get(request, collection.as_ref(), needed, None)
         }
         Verb::List => {
             let checked = handlers::list::check(request)?;

@@ -6,6 +6,7 @@ use crate::api::GetOptions;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::informer::Proof;
 use crate::server::chunks::Chunks;
 use crate::server::collection::Collection;
 use crate::server::rescue;
@@ -26,7 +27,7 @@ pub(crate) fn needed(request: &ReadRequest<'_>) -> Result<ResourceVersion, Miss>
     Ok(request.authority.plan_get(options.consistency)?)
 }
 
-/// Answers from the newest snapshot of `collection`.
+/// Answers from the newest snapshot of `collection`, or from that of `proof`.
 ///
 /// # Errors
 ///
@@ -35,8 +36,11 @@ pub(crate) fn get(
     request: &ReadRequest<'_>,
     collection: &dyn Collection,
     needed: ResourceVersion,
+    proof: Option<&Proof>,
 ) -> Answer {
-    let snapshot = collection.reader().snapshot().ok_or(Reason::NotCached)?;
+    let newest = || collection.reader().snapshot();
+    let proven = proof.map(|proof| proof.snapshot.clone());
+    let snapshot = proven.or_else(newest).ok_or(Reason::NotCached)?;
     router::not_older_than(needed, snapshot.resource_version())?;
     let name = request.info.name.as_str();
     let namespace = request.namespace()?;

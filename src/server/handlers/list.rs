@@ -74,7 +74,9 @@ pub(crate) fn list(
     let (snapshot, page) = match &checked.plan {
         ListPlan::Forward(reason) => return Err(Miss::Forward(*reason)),
         ListPlan::NotOlderThan(needed, page) => {
-            let snapshot = reader.snapshot().ok_or(Reason::NotCached)?;
+            let proven = proof.map(|proof| proof.snapshot.clone());
+            let newest = || reader.snapshot();
+            let snapshot = proven.or_else(newest).ok_or(Reason::NotCached)?;
             router::not_older_than(*needed, snapshot.resource_version())?;
             (snapshot, page)
         }

@@ -79,6 +79,14 @@ pub(crate) fn watch(
     let selection = Arc::clone(&checked.selection);
     let stream = match checked.plan {
         WatchPlan::Stream {
+            from: WatchFrom::Snapshot,
+            not_older_than,
+        } if let Some(proof) = &proof => {
+            let snapshot = proof.snapshot.clone();
+            router::not_older_than(not_older_than, snapshot.resource_version())?;
+            reader.watch_snapshot(snapshot, selection)
+        }
+        WatchPlan::Stream {
             from,
             not_older_than,
         } => {
