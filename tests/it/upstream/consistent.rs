@@ -145,6 +145,49 @@ async fn what_is_not_proven_is_forwarded_a_few_at_a_time() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_spares_the_question() {
+    let Some(server) = shared() else { return };
+    let flags = [
+        "--freshness",
+        "any,configmaps=bounded:1h",
+        "--freshness",
+        "secrets=bounded:1ms",
+    ];
+    let faulty = Faulty::start_with(server, &flags).await;
+    filled(&faulty, 2).await;
+    let client = faulty.kubefan.client();
+    let proof = async |resource: &str, object: &str| {
+        let path = faulty.path.replace("configmaps", resource);
+        let answer = client.get(&format!("{path}{object}")).await;
+        answer.header(PROOF).unwrap_or("none").to_owned()
+    };
+    assert_eq!(proof("services", "").await, "any");
+    assert_eq!(proof("services", "").await, "any");
+    assert_ne!(proof("secrets", "").await, "any");
+    assert_ne!(proof("secrets", "").await, "recent", "1 ms is over");
+
+    // Of the object nothing is known yet that would be recent.
+    assert_eq!(proof("configmaps", "/object-0").await, "none");
+    assert!(["barrier", "verification-list"].contains(&proof("configmaps", "").await.as_str()));
+    faulty.proxy.silence(true);
+    faulty.create("unheard-of").await;
+    let lists = faulty.proxy.count(Kind::List, "/configmaps");
+    let before = client.get(&faulty.path).await.ok();
+    assert_eq!(before.header(PROOF), Some("recent"));
+    assert_eq!(before.json()["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(proof("configmaps", "/object-0").await, "recent");
+    assert_eq!(
+        client
+            .get(&format!("{}/unheard-of", faulty.path))
+            .await
+            .status,
+        404
+    );
+    assert_eq!(synced(&client, &faulty.path, Format::Json).await, 2);
+    assert_eq!(faulty.proxy.count(Kind::List, "/configmaps"), lists);
+}
+
 /// Writers, each with an object that only ever grows.
 const WRITERS: usize = 3;
 const WRITES: u64 = 40;

@@ -34,11 +34,15 @@ pub(super) struct Faulty {
 
 impl Faulty {
     pub(super) async fn start(server: &'static ApiServer) -> Self {
+        Self::start_with(server, &[]).await
+    }
+
+    pub(super) async fn start_with(server: &'static ApiServer, flags: &[&str]) -> Self {
         let proxy = FaultProxy::start(server).await;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let config = directory.path().join("config");
         kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
-        let kubefan = Kubefan::start_with(&config, &[]).await;
+        let kubefan = Kubefan::start_with(&config, flags).await;
         let namespace = server.namespace("faults").await;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         Self {
