@@ -15,6 +15,7 @@ mod freshness;
 mod golden;
 mod isolation;
 mod kubectl;
+mod measure;
 mod protocols;
 mod security;
 mod support_itself;
