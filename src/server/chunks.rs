@@ -10,8 +10,14 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body::SizeHint;
 
+use crate::codec::Indenter;
 use crate::upstream;
 use crate::upstream::Body;
+
+/// JSON up to this length, before it is indented, is indented before anything is sent.
+const AT_ONCE: usize = 128 << 10;
+/// About so many bytes of indented JSON are sent at a time.
+const INDENTED_CHUNK: usize = 32 << 10;
 
 /// Slices that are sent one after another; nothing is copied together.
 pub(super) struct Chunks {
@@ -26,9 +32,65 @@ impl Chunks {
         Self { parts, left }
     }
 
+    /// The same JSON text as a response's body, indented. A long one is indented piece by piece
+    /// when it is sent; of its length is known that it is at least that of `parts`.
+    pub(super) fn indented(parts: VecDeque<Bytes>) -> Body {
+        let left: usize = parts.iter().map(Bytes::len).sum();
+        let mut body = Indented {
+            parts,
+            indenter: Indenter::default(),
+            // The line break at the end goes.
+            left: left.saturating_sub(1) as u64,
+        };
+        if left > AT_ONCE {
+            return upstream::boxed(body);
+        }
+        Self::new(std::iter::from_fn(|| body.next()).collect()).boxed()
+    }
+
     /// The same as a response's body.
     pub(super) fn boxed(self) -> Body {
         upstream::boxed(self)
+    }
+}
+
+/// The slices of one JSON text, indented when they are sent.
+struct Indented {
+    parts: VecDeque<Bytes>,
+    indenter: Indenter,
+    /// Bytes of what is left, at the least.
+    left: u64,
+}
+
+impl Indented {
+    fn next(&mut self) -> Option<Bytes> {
+        let mut printed = Vec::new();
+        while printed.len() < INDENTED_CHUNK {
+            let Some(part) = self.parts.pop_front() else {
+                break;
+            };
+            self.left = self.left.saturating_sub(part.len() as u64);
+            self.indenter.push(&part, &mut printed);
+        }
+        (!printed.is_empty()).then(|| printed.into())
+    }
+}
+
+impl http_body::Body for Indented {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.next().map(|chunk| Ok(Frame::data(chunk))))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::new();
+        hint.set_lower(self.left);
+        hint
     }
 }
 
