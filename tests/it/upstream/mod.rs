@@ -15,6 +15,7 @@ mod golden;
 mod isolation;
 mod kubectl;
 mod protocols;
+mod representations;
 mod security;
 mod support_itself;
 mod tables;
