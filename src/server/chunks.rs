@@ -115,3 +115,36 @@ impl http_body::Body for Chunks {
         SizeHint::with_exact(self.left)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::codec;
+
+    #[tokio::test]
+    async fn indented_whether_short_or_long() {
+        for items in [1, 10_000] {
+            let parts = || {
+                let item = Bytes::from_static(b"{\"a\":[1,{}],\"b\":\"c\"}");
+                let items = (0..items).flat_map(|_| [item.clone(), Bytes::from_static(b",")]);
+                let end = Bytes::from_static(b"null]\n");
+                let list = [Bytes::from_static(b"[")].into_iter().chain(items);
+                list.chain([end]).collect::<VecDeque<_>>()
+            };
+            let plain: Vec<u8> = parts().into_iter().flatten().collect();
+            let expected = codec::indented(&plain);
+            let body = Chunks::indented(parts());
+            let hint = body.size_hint();
+            assert!(hint.lower() <= expected.len() as u64);
+            match plain.len() > AT_ONCE {
+                true => assert!(hint.lower() as usize >= plain.len() - 1),
+                false => assert_eq!(hint.exact(), Some(expected.len() as u64)),
+            }
+            let sent = body.collect().await.expect("a body").to_bytes();
+            assert!(sent == expected, "{items} items");
+        }
+    }
+}

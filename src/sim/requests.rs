@@ -21,7 +21,6 @@ use crate::api::Status;
 use crate::api::WireFormat;
 use crate::api::pretty_parameter;
 use crate::api::wants_pretty;
-use crate::codec;
 use crate::codec::Printer;
 use crate::codec::Representation;
 use crate::codec::protobuf_to_json;
@@ -38,7 +37,6 @@ use super::refusal;
 use super::store::Target;
 use super::store::WriteOptions;
 use super::subresources;
-use super::tables;
 use super::tables::Table;
 use super::writes::Part;
 use super::writes::Preconditions;
@@ -124,17 +122,24 @@ impl Simulator {
         request: Request<Body>,
     ) -> Result<Response<Body>, Status> {
         let (parts, body) = request.into_parts();
-        let accept = accept(&parts.headers);
-        let is_read = matches!(info.verb.as_str(), "get" | "list" | "watch");
-        let is_read = is_read && info.subresource != "scale";
-        if !is_read && !accepts_json(&accept) {
+        if !accepts_json(&accept(&parts.headers)) {
             return Err(Status::not_acceptable(&["application/json"]));
         }
         if info.watch_path || info.verb == "proxy" {
             return Err(refusal::no_such_thing("such deprecated path"));
         }
-        if is_read {
-            return self.read(info, query, &accept).await;
+        if matches!(info.verb.as_str(), "get" | "list" | "watch") && info.subresource != "scale" {
+            let collection = self.served(info)?;
+            let table = Table::asked(&accept(&parts.headers), &info.verb, query)?;
+            let (json, shutdown) = (Representation::plain(WireFormat::Json), &self.shutdown);
+            let plain = server::read_truth(&collection, json, info, query, shutdown).await?;
+            return match table {
+                None => Ok(plain),
+                Some(table) => {
+                    let resource = collection.resource();
+                    table.around(resource, self.printer(resource), plain).await
+                }
+            };
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
@@ -149,37 +154,6 @@ impl Simulator {
         let mut response = server::answer(WireFormat::Json.media_type(), body);
         *response.status_mut() = code;
         Ok(response)
-    }
-
-    async fn read(
-        &self,
-        info: &RequestInfo,
-        query: &str,
-        accept: &str,
-    ) -> Result<Response<Body>, Status> {
-        let verb = tables::read_verb(&info.verb);
-        let table = Table::asked(accept, verb, query)?;
-        // Everything is here as the API server has custom resources: in JSON.
-        let negotiated = codec::negotiate(Some(accept), verb, true);
-        let json = Representation::plain(WireFormat::Json);
-        let representation = match &table {
-            Some(_) => Some(json),
-            None => negotiated.representation(),
-        };
-        let Some(representation) = representation else {
-            return Err(Status::not_acceptable(&["application/json"]));
-        };
-        let collection = self.served(info)?;
-        let shutdown = &self.shutdown;
-        let answer = server::read_truth(&collection, representation, info, query, shutdown).await?;
-        match table {
-            None => Ok(answer),
-            Some(table) => {
-                let resource = collection.resource();
-                let printer = self.printer(resource);
-                table.around(resource, printer, answer).await
-            }
-        }
     }
 
     /// What prints the rows of `resource`.
@@ -393,18 +367,18 @@ fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
     wants_pretty(parameter, false, agent.unwrap_or_default())
 }
 
-/// The same answer for people, if it is JSON.
+/// The same answer for people.
 async fn indented(response: Response<Body>) -> Response<Body> {
     let (parts, body) = response.into_parts();
-    let json = WireFormat::Json.media_type();
-    if parts.headers.get(header::CONTENT_TYPE) != Some(&HeaderValue::from_static(json)) {
-        return Response::from_parts(parts, body);
-    }
     let Ok(body) = body.collect().await else {
         let failed = Status::internal_error("the answer could not be read");
         return server::respond(&failed, WireFormat::Json);
     };
-    Response::from_parts(parts, server::full(codec::indented(&body.to_bytes())))
+    let body = body.to_bytes();
+    let document = serde_json::from_slice::<Value>(&body).ok();
+    let pretty = document.and_then(|document| serde_json::to_string_pretty(&document).ok());
+    let body = pretty.map_or(body, |text| (text + "\n").into());
+    Response::from_parts(parts, server::full(body))
 }
 
 fn line(document: &Value) -> String {

@@ -57,22 +57,18 @@ struct Stream {
     rows: Rows,
 }
 
-/// What is negotiated for the verb of a request.
-pub(super) fn read_verb(verb: &str) -> ReadVerb {
-    match verb {
-        "watch" => ReadVerb::Watch,
-        "list" => ReadVerb::List,
-        _ => ReadVerb::Get,
-    }
-}
-
 impl Table {
     /// What `accept` and `query` ask for; `None` when it is no Table.
     ///
     /// # Errors
     ///
     /// 400 for an `includeObject` that there is not.
-    pub(super) fn asked(accept: &str, verb: ReadVerb, query: &str) -> Result<Option<Self>, Status> {
+    pub(super) fn asked(accept: &str, verb: &str, query: &str) -> Result<Option<Self>, Status> {
+        let verb = match verb {
+            "watch" => ReadVerb::Watch,
+            "list" => ReadVerb::List,
+            _ => ReadVerb::Get,
+        };
         if codec::negotiate(Some(accept), verb, false) != Negotiated::Table {
             return Ok(None);
         }
