@@ -62,8 +62,13 @@ pub(super) fn partial_body(
     body: &Bytes,
     at: Option<ResourceVersion>,
 ) -> Result<Bytes, Error> {
-    if from == WireFormat::Protobuf {
-        return protobuf_body(body, at);
+    match (from, to) {
+        (WireFormat::Protobuf, WireFormat::Protobuf) => return protobuf_body(body, at),
+        // Whatever comes in protobuf is there in JSON too, so nobody needs it.
+        (WireFormat::Protobuf, WireFormat::Json) => {
+            return Err(Error::Protobuf("metadata does not become JSON"));
+        }
+        (WireFormat::Json, _) => {}
     }
     let metadata = &body[metadata(body)?];
     let current = match at {
