@@ -90,7 +90,7 @@ pub(super) fn watch_unproven(
     let applied = informer.reader().stats().applied.unwrap_or_default();
     let newer = ResourceVersion(applied.0 + 1);
     let status = Status::too_large_resource_version(newer, applied);
-    let frame = informer.encoder().error(&status);
+    let frame = request.encoder(informer).error(&status);
     let media_type = request.format().watch_media_type();
     Ok(rescue::answer(media_type, upstream::full(frame)))
 }

@@ -31,6 +31,8 @@ use crate::upstream::comparable::comparable;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What client-go's metadata client accepts.
+const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const RESOURCES: [&str; 6] = [
     "api/v1/pods",
     "api/v1/configmaps",
@@ -85,6 +87,7 @@ async fn every_read_is_answered_alike() {
         .expect("an RV")
         .to_owned();
     let _files = fill_namespace(&server, &namespace).await;
+    create_rich(&server.client(), &namespace).await;
 
     let requests = requests(&server, &namespace, &before).await;
     assert!(requests.len() > 200, "{}", requests.len());
@@ -174,6 +177,15 @@ async fn requests(server: &ApiServer, namespace: &str, before: &str) -> Vec<Requ
         ("{inconsistent}", token(json!(-1), "first")),
         ("{table}", TABLE.to_owned()),
         ("{protobuf}", PROTOBUF.to_owned()),
+        ("{metadata}", METADATA.to_owned()),
+        (
+            "{metadata-list}",
+            METADATA.replace("Metadata;", "MetadataList;"),
+        ),
+        ("{partial}", partial("application/json", "")),
+        ("{partial-list}", partial("application/json", "List")),
+        ("{partial-protobuf}", partial(PROTOBUF, "")),
+        ("{partial-protobuf-list}", partial(PROTOBUF, "List")),
     ];
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/requests.txt");
     let text = fs::read_to_string(path).expect("the list");
@@ -181,6 +193,50 @@ async fn requests(server: &ApiServer, namespace: &str, before: &str) -> Vec<Requ
         .lines()
         .filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(|line| request(line, &fillings)).collect()
+}
+
+/// A pod and a widget with all that metadata can hold, on their way out.
+async fn create_rich(client: &Client, namespace: &str) {
+    let owner = |name: &str, uid: u64| {
+        let uid = format!("00000000-0000-0000-0000-{uid:012}");
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid })
+    };
+    let mut controller = owner("o.o", 1);
+    controller["controller"] = true.into();
+    controller["blockOwnerDeletion"] = false.into();
+    let metadata = json!({
+        "name": "rich",
+        "generateName": "ri",
+        "labels": { "rich": "yes", "empty": "", "a/b": "1" },
+        "annotations": { "z/z": "a & <b> \u{2028} é \" \\ \n tab\t\u{1}", "a": "", "b": "{\"x\": [1]}" },
+        "finalizers": ["example.com/f", "example.com/e"],
+        "ownerReferences": [controller, owner("p", 2)],
+    });
+    let pod = json!({ "spec": { "containers": [{ "name": "main", "image": "i" }] } });
+    let running = json!({ "phase": "Running" });
+    let widget = json!({
+        "apiVersion": "example.kubefan.io/v1",
+        "kind": "Widget",
+        "spec": { "color": "<red>", "size": 7 },
+    });
+    let ready = json!({ "conditions": [{ "type": "Ready", "status": "<&>" }] });
+    let widgets = format!("/apis/example.kubefan.io/v1/namespaces/{namespace}/widgets");
+    for (path, mut object, status) in [
+        (format!("/api/v1/namespaces/{namespace}/pods"), pod, running),
+        (widgets, widget, ready),
+    ] {
+        object["metadata"] = metadata.clone();
+        client.create(&path, &object).await.ok();
+        let own = format!("{path}/rich");
+        let manager = format!("{own}/status?fieldManager=%3Cme%3E%20%26%20you");
+        let change = json!({ "status": status });
+        client.merge(&manager, &change).await.ok();
+        client.delete(&own).await.ok();
+    }
+}
+
+fn partial(media_type: &str, list: &str) -> String {
+    format!("{media_type};as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1")
 }
 
 fn request(line: &str, fillings: &[(&str, String)]) -> Request {
@@ -213,20 +269,51 @@ fn request(line: &str, fillings: &[(&str, String)]) -> Request {
 async fn live_streams_are_alike_to_the_byte() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start(server, &[]).await;
+    define_widgets(server).await;
     let namespace = server.namespace("streams").await;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    for (resource, formats) in [
+        ("api/v1", [Format::Json, Format::Protobuf].as_slice()),
+        ("apis/example.kubefan.io/v1", &[Format::Json]),
+    ] {
+        let path = match resource {
+            "api/v1" => format!("/{resource}/namespaces/{namespace}/configmaps"),
+            _ => format!("/{resource}/namespaces/{namespace}/widgets"),
+        };
+        live_streams_are_alike(server, &kubefan, &path, formats).await;
+    }
+}
+
+/// The objects come in `formats`, and their metadata in both.
+async fn live_streams_are_alike(
+    server: &ApiServer,
+    kubefan: &Kubefan,
+    path: &str,
+    formats: &[Format],
+) {
     let (direct, through) = (server.client(), kubefan.client());
-    let formats = [Format::Json, Format::Protobuf];
     // Before the streams: the caches, and what the streams begin after.
     for format in formats {
         through
-            .list(&format!("{path}?resourceVersion=0"), format)
+            .list(&format!("{path}?resourceVersion=0"), *format)
             .await;
     }
-    direct.create(&path, &colored("first", "red")).await.ok();
-    let from = direct.list(&path, Format::Json).await.resource_version;
+    direct
+        .create(path, &colored(path, "first", "red"))
+        .await
+        .ok();
+    let from = direct.list(path, Format::Json).await.resource_version;
     let mut pairs = Vec::new();
-    for format in formats {
+    let whole = formats
+        .iter()
+        .map(|format| (*format, format.media_type().to_owned()));
+    let metadata = [Format::Json, Format::Protobuf]
+        .into_iter()
+        .flat_map(|format| {
+            let accept = partial(format.media_type(), "");
+            let beta = accept.replace("v=v1", "v=v1beta1");
+            [(format, accept), (format, beta)]
+        });
+    for (format, accept) in whole.chain(metadata) {
         for selector in [
             "",
             "labelSelector=color%3Dred",
@@ -235,24 +322,36 @@ async fn live_streams_are_alike_to_the_byte() {
             "fieldSelector=metadata.name!%3Dfirst",
         ] {
             let query = format!("{path}?watch=1&resourceVersion={from}&{selector}");
-            let open =
-                async |client: &Client| client.watch(&query, format).await.expect("a stream");
+            let open = async |client: &Client| {
+                let stream = client.watch_accepting(&query, format, &accept).await;
+                stream.expect("a stream")
+            };
             pairs.push((
-                format!("{format:?} {selector}"),
+                format!("{accept} {selector}"),
                 open(&direct).await,
                 open(&through).await,
             ));
         }
     }
-    write_across_selectors(&direct, &path).await;
+    write_across_selectors(&direct, path).await;
     for (what, wanted, got) in &mut pairs {
         are_alike_to_the_last(what, wanted, got).await;
     }
 }
 
-fn colored(name: &str, color: &str) -> Value {
+fn colored(path: &str, name: &str, color: &str) -> Value {
+    let (api_version, kind) = match path.ends_with("widgets") {
+        true => ("example.kubefan.io/v1", "Widget"),
+        false => ("v1", "ConfigMap"),
+    };
     json!({
-        "metadata": { "name": name, "labels": { "color": color, "all": "yes" } },
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {
+            "name": name,
+            "labels": { "color": color, "all": "yes" },
+            "annotations": { "text": "<é&\u{2028}>" },
+        },
         "data": { "text": "<é&\u{2028}>" },
     })
 }
@@ -260,7 +359,7 @@ fn colored(name: &str, color: &str) -> Value {
 /// Brings objects into and out of every selector, and ends with one for each.
 async fn write_across_selectors(direct: &Client, path: &str) {
     for (name, color) in [("second", "blue"), ("third", "red")] {
-        direct.create(path, &colored(name, color)).await.ok();
+        direct.create(path, &colored(path, name, color)).await.ok();
     }
     for (name, color) in [
         ("first", "blue"),
@@ -272,11 +371,14 @@ async fn write_across_selectors(direct: &Client, path: &str) {
         direct.merge(&format!("{path}/{name}"), &change).await.ok();
     }
     direct.delete(&format!("{path}/first")).await.ok();
-    direct.create(path, &colored("first", "red")).await.ok();
+    direct
+        .create(path, &colored(path, "first", "red"))
+        .await
+        .ok();
     direct.delete(&format!("{path}/second")).await.ok();
     for color in ["red", "green"] {
         direct
-            .create(path, &colored(&format!("last-{color}"), color))
+            .create(path, &colored(path, &format!("last-{color}"), color))
             .await
             .ok();
     }

@@ -17,6 +17,7 @@ mod isolation;
 mod kubectl;
 mod measure;
 mod protocols;
+mod representations;
 mod security;
 mod support_itself;
 mod tables;
