@@ -5,12 +5,14 @@ mod answered;
 mod chunks;
 mod collection;
 mod filters;
+mod gzip;
 mod handlers;
 pub mod request_info;
 mod rescue;
 pub mod router;
 mod truth;
 mod watch_body;
+mod websocket;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -31,7 +33,6 @@ use tower::service_fn;
 use crate::api::Query;
 use crate::api::ResourceVersion;
 use crate::api::Status;
-use crate::api::WireFormat;
 use crate::api::pretty_parameter;
 use crate::api::request_timeout;
 use crate::api::wants_pretty;
@@ -65,6 +66,7 @@ pub use crate::upstream::boxed;
 pub use crate::upstream::full;
 
 use answered::verb_label;
+use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
@@ -73,10 +75,12 @@ use handlers::Miss;
 use handlers::Need;
 use handlers::ReadRequest;
 use request_info::RequestInfo;
+use rescue::Refusal;
 use router::Authority;
 use router::Facts;
 use router::Reason;
 use router::Verb;
+use websocket::Handshake;
 
 /// How long a read waits for an informer's first list.
 const SYNC_WAIT: Duration = Duration::from_secs(3);
@@ -134,7 +138,7 @@ impl Server {
         })
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), path, query);
@@ -150,14 +154,21 @@ impl Server {
                 self.read(verb, &read).await
             }
         };
-        let format = error_format(request.headers());
+        let refusal = Refusal::of(&request);
         let (mut response, outcome) = match answer {
-            Ok(response) => (response, Outcome::Cache),
+            Ok(watch) => {
+                let shutdown = &self.shared.shutdown;
+                let response = match Handshake::possible(&request) {
+                    Some(handshake) => handshake.serve(&mut request, watch, shutdown),
+                    None => watch,
+                };
+                (response, Outcome::Cache)
+            }
             // Found absent is as much an answer of the cache as found.
             Err(Miss::Reject(status)) if status.code == 404 => {
-                (rescue::respond(&status, format), Outcome::Cache)
+                (refusal.respond(&status), Outcome::Cache)
             }
-            Err(Miss::Reject(status)) => (rescue::respond(&status, format), Outcome::Rejected),
+            Err(Miss::Reject(status)) => (refusal.respond(&status), Outcome::Rejected),
             Err(Miss::Forward(reason)) => {
                 let is_watch = info.verb == "watch";
                 let Shared {
@@ -194,6 +205,8 @@ impl Server {
             info,
             negotiated,
             is_upgrade: upstream::is_upgrade(headers),
+            is_websocket: Handshake::possible(request).is_some(),
+            is_custom,
             has_identity: handlers::forward::has_identity(headers),
             is_pretty: is_pretty(headers, request.uri().query(), negotiated),
         };
@@ -315,6 +328,7 @@ where
     ServiceBuilder::new()
         .map_request(|request: Request<Incoming>| request.map(upstream::boxed))
         .layer(TraceLayer::new(metrics))
+        .layer(GzipLayer)
         .layer(RecoverLayer)
         .layer(LocalOnlyLayer)
         .service(service_fn(move |request| {
@@ -353,12 +367,4 @@ fn is_pretty(headers: &HeaderMap, query: Option<&str>, negotiated: Negotiated) -
         .and_then(|agent| agent.to_str().ok())
         .unwrap_or_default();
     wants_pretty(parameter, accepts, agent)
-}
-
-/// Errors come in the format asked for; JSON when that is none of ours.
-fn error_format(headers: &HeaderMap) -> WireFormat {
-    match negotiate(accept(headers).as_deref(), ReadVerb::Get, false) {
-        Negotiated::Plain(format, _) => format,
-        _ => WireFormat::Json,
-    }
 }

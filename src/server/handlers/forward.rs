@@ -11,8 +11,8 @@ use http::Response;
 use http_body::Frame;
 use http_body::SizeHint;
 
-use crate::api::WireFormat;
 use crate::server::rescue;
+use crate::server::rescue::Refusal;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
 use crate::upstream;
@@ -35,10 +35,11 @@ pub(crate) async fn forward(
         true => Identity::Caller,
         false => Identity::Kubefan,
     };
+    let refusal = Refusal::of(&request);
     let forwarded = match forwarder.forward(request, identity).await {
         Ok(forwarded) => forwarded,
         Err(error) => {
-            return rescue::respond(&rescue::forwarding_failed(&error), WireFormat::Json);
+            return refusal.respond(&rescue::forwarding_failed(&error));
         }
     };
     if let Some(upgrade) = forwarded.upgrade {

@@ -10,6 +10,8 @@ fn decide(method: &Method, path_and_query: &str, negotiated: Negotiated) -> Resu
         info: &RequestInfo::parse(method, path, query),
         negotiated,
         is_upgrade: false,
+        is_websocket: false,
+        is_custom: false,
         has_identity: false,
         is_pretty: false,
     })
@@ -91,7 +93,32 @@ fn reads_and_what_is_none() {
             Method::GET,
             "/api/v1/watch/pods",
             JSON,
-            Err(Reason::DeprecatedPath),
+            of(Verb::Watch, json),
+        ),
+        (
+            Method::GET,
+            "/api/v1/watch/namespaces/a",
+            PROTOBUF,
+            of(Verb::Watch, WireFormat::Protobuf),
+        ),
+        (
+            Method::GET,
+            "/apis/apps/v1/watch/namespaces/a/deployments/b",
+            JSON,
+            of(Verb::Watch, json),
+        ),
+        (
+            Method::GET,
+            "/api/v1/watch/namespaces/a/pods/b/status",
+            JSON,
+            Err(Reason::Subresource),
+        ),
+        (Method::GET, "/api/v1/watch", JSON, Err(Reason::NonResource)),
+        (
+            Method::POST,
+            "/api/v1/watch/pods",
+            JSON,
+            Err(Reason::NotGet),
         ),
         (
             Method::GET,
@@ -142,11 +169,18 @@ fn identity_upgrade_and_pretty_are_forwarded() {
     let method = Method::GET;
     let list = RequestInfo::parse(&method, "/api/v1/pods", "");
     let watch = RequestInfo::parse(&method, "/api/v1/pods", "watch=1");
+    let deprecated = RequestInfo::parse(&method, "/api/v1/watch/pods", "");
+    let watched = Ok(Read {
+        verb: Verb::Watch,
+        format: WireFormat::Json,
+    });
     let facts = Facts {
         method: &method,
         info: &list,
         negotiated: Negotiated::Plain(WireFormat::Json, false),
         is_upgrade: false,
+        is_websocket: false,
+        is_custom: false,
         has_identity: false,
         is_pretty: false,
     };
@@ -181,10 +215,50 @@ fn identity_upgrade_and_pretty_are_forwarded() {
                 info: &watch,
                 ..facts
             },
-            Ok(Read {
-                verb: Verb::Watch,
-                format: WireFormat::Json,
-            }),
+            watched,
+        ),
+        (
+            Facts {
+                is_upgrade: true,
+                is_websocket: true,
+                info: &watch,
+                ..facts
+            },
+            watched,
+        ),
+        (
+            Facts {
+                is_upgrade: true,
+                is_websocket: true,
+                has_identity: true,
+                info: &watch,
+                ..facts
+            },
+            Err(Reason::CallerIdentity),
+        ),
+        // Only watches are given over WebSockets.
+        (
+            Facts {
+                is_upgrade: true,
+                is_websocket: true,
+                ..facts
+            },
+            Err(Reason::Upgrade),
+        ),
+        (
+            Facts {
+                info: &deprecated,
+                ..facts
+            },
+            watched,
+        ),
+        (
+            Facts {
+                info: &deprecated,
+                is_custom: true,
+                ..facts
+            },
+            Err(Reason::DeprecatedPath),
         ),
     ];
     for (facts, expected) in rows {
