@@ -14,6 +14,9 @@ mod truth;
 mod watch_body;
 mod websocket;
 
+#[cfg(test)]
+mod watch_body_tests;
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +29,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::timeout;
+use tokio::time::timeout_at;
 use tower::Service;
 use tower::ServiceBuilder;
 use tower::service_fn;
@@ -86,6 +90,9 @@ use websocket::Handshake;
 const SYNC_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a resource version that the cache has not reached.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
+/// How long after a client's deadline the API server, which began to count later, may still tell
+/// that it is over.
+const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 /// How long an informer that ended may still be found.
 const ENDING: Duration = Duration::from_millis(5);
 
@@ -139,51 +146,99 @@ impl Server {
     }
 
     async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
-        let path = request.uri().path();
         let query = request.uri().query().unwrap_or_default();
-        let info = RequestInfo::parse(request.method(), path, query);
-        let answer = match self.recognise(&request, &info) {
-            Err(reason) => Err(Miss::Forward(reason)),
-            Ok((verb, subject)) => {
-                let read = ReadRequest {
-                    subject: &subject,
-                    info: &info,
-                    query,
-                    authority: Authority::Cache,
-                };
-                self.read(verb, &read).await
-            }
-        };
+        let info = RequestInfo::parse(request.method(), request.uri().path(), query);
+        let recognised = self.recognise(&request, &info);
         let refusal = Refusal::of(&request);
-        let (mut response, outcome) = match answer {
-            Ok(watch) => {
-                let shutdown = &self.shared.shutdown;
+        let (answer, deadline) = self.from_cache(recognised, &info, query).await;
+        let forwarded = match answer {
+            Ok(response) => {
                 let response = match Handshake::possible(&request) {
-                    Some(handshake) => handshake.serve(&mut request, watch, shutdown),
-                    None => watch,
+                    // Of reads with a handshake, only watches come so far.
+                    Some(handshake) => {
+                        handshake.serve(&mut request, response, &self.shared.shutdown)
+                    }
+                    None => response,
                 };
-                (response, Outcome::Cache)
+                return self.with_outcome(response, &info, Outcome::Cache);
             }
             // Found absent is as much an answer of the cache as found.
-            Err(Miss::Reject(status)) if status.code == 404 => {
-                (refusal.respond(&status), Outcome::Cache)
-            }
-            Err(Miss::Reject(status)) => (refusal.respond(&status), Outcome::Rejected),
-            Err(Miss::Forward(reason)) => {
+            Err(Miss::Reject(status)) if status.code == 404 => Err((status, Outcome::Cache)),
+            Err(Miss::Reject(status)) => Err((status, Outcome::Rejected)),
+            Err(Miss::Forward(reason)) => Ok(reason),
+        };
+        let (response, outcome) = match forwarded {
+            Err((status, outcome)) if refusal.is_exact() => (refusal.respond(&status), outcome),
+            refused => {
                 let is_watch = info.verb == "watch";
-                let Shared {
-                    forwarder,
-                    shutdown,
-                    ..
-                } = self.shared.as_ref();
-                let response =
-                    handlers::forward::forward(request, is_watch, forwarder, shutdown).await;
+                let response = self.forward(request, is_watch, deadline, &refusal).await;
+                let reason = refused.unwrap_or(Reason::MediaType);
                 (response, Outcome::Forwarded(reason))
             }
         };
-        response
-            .extensions_mut()
-            .insert(self.answered(&info, outcome));
+        self.with_outcome(response, &info, outcome)
+    }
+
+    /// What a cache answers, and the deadline that the client set for it.
+    async fn from_cache(
+        &self,
+        recognised: Result<(Verb, Subject), Reason>,
+        info: &RequestInfo,
+        query: &str,
+    ) -> (Answer, Option<Instant>) {
+        let (verb, subject) = match recognised {
+            Ok(recognised) => recognised,
+            Err(reason) => return (Err(Miss::Forward(reason)), None),
+        };
+        let deadline = match deadline_of(verb, query) {
+            Ok(deadline) => deadline,
+            Err(status) => return (Err(status.into()), None),
+        };
+        let request = ReadRequest {
+            subject: &subject,
+            info,
+            query,
+            authority: Authority::Cache,
+        };
+        let read = self.read(verb, &request);
+        let answer = match deadline {
+            None => read.await,
+            Some(deadline) => timeout_at(deadline, read)
+                .await
+                .unwrap_or_else(|_| Err(Status::timeout().into())),
+        };
+        (answer, deadline)
+    }
+
+    async fn forward(
+        &self,
+        request: Request<Body>,
+        is_watch: bool,
+        deadline: Option<Instant>,
+        refusal: &Refusal,
+    ) -> Response<Body> {
+        let Shared {
+            forwarder,
+            shutdown,
+            ..
+        } = self.shared.as_ref();
+        let forwarded = handlers::forward::forward(request, is_watch, forwarder, shutdown);
+        match deadline {
+            None => forwarded.await,
+            Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)
+                .await
+                .unwrap_or_else(|_| refusal.respond(&Status::timeout())),
+        }
+    }
+
+    fn with_outcome(
+        &self,
+        mut response: Response<Body>,
+        info: &RequestInfo,
+        outcome: Outcome,
+    ) -> Response<Body> {
+        let answered = self.answered(info, outcome);
+        response.extensions_mut().insert(answered);
         response
     }
 
@@ -217,10 +272,6 @@ impl Server {
     }
 
     async fn read(&self, verb: Verb, request: &ReadRequest<'_>) -> Answer {
-        if verb != Verb::Watch {
-            // Checked only: an answer from memory is there before any deadline.
-            request_timeout(&Query::parse(request.query))?;
-        }
         match verb {
             Verb::Get => {
                 let informer = self.running(request)?.ok_or(Reason::NotCached)?;
@@ -335,6 +386,19 @@ where
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }
         }))
+}
+
+/// When a read must be answered, if its client says so with `timeout`; a watch never looks at it.
+///
+/// # Errors
+///
+/// 400 for what is no duration.
+fn deadline_of(verb: Verb, query: &str) -> Result<Option<Instant>, Status> {
+    if verb == Verb::Watch {
+        return Ok(None);
+    }
+    let limit = request_timeout(&Query::parse(query))?;
+    Ok(limit.and_then(|limit| Instant::now().checked_add(limit)))
 }
 
 /// Waits a little for events on the way; what has not arrived then is the API server's to answer.

@@ -43,9 +43,22 @@ pub(crate) async fn forward(
         }
     };
     if let Some(upgrade) = forwarded.upgrade {
+        let drain = is_watch.then(|| shutdown.watch_end());
         shutdown.spawn(async move {
-            if let Err(error) = upgrade.join().await {
-                tracing::debug!(%error, "upgraded connection broke");
+            let drained = async {
+                match drain {
+                    Some(drain) => drain.await,
+                    // exec and the like have the whole grace.
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                joined = upgrade.join() => {
+                    if let Err(error) = joined {
+                        tracing::debug!(%error, "upgraded connection broke");
+                    }
+                }
+                () = drained => {}
             }
         });
     }
