@@ -150,7 +150,7 @@ impl Server {
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
         let recognised = self.recognise(&request, &info);
         let refusal = Refusal::of(&request);
-        let (answer, deadline) = self.from_cache(recognised, &info, query).await;
+        let (answer, deadline) = self.cached_answer(recognised, &info, query).await;
         let forwarded = match answer {
             Ok(response) => {
                 let response = match Handshake::possible(&request) {
@@ -180,7 +180,7 @@ impl Server {
     }
 
     /// What a cache answers, and the deadline that the client set for it.
-    async fn from_cache(
+    async fn cached_answer(
         &self,
         recognised: Result<(Verb, Subject), Reason>,
         info: &RequestInfo,
