@@ -261,7 +261,6 @@ impl Server {
             negotiated,
             is_upgrade: upstream::is_upgrade(headers),
             is_websocket: Handshake::possible(request).is_some(),
-            is_custom,
             has_identity: handlers::forward::has_identity(headers),
             is_pretty: is_pretty(headers, request.uri().query(), negotiated),
         };

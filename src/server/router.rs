@@ -26,7 +26,7 @@ pub enum Reason {
     NonResource,
     /// Its path names a subresource.
     Subresource,
-    /// Its path is a deprecated `/proxy/` one, or a `/watch/` one that its resource does not have.
+    /// Its path is one of the deprecated `/proxy/` ones.
     DeprecatedPath,
     /// It asks for a Table.
     Table,
@@ -89,8 +89,6 @@ pub struct Facts<'a> {
     pub is_upgrade: bool,
     /// True when that upgrade is to a WebSocket, and can be granted here.
     pub is_websocket: bool,
-    /// True for a custom resource.
-    pub is_custom: bool,
     /// True when it brings credentials or claims.
     pub has_identity: bool,
     /// True when JSON would be indented for it.
@@ -104,14 +102,13 @@ pub struct Facts<'a> {
 /// Why it must be forwarded instead.
 pub fn read(facts: &Facts<'_>) -> Result<Read, Reason> {
     let info = facts.info;
-    let is_deprecated = info.verb == "proxy" || info.watch_path && facts.is_custom;
     let is_websocket_watch = facts.is_websocket && info.verb == "watch";
     let verb = match info.verb.as_str() {
         _ if facts.has_identity => return Err(Reason::CallerIdentity),
         _ if facts.is_upgrade && !is_websocket_watch => return Err(Reason::Upgrade),
         _ if *facts.method != Method::GET => return Err(Reason::NotGet),
         _ if !info.is_resource_request => return Err(Reason::NonResource),
-        _ if is_deprecated => return Err(Reason::DeprecatedPath),
+        "proxy" => return Err(Reason::DeprecatedPath),
         _ if !info.subresource.is_empty() => return Err(Reason::Subresource),
         "get" => Verb::Get,
         "list" => Verb::List,

@@ -11,7 +11,6 @@ fn decide(method: &Method, path_and_query: &str, negotiated: Negotiated) -> Resu
         negotiated,
         is_upgrade: false,
         is_websocket: false,
-        is_custom: false,
         has_identity: false,
         is_pretty: false,
     })
@@ -180,7 +179,6 @@ fn identity_upgrade_and_pretty_are_forwarded() {
         negotiated: Negotiated::Plain(WireFormat::Json, false),
         is_upgrade: false,
         is_websocket: false,
-        is_custom: false,
         has_identity: false,
         is_pretty: false,
     };
@@ -251,14 +249,6 @@ fn identity_upgrade_and_pretty_are_forwarded() {
                 ..facts
             },
             watched,
-        ),
-        (
-            Facts {
-                info: &deprecated,
-                is_custom: true,
-                ..facts
-            },
-            Err(Reason::DeprecatedPath),
         ),
     ];
     for (facts, expected) in rows {

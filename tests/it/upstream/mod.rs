@@ -8,6 +8,7 @@ mod cluster;
 mod comparable;
 mod deadlines;
 mod deploy;
+mod deprecated_paths;
 mod epoch;
 mod faults;
 mod faulty;
