@@ -54,11 +54,16 @@ pub(super) async fn prove(
     }
     let query = Query::parse(request.query);
     let text = |name| query.first(name).unwrap_or_default().to_owned();
+    // A deprecated path names its object itself; the query may only say the same.
+    let field_selector = match request.info.name.as_str() {
+        name if request.info.watch_path && !name.is_empty() => format!("metadata.name={name}"),
+        _ => text("fieldSelector"),
+    };
     let asked = Asked {
         scope: Scope {
             namespace: selection.namespace.clone(),
             label_selector: text("labelSelector"),
-            field_selector: text("fieldSelector"),
+            field_selector,
         },
         selection: Arc::new(selection.clone()),
     };
