@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::bookmark::BookmarkTemplate;
 use super::json;
+use super::metadata::hidden_annotation;
 use super::metadata::json_with_resource_version;
 use super::metadata::partial_body;
 use super::protobuf;
@@ -43,6 +44,8 @@ pub struct Encoder {
 pub(super) struct Partial {
     /// The format of the objects.
     from: WireFormat,
+    /// An annotation that is left out.
+    hidden: Option<&'static str>,
     pub(super) version: MetaVersion,
 }
 
@@ -114,6 +117,7 @@ impl Encoder {
             bookmark: self.bookmark.clone(),
             partial: Some(Partial {
                 from: self.format,
+                hidden: hidden_annotation(&self.api_version, &self.kind),
                 version,
             }),
         }
@@ -141,7 +145,9 @@ impl Encoder {
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
         let body = &object.body;
         let patched = match (self.partial, self.format) {
-            (Some(partial), format) => partial_body(partial.from, format, body, Some(rv)),
+            (Some(partial), format) => {
+                partial_body(partial.from, format, partial.hidden, body, Some(rv))
+            }
             (None, WireFormat::Json) => json_with_resource_version(body, rv).map(Bytes::from),
             (None, WireFormat::Protobuf) => {
                 protobuf_writer::with_resource_version(body, rv).map(Bytes::from)
@@ -155,8 +161,11 @@ impl Encoder {
     pub(super) fn body_of(&self, object: &Object) -> Bytes {
         match self.partial {
             None => object.body.clone(),
-            Some(partial) => partial_body(partial.from, self.format, &object.body, None)
-                .expect("a decoded object has metadata"),
+            Some(partial) => {
+                let body = &object.body;
+                let partial = partial_body(partial.from, self.format, partial.hidden, body, None);
+                partial.expect("a decoded object has metadata")
+            }
         }
     }
 

@@ -299,6 +299,69 @@ fn deletions_carry_their_version() {
     }
 }
 
+/// An annotation that the API server makes for whole objects of some kinds.
+#[test]
+fn some_annotations_stand_in_whole_objects_only() {
+    let encoder = Encoder::new(JSON, "DaemonSet", "apps/v1");
+    let made = "\"deprecated.daemonset.template.generation\":\"1\"";
+    for (annotations, left) in [
+        (format!("\"annotations\":{{{made}}},"), String::new()),
+        (
+            format!("\"annotations\":{{\"a\":\"<\",{made},\"z\":\"\"}},"),
+            "\"annotations\":{\"a\":\"<\",\"z\":\"\"},".to_owned(),
+        ),
+        (
+            format!("\"annotations\":{{\"a\":\"{}\"}},", made.replace('"', "'")),
+            format!("\"annotations\":{{\"a\":\"{}\"}},", made.replace('"', "'")),
+        ),
+    ] {
+        let metadata = |annotations: &str| {
+            format!(
+                "{{\"name\":\"a\",\"resourceVersion\":\"7\",{annotations}\"finalizers\":[\"f\"]}}"
+            )
+        };
+        let whole = format!(
+            "{{\"kind\":\"DaemonSet\",\"apiVersion\":\"apps/v1\",\"metadata\":{},\"spec\":{{}}}}",
+            metadata(&annotations)
+        );
+        let object = object(JSON, &Bytes::from(whole));
+        let printed = encoder.partial(JSON, V1).object_body(&object).concat();
+        let printed = String::from_utf8(printed).expect("JSON");
+        assert!(printed.contains(&metadata(&left)), "{printed}");
+        // The same in protobuf, converted before or after.
+        let protobuf = |annotations: &str| {
+            let mut message = Vec::new();
+            let json = metadata(annotations);
+            put_bytes(
+                &mut message,
+                1,
+                &object_meta::from_json(json.as_bytes()).expect("JSON"),
+            );
+            Bytes::from(enveloped("apps/v1", "DaemonSet", &message))
+        };
+        let daemon_sets = Encoder::new(PROTOBUF, "DaemonSet", "apps/v1").partial(PROTOBUF, V1);
+        let of = |body: Bytes| Object {
+            body,
+            ..object.clone()
+        };
+        let body_of = |annotations: &str| {
+            let decoded = decoder(PROTOBUF).object(&protobuf(annotations));
+            decoded.expect("an object").body
+        };
+        let printed = daemon_sets.body_of(&of(body_of(&annotations)));
+        assert_eq!(printed, body_of(&left));
+        assert_eq!(
+            encoder.partial(PROTOBUF, V1).body_of(&object),
+            body_of(&left)
+        );
+        let deleted = daemon_sets.deleted_at(&of(body_of(&annotations)), ResourceVersion(7));
+        assert_eq!(
+            deleted,
+            daemon_sets.deleted_at(&of(body_of(&left)), ResourceVersion(7))
+        );
+    }
+}
+
 #[test]
 fn declared_order_of_what_is_small() {
     let rows = [

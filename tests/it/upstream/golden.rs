@@ -195,8 +195,10 @@ async fn requests(server: &ApiServer, namespace: &str, before: &str) -> Vec<Requ
     lines.map(|line| request(line, &fillings)).collect()
 }
 
-/// A pod and a widget with all that metadata can hold, on their way out.
+/// A pod and a widget with all that metadata can hold, on their way out; and kinds whose metadata
+/// alone is not what stands in whole objects.
 async fn create_rich(client: &Client, namespace: &str) {
+    create_with_made_annotations(client, namespace).await;
     let owner = |name: &str, uid: u64| {
         let uid = format!("00000000-0000-0000-0000-{uid:012}");
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid })
@@ -233,6 +235,37 @@ async fn create_rich(client: &Client, namespace: &str) {
         client.merge(&manager, &change).await.ok();
         client.delete(&own).await.ok();
     }
+}
+
+async fn create_with_made_annotations(client: &Client, namespace: &str) {
+    let labels = json!({ "app": "rich" });
+    let spec = json!({
+        "selector": { "matchLabels": labels },
+        "template": {
+            "metadata": { "labels": labels },
+            "spec": { "containers": [{ "name": "main", "image": "i" }] },
+        },
+    });
+    let annotations = json!({ "a": "1", "deprecated.deployment.rollback.revision": "3" });
+    for (resource, annotations) in [("daemonsets", json!({})), ("deployments", annotations)] {
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/{resource}");
+        let metadata = json!({ "name": "rich", "annotations": annotations });
+        let object = json!({ "metadata": metadata, "spec": spec });
+        client.create(&path, &object).await.ok();
+    }
+    let path = format!("/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers");
+    let scaler = json!({
+        "metadata": { "name": "rich" },
+        "spec": {
+            "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "rich" },
+            "maxReplicas": 3,
+            "metrics": [{ "type": "Pods", "pods": {
+                "metric": { "name": "m" },
+                "target": { "type": "AverageValue", "averageValue": "1" },
+            } }],
+        },
+    });
+    client.create(&path, &scaler).await.ok();
 }
 
 fn partial(media_type: &str, list: &str) -> String {
