@@ -63,6 +63,10 @@ use std::time::Duration;
 use crate::api::ResourceVersion;
 
 pub use event::Event;
+#[cfg(test)]
+pub(crate) use mutation::Mutation;
+#[cfg(test)]
+pub(crate) use mutation::with as with_mutation;
 pub use reader::Reader;
 pub use reader::WatchFrom;
 pub use relist::Relist;

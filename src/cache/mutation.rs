@@ -4,7 +4,7 @@
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mutation {
+pub(crate) enum Mutation {
     /// Starts strictly inside a hole are served.
     HoleServed,
     /// A start at a hole's lower end is given no block.
@@ -36,7 +36,7 @@ pub(super) const fn is_active(_: Mutation) -> bool {
 
 /// Runs `body` with `mutation` on, on this thread only.
 #[cfg(test)]
-pub(super) fn with<T>(mutation: Mutation, body: impl FnOnce() -> T) -> T {
+pub(crate) fn with<T>(mutation: Mutation, body: impl FnOnce() -> T) -> T {
     ACTIVE.set(Some(mutation));
     let result = body();
     ACTIVE.set(None);

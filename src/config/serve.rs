@@ -93,6 +93,7 @@ pub(super) fn check(
             indexed_labels: cache.index_labels.clone(),
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),
+            seed: None,
         },
         tls,
         shutdown_grace_period: settings.shutdown.grace_period.0,

@@ -45,6 +45,8 @@ pub struct Config {
     /// Bytes that one event log may hold; `None`, the default, is the larger of 64 MiB and twice
     /// the store.
     pub retention_bytes: Option<usize>,
+    /// Makes the jitter of waits repeatable; `None` (the default) takes it from the system.
+    pub seed: Option<u64>,
 }
 
 impl Config {
@@ -72,6 +74,7 @@ impl Default for Config {
             indexed_labels: Vec::new(),
             retention_age: Self::RETENTION_AGE,
             retention_bytes: None,
+            seed: None,
         }
     }
 }
@@ -374,6 +377,7 @@ impl InformerSet {
         let reflector_config = ReflectorConfig {
             relist_on_early_end: subject.custom,
             refusal_patience: Config::REFUSAL_PATIENCE,
+            seed: config.seed,
             ..ReflectorConfig::default()
         };
         let reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)
