@@ -397,7 +397,10 @@ impl World {
         });
         let mut newcomers: Vec<_> = newcomers.collect();
         let limit = Instant::now() + RECOVERY;
+        self.site.note(|| "> recover".to_owned());
+        let noted = self.site.trace.len() + TRACE / 2;
         loop {
+            self.site.trace.truncate(noted);
             let mut behind = None;
             for client in self.clients.iter_mut().chain(&mut newcomers) {
                 client.follow(&mut self.site).await?;

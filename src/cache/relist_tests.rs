@@ -236,6 +236,21 @@ fn what_cannot_be_told_starts_a_new_epoch() {
 }
 
 #[test]
+fn versions_of_an_earlier_epoch_expire_and_do_not_wait() {
+    let (mut writer, reader) = four_objects();
+    let first = object("a/x", "u", 8, "web");
+    let replaced = replace(&mut writer, &[first], 9);
+    assert_eq!(replaced, Replaced::NewEpoch(EpochCause::WentBack));
+    assert_eq!(watch(&reader, 20), expired(20, 9));
+    assert_eq!(watch(&reader, 10), expired(10, 9));
+    assert_eq!(watch(&reader, 9), Ok(vec![]));
+    // Nobody was there before: it is the future.
+    assert_eq!(watch(&reader, 21), Ok(vec![]));
+    writer.bookmark(ResourceVersion(20)).unwrap();
+    assert_eq!(watch(&reader, 20), Ok(vec![]));
+}
+
+#[test]
 fn after_new_epoch_nothing_is_served_until_the_next_list() {
     let (mut writer, reader) = four_objects();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();

@@ -226,6 +226,7 @@ impl Writer {
                 state.epoch += 1;
                 state.counters.epochs += 1;
                 state.counters.last_epoch_cause = cause;
+                state.abandoned = state.abandoned.max(state.applied().unwrap_or_default());
             }
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);

@@ -636,7 +636,9 @@ impl Client {
                     return Err(format!("initial events of {at:?}, not of {least:?}"));
                 }
                 if !is_forwarded {
-                    site.show(self.replica, at)?;
+                    // Others may have been shown more since the watch was opened.
+                    let shown = &mut site.shown[self.replica];
+                    *shown = at.max(*shown);
                 }
                 self.check(site, &view, at, "the initial state")?;
                 self.known = Some(Known { view, at });
