@@ -55,6 +55,8 @@ const CLIENTS: usize = 3;
 /// Longest time from the end of all faults until everybody has what is: a silent watch is noticed
 /// after 90 s, and waits between attempts go up to 60 s.
 const RECOVERY: Duration = Duration::from_secs(300);
+/// Cases with all faults: so many that each wrong rule is found in them.
+const FAULTY_CASES: u64 = 80;
 /// Lines of a failing run's trace that are shown.
 const TRACE: usize = 60;
 
@@ -130,6 +132,13 @@ enum Fault {
     /// And can't be made anew.
     Part(usize),
     Heal(usize),
+}
+
+/// What is made wrong, for the property to find.
+#[derive(Clone, Copy, Debug)]
+enum Wrong {
+    Client(Tamper),
+    Cache(Mutation),
 }
 
 /// What may go wrong.
@@ -443,21 +452,26 @@ fn variable(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Plays `cases` scenarios; what was counted in them, or the first that fails, with its seed.
+/// Plays `cases` scenarios from the seed `first` on; what was counted in them, or the first that
+/// fails, with its seed.
 fn try_contract(
+    first: u64,
     cases: u64,
     replicas: usize,
     faults: Faults,
-    tamper: Option<Tamper>,
+    wrong: Option<Wrong>,
 ) -> Result<Counts, String> {
+    let tamper = match wrong {
+        Some(Wrong::Client(tamper)) => Some(tamper),
+        Some(Wrong::Cache(_)) | None => None,
+    };
     let total = RefCell::new(Counts::default());
-    let first = variable("KUBEFAN_CONTRACT_SEED").unwrap_or(0);
     for seed in first..first + cases {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let settings = RunnerConfig {
             failure_persistence: None,
-            max_shrink_iters: if tamper.is_some() { 0 } else { 600 },
+            max_shrink_iters: if wrong.is_some() { 0 } else { 600 },
             ..RunnerConfig::default()
         };
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -465,14 +479,19 @@ fn try_contract(
         let tree = scenario(replicas, faults).new_tree(&mut runner);
         let tree = tree.expect("the strategy filters nothing");
         let outcome = runner.run_one(tree, |scenario| {
-            let counts = play(&scenario, tamper).map_err(TestCaseError::fail)?;
-            total.borrow_mut().add(counts);
+            let counts = match wrong {
+                Some(Wrong::Cache(rule)) => with_mutation(rule, || play(&scenario, tamper)),
+                Some(Wrong::Client(_)) | None => play(&scenario, tamper),
+            };
+            total.borrow_mut().add(counts.map_err(TestCaseError::fail)?);
             Ok(())
         });
         match outcome {
             Ok(_) => {}
             Err(TestError::Fail(why, least)) => {
-                return Err(format!("KUBEFAN_CONTRACT_SEED={seed}: {why}\nleast: {least:?}"));
+                return Err(format!(
+                    "KUBEFAN_CONTRACT_SEED={seed}: {why}\nleast: {least:?}"
+                ));
             }
             Err(error) => return Err(format!("KUBEFAN_CONTRACT_SEED={seed}: {error}")),
         }
@@ -482,9 +501,9 @@ fn try_contract(
 
 /// Plays `cases` scenarios, or as many as `PROPTEST_CASES` or a seed to be replayed says.
 fn contract(cases: u64, replicas: usize, faults: Faults) -> Counts {
-    let is_replay = variable("KUBEFAN_CONTRACT_SEED").is_some();
-    let cases = variable("PROPTEST_CASES").unwrap_or(if is_replay { 1 } else { cases });
-    match try_contract(cases, replicas, faults, None) {
+    let replayed = variable("KUBEFAN_CONTRACT_SEED");
+    let cases = variable("PROPTEST_CASES").unwrap_or(if replayed.is_some() { 1 } else { cases });
+    match try_contract(replayed.unwrap_or(0), cases, replicas, faults, None) {
         Ok(counts) => counts,
         Err(error) => panic!("{error}"),
     }
@@ -492,6 +511,7 @@ fn contract(cases: u64, replicas: usize, faults: Faults) -> Counts {
 
 impl Counts {
     fn add(&mut self, other: Self) {
+        self.cases += 1;
         self.lists += other.lists;
         self.changes += other.changes;
         self.bookmarks += other.bookmarks;
@@ -501,30 +521,53 @@ impl Counts {
     }
 }
 
-const CASES: u64 = 60;
-
 #[test]
 fn one_kubefan_keeps_the_contract() {
-    let counts = contract(CASES, 1, no_faults);
-    eprintln!("{counts:?}");
+    let counts = contract(40, 1, no_faults);
+    assert!(counts.changes > counts.cases * 5, "{counts:?}");
+    assert!(counts.resumed > counts.cases * 2, "{counts:?}");
+    assert!(counts.bookmarks > 0, "{counts:?}");
+    // Of clients that come from elsewhere with a version from before the cache's first list.
+    assert!(counts.expired > 0, "{counts:?}");
 }
 
 #[test]
 fn two_kubefans_keep_it_together() {
-    let counts = contract(CASES, 2, no_faults);
-    eprintln!("{counts:?}");
+    let counts = contract(40, 2, no_faults);
+    assert!(counts.changes > counts.cases * 5, "{counts:?}");
+    assert!(counts.resumed > counts.cases * 2, "{counts:?}");
 }
 
 #[test]
 fn they_keep_it_whatever_fails() {
-    let counts = contract(2 * CASES, 2, all_faults);
-    eprintln!("{counts:?}");
+    let counts = contract(FAULTY_CASES, 2, all_faults);
+    assert!(counts.changes > counts.cases * 5, "{counts:?}");
+    assert!(counts.expired > 0, "{counts:?}");
 }
 
 #[test]
 fn they_keep_it_through_each_fault() {
     for (name, faults) in FAULTS {
-        let counts = contract(CASES / 6, 2, faults);
-        eprintln!("{name}: {counts:?}");
+        let counts = contract(6, 2, faults);
+        assert!(counts.changes > counts.cases * 2, "{name}: {counts:?}");
+    }
+}
+
+#[test]
+fn the_property_can_fail() {
+    let wrongs = [
+        Wrong::Client(Tamper::Drop),
+        Wrong::Client(Tamper::Duplicate),
+        Wrong::Client(Tamper::Swap),
+        Wrong::Client(Tamper::Postpone),
+        Wrong::Cache(Mutation::HoleServed),
+        Wrong::Cache(Mutation::BlockNotRepeated),
+        Wrong::Cache(Mutation::BlockAtList),
+        Wrong::Cache(Mutation::NewObjectOnly),
+    ];
+    for wrong in wrongs {
+        let outcome = try_contract(0, FAULTY_CASES, 2, all_faults, Some(wrong));
+        let found = outcome.expect_err("the property should notice");
+        eprintln!("{wrong:?}: {}", found.lines().next().unwrap_or_default());
     }
 }

@@ -83,8 +83,6 @@ pub(super) enum Tamper {
     Swap,
     /// An event comes after the next bookmark.
     Postpone,
-    /// A 410 is taken for a clean end.
-    IgnoreExpired,
 }
 
 /// How a client lists.
@@ -116,6 +114,7 @@ pub(super) struct Site {
 /// What was seen over all cases, lest the property hold of nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
+    pub(super) cases: u64,
     pub(super) lists: u64,
     pub(super) changes: u64,
     pub(super) bookmarks: u64,
@@ -244,7 +243,7 @@ impl Site {
             200 if is_json => Ok(Some(response)),
             404 if is_json => Ok(Some(response)),
             429 => Ok(None),
-            200 | 410 | 500 | 503 | 504 if may_forward => Ok(None),
+            200 | 404 | 410 | 500 | 503 | 504 if may_forward => Ok(None),
             code => Err(format!(
                 "GET {target}: {code}: {:?}",
                 body_of(response).await
@@ -595,9 +594,7 @@ impl Client {
             }
             site.counts.expired += 1;
             self.cut();
-            if self.tamper != Some(Tamper::IgnoreExpired) {
-                self.known = None;
-            }
+            self.known = None;
             return Ok(());
         }
         if stream.initial.is_some() {
