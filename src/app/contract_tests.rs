@@ -571,3 +571,47 @@ fn the_property_can_fail() {
         eprintln!("{wrong:?}: {}", found.lines().next().unwrap_or_default());
     }
 }
+
+/// An object leaves a selection while a kubefan can't see it, and changes once more; a client that
+/// was cut between the two goes on elsewhere.
+#[test]
+fn what_left_a_selection_unseen_is_told_before_all_changes() {
+    let client = |does| Op::Client { client: 0, does };
+    let put = |pod, app| Op::Put { pod, app, node: 0 };
+    let frames = |frames| client(ClientOp::Read { frames });
+    let customer = Customer {
+        want: 3,
+        bookmarks: false,
+        seconds: 600,
+    };
+    let scenario = Scenario {
+        replicas: 2,
+        retention_bytes: None,
+        clients: vec![customer],
+        ops: vec![
+            put(0, 0),
+            client(ClientOp::Switch),
+            client(ClientOp::Switch),
+            Op::Fault(Fault::Part(0)),
+            Op::Wait(1),
+            put(0, 1),
+            put(1, 0),
+            put(0, 1),
+            Op::Wait(1),
+            Op::Fault(Fault::Compact),
+            Op::Fault(Fault::Heal(0)),
+            Op::Wait(100_000),
+            frames(1),
+            client(ClientOp::Switch),
+        ],
+        seed: 0,
+    };
+    for read in 0..4 {
+        let mut scenario = scenario.clone();
+        let at = scenario.ops.len() - 2;
+        scenario.ops[at] = frames(read);
+        if let Err(error) = play(&scenario, None) {
+            panic!("{read}: {error}");
+        }
+    }
+}

@@ -117,6 +117,8 @@ enum ClientOp {
     },
     Cut,
     Resume,
+    /// Goes on at the API server from wherever it is.
+    ResumeElsewhere,
     TakeBookmark,
 }
 
@@ -159,6 +161,7 @@ fn operations() -> impl Strategy<Value = Vec<Op>> {
         2 => Just(ClientOp::Poll { items: 50 }),
         3 => Just(ClientOp::Cut),
         4 => Just(ClientOp::Resume),
+        1 => Just(ClientOp::ResumeElsewhere),
         2 => Just(ClientOp::TakeBookmark),
     ];
     let op = prop_oneof![
@@ -329,6 +332,25 @@ impl Client {
             _ => drop(view.insert(object.key.clone(), object)),
         }
         Ok(())
+    }
+
+    /// Folds what the API server tells after the version that it has.
+    fn follow(&mut self, etcd: &Etcd) {
+        let Some(view) = &mut self.view else {
+            return;
+        };
+        for (_, object) in etcd.changes_after(self.seen) {
+            let (key, version) = (object.key, object.resource_version);
+            let stored = |version| etcd.state(version).get(&key);
+            let selected = |object: &&Arc<Object>| self.selection.matches(object);
+            let before = stored(ResourceVersion(version.0 - 1)).filter(selected);
+            match (before, stored(version).filter(selected)) {
+                (_, Some(after)) => drop(view.insert(key, after.clone())),
+                (Some(_), None) => drop(view.remove(&key)),
+                (None, None) => {}
+            }
+        }
+        self.seen = ResourceVersion(etcd.revision());
     }
 
     fn check(&self, etcd: &Etcd, version: ResourceVersion, what: &str) -> Checked {
@@ -574,6 +596,15 @@ impl World {
                     self.open(index, from);
                 }
             }
+            ClientOp::ResumeElsewhere => {
+                client.cut();
+                client.follow(&self.etcd);
+                client.check(
+                    &self.etcd,
+                    ResourceVersion(revision),
+                    "the API server's tip",
+                )?;
+            }
             ClientOp::TakeBookmark => {
                 let bookmark = client.stream.as_ref().and_then(WatchStream::bookmark);
                 if let Some(version) = bookmark {
@@ -658,6 +689,11 @@ fn model_needs_the_block_repeated_at_its_version() {
 #[test]
 fn model_needs_the_block_at_the_version_before() {
     assert_needed(Mutation::BlockAtList, None);
+}
+
+#[test]
+fn model_needs_departures_in_the_block() {
+    assert_needed(Mutation::DepartureWithChange, None);
 }
 
 #[test]

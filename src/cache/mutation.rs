@@ -11,6 +11,8 @@ pub(crate) enum Mutation {
     BlockNotRepeated,
     /// The block's deletions carry the list's resource version, behind the changes.
     BlockAtList,
+    /// That an object left a selection comes with its change, and not in the block.
+    DepartureWithChange,
     /// A verdict looks at the new object only.
     NewObjectOnly,
     /// An open stream that waits for a future start doesn't notice a hole around it.
