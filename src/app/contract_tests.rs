@@ -614,4 +614,7 @@ fn what_left_a_selection_unseen_is_told_before_all_changes() {
             panic!("{read}: {error}");
         }
     }
+    let rule = Mutation::DepartureWithChange;
+    let without = with_mutation(rule, || play(&scenario, None));
+    without.expect_err("the rule is needed");
 }

@@ -117,8 +117,10 @@ enum ClientOp {
     },
     Cut,
     Resume,
-    /// Goes on at the API server from wherever it is.
-    ResumeElsewhere,
+    /// Takes some items, and goes on at the API server from wherever it is then.
+    ResumeElsewhere {
+        items: usize,
+    },
     TakeBookmark,
 }
 
@@ -161,7 +163,7 @@ fn operations() -> impl Strategy<Value = Vec<Op>> {
         2 => Just(ClientOp::Poll { items: 50 }),
         3 => Just(ClientOp::Cut),
         4 => Just(ClientOp::Resume),
-        1 => Just(ClientOp::ResumeElsewhere),
+        3 => (0..4usize).prop_map(|items| ClientOp::ResumeElsewhere { items }),
         2 => Just(ClientOp::TakeBookmark),
     ];
     let op = prop_oneof![
@@ -596,7 +598,10 @@ impl World {
                     self.open(index, from);
                 }
             }
-            ClientOp::ResumeElsewhere => {
+            ClientOp::ResumeElsewhere { items } => {
+                for _ in 0..items {
+                    client.step(&self.etcd)?;
+                }
                 client.cut();
                 client.follow(&self.etcd);
                 client.check(
@@ -689,11 +694,6 @@ fn model_needs_the_block_repeated_at_its_version() {
 #[test]
 fn model_needs_the_block_at_the_version_before() {
     assert_needed(Mutation::BlockAtList, None);
-}
-
-#[test]
-fn model_needs_departures_in_the_block() {
-    assert_needed(Mutation::DepartureWithChange, None);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use http::Response;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio::time::timeout;
 
 use super::cluster_tests::At;
@@ -18,6 +19,9 @@ use super::network_tests::Replica;
 
 /// When nothing comes for so long, there is nothing: no time passes while anything is at work.
 const QUIET: Duration = Duration::from_millis(1);
+
+/// A client that asked for bookmarks gives a watch without any up.
+const SILENCE: Duration = Duration::from_secs(90);
 
 pub(super) type Checked = Result<(), String>;
 
@@ -151,6 +155,7 @@ struct Stream {
     buffer: Vec<u8>,
     /// The API server itself may have answered, faults and all.
     is_forwarded: bool,
+    last_frame: Instant,
     /// The least state that the initial objects may be of; `None` when there are none to come.
     initial: Option<(View, At)>,
     start: u64,
@@ -389,6 +394,7 @@ impl Client {
         self.stream = Some(Stream {
             body: response.into_body(),
             buffer: Vec::new(),
+            last_frame: Instant::now(),
             is_forwarded: false,
             initial: None,
             start: at.version,
@@ -425,6 +431,7 @@ impl Client {
         self.stream = Some(Stream {
             body: response.into_body(),
             buffer: Vec::new(),
+            last_frame: Instant::now(),
             is_forwarded: is_recent,
             initial: Some((View::new(), least)),
             start: 0,
@@ -480,6 +487,10 @@ impl Client {
                 return Ok(());
             };
             match stream.next().await {
+                // Bookmarks would come: nobody but the client sees that its API server is silent.
+                Read::Quiet if stream.is_forwarded && stream.last_frame.elapsed() > SILENCE => {
+                    self.cut();
+                }
                 Read::Quiet => return Ok(()),
                 Read::Line(line) => match serde_json::from_slice(&line) {
                     Ok(event) => self.take(site, event)?,
@@ -730,7 +741,11 @@ impl Stream {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 return Read::Line(self.buffer.drain(..=end).collect());
             }
-            match timeout(QUIET, self.body.frame()).await {
+            let frame = timeout(QUIET, self.body.frame()).await;
+            if frame.is_ok() {
+                self.last_frame = Instant::now();
+            }
+            match frame {
                 Err(_) => return Read::Quiet,
                 Ok(None) => return Read::End,
                 Ok(Some(Err(error))) => return Read::Broken(error.to_string()),
