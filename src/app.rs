@@ -1,5 +1,7 @@
 //! The composition root: builds the rooms from the configuration, runs them, drains them.
 
+#[cfg(test)]
+mod contract_tests;
 mod demo;
 mod simulated;
 

@@ -28,8 +28,9 @@ pub struct Event {
     /// The change's place in history. The objects' own may be lower where the change is a deletion
     /// that a relist implied.
     pub resource_version: ResourceVersion,
-    /// True for deletions that a relist implied.
+    /// True for what a relist tells at the version before it.
     in_block: bool,
+    tells: Tells,
     frames: Frames,
     /// Frames of the objects' metadata alone, by format; made when first asked for.
     metadata_frames: OnceLock<Box<[Frames; 2]>>,
@@ -38,6 +39,16 @@ pub struct Event {
 
 /// Frames by verdict.
 type Frames = [OnceLock<Bytes>; 3];
+
+/// Which part of a change an event tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tells {
+    All,
+    /// Only that an object leaves a selection.
+    Departure,
+    /// All but that: it was told in the block.
+    AllButDeparture,
+}
 
 /// What an event counts in its log, until it is evicted.
 #[derive(Debug, Default)]
@@ -79,6 +90,7 @@ impl Event {
             object,
             previous,
             in_block: false,
+            tells: Tells::All,
             frames,
             metadata_frames: OnceLock::new(),
             charge: Charge::new(bytes),
@@ -94,10 +106,40 @@ impl Event {
             object,
             resource_version: at,
             in_block: true,
+            tells: Tells::All,
             frames: Default::default(),
             metadata_frames: OnceLock::new(),
             charge,
         }
+    }
+
+    /// That `previous`, which a relist found changed to `object`, left the selections that it no
+    /// longer matches, told at resource version `at`; `None` where it matches what it matched.
+    pub(super) fn implied_departure(
+        object: &Arc<Object>,
+        previous: &Arc<Object>,
+        at: ResourceVersion,
+    ) -> Option<Self> {
+        if object.labels == previous.labels && object.fields == previous.fields {
+            return None;
+        }
+        Some(Self {
+            event_type: EventType::Modified,
+            object: object.clone(),
+            tells: Tells::Departure,
+            ..Self::implied_deletion(previous.clone(), at)
+        })
+    }
+
+    /// The change without what [`Event::implied_departure`] tells of it.
+    pub(super) fn but_departure(mut self) -> Self {
+        self.tells = Tells::AllButDeparture;
+        self
+    }
+
+    /// True when this is not the event that counts for its change.
+    pub(super) fn is_departure(&self) -> bool {
+        self.tells == Tells::Departure
     }
 
     /// What this change is to someone who sees only what `selection` selects; `None`: nothing.
@@ -108,11 +150,12 @@ impl Event {
             previous => previous.as_ref().is_some_and(is_selected),
         };
         let after = self.event_type != EventType::Deleted && is_selected(&self.object);
-        match (before, after) {
-            (false, true) => Some(EventType::Added),
-            (true, true) => Some(EventType::Modified),
-            (true, false) => Some(EventType::Deleted),
-            (false, false) => None,
+        match (before, after, self.tells) {
+            (true, false, Tells::AllButDeparture) => None,
+            (true, false, _) => Some(EventType::Deleted),
+            (_, _, Tells::Departure) | (false, false, _) => None,
+            (false, true, _) => Some(EventType::Added),
+            (true, true, _) => Some(EventType::Modified),
         }
     }
 

@@ -22,7 +22,8 @@
 //! `(r, L)` is a *hole*:
 //!
 //! - Deletions are told at `r` and never later, because a client that resumes elsewhere from a
-//!   later version than the true deletion would miss it.
+//!   later version than the true deletion would miss it. So are, to those who select, the objects
+//!   that no longer match: they may have stopped to match long before their last change.
 //! - A start at exactly `r` gets the whole block: whoever was cut in the middle of it holds `r` too.
 //! - A start strictly inside the hole expires: the block may lack a deletion that it needs, or
 //!   delete what was created anew.
@@ -63,6 +64,10 @@ use std::time::Duration;
 use crate::api::ResourceVersion;
 
 pub use event::Event;
+#[cfg(test)]
+pub(crate) use mutation::Mutation;
+#[cfg(test)]
+pub(crate) use mutation::with as with_mutation;
 pub use reader::Reader;
 pub use reader::WatchFrom;
 pub use relist::Relist;

@@ -117,6 +117,10 @@ enum ClientOp {
     },
     Cut,
     Resume,
+    /// Takes some items, and goes on at the API server from wherever it is then.
+    ResumeElsewhere {
+        items: usize,
+    },
     TakeBookmark,
 }
 
@@ -159,6 +163,7 @@ fn operations() -> impl Strategy<Value = Vec<Op>> {
         2 => Just(ClientOp::Poll { items: 50 }),
         3 => Just(ClientOp::Cut),
         4 => Just(ClientOp::Resume),
+        3 => (0..4usize).prop_map(|items| ClientOp::ResumeElsewhere { items }),
         2 => Just(ClientOp::TakeBookmark),
     ];
     let op = prop_oneof![
@@ -329,6 +334,25 @@ impl Client {
             _ => drop(view.insert(object.key.clone(), object)),
         }
         Ok(())
+    }
+
+    /// Folds what the API server tells after the version that it has.
+    fn follow(&mut self, etcd: &Etcd) {
+        let Some(view) = &mut self.view else {
+            return;
+        };
+        for (_, object) in etcd.changes_after(self.seen) {
+            let (key, version) = (object.key, object.resource_version);
+            let stored = |version| etcd.state(version).get(&key);
+            let selected = |object: &&Arc<Object>| self.selection.matches(object);
+            let before = stored(ResourceVersion(version.0 - 1)).filter(selected);
+            match (before, stored(version).filter(selected)) {
+                (_, Some(after)) => drop(view.insert(key, after.clone())),
+                (Some(_), None) => drop(view.remove(&key)),
+                (None, None) => {}
+            }
+        }
+        self.seen = ResourceVersion(etcd.revision());
     }
 
     fn check(&self, etcd: &Etcd, version: ResourceVersion, what: &str) -> Checked {
@@ -573,6 +597,18 @@ impl World {
                     let from = WatchFrom::After(client.seen);
                     self.open(index, from);
                 }
+            }
+            ClientOp::ResumeElsewhere { items } => {
+                for _ in 0..items {
+                    client.step(&self.etcd)?;
+                }
+                client.cut();
+                client.follow(&self.etcd);
+                client.check(
+                    &self.etcd,
+                    ResourceVersion(revision),
+                    "the API server's tip",
+                )?;
             }
             ClientOp::TakeBookmark => {
                 let bookmark = client.stream.as_ref().and_then(WatchStream::bookmark);

@@ -4,13 +4,15 @@
 
 /// A deliberate fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mutation {
+pub(crate) enum Mutation {
     /// Starts strictly inside a hole are served.
     HoleServed,
     /// A start at a hole's lower end is given no block.
     BlockNotRepeated,
     /// The block's deletions carry the list's resource version, behind the changes.
     BlockAtList,
+    /// That an object left a selection comes with its change, and not in the block.
+    DepartureWithChange,
     /// A verdict looks at the new object only.
     NewObjectOnly,
     /// An open stream that waits for a future start doesn't notice a hole around it.
@@ -36,7 +38,7 @@ pub(super) const fn is_active(_: Mutation) -> bool {
 
 /// Runs `body` with `mutation` on, on this thread only.
 #[cfg(test)]
-pub(super) fn with<T>(mutation: Mutation, body: impl FnOnce() -> T) -> T {
+pub(crate) fn with<T>(mutation: Mutation, body: impl FnOnce() -> T) -> T {
     ACTIVE.set(Some(mutation));
     let result = body();
     ACTIVE.set(None);

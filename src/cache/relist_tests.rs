@@ -1,16 +1,20 @@
 //! What a relist tells, and what it can't tell.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::cache::EpochCause;
 use crate::cache::Expired;
 use crate::cache::Reader;
 use crate::cache::Replaced;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
+use crate::cache::WatchStream;
 use crate::cache::WentBack;
 use crate::cache::Writer;
 use crate::cache::cache;
@@ -20,6 +24,7 @@ use crate::cache::support_tests::everything;
 use crate::cache::support_tests::key;
 use crate::cache::support_tests::object;
 use crate::cache::support_tests::tell;
+use crate::cache::support_tests::with_label;
 
 /// Four objects written at 11 to 14; applied is 20.
 fn four_objects() -> (Writer, Reader) {
@@ -233,6 +238,47 @@ fn what_cannot_be_told_starts_a_new_epoch() {
         assert_eq!(now.resource_version(), ResourceVersion(version));
         assert_eq!(*now.get(&listed.key).unwrap(), listed);
     }
+}
+
+#[test]
+fn what_no_longer_matches_is_in_the_block_of_those_who_select() {
+    let (mut writer, reader) = four_objects();
+    let watch = |selection: Selection| {
+        let stream = reader.watch(WatchFrom::After(ResourceVersion(20)), Arc::new(selection));
+        stream.unwrap()
+    };
+    let (mut all, mut web, mut db) = (
+        watch(Selection::default()),
+        watch(with_label("web")),
+        watch(with_label("db")),
+    );
+    let list = [
+        object("a/x", "u", 24, "web"),
+        object("a/y", "u", 26, "db"),
+        object("b/x", "u", 13, "web"),
+    ];
+    replace(&mut writer, &list, 30);
+    let told = |stream: &mut WatchStream| tell(&drain(stream));
+    let expected = ["DELETED b/y@20", "MODIFIED a/x@24", "MODIFIED a/y@26"];
+    assert_eq!(told(&mut all), expected);
+    let expected = ["DELETED b/y@20", "DELETED a/y@20", "MODIFIED a/x@24"];
+    assert_eq!(told(&mut web), expected);
+    assert_eq!(told(&mut db), ["ADDED a/y@26"]);
+}
+
+#[test]
+fn versions_of_an_earlier_epoch_expire_and_do_not_wait() {
+    let (mut writer, reader) = four_objects();
+    let first = object("a/x", "u", 8, "web");
+    let replaced = replace(&mut writer, &[first], 9);
+    assert_eq!(replaced, Replaced::NewEpoch(EpochCause::WentBack));
+    assert_eq!(watch(&reader, 20), expired(20, 9));
+    assert_eq!(watch(&reader, 10), expired(10, 9));
+    assert_eq!(watch(&reader, 9), Ok(vec![]));
+    // Nobody was there before: it is the future.
+    assert_eq!(watch(&reader, 21), Ok(vec![]));
+    writer.bookmark(ResourceVersion(20)).unwrap();
+    assert_eq!(watch(&reader, 20), Ok(vec![]));
 }
 
 #[test]

@@ -39,6 +39,8 @@ pub(super) struct State {
     /// `None` while not ready.
     pub(super) content: Option<Content>,
     pub(super) log: EventLog,
+    /// The newest version of any earlier epoch.
+    pub(super) abandoned: ResourceVersion,
     pub(super) is_closed: bool,
     pub(super) counters: Counters,
 }
@@ -80,6 +82,7 @@ impl Shared {
                 epoch: 0,
                 content: None,
                 log: EventLog::new(ResourceVersion::ZERO),
+                abandoned: ResourceVersion::ZERO,
                 is_closed: false,
                 counters: Counters::default(),
             }),

@@ -144,6 +144,16 @@ impl WatchStream {
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
         let applied = state.applied().ok_or(not_ready(start))?;
+        let is_ahead = start > applied;
+        if is_ahead && start <= state.abandoned {
+            // Of another history, most likely: silence until this one has come so far would be wrong
+            // for long, and a list too many does no harm.
+            let oldest = state.log.start();
+            return Err(Expired {
+                requested: start,
+                oldest,
+            });
+        }
         let position = state.log.position_after(start)?;
         shared.watchers.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
@@ -154,7 +164,7 @@ impl WatchStream {
             position,
             batch: VecDeque::new(),
             start,
-            is_ahead: start > applied,
+            is_ahead,
             relists: state.log.relists(),
             seen: start,
             registration: Registration::new(&shared.wake),

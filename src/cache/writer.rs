@@ -59,7 +59,7 @@ pub enum Replaced {
 /// What one critical section brings in.
 struct Update {
     content: Content,
-    /// Deletions that were missed, told at the version applied before.
+    /// Deletions that were missed, for all or for some selections, told at the version applied before.
     block: Vec<Event>,
     changes: Vec<Event>,
     /// True when the history from the version applied before up to now is not fully known.
@@ -226,6 +226,7 @@ impl Writer {
                 state.epoch += 1;
                 state.counters.epochs += 1;
                 state.counters.last_epoch_cause = cause;
+                state.abandoned = state.abandoned.max(state.applied().unwrap_or_default());
             }
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);
@@ -341,10 +342,22 @@ impl Update {
                 Some(_) => EventType::Modified,
                 None => EventType::Added,
             };
-            Event::new(event_type, object, previous, None)
+            let event = Event::new(event_type, object, previous, None);
+            match mutation::is_active(Mutation::DepartureWithChange) {
+                true => event,
+                false => event.but_departure(),
+            }
+        };
+        let departure = |(object, previous): &(Arc<Object>, Option<Arc<Object>>)| {
+            Event::implied_departure(object, previous.as_ref()?, applied)
+        };
+        let departures: Vec<_> = match mutation::is_active(Mutation::DepartureWithChange) {
+            true => Vec::new(),
+            false => difference.changed.iter().filter_map(departure).collect(),
         };
         let imply = |missed| Event::implied_deletion(missed, applied);
-        let block = difference.deleted.into_iter().map(imply).collect();
+        let deletions = difference.deleted.into_iter().map(imply);
+        let block = deletions.chain(departures).collect();
         let mut update = Self {
             is_jump: list > applied,
             block,
@@ -366,6 +379,7 @@ impl Update {
     /// Bytes of the objects that are in no store any more after this.
     fn replaced_bytes(&self) -> u64 {
         let events = self.block.iter().chain(&self.changes);
+        let events = events.filter(|event| !event.is_departure());
         let previous = events.filter_map(|event| event.previous.as_ref());
         previous.map(|object| size_of_object(object) as u64).sum()
     }

@@ -95,6 +95,7 @@ pub(super) fn check(
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),
             freshness: FreshnessRule::together(&cache.freshness),
+            seed: None,
         },
         tls,
         shutdown_grace_period: settings.shutdown.grace_period.0,

@@ -48,6 +48,8 @@ pub struct Config {
     pub retention_bytes: Option<usize>,
     /// How fresh "the most recent state" has to be. Default is as fresh as the request, everywhere.
     pub freshness: FreshnessPolicies,
+    /// Makes the jitter of waits repeatable; `None` (the default) takes it from the system.
+    pub seed: Option<u64>,
 }
 
 impl Config {
@@ -76,6 +78,7 @@ impl Default for Config {
             retention_age: Self::RETENTION_AGE,
             retention_bytes: None,
             freshness: FreshnessPolicies::default(),
+            seed: None,
         }
     }
 }
@@ -380,6 +383,7 @@ impl InformerSet {
         let reflector_config = ReflectorConfig {
             relist_on_early_end: subject.custom,
             refusal_patience: Config::REFUSAL_PATIENCE,
+            seed: config.seed,
             ..ReflectorConfig::default()
         };
         let reflector = Reflector::new(lister_watcher, writer, reflector_config, signals)

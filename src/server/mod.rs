@@ -63,6 +63,8 @@ pub use rescue::answer;
 pub use rescue::plain_text;
 pub use rescue::respond;
 pub use truth::read_truth;
+#[cfg(test)]
+pub(crate) use watch_body::without_jitter;
 
 /// A body of requests and answers.
 pub use crate::upstream::Body;

@@ -253,7 +253,7 @@ fn expired_frame(encoder: &Encoder, expired: Expired) -> Bytes {
 }
 
 fn random_timeout() -> Duration {
-    MIN_TIMEOUT.mul_f64(rand::rng().random_range(1.0..2.0))
+    MIN_TIMEOUT.mul_f64(jitter(2.0))
 }
 
 // === impl Bookmarks ===
@@ -286,5 +286,34 @@ impl Bookmarks {
 }
 
 fn jittered(period: Duration) -> Duration {
-    period.mul_f64(rand::rng().random_range(1.0..1.02))
+    period.mul_f64(jitter(1.02))
+}
+
+/// Uniform from 1 to `limit`.
+fn jitter(limit: f64) -> f64 {
+    match is_steady() {
+        true => f64::midpoint(1.0, limit),
+        false => rand::rng().random_range(1.0..limit),
+    }
+}
+
+#[cfg(not(test))]
+const fn is_steady() -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEADY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+#[cfg(test)]
+fn is_steady() -> bool {
+    STEADY.get()
+}
+
+/// Takes all chance out of this thread's bookmarks and deadlines, so that a run can be repeated.
+#[cfg(test)]
+pub(crate) fn without_jitter() {
+    STEADY.set(true);
 }

@@ -94,6 +94,26 @@ impl Client {
         })
     }
 
+    /// A client without credentials, whose connections are what `dial` gives.
+    #[cfg(test)]
+    pub(crate) fn in_memory(dial: &super::Dial) -> Self {
+        let server = Uri::from_static("http://localhost");
+        let stack = || super::memory_tests::stack(dial, &server);
+        let inner = Inner {
+            config: ClientConfig::default(),
+            server_text: server.to_string(),
+            default_namespace: "default".to_owned(),
+            stacks: ArcSwap::from_pointee(Stacks {
+                kubefan: stack(),
+                caller: stack(),
+            }),
+            server,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
     /// Reads the kubeconfig again, so that requests from now on use the client certificates and
     /// CAs that are there now; requests in flight go on as they are. Tokens, exec plugins' tokens
     /// and a pod's CA are renewed without this.

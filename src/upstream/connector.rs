@@ -45,6 +45,8 @@ pub(super) struct Tls {
 
 #[derive(Clone)]
 enum Path {
+    #[cfg(test)]
+    Memory(super::Dial),
     Direct(HttpConnector),
     Http(Tunnel<HttpConnector>),
     Https(Box<Tunnel<Connector>>),
@@ -109,6 +111,15 @@ impl Connector {
         }
     }
 
+    /// A connector whose connections are what `dial` gives, without TLS.
+    #[cfg(test)]
+    pub(super) fn in_memory(tls: Tls, dial: super::Dial) -> Self {
+        Self {
+            path: Path::Memory(dial),
+            tls: Arc::new(tls),
+        }
+    }
+
     async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
         let connecting = async {
             let io = self.path.open(uri.clone()).await?;
@@ -152,6 +163,8 @@ impl Path {
 
     async fn open(self, uri: Uri) -> Result<Box<dyn Io>, BoxError> {
         Ok(match self {
+            #[cfg(test)]
+            Self::Memory(dial) => Box::new(dial()?),
             Self::Direct(tcp) => Box::new(tcp.oneshot(uri).await?.into_inner()),
             Self::Http(tunnel) => Box::new(tunnel.oneshot(uri).await?.into_inner()),
             Self::Https(tunnel) => Box::new(TokioIo::new(tunnel.oneshot(uri).await?)),

@@ -33,6 +33,8 @@ mod forward_tests;
 #[cfg(test)]
 mod kubeconfig_tests;
 #[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
 mod resource_client_tests;
 #[cfg(test)]
 mod rest_mapper_tests;
@@ -61,6 +63,8 @@ pub use lister_watcher::ListRequest;
 pub use lister_watcher::ListerWatcher;
 pub use lister_watcher::WatchRequest;
 pub use lister_watcher::WatchStart;
+#[cfg(test)]
+pub(crate) use memory_tests::Dial;
 pub use resource_client::ResourceClient;
 pub use rest_mapper::Changes;
 pub use rest_mapper::NotCacheable;

@@ -1,0 +1,759 @@
+//! A client by the book, which checks everything that it is told against the truth.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio::time::timeout;
+
+use super::cluster_tests::At;
+use super::cluster_tests::Cluster;
+use super::cluster_tests::PODS;
+use super::cluster_tests::View;
+use super::cluster_tests::key_of;
+use super::network_tests::Replica;
+
+/// When nothing comes for so long, there is nothing: no time passes while anything is at work.
+const QUIET: Duration = Duration::from_millis(1);
+
+/// A client that asked for bookmarks gives a watch without any up.
+const SILENCE: Duration = Duration::from_secs(90);
+
+pub(super) type Checked = Result<(), String>;
+
+/// What a client asks for.
+pub(super) struct Want {
+    path: &'static str,
+    query: &'static str,
+    selects: fn(&Value) -> bool,
+}
+
+pub(super) const WANTS: [Want; 7] = [
+    Want {
+        path: "/api/v1/pods",
+        query: "",
+        selects: |_| true,
+    },
+    Want {
+        path: "/api/v1/namespaces/default/pods",
+        query: "",
+        selects: |pod| pod["metadata"]["namespace"] == "default",
+    },
+    Want {
+        path: "/api/v1/namespaces/default-b/pods",
+        query: "&fieldSelector=metadata.name%3Dx",
+        selects: |pod| {
+            pod["metadata"]["namespace"] == "default-b" && pod["metadata"]["name"] == "x"
+        },
+    },
+    Want {
+        path: "/api/v1/pods",
+        query: "&labelSelector=app%3Dweb",
+        selects: |pod| pod["metadata"]["labels"]["app"] == "web",
+    },
+    Want {
+        path: "/api/v1/pods",
+        query: "&labelSelector=app+notin+(web)",
+        selects: |pod| pod["metadata"]["labels"]["app"] != "web",
+    },
+    Want {
+        path: "/api/v1/pods",
+        query: "&fieldSelector=spec.nodeName%3Dn1",
+        selects: |pod| pod["spec"]["nodeName"] == "n1",
+    },
+    Want {
+        path: "/api/v1/namespaces/default/pods",
+        query: "&labelSelector=app%3Dweb&fieldSelector=status.phase%3DRunning",
+        selects: |pod| {
+            pod["metadata"]["namespace"] == "default"
+                && pod["metadata"]["labels"]["app"] == "web"
+                && pod["status"]["phase"] == "Running"
+        },
+    },
+];
+
+/// A fault of the client, for the model to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tamper {
+    /// An event is lost.
+    Drop,
+    /// An event comes twice.
+    Duplicate,
+    /// An event comes after the next one.
+    Swap,
+    /// An event comes after the next bookmark.
+    Postpone,
+}
+
+/// How a client lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum List {
+    /// Whatever is cached.
+    Any,
+    /// The most recent state.
+    MostRecent,
+    /// At least what it saw last.
+    NotOlder,
+    /// Exactly what it saw last.
+    Exact,
+    /// In pages, between which something changes.
+    Pages(u32),
+}
+
+/// What kubefans serve, and what was seen of it.
+pub(super) struct Site {
+    pub(super) cluster: Cluster,
+    pub(super) replicas: Vec<Replica>,
+    /// The newest state that each replica's cache has shown.
+    pub(super) shown: Vec<At>,
+    /// What happened, for the report of a failure.
+    pub(super) trace: Vec<String>,
+    pub(super) counts: Counts,
+}
+
+/// What was seen over all cases, lest the property hold of nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) cases: u64,
+    pub(super) lists: u64,
+    pub(super) changes: u64,
+    pub(super) bookmarks: u64,
+    pub(super) expired: u64,
+    pub(super) resumed: u64,
+    /// Deletions that a relist told.
+    pub(super) implied: u64,
+}
+
+pub(super) struct Client {
+    name: usize,
+    want: &'static Want,
+    bookmarks: bool,
+    /// `timeoutSeconds` of its watches.
+    seconds: u32,
+    pub(super) replica: usize,
+    /// `None` when it has to list.
+    known: Option<Known>,
+    stream: Option<Stream>,
+    tamper: Option<Tamper>,
+    tampered: u32,
+    held: Option<Value>,
+}
+
+/// What a client was told, and the version that it would go on from.
+#[derive(Clone)]
+struct Known {
+    view: View,
+    at: At,
+}
+
+struct Stream {
+    body: Incoming,
+    buffer: Vec<u8>,
+    /// The API server itself may have answered, faults and all.
+    is_forwarded: bool,
+    last_frame: Instant,
+    /// The least state that the initial objects may be of; `None` when there are none to come.
+    initial: Option<(View, At)>,
+    start: u64,
+    /// The client had exactly the state of its version when the stream began.
+    is_strict: bool,
+}
+
+enum Read {
+    Line(Vec<u8>),
+    Quiet,
+    End,
+    Broken(String),
+}
+
+fn number(value: &Value) -> Result<u64, String> {
+    let text = value["metadata"]["resourceVersion"].as_str();
+    let parsed = text.and_then(|text| text.parse().ok());
+    parsed.ok_or_else(|| format!("no version in {value}"))
+}
+
+fn key(object: &Value) -> String {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// Versions by key, for messages.
+fn brief(view: &View) -> String {
+    let entries = view.iter().map(|(key, object)| {
+        let version = &object["metadata"]["resourceVersion"];
+        format!("{key}@{}", version.as_str().unwrap_or("?"))
+    });
+    entries.collect::<Vec<_>>().join(" ")
+}
+
+fn without_version(object: &Value) -> Value {
+    let mut object = object.clone();
+    object["metadata"]["resourceVersion"] = Value::Null;
+    object
+}
+
+async fn body_of(response: Response<Incoming>) -> Result<Value, String> {
+    let body = response.into_body().collect().await;
+    let body = body.map_err(|error| format!("body: {error}"))?.to_bytes();
+    serde_json::from_slice(&body).map_err(|error| format!("body: {error}"))
+}
+
+// === impl Want ===
+
+impl Want {
+    fn of(&self, state: &View) -> View {
+        let selected = state.iter().filter(|(_, object)| (self.selects)(object));
+        selected
+            .map(|(key, object)| (key.clone(), Arc::clone(object)))
+            .collect()
+    }
+}
+
+// === impl Site ===
+
+impl Site {
+    pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
+        self.trace.push(what());
+    }
+
+    /// The state of a replica's cache never goes back.
+    fn show(&mut self, replica: usize, at: At) -> Checked {
+        let shown = &mut self.shown[replica];
+        if at < *shown {
+            return Err(format!("replica {replica} shows {at:?} after {shown:?}"));
+        }
+        *shown = at;
+        Ok(())
+    }
+
+    /// GETs `target`; `None` for the failures that a client has to live with.
+    async fn get(
+        &self,
+        replica: usize,
+        target: &str,
+        may_forward: bool,
+    ) -> Result<Option<Response<Incoming>>, String> {
+        let response = match self.replicas[replica].get(target).await {
+            Ok(response) => response,
+            Err(_) if may_forward => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let content_type = response.headers().get("content-type");
+        let is_json = content_type.is_some_and(|value| value == "application/json");
+        match response.status().as_u16() {
+            200 if is_json => Ok(Some(response)),
+            404 if is_json => Ok(Some(response)),
+            429 => Ok(None),
+            200 | 404 | 410 | 500 | 503 | 504 if may_forward => Ok(None),
+            code => Err(format!(
+                "GET {target}: {code}: {:?}",
+                body_of(response).await
+            )),
+        }
+    }
+}
+
+// === impl Client ===
+
+impl Client {
+    pub(super) fn new(name: usize, want: usize, bookmarks: bool, seconds: u32) -> Self {
+        Self {
+            name,
+            want: &WANTS[want],
+            bookmarks,
+            seconds,
+            replica: 0,
+            known: None,
+            stream: None,
+            tamper: None,
+            tampered: 0,
+            held: None,
+        }
+    }
+
+    pub(super) fn with_tamper(mut self, tamper: Option<Tamper>) -> Self {
+        self.tamper = tamper;
+        self
+    }
+
+    /// Drops the watch.
+    pub(super) fn cut(&mut self) {
+        self.stream = None;
+        self.held = None;
+    }
+
+    /// Comes from the API server itself with the state of some versions ago.
+    pub(super) fn arrive(&mut self, site: &mut Site, behind: u64) {
+        self.cut();
+        let at = site.cluster.earlier(behind);
+        let view = self.want.of(site.cluster.state(at));
+        site.note(|| format!("client {} arrives with {at:?}", self.name));
+        self.known = Some(Known { view, at });
+    }
+
+    /// Lists; a failure that it has to live with changes nothing.
+    pub(super) async fn list(&mut self, site: &mut Site, how: List) -> Checked {
+        let asked = site.cluster.now();
+        let last = self.known.as_ref().map_or(1, |known| known.at.version);
+        let parameters = match how {
+            List::Any => "resourceVersion=0".to_owned(),
+            List::MostRecent => String::new(),
+            List::NotOlder => format!("resourceVersion={last}"),
+            List::Exact => format!("resourceVersion={last}&resourceVersionMatch=Exact"),
+            List::Pages(limit) => {
+                format!("resourceVersion={last}&resourceVersionMatch=NotOlderThan&limit={limit}")
+            }
+        };
+        let Want { path, query, .. } = self.want;
+        let mut target = format!("{path}?{parameters}{query}");
+        let mut view = View::new();
+        let mut version = None;
+        loop {
+            let may_forward = how != List::Any;
+            let Some(response) = site.get(self.replica, &target, may_forward).await? else {
+                return Ok(());
+            };
+            let mut list = match body_of(response).await {
+                Ok(list) => list,
+                Err(_) if may_forward => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let of_page = number(&list)?;
+            if version.is_some_and(|version| version != of_page) {
+                return Err(format!("a page at {of_page} after one at {version:?}"));
+            }
+            version = Some(of_page);
+            let items = list["items"].take();
+            for mut item in items.as_array().cloned().unwrap_or_default() {
+                item["kind"] = "Pod".into();
+                item["apiVersion"] = "v1".into();
+                let key = key(&item);
+                if view.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                    return Err(format!("{key} is out of order"));
+                }
+                view.insert(key, Arc::new(item));
+            }
+            let Some(token) = list["metadata"]["continue"].as_str() else {
+                break;
+            };
+            let List::Pages(limit) = how else {
+                return Err("a page that nobody asked for".to_owned());
+            };
+            target = format!("{path}?limit={limit}&continue={token}{query}");
+            site.cluster
+                .put(view.len() % PODS.len(), limit as usize % 2, 0);
+        }
+        let version = version.expect("there is a first page");
+        let at = site.cluster.place(version);
+        let at = at.ok_or_else(|| format!("a list at {version}, which never was"))?;
+        site.note(|| format!("client {} lists ({how:?}): {at:?}", self.name));
+        match how {
+            List::Any => site.show(self.replica, at)?,
+            List::MostRecent if at < asked => return Err(format!("{at:?} is not recent")),
+            List::Exact if version != last => return Err(format!("not exactly {last}")),
+            _ if version < last && how != List::MostRecent => {
+                return Err(format!("a list at {version}, not at {last}"));
+            }
+            _ => {}
+        }
+        self.cut();
+        self.check(site, &view, at, "the list")?;
+        site.counts.lists += 1;
+        self.known = Some(Known { view, at });
+        Ok(())
+    }
+
+    /// Watches from the version that it has, once it has one.
+    pub(super) async fn watch(&mut self, site: &mut Site) -> Checked {
+        self.cut();
+        // No kubefan can tell a client that comes with the version of a history which is no more.
+        let now = site.cluster.now();
+        self.known.take_if(|known| known.at.history != now.history);
+        if self.known.is_none() {
+            self.list(site, List::Any).await?;
+        }
+        let Some(Known { view, at }) = self.known.clone() else {
+            return Ok(());
+        };
+        let target = self.watch_target(&format!("resourceVersion={}", at.version));
+        let Some(response) = site.get(self.replica, &target, false).await? else {
+            return Ok(());
+        };
+        let is_strict = view == self.want.of(site.cluster.state(at));
+        site.note(|| {
+            format!(
+                "client {} watches from {at:?}, strict {is_strict}",
+                self.name
+            )
+        });
+        site.counts.resumed += 1;
+        self.stream = Some(Stream {
+            body: response.into_body(),
+            buffer: Vec::new(),
+            last_frame: Instant::now(),
+            is_forwarded: false,
+            initial: None,
+            start: at.version,
+            is_strict,
+        });
+        Ok(())
+    }
+
+    /// Watches from the beginning: the most `recent` state, or any.
+    pub(super) async fn watch_list(&mut self, site: &mut Site, is_recent: bool) -> Checked {
+        self.cut();
+        let least = match is_recent {
+            true => site.cluster.now(),
+            false => site.shown[self.replica],
+        };
+        let version = if is_recent { "" } else { "0" };
+        let target = self.watch_target(&format!(
+            "resourceVersion={version}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+        ));
+        let target = match self.bookmarks {
+            true => target,
+            false => format!("{target}&allowWatchBookmarks=true"),
+        };
+        let Some(response) = site.get(self.replica, &target, is_recent).await? else {
+            return Ok(());
+        };
+        site.note(|| {
+            format!(
+                "client {} opens a watch-list, recent {is_recent}",
+                self.name
+            )
+        });
+        self.bookmarks = true;
+        self.stream = Some(Stream {
+            body: response.into_body(),
+            buffer: Vec::new(),
+            last_frame: Instant::now(),
+            is_forwarded: is_recent,
+            initial: Some((View::new(), least)),
+            start: 0,
+            is_strict: true,
+        });
+        Ok(())
+    }
+
+    fn watch_target(&self, start: &str) -> String {
+        let Want { path, query, .. } = self.want;
+        let bookmarks = match self.bookmarks {
+            true => "&allowWatchBookmarks=true",
+            false => "",
+        };
+        let seconds = self.seconds;
+        format!("{path}?watch=true&{start}&timeoutSeconds={seconds}{bookmarks}{query}")
+    }
+
+    /// Reads one object.
+    pub(super) async fn get(&self, site: &mut Site, pod: usize, is_recent: bool) -> Checked {
+        let (namespace, name) = PODS[pod];
+        let parameters = if is_recent { "" } else { "?resourceVersion=0" };
+        let target = format!("/api/v1/namespaces/{namespace}/pods/{name}{parameters}");
+        let Some(response) = site.get(self.replica, &target, true).await? else {
+            return Ok(());
+        };
+        let is_found = response.status() == 200;
+        let Ok(object) = body_of(response).await else {
+            return Ok(());
+        };
+        let current = site.cluster.state(site.cluster.now()).get(&key_of(pod));
+        if is_recent && current.map(|current| &**current) != is_found.then_some(&object) {
+            return Err(format!("GET {target}: {object}, not {current:?}"));
+        }
+        if is_found {
+            let version = number(&object)?;
+            let at = site
+                .cluster
+                .place(version)
+                .ok_or("a version that never was")?;
+            let stored = site.cluster.state(at).get(&key_of(pod));
+            if stored.map(|stored| &**stored) != Some(&object) {
+                return Err(format!("GET {target}: {object}, which never was"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes up to `limit` frames of those that are there.
+    pub(super) async fn read(&mut self, site: &mut Site, limit: usize) -> Checked {
+        for _ in 0..limit {
+            let Some(stream) = &mut self.stream else {
+                return Ok(());
+            };
+            match stream.next().await {
+                // Bookmarks would come: nobody but the client sees that its API server is silent.
+                Read::Quiet if stream.is_forwarded && stream.last_frame.elapsed() > SILENCE => {
+                    self.cut();
+                }
+                Read::Quiet => return Ok(()),
+                Read::Line(line) => match serde_json::from_slice(&line) {
+                    Ok(event) => self.take(site, event)?,
+                    Err(_) if stream.is_forwarded => self.cut(),
+                    Err(error) => return Err(format!("{error}: {line:?}")),
+                },
+                Read::End if stream.buffer.is_empty() || stream.is_forwarded => {
+                    site.note(|| format!("client {}: end", self.name));
+                    self.cut();
+                }
+                Read::End => return Err("half a frame".to_owned()),
+                Read::Broken(_) if stream.is_forwarded => self.cut(),
+                Read::Broken(error) => return Err(format!("the watch broke: {error}")),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what a client does: lists if it must, watches, reads all there is.
+    pub(super) async fn follow(&mut self, site: &mut Site) -> Checked {
+        if self.stream.is_none() {
+            self.watch(site).await?;
+        }
+        self.read(site, usize::MAX).await
+    }
+
+    /// Whether it has the state of this moment.
+    pub(super) fn is_current(&self, site: &Site) -> bool {
+        let now = self.want.of(site.cluster.state(site.cluster.now()));
+        self.known.as_ref().is_some_and(|known| known.view == now)
+    }
+
+    pub(super) fn describe(&self, site: &Site) -> String {
+        let now = self.want.of(site.cluster.state(site.cluster.now()));
+        let known = self.known.as_ref();
+        format!(
+            "client {} ({}?{}) has {:?} of [{}], not {:?} of [{}]; watching: {}",
+            self.name,
+            self.want.path,
+            self.want.query,
+            known.map(|known| known.at),
+            known.map(|known| brief(&known.view)).unwrap_or_default(),
+            site.cluster.now(),
+            brief(&now),
+            self.stream.is_some(),
+        )
+    }
+
+    fn check(&self, site: &Site, view: &View, at: At, what: &str) -> Checked {
+        let expected = self.want.of(site.cluster.state(at));
+        match *view == expected {
+            true => Ok(()),
+            false => Err(format!(
+                "client {}: {what} at {at:?} is [{}], not [{}]",
+                self.name,
+                brief(view),
+                brief(&expected)
+            )),
+        }
+    }
+
+    /// Takes an event, or what the fault that is to be found makes of it.
+    fn take(&mut self, site: &mut Site, event: Value) -> Checked {
+        let is_live = self.stream.as_ref().is_some_and(|s| s.initial.is_none());
+        let is_bookmark = event["type"] == "BOOKMARK";
+        if !is_live || event["type"] == "ERROR" {
+            return self.event(site, &event);
+        }
+        if let Some(held) = self
+            .held
+            .take_if(|_| is_bookmark || self.tamper == Some(Tamper::Swap))
+        {
+            self.event(site, &event)?;
+            return self.event(site, &held);
+        }
+        if is_bookmark {
+            return self.event(site, &event);
+        }
+        self.tampered += 1;
+        match self.tamper {
+            Some(Tamper::Drop) if self.tampered % 3 == 0 => Ok(()),
+            Some(Tamper::Duplicate) if self.tampered % 3 == 0 => {
+                self.event(site, &event)?;
+                self.event(site, &event)
+            }
+            Some(Tamper::Swap | Tamper::Postpone) if self.tampered % 3 == 0 => {
+                self.held = Some(event);
+                Ok(())
+            }
+            _ => self.event(site, &event),
+        }
+    }
+
+    fn event(&mut self, site: &mut Site, event: &Value) -> Checked {
+        let object = &event["object"];
+        let event_type = event["type"].as_str().unwrap_or_default().to_owned();
+        site.note(|| {
+            let version = number(object).unwrap_or_default();
+            format!(
+                "client {}: {event_type} {}@{version}",
+                self.name,
+                key(object)
+            )
+        });
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        if event_type == "ERROR" {
+            let is_expected = object["code"] == 410 || stream.is_forwarded;
+            if !is_expected {
+                return Err(format!("client {}: {event}", self.name));
+            }
+            site.counts.expired += 1;
+            self.cut();
+            self.known = None;
+            return Ok(());
+        }
+        if stream.initial.is_some() {
+            return self.initial(site, &event_type, object);
+        }
+        if event_type == "BOOKMARK" {
+            return self.bookmark(site, number(object)?);
+        }
+        self.change(site, &event_type, object)
+    }
+
+    fn initial(&mut self, site: &mut Site, event_type: &str, object: &Value) -> Checked {
+        let stream = self.stream.as_mut().expect("it told this");
+        let (view, least) = stream.initial.as_mut().expect("it is not over");
+        let end = &object["metadata"]["annotations"]["k8s.io/initial-events-end"];
+        match event_type {
+            "ADDED" => {
+                let key = key(object);
+                if view.last_key_value().is_some_and(|(last, _)| *last >= key) {
+                    return Err(format!("client {}: {key} is out of order", self.name));
+                }
+                view.insert(key, Arc::new(object.clone()));
+                Ok(())
+            }
+            "BOOKMARK" if end == "true" => {
+                let (view, least) = (std::mem::take(view), *least);
+                stream.initial = None;
+                let version = number(object)?;
+                stream.start = version;
+                let is_forwarded = stream.is_forwarded;
+                let at = site
+                    .cluster
+                    .place(version)
+                    .ok_or("a version that never was")?;
+                if at < least {
+                    return Err(format!("initial events of {at:?}, not of {least:?}"));
+                }
+                if !is_forwarded {
+                    // Others may have been shown more since the watch was opened.
+                    let shown = &mut site.shown[self.replica];
+                    *shown = at.max(*shown);
+                }
+                self.check(site, &view, at, "the initial state")?;
+                self.known = Some(Known { view, at });
+                Ok(())
+            }
+            _ => Err(format!(
+                "client {}: {event_type} at first: {object}",
+                self.name
+            )),
+        }
+    }
+
+    fn bookmark(&mut self, site: &mut Site, version: u64) -> Checked {
+        let known = self.known.as_ref().ok_or("a bookmark before all")?;
+        let at = At {
+            version,
+            ..known.at
+        };
+        if !self.bookmarks || version < known.at.version || site.cluster.place(version) != Some(at)
+        {
+            return Err(format!("client {}: bookmark {version}", self.name));
+        }
+        self.check(site, &known.view, at, "the bookmark")?;
+        site.counts.bookmarks += 1;
+        self.known.as_mut().expect("looked at just now").at = at;
+        Ok(())
+    }
+
+    fn change(&mut self, site: &mut Site, event_type: &str, object: &Value) -> Checked {
+        let stream = self.stream.as_ref().expect("it told this");
+        let known = self.known.as_mut().ok_or("a change before all")?;
+        let key = key(object);
+        let version = number(object)?;
+        let says = |what: &str| {
+            let last = known.at;
+            Err(format!(
+                "client {}: {event_type} {key}@{version} {what} (last: {last:?})",
+                self.name
+            ))
+        };
+        let at = At {
+            version,
+            ..known.at
+        };
+        if site.cluster.place(version) != Some(at) {
+            return says("is of no or another history");
+        }
+        // Deletions that a relist found are told at the version before it.
+        let is_deletion = event_type == "DELETED";
+        if version < known.at.version || (version == known.at.version && !is_deletion) {
+            return says("is out of order");
+        }
+        let held = known.view.get(&key);
+        let uid = |object: &Value| object["metadata"]["uid"].clone();
+        let is_same = held.is_some_and(|held| uid(held) == uid(object));
+        let is_repeated = is_deletion && version == stream.start;
+        let is_fitting = match event_type {
+            "ADDED" => held.is_none(),
+            "MODIFIED" => is_same,
+            "DELETED" => is_same || is_repeated,
+            _ => return says("is of no known type"),
+        };
+        if stream.is_strict && !is_fitting {
+            return says("does not fit");
+        }
+        if is_deletion {
+            let last = held.map(|held| without_version(held));
+            let is_last = last.is_none_or(|last| last == without_version(object));
+            if stream.is_strict && !is_last {
+                return says("is not what it was");
+            }
+            site.counts.implied += u64::from(version == known.at.version);
+            known.view.remove(&key);
+        } else {
+            let stored = site.cluster.state(at).get(&key);
+            if stored.map(|stored| &**stored) != Some(object) || !(self.want.selects)(object) {
+                return says("was not so");
+            }
+            known.view.insert(key, Arc::new(object.clone()));
+        }
+        known.at = at;
+        site.counts.changes += 1;
+        Ok(())
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    async fn next(&mut self) -> Read {
+        loop {
+            if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
+                return Read::Line(self.buffer.drain(..=end).collect());
+            }
+            let frame = timeout(QUIET, self.body.frame()).await;
+            if frame.is_ok() {
+                self.last_frame = Instant::now();
+            }
+            match frame {
+                Err(_) => return Read::Quiet,
+                Ok(None) => return Read::End,
+                Ok(Some(Err(error))) => return Read::Broken(error.to_string()),
+                Ok(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.buffer.extend_from_slice(&data),
+                    Err(_) => return Read::Broken("trailers".to_owned()),
+                },
+            }
+        }
+    }
+}
