@@ -16,6 +16,7 @@ mod isolation;
 mod kubectl;
 mod protocols;
 mod security;
+mod sim_alike;
 mod support_itself;
 mod tables;
 mod upgrades;
