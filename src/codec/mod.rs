@@ -34,6 +34,7 @@ pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::Error;
 pub use frame::FrameSplitter;
+pub use json::escape_as_go;
 pub use list_parts::ListParts;
 pub use negotiate::Negotiated;
 pub use negotiate::ReadVerb;

@@ -154,16 +154,13 @@ impl Authority {
 
     /// How a WATCH is answered.
     pub fn plan_watch(self, start: WatchStart) -> WatchPlan {
-        let is_recent = matches!(
-            start,
-            WatchStart::InitialEvents(Consistency::MostRecent) | WatchStart::FromMostRecent
-        );
-        match self {
-            Self::Truth if is_recent => WatchPlan::Stream {
-                from: WatchFrom::Snapshot,
-                not_older_than: ResourceVersion::ZERO,
-            },
-            Self::Cache | Self::Truth => plan_watch(start),
+        match (self, start) {
+            // What is there now is the most recent.
+            (Self::Truth, WatchStart::InitialEvents(Consistency::MostRecent)) => {
+                plan_watch(WatchStart::InitialEvents(Consistency::Any))
+            }
+            (Self::Truth, WatchStart::FromMostRecent) => plan_watch(WatchStart::FromAny),
+            (Self::Cache | Self::Truth, start) => plan_watch(start),
         }
     }
 

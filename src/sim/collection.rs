@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use crate::api::EventType;
@@ -20,6 +21,7 @@ use crate::cache::Reader;
 use crate::cache::Writer;
 use crate::codec::Decoder;
 use crate::codec::Encoder;
+use crate::codec::escape_as_go;
 use crate::server;
 
 use super::kinds::Kind;
@@ -92,8 +94,7 @@ impl Collection {
     /// When it is no object, or its version is not above all others.
     pub(super) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
         let failed = |error: String| Status::internal_error(error);
-        let bytes = serde_json::to_vec(value).map_err(|error| failed(error.to_string()))?;
-        let object = self.decoder.object(&bytes);
+        let object = self.decoder.object(&printed(value));
         let object = object.map_err(|error| Status::bad_request(error.to_string()))?;
         let applied = self.writer.apply(event_type, object, None);
         applied.map_err(|error| failed(error.to_string()))
@@ -121,8 +122,7 @@ impl Collection {
         let mut relist = self.writer.relist();
         for mut value in objects {
             value["metadata"]["resourceVersion"] = revision.to_string().into();
-            let bytes = serde_json::to_vec(&value).unwrap_or_default();
-            if let Ok(object) = self.decoder.object(&bytes) {
+            if let Ok(object) = self.decoder.object(&printed(&value)) {
                 relist.add(object);
             }
         }
@@ -133,6 +133,11 @@ impl Collection {
         let parts = self.served.encoder.object_body(object);
         serde_json::from_slice(&parts.concat()).ok()
     }
+}
+
+/// As the API server prints it.
+fn printed(value: &Value) -> Bytes {
+    escape_as_go(&value.to_string()).into()
 }
 
 impl server::Collection for Served {

@@ -19,10 +19,11 @@ pub(super) fn fill(kind: &Kind, object: &mut Value) {
             set(object, "spec", "restartPolicy", "Always");
             set(object, "spec", "terminationGracePeriodSeconds", 30);
             set(object, "spec", "dnsPolicy", "ClusterFirst");
-            set(object, "spec", "serviceAccountName", "default");
             set(object, "spec", "schedulerName", "default-scheduler");
             set(object, "status", "phase", "Pending");
         }
+        "EndpointSlice" => add_null(object, &["endpoints", "ports"]),
+        "Event" => add_null(object, &["eventTime"]),
         "Secret" if object.get("type").is_none() => object["type"] = "Opaque".into(),
         "Service" => service(object),
         "Deployment" | "ReplicaSet" | "StatefulSet" => {
@@ -71,6 +72,15 @@ fn service(object: &mut Value) {
         set(object, "spec", "clusterIP", format!("10.96.{a}.{b}"));
     }
     set(object, "status", "loadBalancer", json!({}));
+}
+
+/// Adds the members that are printed even when there is nothing in them.
+fn add_null(object: &mut Value, keys: &[&str]) {
+    if let Some(members) = object.as_object_mut() {
+        for key in keys {
+            members.entry(*key).or_insert(Value::Null);
+        }
+    }
 }
 
 /// Sets `object.part.key` unless it is there.

@@ -31,6 +31,11 @@ const REVIEWS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// True when reviews of the group are answered.
+pub(super) fn has_reviews(group: &str) -> bool {
+    reviews(group).next().is_some()
+}
+
 /// Answers the non-resource `path`.
 ///
 /// # Errors

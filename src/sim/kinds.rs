@@ -21,6 +21,14 @@ pub(super) struct Kind {
     pub(super) is_custom: bool,
 }
 
+impl Kind {
+    /// An annotation that stands in whole objects only: the API server keeps it elsewhere.
+    pub(super) fn hidden_annotation(&self) -> Option<&'static str> {
+        let is_daemon_set = !self.is_custom && self.resource.kind == "DaemonSet";
+        is_daemon_set.then_some("deprecated.daemonset.template.generation")
+    }
+}
+
 const VERBS: [&str; 8] = [
     "create",
     "delete",
@@ -139,11 +147,6 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
     };
     let fields = match kind {
         "Event" => event_fields(),
-        "CustomResourceDefinition" => SelectableFields {
-            accepts_namespace: false,
-            refusal: FieldRefusal::NotSupported,
-            ..SelectableFields::default()
-        },
         _ => SelectableFields::of(&resource),
     };
     Kind {

@@ -29,9 +29,22 @@ const METADATA_ORDER: &[&str] = &[
     "managedFields",
 ];
 
+/// The order in which an owner reference is printed.
+const OWNER_ORDER: &[&str] = &[
+    "apiVersion",
+    "kind",
+    "name",
+    "uid",
+    "controller",
+    "blockOwnerDeletion",
+];
+
 /// Top-level keys that come first, and those that come last.
 const FIRST: &[&str] = &["kind", "apiVersion", "metadata"];
 const LAST: &[&str] = &["status"];
+
+/// Top-level keys that are printed though they are null: of EndpointSlices and Events.
+const NULLABLE: &[&str] = &["endpoints", "ports", "eventTime"];
 
 /// Letters of generated names.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -111,7 +124,7 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     let Value::Object(mut members) = object else {
         return object;
     };
-    if let Some(Value::Object(mut metadata)) = members.remove("metadata") {
+    if let Some(Value::Object(mut metadata)) = members.shift_remove("metadata") {
         for key in ["labels", "annotations"] {
             if let Some(map) = metadata.get_mut(key) {
                 *map = sorted(map.take());
@@ -125,7 +138,35 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     picked(members, FIRST, LAST).into()
 }
 
-/// `first`, then what is in neither list, then `last`; null and empty metadata is left out.
+/// Metadata in the order in which it is printed, also a custom resource's.
+pub(super) fn declared(metadata: Value) -> Value {
+    let Value::Object(mut members) = metadata else {
+        return metadata;
+    };
+    if let Some(Value::Array(owners)) = members.get_mut("ownerReferences") {
+        for owner in owners {
+            if let Value::Object(fields) = owner.take() {
+                *owner = picked(fields, OWNER_ORDER, &[]).into();
+            }
+        }
+    }
+    picked(members, METADATA_ORDER, &[]).into()
+}
+
+/// Takes an annotation out of metadata, and the annotations with the last one.
+pub(super) fn hide_annotation(metadata: &mut Value, name: &str) {
+    let Some(members) = metadata.as_object_mut() else {
+        return;
+    };
+    if let Some(Value::Object(annotations)) = members.get_mut("annotations") {
+        annotations.shift_remove(name);
+        if annotations.is_empty() {
+            members.shift_remove("annotations");
+        }
+    }
+}
+
+/// `first`, then what is in neither list, then `last`; null is left out but where it is printed.
 fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map<String, Value> {
     let mut ordered = Map::new();
     let take = |members: &mut Map<String, Value>, keys: &[&str]| -> Vec<(String, Value)> {
@@ -137,7 +178,7 @@ fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map
     ordered.extend(front);
     ordered.extend(members);
     ordered.extend(end);
-    ordered.retain(|_, value| !value.is_null());
+    ordered.retain(|key, value| !value.is_null() || NULLABLE.contains(&key.as_str()));
     ordered
 }
 

@@ -16,6 +16,7 @@ use crate::upstream::cluster::fill_namespace;
 use crate::upstream::tables::with_times;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const NAMESPACES: &str = "/api/v1/namespaces";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// A kind that the simulator says it serves.
@@ -76,8 +77,6 @@ impl Twins {
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
         });
         real.create(&widgets, &widget).await.ok();
-        // What was before that is gone for both.
-        server.compact().await;
         let sim = Sim::start(&[]).await;
         let mut twins = Self {
             real,
@@ -97,10 +96,12 @@ impl Twins {
     /// Creates in the simulator what the API server has of its kinds in our namespaces.
     async fn copy(&mut self) {
         let ours = [self.namespace.clone(), self.states.clone()];
-        for namespace in &ours {
-            let path = format!("/api/v1/namespaces/{namespace}");
-            let object = self.real.get(&path).await.ok().json();
-            copy_of(&self.simulated, "/api/v1/namespaces", &object, true).await;
+        for namespace in items(&self.real, NAMESPACES).await {
+            let name = namespace["metadata"]["name"].as_str().expect("a name");
+            // The rest is in every cluster, and in a simulated one.
+            if ours.iter().any(|own| name.starts_with(own)) {
+                copy_of(&self.simulated, NAMESPACES, &namespace, true).await;
+            }
         }
         for definition in items(&self.real, DEFINITIONS).await {
             copy_of(&self.simulated, DEFINITIONS, &definition, true).await;
