@@ -320,7 +320,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Escapes in JSON what Go escapes beyond the standard.
-pub fn escape_as_go(json: &str) -> String {
+pub(super) fn escape_as_go(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len() + 16);
     for character in json.chars() {
         match character {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde_json::Value;
 
 use crate::api::EventType;
@@ -21,10 +20,11 @@ use crate::cache::Reader;
 use crate::cache::Writer;
 use crate::codec::Decoder;
 use crate::codec::Encoder;
-use crate::codec::escape_as_go;
 use crate::server;
 
+use super::bookmarks;
 use super::kinds::Kind;
+use super::print;
 
 /// How long events are kept, as the API server does, unless they are compacted.
 const RETENTION_AGE: Duration = Duration::from_secs(300);
@@ -59,6 +59,10 @@ impl Collection {
         let resource = &kind.resource;
         let encoder = Encoder::new(WireFormat::Json, &resource.kind, resource.gvr.api_version())
             .with_embedded_type_meta(kind.is_custom);
+        let encoder = match bookmarks::template(&kind) {
+            Some(template) => encoder.with_bookmark_template(template),
+            None => encoder,
+        };
         let decoder = Decoder::new(WireFormat::Json, Arc::clone(&kind.fields));
         let served = Served {
             kind,
@@ -94,7 +98,7 @@ impl Collection {
     /// When it is no object, or its version is not above all others.
     pub(super) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
         let failed = |error: String| Status::internal_error(error);
-        let object = self.decoder.object(&printed(value));
+        let object = self.decoder.object(print::compact(value).as_bytes());
         let object = object.map_err(|error| Status::bad_request(error.to_string()))?;
         let applied = self.writer.apply(event_type, object, None);
         applied.map_err(|error| failed(error.to_string()))
@@ -122,7 +126,7 @@ impl Collection {
         let mut relist = self.writer.relist();
         for mut value in objects {
             value["metadata"]["resourceVersion"] = revision.to_string().into();
-            if let Ok(object) = self.decoder.object(&printed(&value)) {
+            if let Ok(object) = self.decoder.object(print::compact(&value).as_bytes()) {
                 relist.add(object);
             }
         }
@@ -133,11 +137,6 @@ impl Collection {
         let parts = self.served.encoder.object_body(object);
         serde_json::from_slice(&parts.concat()).ok()
     }
-}
-
-/// As the API server prints it.
-fn printed(value: &Value) -> Bytes {
-    escape_as_go(&value.to_string()).into()
 }
 
 impl server::Collection for Served {

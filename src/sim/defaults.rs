@@ -23,7 +23,7 @@ pub(super) fn fill(kind: &Kind, object: &mut Value) {
             set(object, "status", "phase", "Pending");
         }
         "EndpointSlice" => add_null(object, &["endpoints", "ports"]),
-        "Event" => add_null(object, &["eventTime"]),
+        "Event" => add_null(object, &["firstTimestamp", "lastTimestamp", "eventTime"]),
         "Secret" if object.get("type").is_none() => object["type"] = "Opaque".into(),
         "Service" => service(object),
         "Deployment" | "ReplicaSet" | "StatefulSet" => {

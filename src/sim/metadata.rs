@@ -44,7 +44,13 @@ const FIRST: &[&str] = &["kind", "apiVersion", "metadata"];
 const LAST: &[&str] = &["status"];
 
 /// Top-level keys that are printed though they are null: of EndpointSlices and Events.
-const NULLABLE: &[&str] = &["endpoints", "ports", "eventTime"];
+const NULLABLE: &[&str] = &[
+    "endpoints",
+    "ports",
+    "firstTimestamp",
+    "lastTimestamp",
+    "eventTime",
+];
 
 /// Letters of generated names.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";

@@ -8,6 +8,7 @@
 //! process, past the rules that only clients have to keep.
 
 mod admin;
+mod bookmarks;
 mod collection;
 mod custom;
 mod defaults;
@@ -18,6 +19,7 @@ mod kinds;
 mod metadata;
 mod partial;
 mod patch;
+mod print;
 mod reads;
 mod refusal;
 mod requests;

@@ -5,10 +5,10 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::codec;
-use crate::codec::escape_as_go;
 
 use super::forms::Convert;
 use super::metadata;
+use super::print;
 
 const API_VERSION: &str = "meta.k8s.io/v1";
 
@@ -48,14 +48,15 @@ impl Convert for Partial {
                 own.insert(key.to_owned(), value.clone());
             }
         }
-        Ok(line(&json!({
+        Ok(print::line(&json!({
             "kind": "PartialObjectMetadataList", "apiVersion": API_VERSION,
             "metadata": own, "items": items,
-        })))
+        }))
+        .into())
     }
 
     fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
-        Ok(line(&self.of(&mut parsed(plain)?)))
+        Ok(print::line(&self.of(&mut parsed(plain)?)).into())
     }
 
     fn event(&mut self, plain: Bytes) -> Result<Bytes, codec::Error> {
@@ -65,7 +66,7 @@ impl Convert for Partial {
             return Ok(plain);
         }
         let object = self.of(&mut event["object"]);
-        Ok(line(&json!({"type": event["type"], "object": object})))
+        Ok(print::line(&json!({"type": event["type"], "object": object})).into())
     }
 }
 
@@ -74,8 +75,4 @@ fn parsed(plain: &Bytes) -> Result<Value, codec::Error> {
         expected: "an answer of ours",
         offset: error.column(),
     })
-}
-
-fn line(value: &Value) -> Bytes {
-    (escape_as_go(&value.to_string()) + "\n").into()
 }

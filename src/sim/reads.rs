@@ -8,7 +8,6 @@ use http::Method;
 use http::Response;
 use http::header;
 use http_body_util::BodyExt;
-use serde_json::Value;
 
 use crate::api::ListOptions;
 use crate::api::Query;
@@ -19,7 +18,6 @@ use crate::api::pretty_parameter;
 use crate::api::wants_pretty;
 use crate::codec::Printer;
 use crate::codec::ReadVerb;
-use crate::codec::escape_as_go;
 use crate::server;
 use crate::server::Body;
 use crate::server::request_info::RequestInfo;
@@ -30,6 +28,7 @@ use super::forms;
 use super::forms::Form;
 use super::kinds;
 use super::partial::Partial;
+use super::print;
 use super::refusal;
 use super::requests::accept;
 use super::tables::Table;
@@ -175,8 +174,9 @@ pub(super) async fn indented(response: Response<Body>) -> Response<Body> {
         return server::respond(&failed, WireFormat::Json);
     };
     let body = body.to_bytes();
-    let document = serde_json::from_slice::<Value>(&body).ok();
-    let pretty = document.and_then(|document| serde_json::to_string_pretty(&document).ok());
-    let body = pretty.map_or(body, |text| escape_as_go(&text).into());
+    let body = match std::str::from_utf8(&body) {
+        Ok(text) => print::indented(text).into(),
+        Err(_) => body,
+    };
     Response::from_parts(parts, server::full(body))
 }

@@ -16,7 +16,6 @@ use crate::api::ListOptions;
 use crate::api::Query;
 use crate::api::Status;
 use crate::api::WireFormat;
-use crate::codec::escape_as_go;
 use crate::codec::protobuf_to_json;
 use crate::server;
 use crate::server::Body;
@@ -27,6 +26,7 @@ use super::discovery;
 use super::faults::RequestFault;
 use super::kinds;
 use super::patch;
+use super::print;
 use super::reads;
 use super::refusal;
 use super::store::Target;
@@ -114,7 +114,7 @@ impl Simulator {
             true => discovery::AGGREGATED,
             false => WireFormat::Json.media_type(),
         };
-        let answer = server::answer(media_type, server::full(line(&document)));
+        let answer = server::answer(media_type, server::full(print::line(&document)));
         match reads::is_pretty(headers, query) {
             true => Ok(reads::indented(answer).await),
             false => Ok(answer),
@@ -147,7 +147,7 @@ impl Simulator {
             body: collect(body).await?,
         };
         let (code, object) = self.write(&write, query)?;
-        let body = server::full(line(&object));
+        let body = server::full(print::line(&object));
         let mut response = server::answer(WireFormat::Json.media_type(), body);
         *response.status_mut() = code;
         Ok(response)
@@ -348,10 +348,6 @@ fn accepts_json(accept: &str) -> bool {
             );
             is_json && !parts.any(|parameter| parameter.starts_with("as="))
         })
-}
-
-fn line(document: &Value) -> String {
-    escape_as_go(&document.to_string()) + "\n"
 }
 
 /// True for requests that could change something.

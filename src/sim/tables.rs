@@ -24,6 +24,7 @@ use crate::codec::TableWriter;
 use super::forms::Convert;
 use super::kinds::Kind;
 use super::metadata;
+use super::print;
 
 /// The Table that a request asks for.
 pub(super) struct Table {
@@ -129,7 +130,7 @@ impl Rows {
         let shown;
         if let Some(hidden) = self.hidden {
             metadata::hide_annotation(&mut parsed["metadata"], hidden);
-            shown = codec::escape_as_go(&parsed.to_string());
+            shown = print::compact(&parsed);
             row.body = shown.as_bytes();
         }
         self.writer.row(&cells, row)
