@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::api::Status;
 
 use super::kinds::Kind;
-use super::refusal;
 
 /// The media type of aggregated discovery, as it is asked for and answered.
 pub(super) const AGGREGATED: &str =
@@ -31,6 +30,12 @@ const REVIEWS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// The refusal of whoever wants more of OpenAPI than whether writes can be validated.
+pub(super) fn no_schemas() -> Status {
+    let message = "the simulated API server has no OpenAPI schemas";
+    Status::failure(501, "NotImplemented", message)
+}
+
 /// True when reviews of the group are answered.
 pub(super) fn has_reviews(group: &str) -> bool {
     reviews(group).next().is_some()
@@ -40,7 +45,7 @@ pub(super) fn has_reviews(group: &str) -> bool {
 ///
 /// # Errors
 ///
-/// 404.
+/// 404, and 501 for OpenAPI's schemas.
 pub(super) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
     let segments: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     let groups = groups(kinds);
@@ -70,7 +75,7 @@ pub(super) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Val
         ["openapi", "v3"] => Ok(openapi_index(&groups)),
         ["openapi", "v3", "api", version] => openapi(&groups, "", version),
         ["openapi", "v3", "apis", group, version] => openapi(&groups, group, version),
-        ["openapi", ..] => Err(refusal::no_such_thing("OpenAPI schemas")),
+        ["openapi", ..] => Err(no_schemas()),
         [] => Ok(json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]})),
         _ => Err(Status::path_not_found()),
     }
@@ -264,7 +269,7 @@ fn openapi_index(groups: &Groups<'_>) -> Value {
 }
 
 fn openapi(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
-    let kinds = groups.get(group).ok_or_else(Status::path_not_found)?;
+    let kinds = groups.get(group).ok_or_else(no_schemas)?;
     let mut paths = serde_json::Map::new();
     for kind in kinds
         .iter()

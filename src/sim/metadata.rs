@@ -52,6 +52,9 @@ const NULLABLE: &[&str] = &[
     "eventTime",
 ];
 
+/// Top-level keys that are not printed when they are empty: of ConfigMaps and Secrets.
+const DATA: &[&str] = &["data", "binaryData"];
+
 /// Letters of generated names.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -124,12 +127,13 @@ pub(super) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> 
 
 /// The keys in the order in which the API server prints them.
 pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
-    if is_custom {
-        return sorted(object);
-    }
     let Value::Object(mut members) = object else {
         return object;
     };
+    without_empty(&mut members, is_custom);
+    if is_custom {
+        return sorted(members.into());
+    }
     if let Some(Value::Object(mut metadata)) = members.shift_remove("metadata") {
         for key in ["labels", "annotations"] {
             if let Some(map) = metadata.get_mut(key) {
@@ -142,6 +146,19 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
         );
     }
     picked(members, FIRST, LAST).into()
+}
+
+/// Takes out the maps and lists that are not printed when nothing is in them.
+fn without_empty(members: &mut Map<String, Value>, is_custom: bool) {
+    let is_empty = |value: &Value| match value {
+        Value::Object(members) => members.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    if let Some(Value::Object(metadata)) = members.get_mut("metadata") {
+        metadata.retain(|_, value| !is_empty(value));
+    }
+    members.retain(|key, value| is_custom || !DATA.contains(&key.as_str()) || !is_empty(value));
 }
 
 /// Metadata in the order in which it is printed, also a custom resource's.

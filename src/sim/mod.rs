@@ -24,6 +24,7 @@ mod reads;
 mod refusal;
 mod requests;
 mod store;
+mod strategic;
 mod subresources;
 mod tables;
 mod writes;

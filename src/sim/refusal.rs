@@ -100,6 +100,12 @@ pub(super) fn not_acceptable() -> Status {
     Status::failure(406, "NotAcceptable", message)
 }
 
+/// A refusal as plain text: of what is no Kubernetes object, kubectl prints no other.
+pub(super) fn in_words(status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    server::plain_text(code, status.message.clone() + "\n")
+}
+
 /// 404 for a path in no group that is served.
 pub(super) fn page_not_found() -> Response<Body> {
     let mut response = server::plain_text(StatusCode::NOT_FOUND, "404 page not found\n");

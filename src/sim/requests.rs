@@ -94,6 +94,9 @@ impl Simulator {
         if matches!(info.path.rsplit('/').next(), Some("watch" | "proxy")) {
             return Ok(refusal::no_request_info(&info.path));
         }
+        if info.path.starts_with("/openapi/v3/") && explains(headers) {
+            return Ok(refusal::in_words(&discovery::no_schemas()));
+        }
         let accept = accept(headers).replace(' ', "");
         let aggregated = accept.split(',').any(|clause| {
             let mut parts = clause.split(';');
@@ -106,6 +109,9 @@ impl Simulator {
         let document = match discovery::answer(&info.path, &self.store.kinds(), aggregated) {
             Err(status) if status == Status::path_not_found() => {
                 return Ok(refusal::page_not_found());
+            }
+            Err(status) if status == discovery::no_schemas() => {
+                return Ok(refusal::in_words(&status));
             }
             document => document?,
         };
@@ -334,6 +340,13 @@ pub(super) fn accept(headers: &HeaderMap) -> String {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     accept.unwrap_or_default().to_owned()
+}
+
+/// True for `kubectl explain`, which asks for the documents that `kubectl create` asks for too, and
+/// fails in words of its own when there are no schemas in them.
+fn explains(headers: &HeaderMap) -> bool {
+    let command = headers.get("kubectl-command");
+    command.is_some_and(|command| command.as_bytes().ends_with(b" explain"))
 }
 
 /// True when plain JSON is among what is accepted: Tables and protobuf are left out, as clients

@@ -414,7 +414,7 @@ async fn discovery_reviews_and_what_there_is_not() {
         (201, &true.into())
     );
     let codes = [
-        ("/openapi/v2", 404),
+        ("/openapi/v2", 501),
         ("/apis/none.example/v1", 404),
         ("/api/v1/namespaces/default/pods/x/log", 404),
         ("/api/v1/watch/pods", 404),

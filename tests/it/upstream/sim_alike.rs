@@ -4,6 +4,8 @@
 //! The requests are those of tests/golden/requests.txt and tests/golden/sim.txt; what the
 //! simulator is meant to answer otherwise is tests/golden/sim-differences.txt.
 
+mod discovery;
+mod live;
 mod twins;
 mod wording;
 

@@ -23,7 +23,7 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
     /// `/api/v1` and the like.
-    root: String,
+    pub(super) root: String,
     pub(super) plural: String,
     namespaced: bool,
     has_status: bool,
@@ -232,7 +232,7 @@ async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: boo
         "creationTimestamp",
         "managedFields",
     ] {
-        metadata.remove(own);
+        metadata.shift_remove(own);
     }
     simulated.create(path, &copy).await.ok();
     if has_status && copy["status"].is_object() {
