@@ -167,10 +167,13 @@ fn resource_list(groups: &Groups<'_>, group: &str, version: &str) -> Result<Valu
             "kind": kind, "verbs": ["create"],
         })
     }));
-    Ok(json!({
-        "kind": "APIResourceList", "apiVersion": "v1",
-        "groupVersion": group_version(group, version), "resources": resources,
-    }))
+    let mut list = json!({"kind": "APIResourceList"});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list["groupVersion"] = group_version(group, version).into();
+    list["resources"] = resources.into();
+    Ok(list)
 }
 
 /// Name, kind, and group and version of that kind where they differ.
@@ -217,25 +220,26 @@ fn group_list(groups: &Groups<'_>, is_wanted: impl Fn(&str) -> bool) -> Value {
 
 fn aggregated(kind: &Kind) -> Value {
     let resource = &kind.resource;
+    let gvr = &resource.gvr;
     // Empty where they are those of the list: so the API server prints its own kinds.
+    let own = match kind.is_custom {
+        true => (gvr.group.as_str(), gvr.version.as_str()),
+        false => ("", ""),
+    };
     let response_kind = |kind: &str, group: &str, version: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
         "resource": resource.gvr.resource,
-        "responseKind": response_kind(&resource.kind, "", ""),
+        "responseKind": response_kind(&resource.kind, own.0, own.1),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": resource.verbs,
     });
-    if kind.is_custom {
-        let gvr = &resource.gvr;
-        entry["responseKind"] = response_kind(&resource.kind, &gvr.group, &gvr.version);
-    }
     add_texts(&mut entry, "shortNames", &resource.short_names);
     add_texts(&mut entry, "categories", &kind.categories);
     let subresources: Vec<_> = subresources(kind)
         .into_iter()
         .map(|(name, kind, group)| {
-            let (group, version) = group.unwrap_or_default();
+            let (group, version) = group.unwrap_or(own);
             json!({
                 "subresource": name, "responseKind": response_kind(&kind, group, version),
                 "verbs": ["get", "patch", "update"],

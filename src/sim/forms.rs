@@ -112,6 +112,9 @@ fn wrong_kind(accept: &str, verb: ReadVerb, kind: &super::kinds::Kind) -> Option
         ReadVerb::Watch => return None,
     };
     asks(wanted).then(|| {
+        if kind.is_custom && !is_list {
+            return Status::failure(500, "", "content is not a list");
+        }
         let found = go_type(&kind.resource, kind.is_custom, is_list);
         let is = if is_list {
             "is a list"

@@ -118,6 +118,7 @@ const EVENT_FIELDS: &[&str] = &[
     "involvedObject.fieldPath",
     "reason",
     "reportingComponent",
+    "source.component",
     "type",
 ];
 
@@ -143,7 +144,13 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
         singular: kind.to_lowercase(),
         short_names: short_names.iter().map(|&name| name.to_owned()).collect(),
         namespaced: flags.contains('n'),
-        verbs: all_verbs(),
+        verbs: match kind {
+            "Namespace" => all_verbs()
+                .into_iter()
+                .filter(|verb| verb != "deletecollection")
+                .collect(),
+            _ => all_verbs(),
+        },
     };
     let fields = match kind {
         "Event" => event_fields(),
@@ -170,7 +177,7 @@ pub(super) fn all_verbs() -> Vec<String> {
 
 fn event_fields() -> SelectableFields {
     let field = |&label: &&str| SelectableField {
-        label: label.to_owned(),
+        label: label.trim_end_matches(".component").to_owned(),
         json_path: label.split('.').map(str::to_owned).collect(),
         protobuf_path: Vec::new(),
         value: FieldValue::Text,

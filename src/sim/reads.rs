@@ -47,6 +47,11 @@ impl Simulator {
         if *method == Method::HEAD && !kind.is_custom {
             return Err(Status::method_not_allowed());
         }
+        if let Some(fault) = name_fault(info) {
+            let name = &info.name;
+            let message = format!("Name parameter invalid: \"{name}\": may not {fault}");
+            return Err(Status::bad_request(message));
+        }
         let (verb, accept) = (forms::read_verb(&info.verb), accept(headers));
         let form = forms::asked(&accept, verb, kind)?;
         let table = match form {
@@ -86,20 +91,22 @@ impl Simulator {
             if status.code != 504 {
                 return Err(status);
             }
-            // Events come from storage itself, for which there is no later.
-            if gvr.group.is_empty()
-                && gvr.resource == "events"
-                && let Some(details) = &mut status.details
-            {
-                details.retry_after_seconds = 0;
-            }
             match info.verb == "watch" {
                 true => {
                     let frame = collection.encoder().error(&status);
                     let media_type = WireFormat::Json.watch_media_type();
                     Ok(server::answer(media_type, server::full(frame)))
                 }
-                false => Err(status),
+                false => {
+                    // Events come from storage itself.
+                    if gvr.group.is_empty()
+                        && gvr.resource == "events"
+                        && let Some(details) = &mut status.details
+                    {
+                        details.retry_after_seconds = 0;
+                    }
+                    Err(status)
+                }
             }
         })
     }
@@ -129,6 +136,18 @@ impl Simulator {
         }
         Ok(served)
     }
+}
+
+/// What is wrong with the name in the path, which no object can have.
+fn name_fault(info: &RequestInfo) -> Option<&'static str> {
+    match info.name.as_str() {
+        "." => Some("be '.'"),
+        ".." => Some("be '..'"),
+        name if name.contains('/') => Some("contain '/'"),
+        name if name.contains('%') => Some("contain '%'"),
+        _ => None,
+    }
+    .filter(|_| info.verb == "get")
 }
 
 /// The query of a request of a `/watch/` path, with the name that stands in the path.

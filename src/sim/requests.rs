@@ -108,7 +108,16 @@ impl Simulator {
         });
         let document = match discovery::answer(&info.path, &self.store.kinds(), aggregated) {
             Err(status) if status == Status::path_not_found() => {
-                return Ok(refusal::page_not_found());
+                let mut segments = info.path.split('/').filter(|part| !part.is_empty());
+                let is_served = match (segments.next(), segments.next()) {
+                    (Some("api"), Some(_)) => true,
+                    (Some("apis"), Some(group)) => self.has_builtin(group),
+                    _ => false,
+                };
+                return match is_served {
+                    true => Err(status),
+                    false => Ok(refusal::page_not_found()),
+                };
             }
             Err(status) if status == discovery::no_schemas() => {
                 return Ok(refusal::in_words(&status));
@@ -159,17 +168,18 @@ impl Simulator {
         Ok(response)
     }
 
+    fn has_builtin(&self, group: &str) -> bool {
+        discovery::has_reviews(group) || self.store.has_builtin(group)
+    }
+
     /// False where a real API server has nothing at all to say: in groups that nobody serves, and
     /// for custom resources that nobody defined.
     fn has_path(&self, info: &RequestInfo) -> bool {
         let gvr = info.gvr();
         let served = gvr.as_ref().and_then(|gvr| self.store.served(gvr));
         match served {
-            Some(served) => !(served.kind.is_custom && (info.watch_path || info.verb == "proxy")),
-            None => {
-                discovery::has_reviews(&info.group)
-                    || self.store.has_builtin(&info.group, &info.version)
-            }
+            Some(served) => !served.kind.is_custom || info.verb != "proxy",
+            None => self.has_builtin(&info.group),
         }
     }
 
@@ -221,6 +231,9 @@ impl Simulator {
             ("delete", "") => {
                 let preconditions = write.delete_options(&mut options)?;
                 done(store.write(|state| state.delete(&target, &preconditions, options)))
+            }
+            ("deletecollection", "") if target.gvr == kinds::namespaces() => {
+                Err(Status::method_not_allowed())
             }
             ("deletecollection", "") => {
                 write.delete_options(&mut options)?;

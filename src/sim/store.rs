@@ -76,13 +76,13 @@ impl Store {
         Some(Arc::clone(&collection.served))
     }
 
-    /// True when a built-in kind of the group is served in this version.
-    pub(super) fn has_builtin(&self, group: &str, version: &str) -> bool {
+    /// True when a built-in kind of the group is served.
+    pub(super) fn has_builtin(&self, group: &str) -> bool {
         let state = self.state.lock();
         let mut all = state.collections.iter();
         all.any(|(gvr, collection)| {
             let is_custom = collection.served.kind.is_custom;
-            gvr.group == group && gvr.version == version && !is_custom
+            gvr.group == group && !is_custom
         })
     }
 

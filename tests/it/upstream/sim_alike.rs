@@ -140,7 +140,7 @@ async fn judge(
     differences: &[Difference],
 ) -> Verdict {
     let send = async |client: &Client, fillings: &[(&'static str, String)]| {
-        let request = request(case, twins, fillings);
+        let request = request(case, fillings);
         let answer = client.send(
             request.method.clone(),
             &request.path,
@@ -257,6 +257,7 @@ async fn fillings(twins: &Twins, client: &Client, before: &str) -> Vec<(&'static
     vec![
         ("{ns}", twins.namespace.clone()),
         ("{states}", twins.states.clone()),
+        ("{services}", twins.services.clone()),
         ("{rv}", before.to_owned()),
         ("{continue}", token(json!(now), "/first")),
         ("{inconsistent}", token(json!(-1), "first")),
@@ -266,10 +267,10 @@ async fn fillings(twins: &Twins, client: &Client, before: &str) -> Vec<(&'static
     ]
 }
 
-fn request(case: &Case, twins: &Twins, fillings: &[(&'static str, String)]) -> Request {
+fn request(case: &Case, fillings: &[(&'static str, String)]) -> Request {
     let mut filled = case.line.clone();
     if let Some(kind) = &case.kind {
-        filled = filled.replace("{each}", &kind.collection(&twins.states));
+        filled = filled.replace("{each}", &kind.home);
         filled = filled.replace("{one}", &kind.one);
     }
     for (name, value) in fillings {

@@ -27,7 +27,9 @@ pub(super) struct Kind {
     pub(super) plural: String,
     namespaced: bool,
     has_status: bool,
-    /// The name of one object.
+    /// The path of its objects that the cases are about.
+    pub(super) home: String,
+    /// The name of one of them.
     pub(super) one: String,
 }
 
@@ -39,8 +41,10 @@ pub(super) struct Twins {
     pub(super) simulated_names: Names,
     /// With the objects of tests/kubectl/files/namespace.yaml.
     pub(super) namespace: String,
-    /// With the objects of tests/golden/table/states.json.
+    /// With the objects of tests/golden/table/states.json, but for the services.
     pub(super) states: String,
+    /// With the services: the API server makes events of them when it likes.
+    pub(super) services: String,
     pub(super) kinds: Vec<Kind>,
     _sim: Sim,
 }
@@ -68,7 +72,8 @@ impl Twins {
         let namespace = server.namespace("alike").await;
         let states = server.namespace("states").await;
         let _files = fill_namespace(server, &namespace).await;
-        create_states(&real, &states).await;
+        let services = server.namespace("services").await;
+        create_states(&real, &states, &services).await;
         let widgets = format!("/apis/example.kubefan.io/v1/namespaces/{states}/widgets");
         let widget = json!({
             "apiVersion": "example.kubefan.io/v1", "kind": "Widget",
@@ -85,6 +90,7 @@ impl Twins {
             simulated_names: Names::default(),
             namespace,
             states,
+            services,
             kinds: Vec::new(),
             _sim: sim,
         };
@@ -95,7 +101,7 @@ impl Twins {
 
     /// Creates in the simulator what the API server has of its kinds in our namespaces.
     async fn copy(&mut self) {
-        let ours = [self.namespace.clone(), self.states.clone()];
+        let ours = [&self.namespace, &self.states, &self.services].map(String::clone);
         for namespace in items(&self.real, NAMESPACES).await {
             let name = namespace["metadata"]["name"].as_str().expect("a name");
             // The rest is in every cluster, and in a simulated one.
@@ -117,13 +123,20 @@ impl Twins {
             };
             for namespace in namespaces {
                 let path = kind.collection(namespace);
+                if kind.plural == "events" && *namespace == self.services {
+                    continue;
+                }
                 for object in items(&self.real, &path).await {
                     copy_of(&self.simulated, &path, &object, kind.has_status).await;
                 }
             }
         }
         for kind in &mut self.kinds {
-            let all = items(&self.simulated, &kind.collection(&self.states)).await;
+            kind.home = match kind.plural.as_str() {
+                "services" => kind.collection(&self.services),
+                _ => kind.collection(&self.states),
+            };
+            let all = items(&self.simulated, &kind.home).await;
             let name = all.first().map(|object| object["metadata"]["name"].clone());
             let name = name.unwrap_or_else(|| panic!("no {}", kind.plural));
             kind.one = name.as_str().expect("a name").to_owned();
@@ -177,7 +190,7 @@ impl Twins {
     /// Changes, deletes and creates on both sides, in the same order.
     pub(super) async fn live_a_little(&mut self) {
         for kind in self.kinds.clone() {
-            let path = format!("{}/{}", kind.collection(&self.states), kind.one);
+            let path = format!("{}/{}", kind.home, kind.one);
             let change = json!({ "metadata": { "labels": { "changed": "yes" } } });
             for client in [&self.real, &self.simulated] {
                 client.merge(&path, &change).await.ok();
@@ -243,7 +256,7 @@ async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: boo
 }
 
 /// The states that stay: those that are to be deleted have times of their own.
-async fn create_states(client: &Client, namespace: &str) {
+async fn create_states(client: &Client, namespace: &str, services: &str) {
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/tests/golden/table/states.json"
@@ -252,6 +265,10 @@ async fn create_states(client: &Client, namespace: &str) {
     let states: Vec<Value> = serde_json::from_str(&with_times(&text, namespace)).expect("JSON");
     for state in states.iter().filter(|state| state["delete"] != true) {
         let path = state["path"].as_str().expect("a path");
+        let path = match path.ends_with("/services") {
+            true => &path.replace(namespace, services),
+            false => path,
+        };
         let object = &state["object"];
         // A custom resource takes a moment to be served.
         eventually(path, Duration::from_secs(20), async || {
@@ -305,6 +322,7 @@ fn kind(root: &str, resource: &Value) -> Option<Kind> {
         plural: resource["resource"].as_str()?.to_owned(),
         namespaced: resource["scope"] == "Namespaced",
         has_status: subresources.any(|found| found["subresource"] == "status"),
+        home: String::new(),
         one: String::new(),
     })
 }

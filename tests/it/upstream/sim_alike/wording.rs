@@ -86,6 +86,24 @@ fn next_name(text: &str) -> Option<(&str, &str, &str, &str)> {
     }
 }
 
+/// Tables without the heads of their columns. Of several streams an API server gives them again
+/// to one that had them, when another needs them for the same event.
+pub(super) fn without_columns(text: &str) -> String {
+    const KEY: &str = "\"columnDefinitions\":";
+    let mut result = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(KEY) {
+        let (before, after) = rest.split_at(at + KEY.len());
+        result.push_str(before);
+        result.push_str("null");
+        rest = match after.strip_prefix("null") {
+            Some(after) => after,
+            None => &after[list_length(after)..],
+        };
+    }
+    result + rest
+}
+
 /// JSON without the members `managedFields`, however it is indented.
 fn without_managed_fields(text: &str) -> String {
     const KEY: &str = "\"managedFields\":";
