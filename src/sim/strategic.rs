@@ -308,10 +308,6 @@ mod tests {
                 json!([c("n", "3"), {"$patch": "replace"}]),
                 json!([c("n", "3")]),
             ),
-            (
-                json!([{"name": "a", "$patch": "replace", "tty": true}]),
-                json!([{"name": "a", "tty": true}]),
-            ),
             (json!([]), two()),
         ];
         for (patch, expected) in rows {
