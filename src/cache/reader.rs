@@ -122,6 +122,19 @@ impl Reader {
         WatchStream::open_at(&self.shared, snapshot, selection)
     }
 
+    /// Opens a watch that tells what came after `snapshot`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::watch_snapshot`].
+    pub fn watch_after(
+        &self,
+        snapshot: &Snapshot,
+        selection: Arc<Selection>,
+    ) -> Result<WatchStream, Expired> {
+        WatchStream::open_after(&self.shared, snapshot, selection)
+    }
+
     /// Size and fate of the cache.
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();

@@ -111,7 +111,7 @@ impl WatchStream {
     ) -> Result<Self, Expired> {
         let state = shared.state.read();
         match (from, state.applied()) {
-            (WatchFrom::After(start), _) => Self::live(shared, &state, start, selection),
+            (WatchFrom::After(start), _) => Self::resumed(shared, &state, start, selection),
             (WatchFrom::Tip, Some(applied)) => Self::live(shared, &state, applied, selection),
             (WatchFrom::Snapshot, Some(applied)) => {
                 let mut stream = Self::live(shared, &state, applied, selection)?;
@@ -127,13 +127,46 @@ impl WatchStream {
         snapshot: Snapshot,
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
-        let state = shared.state.read();
-        let mut stream = Self::live(shared, &state, snapshot.resource_version, selection)?;
-        if snapshot.epoch != state.epoch {
-            return Err(stream.expired(&state));
-        }
+        let mut stream = Self::open_after(shared, &snapshot, selection)?;
         stream.phase = Phase::initial(snapshot);
         Ok(stream)
+    }
+
+    pub(super) fn open_after(
+        shared: &Arc<Shared>,
+        snapshot: &Snapshot,
+        selection: Arc<Selection>,
+    ) -> Result<Self, Expired> {
+        let state = shared.state.read();
+        let start = snapshot.resource_version;
+        if snapshot.epoch != state.epoch {
+            let oldest = state.log.start();
+            return Err(Expired {
+                requested: start,
+                oldest,
+            });
+        }
+        Self::live(shared, &state, start, selection)
+    }
+
+    /// A stream for a client that says it has seen all up to `start`, of whatever history.
+    fn resumed(
+        shared: &Arc<Shared>,
+        state: &State,
+        start: ResourceVersion,
+        selection: Arc<Selection>,
+    ) -> Result<Self, Expired> {
+        let is_ahead = state.applied().is_some_and(|applied| start > applied);
+        if is_ahead && start <= state.abandoned {
+            // Of another history, most likely: silence until this one has come so far would be wrong
+            // for long, and a list too many does no harm.
+            let oldest = state.log.start();
+            return Err(Expired {
+                requested: start,
+                oldest,
+            });
+        }
+        Self::live(shared, state, start, selection)
     }
 
     /// A stream of changes for someone who has seen all up to `start`.
@@ -144,16 +177,6 @@ impl WatchStream {
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
         let applied = state.applied().ok_or(not_ready(start))?;
-        let is_ahead = start > applied;
-        if is_ahead && start <= state.abandoned {
-            // Of another history, most likely: silence until this one has come so far would be wrong
-            // for long, and a list too many does no harm.
-            let oldest = state.log.start();
-            return Err(Expired {
-                requested: start,
-                oldest,
-            });
-        }
         let position = state.log.position_after(start)?;
         shared.watchers.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
@@ -164,7 +187,7 @@ impl WatchStream {
             position,
             batch: VecDeque::new(),
             start,
-            is_ahead,
+            is_ahead: start > applied,
             relists: state.log.relists(),
             seen: start,
             registration: Registration::new(&shared.wake),

@@ -60,5 +60,6 @@ pub use table::ListMetadata;
 pub use table::Printer;
 pub use table::RowObject;
 pub use table::TableWriter;
+pub use table::put_json;
 pub use to_json::protobuf_to_json;
 pub use type_meta::TypeMeta;

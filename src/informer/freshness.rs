@@ -102,7 +102,7 @@ struct Inner<P> {
     probe: P,
     reader: Reader,
     relist: RelistHandle,
-    metrics: Arc<FreshnessMetrics>,
+    metrics: FreshnessMetrics,
     policy: FreshnessPolicy,
     /// The last proof of everything, if the policy asks for its age.
     last: Mutex<Option<Last>>,
@@ -132,18 +132,12 @@ impl<P: FreshnessProbe> Freshness<P> {
     pub const LIMIT: Duration = Duration::from_secs(3);
 
     /// Proves the cache behind `reader` by asking `probe`; asks for a relist where it differs.
-    pub fn new(
-        probe: P,
-        reader: Reader,
-        relist: RelistHandle,
-        metrics: Arc<FreshnessMetrics>,
-        policy: FreshnessPolicy,
-    ) -> Self {
+    pub fn new(probe: P, reader: Reader, relist: RelistHandle, policy: FreshnessPolicy) -> Self {
         let inner = Inner {
             probe,
             reader,
             relist,
-            metrics,
+            metrics: FreshnessMetrics::default(),
             policy,
             last: Mutex::default(),
             can_verify: AtomicBool::new(true),
@@ -152,6 +146,11 @@ impl<P: FreshnessProbe> Freshness<P> {
             inner: Arc::new(inner),
             group: GroupCommit::default(),
         }
+    }
+
+    /// What was counted.
+    pub fn metrics(&self) -> &FreshnessMetrics {
+        &self.inner.metrics
     }
 
     /// A state that the policy takes for the most recent one, without asking the API server.

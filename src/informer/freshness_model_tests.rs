@@ -40,7 +40,6 @@ use crate::upstream::Scope;
 
 use super::Asked;
 use super::Freshness;
-use super::FreshnessMetrics;
 use super::FreshnessPolicy;
 use super::RelistRequests;
 use super::Unproven;
@@ -459,12 +458,10 @@ async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
         etcd: Arc::clone(&etcd),
         rng: Mutex::new(fork()),
     };
-    let metrics = Arc::<FreshnessMetrics>::default();
     let freshness = Arc::new(Freshness::new(
         probe,
         reader.clone(),
         relist,
-        metrics,
         FreshnessPolicy::Strict,
     ));
     let until = Instant::now() + LIFE;

@@ -21,7 +21,6 @@ use crate::upstream::ResourceClient;
 use super::Asked;
 use super::Freshness;
 use super::FreshnessMetrics;
-use super::FreshnessPolicy;
 use super::Proof;
 use super::ReflectorMetrics;
 use super::RelistHandle;
@@ -48,7 +47,6 @@ pub struct Informer {
     stop: Notify,
     events_sent: AtomicU64,
     freshness: Freshness<ResourceClient>,
-    freshness_metrics: Arc<FreshnessMetrics>,
     unproven: Arc<Semaphore>,
 }
 
@@ -60,12 +58,8 @@ impl Informer {
         relist: RelistHandle,
         metrics: Arc<ReflectorMetrics>,
         shape: Arc<WireShape>,
-        probe: ResourceClient,
-        policy: FreshnessPolicy,
+        freshness: Freshness<ResourceClient>,
     ) -> Self {
-        let freshness_metrics = Arc::<FreshnessMetrics>::default();
-        let counted = Arc::clone(&freshness_metrics);
-        let freshness = Freshness::new(probe, reader.clone(), relist.clone(), counted, policy);
         Self {
             subject,
             namespace: namespace.map(str::to_owned),
@@ -79,7 +73,6 @@ impl Informer {
             stop: Notify::new(),
             events_sent: AtomicU64::new(0),
             freshness,
-            freshness_metrics,
             unproven: Arc::new(Semaphore::new(UNPROVEN_FORWARDED)),
         }
     }
@@ -116,17 +109,17 @@ impl Informer {
 
     /// What was counted of proofs.
     pub fn freshness_metrics(&self) -> &FreshnessMetrics {
-        &self.freshness_metrics
+        self.freshness.metrics()
     }
 
-    /// A state that may pass for the most recent one by the resource's [`FreshnessPolicy`], without
+    /// A state that may pass for the most recent one by the resource's [`FreshnessPolicy`](super::FreshnessPolicy), without
     /// asking the API server.
     pub fn relaxed(&self) -> Option<Proof> {
         self.freshness.relaxed()
     }
 
     /// A state of what is `asked` that is at least as fresh as this call, or as the resource's
-    /// [`FreshnessPolicy`] asks for. Cancel safe.
+    /// [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Cancel safe.
     ///
     /// # Errors
     ///

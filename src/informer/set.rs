@@ -23,6 +23,7 @@ use crate::upstream::Client;
 use crate::upstream::ResourceClient;
 
 use super::Ended;
+use super::Freshness;
 use super::FreshnessPolicies;
 use super::Informer;
 use super::Reflector;
@@ -364,6 +365,12 @@ impl InformerSet {
         let (relist, relists) = relist_channel();
         let metrics = Arc::<ReflectorMetrics>::default();
         let shape = Arc::new(WireShape::new(subject));
+        let freshness = Freshness::new(
+            lister_watcher.clone(),
+            reader.clone(),
+            relist.clone(),
+            config.freshness.of(&key.gvr),
+        );
         let informer = Arc::new(Informer::new(
             subject.clone(),
             key.namespace.as_deref(),
@@ -371,8 +378,7 @@ impl InformerSet {
             relist,
             Arc::clone(&metrics),
             Arc::clone(&shape),
-            lister_watcher.clone(),
-            config.freshness.of(&key.gvr),
+            freshness,
         ));
         let idle = config.idle;
         let watched = Arc::clone(&informer);

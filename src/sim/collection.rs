@@ -22,7 +22,9 @@ use crate::codec::Decoder;
 use crate::codec::Encoder;
 use crate::server;
 
+use super::bookmarks;
 use super::kinds::Kind;
+use super::print;
 
 /// How long events are kept, as the API server does, unless they are compacted.
 const RETENTION_AGE: Duration = Duration::from_secs(300);
@@ -57,6 +59,10 @@ impl Collection {
         let resource = &kind.resource;
         let encoder = Encoder::new(WireFormat::Json, &resource.kind, resource.gvr.api_version())
             .with_embedded_type_meta(kind.is_custom);
+        let encoder = match bookmarks::template(&kind) {
+            Some(template) => encoder.with_bookmark_template(template),
+            None => encoder,
+        };
         let decoder = Decoder::new(WireFormat::Json, Arc::clone(&kind.fields));
         let served = Served {
             kind,
@@ -92,8 +98,7 @@ impl Collection {
     /// When it is no object, or its version is not above all others.
     pub(super) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
         let failed = |error: String| Status::internal_error(error);
-        let bytes = serde_json::to_vec(value).map_err(|error| failed(error.to_string()))?;
-        let object = self.decoder.object(&bytes);
+        let object = self.decoder.object(print::compact(value).as_bytes());
         let object = object.map_err(|error| Status::bad_request(error.to_string()))?;
         let applied = self.writer.apply(event_type, object, None);
         applied.map_err(|error| failed(error.to_string()))
@@ -121,8 +126,7 @@ impl Collection {
         let mut relist = self.writer.relist();
         for mut value in objects {
             value["metadata"]["resourceVersion"] = revision.to_string().into();
-            let bytes = serde_json::to_vec(&value).unwrap_or_default();
-            if let Ok(object) = self.decoder.object(&bytes) {
+            if let Ok(object) = self.decoder.object(print::compact(&value).as_bytes()) {
                 relist.add(object);
             }
         }

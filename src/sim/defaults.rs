@@ -19,10 +19,13 @@ pub(super) fn fill(kind: &Kind, object: &mut Value) {
             set(object, "spec", "restartPolicy", "Always");
             set(object, "spec", "terminationGracePeriodSeconds", 30);
             set(object, "spec", "dnsPolicy", "ClusterFirst");
-            set(object, "spec", "serviceAccountName", "default");
             set(object, "spec", "schedulerName", "default-scheduler");
             set(object, "status", "phase", "Pending");
+            let class = quality_of_service(&object["spec"]);
+            set(object, "status", "qosClass", class);
         }
+        "EndpointSlice" => add_null(object, &["endpoints", "ports"]),
+        "Event" => add_null(object, &["firstTimestamp", "lastTimestamp", "eventTime"]),
         "Secret" if object.get("type").is_none() => object["type"] = "Opaque".into(),
         "Service" => service(object),
         "Deployment" | "ReplicaSet" | "StatefulSet" => {
@@ -61,6 +64,35 @@ fn namespace(object: &mut Value) {
     set(object, "status", "phase", "Active");
 }
 
+/// How well a pod is served when there is too little for all.
+fn quality_of_service(spec: &Value) -> &'static str {
+    let all = ["containers", "initContainers"].map(|key| spec[key].as_array());
+    let all: Vec<_> = all.into_iter().flatten().flatten().collect();
+    let amount = |container: &Value, kind: &str, of: &str| -> Option<Value> {
+        container["resources"][kind].get(of).cloned()
+    };
+    let has_none = |container: &&Value| {
+        let kinds = ["requests", "limits"].into_iter();
+        let mut all =
+            kinds.flat_map(|kind| ["cpu", "memory"].map(|of| amount(container, kind, of)));
+        all.all(|amount| amount.is_none())
+    };
+    let is_guaranteed = |container: &&Value| {
+        ["cpu", "memory"].into_iter().all(|of| {
+            let limit = amount(container, "limits", of);
+            let request = amount(container, "requests", of);
+            limit.is_some() && (request.is_none() || request == limit)
+        })
+    };
+    if all.iter().all(has_none) {
+        return "BestEffort";
+    }
+    match all.iter().all(is_guaranteed) {
+        true => "Guaranteed",
+        false => "Burstable",
+    }
+}
+
 fn service(object: &mut Value) {
     set(object, "spec", "type", "ClusterIP");
     set(object, "spec", "sessionAffinity", "None");
@@ -71,6 +103,15 @@ fn service(object: &mut Value) {
         set(object, "spec", "clusterIP", format!("10.96.{a}.{b}"));
     }
     set(object, "status", "loadBalancer", json!({}));
+}
+
+/// Adds the members that are printed even when there is nothing in them.
+fn add_null(object: &mut Value, keys: &[&str]) {
+    if let Some(members) = object.as_object_mut() {
+        for key in keys {
+            members.entry(*key).or_insert(Value::Null);
+        }
+    }
 }
 
 /// Sets `object.part.key` unless it is there.

@@ -11,7 +11,6 @@ use serde_json::json;
 use crate::api::Status;
 
 use super::kinds::Kind;
-use super::refusal;
 
 /// The media type of aggregated discovery, as it is asked for and answered.
 pub(super) const AGGREGATED: &str =
@@ -31,11 +30,22 @@ const REVIEWS: &[(&str, &str, &str)] = &[
     ),
 ];
 
+/// The refusal of whoever wants more of OpenAPI than whether writes can be validated.
+pub(super) fn no_schemas() -> Status {
+    let message = "the simulated API server has no OpenAPI schemas";
+    Status::failure(501, "NotImplemented", message)
+}
+
+/// True when reviews of the group are answered.
+pub(super) fn has_reviews(group: &str) -> bool {
+    reviews(group).next().is_some()
+}
+
 /// Answers the non-resource `path`.
 ///
 /// # Errors
 ///
-/// 404.
+/// 404, and 501 for OpenAPI's schemas.
 pub(super) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
     let segments: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     let groups = groups(kinds);
@@ -65,7 +75,7 @@ pub(super) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Val
         ["openapi", "v3"] => Ok(openapi_index(&groups)),
         ["openapi", "v3", "api", version] => openapi(&groups, "", version),
         ["openapi", "v3", "apis", group, version] => openapi(&groups, group, version),
-        ["openapi", ..] => Err(refusal::no_such_thing("OpenAPI schemas")),
+        ["openapi", ..] => Err(no_schemas()),
         [] => Ok(json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]})),
         _ => Err(Status::path_not_found()),
     }
@@ -157,10 +167,13 @@ fn resource_list(groups: &Groups<'_>, group: &str, version: &str) -> Result<Valu
             "kind": kind, "verbs": ["create"],
         })
     }));
-    Ok(json!({
-        "kind": "APIResourceList", "apiVersion": "v1",
-        "groupVersion": group_version(group, version), "resources": resources,
-    }))
+    let mut list = json!({"kind": "APIResourceList"});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list["groupVersion"] = group_version(group, version).into();
+    list["resources"] = resources.into();
+    Ok(list)
 }
 
 /// Name, kind, and group and version of that kind where they differ.
@@ -207,25 +220,26 @@ fn group_list(groups: &Groups<'_>, is_wanted: impl Fn(&str) -> bool) -> Value {
 
 fn aggregated(kind: &Kind) -> Value {
     let resource = &kind.resource;
+    let gvr = &resource.gvr;
     // Empty where they are those of the list: so the API server prints its own kinds.
+    let own = match kind.is_custom {
+        true => (gvr.group.as_str(), gvr.version.as_str()),
+        false => ("", ""),
+    };
     let response_kind = |kind: &str, group: &str, version: &str| json!({"group": group, "version": version, "kind": kind});
     let mut entry = json!({
         "resource": resource.gvr.resource,
-        "responseKind": response_kind(&resource.kind, "", ""),
+        "responseKind": response_kind(&resource.kind, own.0, own.1),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": resource.verbs,
     });
-    if kind.is_custom {
-        let gvr = &resource.gvr;
-        entry["responseKind"] = response_kind(&resource.kind, &gvr.group, &gvr.version);
-    }
     add_texts(&mut entry, "shortNames", &resource.short_names);
     add_texts(&mut entry, "categories", &kind.categories);
     let subresources: Vec<_> = subresources(kind)
         .into_iter()
         .map(|(name, kind, group)| {
-            let (group, version) = group.unwrap_or_default();
+            let (group, version) = group.unwrap_or(own);
             json!({
                 "subresource": name, "responseKind": response_kind(&kind, group, version),
                 "verbs": ["get", "patch", "update"],
@@ -259,7 +273,7 @@ fn openapi_index(groups: &Groups<'_>) -> Value {
 }
 
 fn openapi(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
-    let kinds = groups.get(group).ok_or_else(Status::path_not_found)?;
+    let kinds = groups.get(group).ok_or_else(no_schemas)?;
     let mut paths = serde_json::Map::new();
     for kind in kinds
         .iter()

@@ -21,6 +21,14 @@ pub(super) struct Kind {
     pub(super) is_custom: bool,
 }
 
+impl Kind {
+    /// An annotation that stands in whole objects only: the API server keeps it elsewhere.
+    pub(super) fn hidden_annotation(&self) -> Option<&'static str> {
+        let is_daemon_set = !self.is_custom && self.resource.kind == "DaemonSet";
+        is_daemon_set.then_some("deprecated.daemonset.template.generation")
+    }
+}
+
 const VERBS: [&str; 8] = [
     "create",
     "delete",
@@ -110,6 +118,7 @@ const EVENT_FIELDS: &[&str] = &[
     "involvedObject.fieldPath",
     "reason",
     "reportingComponent",
+    "source.component",
     "type",
 ];
 
@@ -135,15 +144,16 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
         singular: kind.to_lowercase(),
         short_names: short_names.iter().map(|&name| name.to_owned()).collect(),
         namespaced: flags.contains('n'),
-        verbs: all_verbs(),
+        verbs: match kind {
+            "Namespace" => all_verbs()
+                .into_iter()
+                .filter(|verb| verb != "deletecollection")
+                .collect(),
+            _ => all_verbs(),
+        },
     };
     let fields = match kind {
         "Event" => event_fields(),
-        "CustomResourceDefinition" => SelectableFields {
-            accepts_namespace: false,
-            refusal: FieldRefusal::NotSupported,
-            ..SelectableFields::default()
-        },
         _ => SelectableFields::of(&resource),
     };
     Kind {
@@ -167,7 +177,7 @@ pub(super) fn all_verbs() -> Vec<String> {
 
 fn event_fields() -> SelectableFields {
     let field = |&label: &&str| SelectableField {
-        label: label.to_owned(),
+        label: label.trim_end_matches(".component").to_owned(),
         json_path: label.split('.').map(str::to_owned).collect(),
         protobuf_path: Vec::new(),
         value: FieldValue::Text,

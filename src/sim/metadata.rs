@@ -33,6 +33,18 @@ const METADATA_ORDER: &[&str] = &[
 const FIRST: &[&str] = &["kind", "apiVersion", "metadata"];
 const LAST: &[&str] = &["status"];
 
+/// Top-level keys that are printed though they are null: of EndpointSlices and Events.
+const NULLABLE: &[&str] = &[
+    "endpoints",
+    "ports",
+    "firstTimestamp",
+    "lastTimestamp",
+    "eventTime",
+];
+
+/// Top-level keys that are not printed when they are empty: of ConfigMaps and Secrets.
+const DATA: &[&str] = &["data", "binaryData"];
+
 /// Letters of generated names.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
@@ -105,13 +117,14 @@ pub(super) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> 
 
 /// The keys in the order in which the API server prints them.
 pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
-    if is_custom {
-        return sorted(object);
-    }
     let Value::Object(mut members) = object else {
         return object;
     };
-    if let Some(Value::Object(mut metadata)) = members.remove("metadata") {
+    without_empty(&mut members, is_custom);
+    if is_custom {
+        return sorted(members.into());
+    }
+    if let Some(Value::Object(mut metadata)) = members.shift_remove("metadata") {
         for key in ["labels", "annotations"] {
             if let Some(map) = metadata.get_mut(key) {
                 *map = sorted(map.take());
@@ -125,7 +138,33 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     picked(members, FIRST, LAST).into()
 }
 
-/// `first`, then what is in neither list, then `last`; null and empty metadata is left out.
+/// Takes out the maps and lists that are not printed when nothing is in them.
+fn without_empty(members: &mut Map<String, Value>, is_custom: bool) {
+    let is_empty = |value: &Value| match value {
+        Value::Object(members) => members.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    };
+    if let Some(Value::Object(metadata)) = members.get_mut("metadata") {
+        metadata.retain(|_, value| !is_empty(value));
+    }
+    members.retain(|key, value| is_custom || !DATA.contains(&key.as_str()) || !is_empty(value));
+}
+
+/// Takes an annotation out of metadata, and the annotations with the last one.
+pub(super) fn hide_annotation(metadata: &mut Value, name: &str) {
+    let Some(members) = metadata.as_object_mut() else {
+        return;
+    };
+    if let Some(Value::Object(annotations)) = members.get_mut("annotations") {
+        annotations.shift_remove(name);
+        if annotations.is_empty() {
+            members.shift_remove("annotations");
+        }
+    }
+}
+
+/// `first`, then what is in neither list, then `last`; null is left out but where it is printed.
 fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map<String, Value> {
     let mut ordered = Map::new();
     let take = |members: &mut Map<String, Value>, keys: &[&str]| -> Vec<(String, Value)> {
@@ -137,7 +176,7 @@ fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map
     ordered.extend(front);
     ordered.extend(members);
     ordered.extend(end);
-    ordered.retain(|_, value| !value.is_null());
+    ordered.retain(|key, value| !value.is_null() || NULLABLE.contains(&key.as_str()));
     ordered
 }
 

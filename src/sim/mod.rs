@@ -8,17 +8,22 @@
 //! process, past the rules that only clients have to keep.
 
 mod admin;
+mod bookmarks;
 mod collection;
 mod custom;
 mod defaults;
 mod discovery;
 mod faults;
+mod forms;
 mod kinds;
 mod metadata;
 mod patch;
+mod print;
+mod reads;
 mod refusal;
 mod requests;
 mod store;
+mod strategic;
 mod subresources;
 mod tables;
 mod writes;

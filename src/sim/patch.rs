@@ -1,4 +1,4 @@
-//! The three patch formats, as far as a plain merge goes.
+//! The three patch formats.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -7,6 +7,7 @@ use crate::api::Resource;
 use crate::api::Status;
 
 use super::refusal;
+use super::strategic;
 
 /// A patch's format, told by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub(super) enum Format {
     Merge,
     /// RFC 6902.
     Json,
-    /// Where it says the same as a merge.
+    /// Of built-in kinds.
     Strategic,
 }
 
@@ -45,8 +46,8 @@ impl Format {
 ///
 /// # Errors
 ///
-/// 400 for what is no patch, 415 for a strategic one that is more than a merge, 422 for one that
-/// can't be applied.
+/// 400 for what is no patch, 415 for a strategic one of a custom resource, 422 for one that can't
+/// be applied.
 pub(super) fn apply(
     format: Format,
     body: &[u8],
@@ -69,18 +70,17 @@ pub(super) fn apply(
         }
         Format::Merge | Format::Strategic => {
             let patch: Value = serde_json::from_slice(body).map_err(unreadable)?;
-            if !patch.is_object() {
-                return Err(Status::bad_request("a merge patch must be an object"));
+            match (patch, format) {
+                (Value::Object(_), Format::Strategic) if !resource_has_strategies(resource) => {
+                    let what = format!("strategic merge patches of {}", resource.gvr);
+                    return Err(refusal::not_simulated(&what));
+                }
+                (Value::Object(patch), Format::Strategic) => {
+                    strategic::merge(resource, &mut patched, patch)?;
+                }
+                (patch @ Value::Object(_), _) => json_patch::merge(&mut patched, &patch),
+                _ => return Err(Status::bad_request("a merge patch must be an object")),
             }
-            if format == Format::Strategic && !resource_has_strategies(resource) {
-                let what = format!("strategic merge patches of {}", resource.gvr);
-                return Err(refusal::not_simulated(&what));
-            }
-            if format == Format::Strategic && !is_plain(&patch, "") {
-                let what = "strategic merge patches of lists; use a merge patch or a JSON patch";
-                return Err(refusal::not_simulated(what));
-            }
-            json_patch::merge(&mut patched, &patch);
         }
     }
     Ok(patched)
@@ -90,17 +90,6 @@ pub(super) fn apply(
 fn resource_has_strategies(resource: &Resource) -> bool {
     let group = resource.gvr.group.as_str();
     !group.contains('.') || group.ends_with(".k8s.io")
-}
-
-/// True when a merge says the same: no directives, no lists that would be merged by key or as sets.
-fn is_plain(patch: &Value, key: &str) -> bool {
-    match patch {
-        Value::Object(members) => members
-            .iter()
-            .all(|(key, value)| !key.starts_with('$') && is_plain(value, key)),
-        Value::Array(items) => key != "finalizers" && !items.iter().any(Value::is_object),
-        _ => true,
-    }
 }
 
 #[cfg(test)]
@@ -163,12 +152,10 @@ mod tests {
                 json!({"spec": {"l": [3]}}),
                 Ok(json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [3]}})),
             ),
-            (Strategic, json!({"spec": {"l": [{"name": "x"}]}}), Err(415)),
-            (Strategic, json!({"spec": {"$patch": "replace"}}), Err(415)),
             (
                 Strategic,
-                json!({"metadata": {"finalizers": ["x"]}}),
-                Err(415),
+                json!({"spec": {"$patch": "replace"}}),
+                Ok(json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {}})),
             ),
             (
                 Json,

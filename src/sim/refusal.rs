@@ -1,10 +1,17 @@
 //! The failures of writes, in the API server's words.
 
+use http::HeaderValue;
+use http::Response;
+use http::StatusCode;
+use http::header;
+
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
 use crate::api::Status;
 use crate::api::StatusCause;
 use crate::api::StatusDetails;
+use crate::server;
+use crate::server::Body;
 
 fn details(gvr: &GroupVersionResource, name: &str) -> StatusDetails {
     StatusDetails {
@@ -84,6 +91,44 @@ pub(super) fn not_simulated(what: &str) -> Status {
 pub(super) fn no_such_thing(what: &str) -> Status {
     let message = format!("the simulated API server has no {what}");
     Status::failure(404, "NotFound", message)
+}
+
+/// 406 for all but JSON.
+pub(super) fn not_acceptable() -> Status {
+    let message = "the simulated API server has no answers but in JSON; \
+                   only the following media types are accepted: application/json";
+    Status::failure(406, "NotAcceptable", message)
+}
+
+/// A refusal as plain text: of what is no Kubernetes object, kubectl prints no other.
+pub(super) fn in_words(status: &Status) -> Response<Body> {
+    let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    server::plain_text(code, status.message.clone() + "\n")
+}
+
+/// 404 for a path in no group that is served.
+pub(super) fn page_not_found() -> Response<Body> {
+    let mut response = server::plain_text(StatusCode::NOT_FOUND, "404 page not found\n");
+    let nosniff = HeaderValue::from_static("nosniff");
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// 500 for a deprecated path that names nothing.
+pub(super) fn no_request_info(path: &str) -> Response<Body> {
+    let text = format!(
+        "Internal Server Error: \"{path}\": failed to create RequestInfo: unable to determine kind \
+         and namespace from url, {path}\n"
+    );
+    let mut response = server::plain_text(StatusCode::INTERNAL_SERVER_ERROR, text);
+    response.headers_mut().remove(header::CACHE_CONTROL);
+    response
+}
+
+/// 405 for a method that custom resources don't take.
+pub(super) fn no_verb(gvr: &GroupVersionResource) -> Status {
+    Status::verb_not_supported(gvr, "")
 }
 
 /// 413 for a body beyond the limit.

@@ -1,7 +1,5 @@
 //! From a request to the store and back.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
@@ -16,13 +14,8 @@ use serde_json::Value;
 
 use crate::api::ListOptions;
 use crate::api::Query;
-use crate::api::Resource;
 use crate::api::Status;
 use crate::api::WireFormat;
-use crate::api::pretty_parameter;
-use crate::api::wants_pretty;
-use crate::codec::Printer;
-use crate::codec::Representation;
 use crate::codec::protobuf_to_json;
 use crate::server;
 use crate::server::Body;
@@ -33,11 +26,12 @@ use super::discovery;
 use super::faults::RequestFault;
 use super::kinds;
 use super::patch;
+use super::print;
+use super::reads;
 use super::refusal;
 use super::store::Target;
 use super::store::WriteOptions;
 use super::subresources;
-use super::tables::Table;
 use super::writes::Part;
 use super::writes::Preconditions;
 
@@ -70,7 +64,7 @@ impl Simulator {
         let answer = match fault.and_then(RequestFault::status) {
             Some(status) => Err(status),
             None if info.is_resource_request => self.resource(&info, &query, request).await,
-            None => self.non_resource(&info, &headers),
+            None => self.non_resource(&info, &query, &headers).await,
         };
         let is_watch = info.verb == "watch";
         let mut response = match answer {
@@ -78,9 +72,8 @@ impl Simulator {
                 let faults = &self.faults;
                 response.map(|body| server::boxed(faults.around(body)))
             }
-            Ok(response) if is_pretty(&headers, &query) => indented(response).await,
             Ok(response) => response,
-            Err(status) => server::respond(&status, WireFormat::Json),
+            Err(status) => reads::told(&status, &headers, &query).await,
         };
         if fault == Some(RequestFault::WrongContentType) {
             let wrong = HeaderValue::from_static("text/html");
@@ -89,13 +82,20 @@ impl Simulator {
         response
     }
 
-    fn non_resource(
+    async fn non_resource(
         &self,
         info: &RequestInfo,
+        query: &str,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Status> {
         if matches!(info.path.as_str(), "/healthz" | "/livez" | "/readyz") {
             return Ok(server::plain_text(StatusCode::OK, "ok"));
+        }
+        if matches!(info.path.rsplit('/').next(), Some("watch" | "proxy")) {
+            return Ok(refusal::no_request_info(&info.path));
+        }
+        if info.path.starts_with("/openapi/v3/") && explains(headers) {
+            return Ok(refusal::in_words(&discovery::no_schemas()));
         }
         let accept = accept(headers).replace(' ', "");
         let aggregated = accept.split(',').any(|clause| {
@@ -106,13 +106,34 @@ impl Simulator {
                 && parameters.contains(&"as=APIGroupDiscoveryList")
                 && parameters.contains(&"v=v2")
         });
-        let document = discovery::answer(&info.path, &self.store.kinds(), aggregated)?;
+        let document = match discovery::answer(&info.path, &self.store.kinds(), aggregated) {
+            Err(status) if status == Status::path_not_found() => {
+                let mut segments = info.path.split('/').filter(|part| !part.is_empty());
+                let is_served = match (segments.next(), segments.next()) {
+                    (Some("api"), Some(_)) => true,
+                    (Some("apis"), Some(group)) => self.has_builtin(group),
+                    _ => false,
+                };
+                return match is_served {
+                    true => Err(status),
+                    false => Ok(refusal::page_not_found()),
+                };
+            }
+            Err(status) if status == discovery::no_schemas() => {
+                return Ok(refusal::in_words(&status));
+            }
+            document => document?,
+        };
         let is_root = matches!(info.path.trim_matches('/'), "api" | "apis");
         let media_type = match aggregated && is_root {
             true => discovery::AGGREGATED,
             false => WireFormat::Json.media_type(),
         };
-        Ok(server::answer(media_type, server::full(line(&document))))
+        let answer = server::answer(media_type, server::full(print::line(&document)));
+        match reads::is_pretty(headers, query) {
+            true => Ok(reads::indented(answer).await),
+            false => Ok(answer),
+        }
     }
 
     async fn resource(
@@ -122,24 +143,15 @@ impl Simulator {
         request: Request<Body>,
     ) -> Result<Response<Body>, Status> {
         let (parts, body) = request.into_parts();
+        if !self.has_path(info) {
+            return Ok(refusal::page_not_found());
+        }
+        let is_read = matches!(info.verb.as_str(), "get" | "list" | "watch");
+        if is_read && info.subresource != "scale" {
+            return self.read(info, query, &parts.method, &parts.headers).await;
+        }
         if !accepts_json(&accept(&parts.headers)) {
-            return Err(Status::not_acceptable(&["application/json"]));
-        }
-        if info.watch_path || info.verb == "proxy" {
-            return Err(refusal::no_such_thing("such deprecated path"));
-        }
-        if matches!(info.verb.as_str(), "get" | "list" | "watch") && info.subresource != "scale" {
-            let collection = self.served(info)?;
-            let table = Table::asked(&accept(&parts.headers), &info.verb, query)?;
-            let (json, shutdown) = (Representation::plain(WireFormat::Json), &self.shutdown);
-            let plain = server::read_truth(&collection, json, info, query, shutdown).await?;
-            return match table {
-                None => Ok(plain),
-                Some(table) => {
-                    let resource = collection.resource();
-                    table.around(resource, self.printer(resource), plain).await
-                }
-            };
+            return Err(refusal::not_acceptable());
         }
         let content_type = parts.headers.get(header::CONTENT_TYPE);
         let content_type = content_type.and_then(|value| value.to_str().ok());
@@ -150,35 +162,25 @@ impl Simulator {
             body: collect(body).await?,
         };
         let (code, object) = self.write(&write, query)?;
-        let body = server::full(line(&object));
+        let body = server::full(print::line(&object));
         let mut response = server::answer(WireFormat::Json.media_type(), body);
         *response.status_mut() = code;
         Ok(response)
     }
 
-    /// What prints the rows of `resource`.
-    fn printer(&self, resource: &Resource) -> Printer {
-        let gvr = &resource.gvr;
-        let custom = || {
-            let definition = self.get(&kinds::definitions(), None, &gvr.group_resource());
-            Printer::custom(&definition.ok()?, &gvr.version)
-        };
-        Printer::built_in(&gvr.api_version(), &resource.kind)
-            .or_else(custom)
-            .unwrap_or_else(Printer::fallback)
+    fn has_builtin(&self, group: &str) -> bool {
+        discovery::has_reviews(group) || self.store.has_builtin(group)
     }
 
-    /// The collection to read from, and whether it has what is asked for.
-    fn served(&self, info: &RequestInfo) -> Result<Arc<dyn server::Collection>, Status> {
-        let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
-        let served = self.store.served(&gvr).ok_or_else(Status::path_not_found)?;
-        match info.subresource.as_str() {
-            "" => {}
-            "status" if served.kind.has_status => {}
-            "log" => return Err(refusal::no_such_thing("containers, and so no logs")),
-            _ => return Err(Status::path_not_found()),
+    /// False where a real API server has nothing at all to say: in groups that nobody serves, and
+    /// for custom resources that nobody defined.
+    fn has_path(&self, info: &RequestInfo) -> bool {
+        let gvr = info.gvr();
+        let served = gvr.as_ref().and_then(|gvr| self.store.served(gvr));
+        match served {
+            Some(served) => !served.kind.is_custom || info.verb != "proxy",
+            None => self.has_builtin(&info.group),
         }
-        Ok(served)
     }
 
     fn write(&self, write: &Write<'_>, query: &str) -> Result<(StatusCode, Value), Status> {
@@ -230,6 +232,9 @@ impl Simulator {
                 let preconditions = write.delete_options(&mut options)?;
                 done(store.write(|state| state.delete(&target, &preconditions, options)))
             }
+            ("deletecollection", "") if target.gvr == kinds::namespaces() => {
+                Err(Status::method_not_allowed())
+            }
             ("deletecollection", "") => {
                 write.delete_options(&mut options)?;
                 let served = store
@@ -241,7 +246,10 @@ impl Simulator {
                 done(store.write(|state| state.delete_collection(&target, &selection, options)))
             }
             ("create", _) => Err(refusal::no_such_thing("such subresource")),
-            _ => Err(Status::method_not_allowed()),
+            _ => Err(match store.served(&target.gvr) {
+                Some(served) if served.kind.is_custom => refusal::no_verb(&target.gvr),
+                _ => Status::method_not_allowed(),
+            }),
         }
     }
 }
@@ -340,10 +348,18 @@ async fn collect(mut body: Body) -> Result<Bytes, Status> {
     Ok(collected.into())
 }
 
-fn accept(headers: &HeaderMap) -> String {
+/// The `Accept` header; empty when there is none.
+pub(super) fn accept(headers: &HeaderMap) -> String {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     accept.unwrap_or_default().to_owned()
+}
+
+/// True for `kubectl explain`, which asks for the documents that `kubectl create` asks for too, and
+/// fails in words of its own when there are no schemas in them.
+fn explains(headers: &HeaderMap) -> bool {
+    let command = headers.get("kubectl-command");
+    command.is_some_and(|command| command.as_bytes().ends_with(b" explain"))
 }
 
 /// True when plain JSON is among what is accepted: Tables and protobuf are left out, as clients
@@ -358,31 +374,6 @@ fn accepts_json(accept: &str) -> bool {
             );
             is_json && !parts.any(|parameter| parameter.starts_with("as="))
         })
-}
-
-fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
-    let agent = headers.get(header::USER_AGENT);
-    let agent = agent.and_then(|agent| agent.to_str().ok());
-    let parameter = pretty_parameter(&Query::parse(query));
-    wants_pretty(parameter, false, agent.unwrap_or_default())
-}
-
-/// The same answer for people.
-async fn indented(response: Response<Body>) -> Response<Body> {
-    let (parts, body) = response.into_parts();
-    let Ok(body) = body.collect().await else {
-        let failed = Status::internal_error("the answer could not be read");
-        return server::respond(&failed, WireFormat::Json);
-    };
-    let body = body.to_bytes();
-    let document = serde_json::from_slice::<Value>(&body).ok();
-    let pretty = document.and_then(|document| serde_json::to_string_pretty(&document).ok());
-    let body = pretty.map_or(body, |text| (text + "\n").into());
-    Response::from_parts(parts, server::full(body))
-}
-
-fn line(document: &Value) -> String {
-    format!("{document}\n")
 }
 
 /// True for requests that could change something.

@@ -76,6 +76,16 @@ impl Store {
         Some(Arc::clone(&collection.served))
     }
 
+    /// True when a built-in kind of the group is served.
+    pub(super) fn has_builtin(&self, group: &str) -> bool {
+        let state = self.state.lock();
+        let mut all = state.collections.iter();
+        all.any(|(gvr, collection)| {
+            let is_custom = collection.served.kind.is_custom;
+            gvr.group == group && !is_custom
+        })
+    }
+
     /// All kinds, in the order of their groups.
     pub(super) fn kinds(&self) -> Vec<Kind> {
         let state = self.state.lock();

@@ -19,8 +19,12 @@ impl State {
     ///
     /// 404 when it isn't there or can't be scaled.
     pub(super) fn scale(&self, target: &Target) -> Result<Value, Status> {
-        if !self.kind(target)?.has_scale {
-            return Err(Status::path_not_found());
+        let kind = self.kind(target)?;
+        if !kind.has_scale {
+            return Err(match kind.is_custom {
+                true => Status::not_found(&target.gvr, &target.name),
+                false => Status::path_not_found(),
+            });
         }
         Ok(scale_of(&self.current(target)?))
     }

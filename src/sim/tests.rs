@@ -414,10 +414,11 @@ async fn discovery_reviews_and_what_there_is_not() {
         (201, &true.into())
     );
     let codes = [
-        ("/openapi/v2", 404),
+        ("/openapi/v2", 501),
         ("/apis/none.example/v1", 404),
         ("/api/v1/namespaces/default/pods/x/log", 404),
-        ("/api/v1/watch/pods", 404),
+        ("/api/v1/watch/pods?timeoutSeconds=-1", 200),
+        ("/api/v1/watch", 500),
     ];
     for (path, code) in codes {
         assert_eq!(get(&simulator, path).await.code, code, "{path}");

@@ -308,7 +308,11 @@ fn merged(kind: &Kind, current: &Value, mut object: Value, part: Part) -> Result
         members.sort_by(|a, b| a.0.cmp(&b.0));
         members
     };
-    let is_new_generation = counts_generations(kind) && content(current) != content(&object);
+    // Of an EndpointSlice the labels count too.
+    let labels = |value: &Value| value["metadata"]["labels"].clone();
+    let is_relabelled = kind.resource.kind == "EndpointSlice" && labels(current) != labels(&object);
+    let is_new_generation =
+        counts_generations(kind) && (is_relabelled || content(current) != content(&object));
     let generation = current["metadata"]["generation"].as_u64();
     let kept = [
         "uid",

@@ -97,6 +97,55 @@ fn what_can_not_be_served_is_said() {
     );
 }
 
+/// What is applied at first.
+const APP: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: app }
+data: { a: "1", b: "2" }
+---
+apiVersion: example.kubefan.io/v1
+kind: Widget
+metadata: { name: app }
+spec: { color: red, size: 1 }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: app }
+spec:
+  selector: { matchLabels: { app: app } }
+  template:
+    metadata: { labels: { app: app } }
+    spec:
+      containers:
+      - { name: main, image: old, ports: [{ containerPort: 80 }] }
+      - { name: gone, image: gone }
+"#;
+/// And then: something changed, something gone, something new, in lists and maps.
+const CHANGED_APP: &str = r#"
+apiVersion: v1
+kind: ConfigMap
+metadata: { name: app }
+data: { b: "3", c: "4" }
+---
+apiVersion: example.kubefan.io/v1
+kind: Widget
+metadata: { name: app }
+spec: { color: blue }
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: app }
+spec:
+  selector: { matchLabels: { app: app } }
+  template:
+    metadata: { labels: { app: app } }
+    spec:
+      containers:
+      - { name: main, image: new, ports: [{ containerPort: 80 }] }
+      - { name: added, image: added }
+"#;
+
 /// (kubectl's words, what it says among other things, its exit code).
 const COMMANDS: &[(&str, &str, i32)] = &[
     (
@@ -127,9 +176,64 @@ const COMMANDS: &[(&str, &str, i32)] = &[
     ),
     (
         "set image deployment/web nginx=other",
-        "no strategic merge patches of lists",
+        "deployment.apps/web image updated",
+        0,
+    ),
+    (
+        "get deployment web -o jsonpath={.spec.template.spec.containers[*].image}",
+        "other",
+        0,
+    ),
+    (
+        "set env deployment/web A=1",
+        "deployment.apps/web env updated",
+        0,
+    ),
+    ("apply -f app.yaml", "deployment.apps/app created", 0),
+    (
+        "apply -f app-changed.yaml",
+        "deployment.apps/app configured",
+        0,
+    ),
+    (
+        "apply -f app-changed.yaml",
+        "deployment.apps/app unchanged",
+        0,
+    ),
+    (
+        "get deployment app -o jsonpath={.spec.template.spec.containers[*].image}",
+        "new added",
+        0,
+    ),
+    (
+        "get configmap app -o jsonpath={.data}",
+        "{\"b\":\"3\",\"c\":\"4\"}",
+        0,
+    ),
+    (
+        "get widget app -o jsonpath={.spec}",
+        "{\"color\":\"blue\"}",
+        0,
+    ),
+    ("diff -f app-changed.yaml", "", 0),
+    (
+        "explain pods",
+        "the simulated API server has no OpenAPI schemas",
         1,
     ),
+    (
+        "explain deployments.spec --recursive",
+        "the simulated API server has no OpenAPI schemas",
+        1,
+    ),
+    (
+        "explain widgets",
+        "the simulated API server has no OpenAPI schemas",
+        1,
+    ),
+    ("create -f widget.yaml", "configmap/ssa created", 0),
+    ("replace -f widget.yaml", "configmap/ssa replaced", 0),
+    ("delete -f app.yaml", "deployment.apps \"app\" deleted", 0),
     ("auth can-i create pods", "yes", 0),
     ("describe deployment web", "5 desired", 0),
     ("create namespace shop", "namespace/shop created", 0),
@@ -162,10 +266,15 @@ async fn kubectl_works_on_it() {
     let widget = directory.path().join("widget.yaml");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}});
     std::fs::write(&widget, object.to_string()).expect("written");
+    for (name, text) in [("app.yaml", APP), ("app-changed.yaml", CHANGED_APP)] {
+        std::fs::write(directory.path().join(name), text).expect("written");
+    }
     let kubectl = Kubectl::new(&assets, &sim.kubeconfig(), "default");
     for (line, expected, code) in COMMANDS {
         let words = line.split(' ').map(|word| match word {
-            "widget.yaml" => widget.to_string_lossy().into_owned(),
+            name if name.ends_with(".yaml") => {
+                directory.path().join(name).to_string_lossy().into_owned()
+            }
             word => word.to_owned(),
         });
         let said = kubectl.run(&words.collect::<Vec<_>>()).await;

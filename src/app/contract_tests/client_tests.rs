@@ -571,12 +571,12 @@ impl Client {
         }
         self.tampered += 1;
         match self.tamper {
-            Some(Tamper::Drop) if self.tampered % 3 == 0 => Ok(()),
-            Some(Tamper::Duplicate) if self.tampered % 3 == 0 => {
+            Some(Tamper::Drop) if self.tampered.is_multiple_of(3) => Ok(()),
+            Some(Tamper::Duplicate) if self.tampered.is_multiple_of(3) => {
                 self.event(site, &event)?;
                 self.event(site, &event)
             }
-            Some(Tamper::Swap | Tamper::Postpone) if self.tampered % 3 == 0 => {
+            Some(Tamper::Swap | Tamper::Postpone) if self.tampered.is_multiple_of(3) => {
                 self.held = Some(event);
                 Ok(())
             }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::codec::json::escape_as_go;
 
 /// Prints a value as Go's JSON encoder does, with `<`, `>` and `&` escaped.
-pub(super) fn put_json(out: &mut String, value: &Value) {
+pub fn put_json(out: &mut String, value: &Value) {
     match value {
         Value::Number(number) => out.push_str(&json_number(number)),
         Value::Array(items) => {

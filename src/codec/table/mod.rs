@@ -25,6 +25,7 @@ mod golden_tests;
 mod writer_tests;
 
 pub use column::ColumnDefinition;
+pub use go_number::put_json;
 pub use printer::Printer;
 pub use writer::IncludeObject;
 pub use writer::ListMetadata;

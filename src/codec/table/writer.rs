@@ -20,6 +20,11 @@ use crate::codec::metadata::json_with_resource_version;
 use crate::codec::metadata::metadata;
 use crate::codec::type_meta::json_front;
 
+const POD_SUCCEEDED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"True\",\
+    \"reason\":\"Succeeded\",\"message\":\"The pod has completed successfully.\"}]";
+const POD_FAILED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"True\",\
+    \"reason\":\"Failed\",\"message\":\"The pod failed.\"}]";
+
 /// What a row carries beside its cells: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
@@ -120,7 +125,7 @@ impl TableWriter {
             IncludeObject::Metadata => self.partial(&object.metadata()?),
             IncludeObject::Object => object.whole()?,
         };
-        Ok(row(cells, &printed))
+        Ok(row(cells, object.conditions()?, &printed))
     }
 
     /// A whole LIST or GET body.
@@ -161,7 +166,7 @@ impl TableWriter {
                 self.partial(&format!("{{\"resourceVersion\":\"{rv}\"{mark}}}"))
             }
         };
-        let row = row(cells, &object);
+        let row = row(cells, "", &object);
         Ok(self.frame("BOOKMARK", rv, &row))
     }
 
@@ -212,6 +217,21 @@ impl<'a> RowObject<'a> {
         })
     }
 
+    /// What a row says of a pod that is done; with the comma before it.
+    fn conditions(&self) -> Result<&'static str, Error> {
+        // The words are looked for first: most pods run, and are not parsed for this.
+        let says = |word: &[u8]| self.body.windows(word.len()).any(|found| found == word);
+        let is_pod = self.kind == "Pod" && self.api_version == "v1";
+        if !is_pod || !(says(b"\"Succeeded\"") || says(b"\"Failed\"")) {
+            return Ok("");
+        }
+        Ok(match self.parsed()?["status"]["phase"].as_str() {
+            Some("Succeeded") => POD_SUCCEEDED,
+            Some("Failed") => POD_FAILED,
+            _ => "",
+        })
+    }
+
     /// A custom resource's body is whole, of a built-in kind's all but the start.
     fn is_whole(&self) -> bool {
         self.body.first() == Some(&b'{')
@@ -244,7 +264,7 @@ impl<'a> RowObject<'a> {
     }
 }
 
-fn row(cells: &[Value], object: &str) -> String {
+fn row(cells: &[Value], conditions: &str, object: &str) -> String {
     let mut row = "{\"cells\":[".to_owned();
     for (position, cell) in cells.iter().enumerate() {
         if position > 0 {
@@ -252,7 +272,7 @@ fn row(cells: &[Value], object: &str) -> String {
         }
         put_json(&mut row, cell);
     }
-    row + "],\"object\":" + object + "}"
+    row + "]" + conditions + ",\"object\":" + object + "}"
 }
 
 fn text_of(bytes: &[u8]) -> Result<&str, Error> {

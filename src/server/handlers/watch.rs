@@ -98,7 +98,7 @@ pub(crate) fn watch(
             let snapshot = proof.ok_or(Reason::Unproven)?.snapshot;
             match initial_events {
                 true => reader.watch_snapshot(snapshot, selection),
-                false => reader.watch(WatchFrom::After(snapshot.resource_version()), selection),
+                false => reader.watch_after(&snapshot, selection),
             }
         }
     };

@@ -8,12 +8,12 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use std::time::Instant;
 
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::private;

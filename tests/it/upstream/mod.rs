@@ -23,6 +23,7 @@ mod measure;
 mod protocols;
 mod representations;
 mod security;
+mod sim_alike;
 mod support_itself;
 mod tables;
 mod upgrades;

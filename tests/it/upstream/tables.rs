@@ -91,7 +91,7 @@ async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
 }
 
 /// Fills in the namespace, and `{now-60}` with the time a minute ago.
-fn with_times(text: &str, namespace: &str) -> String {
+pub(super) fn with_times(text: &str, namespace: &str) -> String {
     let text = text.replace("{ns}", namespace);
     let mut parts = text.split("{now-");
     let mut filled = parts.next().unwrap_or_default().to_owned();

@@ -1,0 +1,96 @@
+//! JSON as the API server prints it.
+
+use serde_json::Value;
+
+use crate::codec::put_json;
+
+/// `value` in one line.
+pub(super) fn compact(value: &Value) -> String {
+    let mut text = String::new();
+    put_json(&mut text, value);
+    text
+}
+
+/// `value` in one line, and the line's end.
+pub(super) fn line(value: &Value) -> String {
+    compact(value) + "\n"
+}
+
+/// JSON in one line for people, two spaces a level and without an end of line; numbers and texts
+/// stay as they are written.
+pub(super) fn indented(json: &str) -> String {
+    let mut text = String::with_capacity(json.len() * 2);
+    let mut depth = 0_usize;
+    let (mut in_text, mut escaped) = (false, false);
+    let mut characters = json.trim_end().chars().peekable();
+    while let Some(character) = characters.next() {
+        if in_text {
+            text.push(character);
+            in_text = escaped || character != '"';
+            escaped = !escaped && character == '\\';
+            continue;
+        }
+        match character {
+            '{' | '[' => {
+                text.push(character);
+                match characters.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => text.push(end),
+                    None => {
+                        depth += 1;
+                        new_line(&mut text, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                new_line(&mut text, depth);
+                text.push(character);
+            }
+            ',' => {
+                text.push(character);
+                new_line(&mut text, depth);
+            }
+            ':' => text.push_str(": "),
+            _ => {
+                in_text = character == '"';
+                text.push(character);
+            }
+        }
+    }
+    text
+}
+
+fn new_line(text: &mut String, depth: usize) {
+    text.push('\n');
+    text.extend(std::iter::repeat_n("  ", depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn prints() {
+        let value = json!({"a": [], "b": {}, "c": [1, {"d": "<:,{\"\\"}], "e": 1e20});
+        assert_eq!(
+            compact(&value),
+            r#"{"a":[],"b":{},"c":[1,{"d":"\u003c:,{\"\\"}],"e":100000000000000000000}"#
+        );
+        assert_eq!(
+            indented(&line(&value)),
+            r#"{
+  "a": [],
+  "b": {},
+  "c": [
+    1,
+    {
+      "d": "\u003c:,{\"\\"
+    }
+  ],
+  "e": 100000000000000000000
+}"#
+        );
+    }
+}

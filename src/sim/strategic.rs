@@ -1,0 +1,467 @@
+//! Strategic merge patches: a merge that knows which lists are maps, and takes directives.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::api::Resource;
+use crate::api::Status;
+
+use super::kinds;
+
+/// What a list is to a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strategy {
+    /// A map, keyed by this member of its items.
+    Keyed(&'static str),
+    /// A set of texts.
+    Set,
+    /// One value.
+    Atomic,
+}
+
+/// The field that a list stands in, empty for the object itself; the list; its key, empty for sets.
+/// All other lists are replaced.
+const LISTS: &[(&str, &str, &str)] = &[
+    ("", "secrets", "name"),
+    ("metadata", "finalizers", ""),
+    ("metadata", "ownerReferences", "uid"),
+    ("spec", "containers", "name"),
+    ("spec", "ephemeralContainers", "name"),
+    ("spec", "hostAliases", "ip"),
+    ("spec", "imagePullSecrets", "name"),
+    ("spec", "initContainers", "name"),
+    ("spec", "podCIDRs", ""),
+    ("spec", "ports", "port"),
+    ("spec", "resourceClaims", "name"),
+    ("spec", "schedulingGates", "name"),
+    ("spec", "topologySpreadConstraints", "topologyKey"),
+    ("spec", "volumes", "name"),
+    ("containers", "env", "name"),
+    ("containers", "ports", "containerPort"),
+    ("containers", "volumeDevices", "devicePath"),
+    ("containers", "volumeMounts", "mountPath"),
+    ("status", "addresses", "type"),
+    ("status", "conditions", "type"),
+    ("status", "hostIPs", "ip"),
+    ("status", "podIPs", "ip"),
+    ("status", "resourceClaimStatuses", "name"),
+];
+
+const ORDER: &str = "$setElementOrder/";
+const DELETE: &str = "$deleteFromPrimitiveList/";
+
+/// Merges `patch` into an object of `resource`.
+///
+/// # Errors
+///
+/// 400 for a directive that there is not, and for items without their key.
+pub(super) fn merge(
+    resource: &Resource,
+    object: &mut Value,
+    patch: Map<String, Value>,
+) -> Result<(), Status> {
+    let merger = Merger {
+        // The conditions of definitions are one value, unlike all others.
+        is_definition: resource.gvr == kinds::definitions(),
+    };
+    match object {
+        Value::Object(members) => merger.map(members, patch, ""),
+        _ => Ok(()),
+    }
+}
+
+struct Merger {
+    is_definition: bool,
+}
+
+impl Merger {
+    fn strategy(&self, parent: &str, list: &str) -> Strategy {
+        let parent = match parent {
+            "initContainers" | "ephemeralContainers" => "containers",
+            other => other,
+        };
+        let mut lists = LISTS
+            .iter()
+            .filter(|_| !self.is_definition || parent == "metadata");
+        match lists.find(|(of, name, _)| *of == parent && *name == list) {
+            None => Strategy::Atomic,
+            Some((_, _, "")) => Strategy::Set,
+            Some((_, _, key)) => Strategy::Keyed(key),
+        }
+    }
+
+    /// Merges into the map that stands in the field `place`.
+    fn map(
+        &self,
+        map: &mut Map<String, Value>,
+        mut patch: Map<String, Value>,
+        place: &str,
+    ) -> Result<(), Status> {
+        match patch
+            .shift_remove("$patch")
+            .as_ref()
+            .and_then(Value::as_str)
+        {
+            Some("replace") => {
+                *map = without_directives(patch);
+                return Ok(());
+            }
+            Some("delete") => {
+                map.clear();
+                return Ok(());
+            }
+            Some("merge") | None => {}
+            Some(other) => return Err(unknown(other)),
+        }
+        if let Some(kept) = patch.shift_remove("$retainKeys") {
+            let kept = items(kept);
+            map.retain(|key, _| kept.iter().any(|kept| kept == key));
+        }
+        let before = map.clone();
+        let mut orders = Vec::new();
+        for (key, value) in patch {
+            if let Some(list) = key.strip_prefix(ORDER) {
+                orders.push((list.to_owned(), items(value)));
+            } else if let Some(list) = key.strip_prefix(DELETE) {
+                let gone = items(value);
+                if let Some(Value::Array(list)) = map.get_mut(list) {
+                    list.retain(|item| !gone.contains(item));
+                }
+            } else if key.starts_with('$') {
+                return Err(unknown(&key));
+            } else {
+                self.member(map, key, value, place)?;
+            }
+        }
+        for (name, order) in orders {
+            let strategy = self.strategy(place, &name);
+            if let Some(Value::Array(list)) = map.get_mut(&name) {
+                let before = before.get(&name).and_then(Value::as_array);
+                let before = before.map(Vec::as_slice).unwrap_or_default();
+                *list = in_order(std::mem::take(list), &order, before, strategy);
+            }
+        }
+        Ok(())
+    }
+
+    fn member(
+        &self,
+        map: &mut Map<String, Value>,
+        key: String,
+        patch: Value,
+        place: &str,
+    ) -> Result<(), Status> {
+        match (map.get_mut(&key), patch) {
+            (_, Value::Null) => {
+                map.shift_remove(&key);
+            }
+            (Some(Value::Object(members)), Value::Object(patch)) => {
+                self.map(members, patch, &key)?;
+            }
+            (Some(Value::Array(list)), Value::Array(patch)) => match self.strategy(place, &key) {
+                Strategy::Keyed(by) => self.list(list, patch, &key, by)?,
+                Strategy::Set => {
+                    for item in patch {
+                        if !list.contains(&item) {
+                            list.push(item);
+                        }
+                    }
+                }
+                Strategy::Atomic => *list = patch,
+            },
+            (_, patch) => {
+                map.insert(key, cleaned(patch));
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges into the list `name`, whose items are keyed by `by`.
+    fn list(
+        &self,
+        list: &mut Vec<Value>,
+        patch: Vec<Value>,
+        name: &str,
+        by: &str,
+    ) -> Result<(), Status> {
+        if patch.iter().any(|item| item["$patch"] == "replace") {
+            let kept = patch.into_iter().filter(|item| item["$patch"].is_null());
+            *list = kept.map(cleaned).collect();
+            return Ok(());
+        }
+        for item in patch {
+            let id = item[by].clone();
+            if id.is_null() {
+                let message = format!("an item of {name} has no {by}, by which it is merged");
+                return Err(Status::bad_request(message));
+            }
+            let found = list.iter_mut().find(|known| known[by] == id);
+            match (item, found) {
+                (item, _) if item["$patch"] == "delete" => list.retain(|known| known[by] != id),
+                (Value::Object(item), Some(Value::Object(known))) => self.map(known, item, name)?,
+                (item, _) => list.push(cleaned(item)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `list` in the order that a patch asks for. What the patch doesn't know keeps its place among
+/// the others as it was before, as far as that goes.
+fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], strategy: Strategy) -> Vec<Value> {
+    let id = |item: &Value| match strategy {
+        Strategy::Keyed(by) => item[by].clone(),
+        Strategy::Set | Strategy::Atomic => item.clone(),
+    };
+    let place_in = |all: &[Value], item: &Value| all.iter().position(|one| id(one) == id(item));
+    let (mut known, unknown): (Vec<_>, Vec<_>) = list
+        .into_iter()
+        .partition(|item| place_in(order, item).is_some());
+    known.sort_by_key(|item| place_in(order, item));
+    let mut from = 0;
+    for item in unknown {
+        let place = place_in(before, &item);
+        let follows = |other: &Value| place_in(before, other).is_some_and(|at| Some(at) > place);
+        let at = known[from..].iter().position(follows);
+        let at = at.map_or(known.len(), |at| from + at);
+        known.insert(at, item);
+        from = at + 1;
+    }
+    known
+}
+
+/// A new value: nulls and directives in it have nothing to work on.
+fn cleaned(value: Value) -> Value {
+    match value {
+        Value::Object(members) => without_directives(members).into(),
+        Value::Array(items) => {
+            let kept = items.into_iter().filter(|item| item["$patch"] != "delete");
+            kept.map(cleaned).collect()
+        }
+        other => other,
+    }
+}
+
+fn without_directives(members: Map<String, Value>) -> Map<String, Value> {
+    let members = members.into_iter();
+    let kept = members.filter(|(key, value)| !key.starts_with('$') && !value.is_null());
+    kept.map(|(key, value)| (key, cleaned(value))).collect()
+}
+
+fn items(list: Value) -> Vec<Value> {
+    match list {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn unknown(directive: &str) -> Status {
+    Status::bad_request(format!(
+        "unknown directive of a strategic merge patch: {directive}"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn resource(kind: &str) -> std::sync::Arc<Resource> {
+        let found = kinds::builtin().find(|found| found.resource.kind == kind);
+        found.expect("a built-in kind").resource
+    }
+
+    fn merged(kind: &str, mut object: Value, patch: Value) -> Result<Value, u16> {
+        let Value::Object(patch) = patch else {
+            panic!("a patch is an object")
+        };
+        let merged = merge(&resource(kind), &mut object, patch);
+        merged.map(|()| object).map_err(|status| status.code)
+    }
+
+    #[test]
+    fn lists_of_a_pod() {
+        let c = |name: &str, image: &str| json!({"name": name, "image": image});
+        let two = || json!([c("a", "1"), c("b", "2")]);
+        let rows = [
+            // By key; what is new comes last.
+            (json!([c("b", "3")]), json!([c("a", "1"), c("b", "3")])),
+            (
+                json!([c("n", "3")]),
+                json!([c("a", "1"), c("b", "2"), c("n", "3")]),
+            ),
+            (
+                json!([{"name": "a", "image": null}]),
+                json!([{"name": "a"}, c("b", "2")]),
+            ),
+            (
+                json!([{"name": "n", "image": null}]),
+                json!([c("a", "1"), c("b", "2"), {"name": "n"}]),
+            ),
+            // Directives.
+            (
+                json!([{"name": "a", "$patch": "delete"}]),
+                json!([c("b", "2")]),
+            ),
+            (
+                json!([c("n", "3"), {"$patch": "replace"}]),
+                json!([c("n", "3")]),
+            ),
+            (json!([]), two()),
+        ];
+        for (patch, expected) in rows {
+            let patch = json!({"spec": {"containers": patch}});
+            let object = json!({"spec": {"containers": two()}});
+            let got = merged("Pod", object, patch.clone()).expect("it applies");
+            assert_eq!(got["spec"]["containers"], expected, "{patch}");
+        }
+    }
+
+    #[test]
+    fn orders() {
+        let rows = [
+            (
+                json!(["a", "b", "c"]),
+                json!(["c", "a"]),
+                json!(["b", "c", "a"]),
+            ),
+            (
+                json!(["a", "b", "c"]),
+                json!(["a", "c"]),
+                json!(["a", "b", "c"]),
+            ),
+            (json!(["a"]), json!(["n", "a"]), json!(["n", "a"])),
+            (json!([]), json!(["n", "a"]), json!(["n", "a"])),
+            (
+                json!(["x", "a", "y"]),
+                json!(["n", "a"]),
+                json!(["n", "x", "a", "y"]),
+            ),
+        ];
+        let named = |names: &Value| -> Vec<Value> {
+            let names = names.as_array().expect("names").iter();
+            names.map(|name| json!({"name": name})).collect()
+        };
+        for (before, order, expected) in rows {
+            let object = json!({"spec": {"volumes": named(&before)}});
+            let fresh = order.as_array().expect("names").contains(&json!("n"));
+            let patch = json!({"spec": {
+                "volumes": if fresh { named(&json!(["a", "n"])) } else { Vec::new() },
+                "$setElementOrder/volumes": named(&order),
+            }});
+            let got = merged("Pod", object, patch).expect("it applies");
+            assert_eq!(
+                got["spec"]["volumes"],
+                Value::from(named(&expected)),
+                "{before} {order}"
+            );
+        }
+    }
+
+    #[test]
+    fn everything_else() {
+        let rows = [
+            (
+                "Pod",
+                json!({"metadata": {"finalizers": ["a", "b"]}}),
+                json!({"metadata": {"finalizers": ["b", "c"]}}),
+                Ok(json!({"metadata": {"finalizers": ["a", "b", "c"]}})),
+            ),
+            (
+                "Pod",
+                json!({"metadata": {"finalizers": ["a", "b"]}}),
+                json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"]}}),
+                Ok(json!({"metadata": {"finalizers": ["b"]}})),
+            ),
+            (
+                "Pod",
+                json!({"spec": {"tolerations": [{"key": "a"}]}}),
+                json!({"spec": {"tolerations": [{"key": "b"}]}}),
+                Ok(json!({"spec": {"tolerations": [{"key": "b"}]}})),
+            ),
+            (
+                "Service",
+                json!({"spec": {"ports": [{"port": 80, "name": "a"}]}}),
+                json!({"spec": {"ports": [{"port": 80, "name": "b"}, {"port": 81}]}}),
+                Ok(json!({"spec": {"ports": [{"port": 80, "name": "b"}, {"port": 81}]}})),
+            ),
+            (
+                "Deployment",
+                json!({"spec": {"template": {"spec": {"initContainers": [
+                    {"name": "a", "env": [{"name": "X", "value": "1"}], "ports": [{"containerPort": 1}]},
+                ]}}}}),
+                json!({"spec": {"template": {"spec": {"initContainers": [
+                    {"name": "a", "env": [{"name": "X", "value": "2"}], "ports": [{"containerPort": 2}]},
+                ]}}}}),
+                Ok(json!({"spec": {"template": {"spec": {"initContainers": [
+                    {"name": "a", "env": [{"name": "X", "value": "2"}],
+                     "ports": [{"containerPort": 1}, {"containerPort": 2}]},
+                ]}}}})),
+            ),
+            (
+                "Deployment",
+                json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}}}),
+                json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}}),
+                Ok(json!({"spec": {"strategy": {"type": "Recreate"}}})),
+            ),
+            (
+                "Node",
+                json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "R"}]}}),
+                json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}),
+                Ok(json!({"status": {"conditions": [
+                    {"type": "Ready", "status": "False", "reason": "R"},
+                ]}})),
+            ),
+            (
+                "CustomResourceDefinition",
+                json!({"status": {"conditions": [{"type": "A", "status": "True"}]}}),
+                json!({"status": {"conditions": [{"type": "B"}]}}),
+                Ok(json!({"status": {"conditions": [{"type": "B"}]}})),
+            ),
+            (
+                "ConfigMap",
+                json!({"data": {"a": "1"}}),
+                json!({"data": {"$patch": "replace", "b": "2"}}),
+                Ok(json!({"data": {"b": "2"}})),
+            ),
+            (
+                "ConfigMap",
+                json!({"data": {"a": "1"}}),
+                json!({"data": {"$patch": "delete"}}),
+                Ok(json!({"data": {}})),
+            ),
+            (
+                "ConfigMap",
+                json!({}),
+                json!({"data": {"a": null, "b": "2", "$patch": "merge"}}),
+                Ok(json!({"data": {"b": "2"}})),
+            ),
+            (
+                "ConfigMap",
+                json!({"data": {}}),
+                json!({"data": {"$patch": "x"}}),
+                Err(400),
+            ),
+            (
+                "ConfigMap",
+                json!({"data": {}}),
+                json!({"data": {"$x": "y"}}),
+                Err(400),
+            ),
+            (
+                "Pod",
+                json!({"spec": {"containers": []}}),
+                json!({"spec": {"containers": [{"image": "i"}]}}),
+                Err(400),
+            ),
+        ];
+        for (kind, object, patch, expected) in rows {
+            assert_eq!(
+                merged(kind, object, patch.clone()),
+                expected,
+                "{kind} {patch}"
+            );
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! What the simulator says that it serves, against what the API server says of the same.
+
+use serde_json::Value;
+
+use super::twins::Twins;
+use crate::support::apiserver::private;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_served_is_told_alike() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let twins = Twins::new(&server).await;
+    let mut paths: Vec<_> = twins.kinds.iter().map(|kind| kind.root.clone()).collect();
+    let groups = twins.kinds.iter().map(|kind| kind.root.rsplit_once('/'));
+    paths.extend(groups.flatten().map(|(group, _)| group.to_owned()));
+    paths.sort();
+    paths.dedup();
+    paths.push("/apis".to_owned());
+    let mut said = Vec::new();
+    for accept in ["application/json", AGGREGATED] {
+        let real = twins.real.with("accept", accept);
+        let simulated = twins.simulated.with("accept", accept);
+        let roots = ["/api", "/apis"].map(str::to_owned);
+        let is_aggregated = accept == AGGREGATED;
+        for path in if is_aggregated {
+            &roots[..]
+        } else {
+            &paths[..]
+        } {
+            let wanted = real.get(path).await.ok();
+            let got = simulated.get(path).await.ok();
+            assert_eq!(
+                got.header("content-type"),
+                wanted.header("content-type"),
+                "{path}"
+            );
+            let excess = excess(&got.json(), &wanted.json(), path);
+            println!(
+                "{:8} {path} {accept}",
+                if excess.is_empty() { "same" } else { "DIFFERS" }
+            );
+            said.extend(excess);
+        }
+    }
+    assert!(
+        said.is_empty(),
+        "only the simulator says:\n{}",
+        said.join("\n")
+    );
+}
+
+/// What `got` has that `whole` hasn't.
+fn excess(got: &Value, whole: &Value, place: &str) -> Vec<String> {
+    match (got, whole) {
+        (Value::Object(got), Value::Object(whole)) => got
+            .iter()
+            .flat_map(|(key, value)| match whole.get(key) {
+                Some(whole) => excess(value, whole, &format!("{place} {key}")),
+                None => vec![format!("{place} {key}")],
+            })
+            .collect(),
+        (Value::Array(got), Value::Array(whole)) => got
+            .iter()
+            .flat_map(|item| {
+                let found = whole.iter().map(|whole| excess(item, whole, place));
+                found
+                    .min_by_key(Vec::len)
+                    .unwrap_or(vec![format!("{place} {item}")])
+            })
+            .collect(),
+        _ if got == whole => Vec::new(),
+        _ => vec![format!("{place}: {got}, not {whole}")],
+    }
+}

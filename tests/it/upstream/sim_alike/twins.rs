@@ -1,0 +1,328 @@
+//! An API server and a simulator that hold the same.
+
+use std::fs;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::json;
+
+use super::wording::Names;
+use crate::support::apiserver::ApiServer;
+use crate::support::client::Client;
+use crate::support::poll::eventually;
+use crate::support::sim::Sim;
+use crate::upstream::cluster::define_widgets;
+use crate::upstream::cluster::fill_namespace;
+use crate::upstream::tables::with_times;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const NAMESPACES: &str = "/api/v1/namespaces";
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// A kind that the simulator says it serves.
+#[derive(Clone, Debug)]
+pub(super) struct Kind {
+    /// `/api/v1` and the like.
+    pub(super) root: String,
+    pub(super) plural: String,
+    namespaced: bool,
+    has_status: bool,
+    /// The path of its objects that the cases are about.
+    pub(super) home: String,
+    /// The name of one of them.
+    pub(super) one: String,
+}
+
+/// Both servers, and what each calls what.
+pub(super) struct Twins {
+    pub(super) real: Client,
+    pub(super) simulated: Client,
+    pub(super) real_names: Names,
+    pub(super) simulated_names: Names,
+    /// With the objects of tests/kubectl/files/namespace.yaml.
+    pub(super) namespace: String,
+    /// With the objects of tests/golden/table/states.json, but for the services.
+    pub(super) states: String,
+    /// With the services: the API server makes events of them when it likes.
+    pub(super) services: String,
+    pub(super) kinds: Vec<Kind>,
+    _sim: Sim,
+}
+
+impl Kind {
+    /// The path of its objects in `namespace`, or of all where it has no namespaces.
+    pub(super) fn collection(&self, namespace: &str) -> String {
+        match self.namespaced {
+            true => format!("{}/namespaces/{namespace}/{}", self.root, self.plural),
+            false => self.everywhere(),
+        }
+    }
+
+    /// The path of all its objects.
+    pub(super) fn everywhere(&self) -> String {
+        format!("{}/{}", self.root, self.plural)
+    }
+}
+
+impl Twins {
+    /// Fills an API server, and a simulator with what that then has, defaults and all.
+    pub(super) async fn new(server: &ApiServer) -> Self {
+        let real = server.client();
+        define_widgets(server).await;
+        let namespace = server.namespace("alike").await;
+        let states = server.namespace("states").await;
+        let _files = fill_namespace(server, &namespace).await;
+        let services = server.namespace("services").await;
+        create_states(&real, &states, &services).await;
+        let widgets = format!("/apis/example.kubefan.io/v1/namespaces/{states}/widgets");
+        let widget = json!({
+            "apiVersion": "example.kubefan.io/v1", "kind": "Widget",
+            "metadata": { "name": "green", "annotations": { "text": "<é&\u{2028}>" } },
+            "spec": { "color": "green", "note": "a \"quoted\" word" },
+            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+        });
+        real.create(&widgets, &widget).await.ok();
+        let sim = Sim::start(&[]).await;
+        let mut twins = Self {
+            real,
+            simulated: sim.client(),
+            real_names: Names::default(),
+            simulated_names: Names::default(),
+            namespace,
+            states,
+            services,
+            kinds: Vec::new(),
+            _sim: sim,
+        };
+        twins.copy().await;
+        twins.learn().await;
+        twins
+    }
+
+    /// Creates in the simulator what the API server has of its kinds in our namespaces.
+    async fn copy(&mut self) {
+        let ours = [&self.namespace, &self.states, &self.services].map(String::clone);
+        for namespace in items(&self.real, NAMESPACES).await {
+            let name = namespace["metadata"]["name"].as_str().expect("a name");
+            // The rest is in every cluster, and in a simulated one.
+            if ours.iter().any(|own| name.starts_with(own)) {
+                copy_of(&self.simulated, NAMESPACES, &namespace, true).await;
+            }
+        }
+        for definition in items(&self.real, DEFINITIONS).await {
+            copy_of(&self.simulated, DEFINITIONS, &definition, true).await;
+        }
+        self.kinds = kinds(&self.simulated).await;
+        assert!(self.kinds.len() > 20, "{:?}", self.kinds);
+        let kinds = self.kinds.iter_mut();
+        for kind in kinds.filter(|kind| !DEFINITIONS.ends_with(&kind.plural)) {
+            let namespaces = match (kind.plural.as_str(), kind.namespaced) {
+                ("namespaces", _) => &[],
+                (_, true) => ours.as_slice(),
+                (_, false) => &ours[..1],
+            };
+            for namespace in namespaces {
+                let path = kind.collection(namespace);
+                if kind.plural == "events" && *namespace == self.services {
+                    continue;
+                }
+                for object in items(&self.real, &path).await {
+                    copy_of(&self.simulated, &path, &object, kind.has_status).await;
+                }
+            }
+        }
+        for kind in &mut self.kinds {
+            kind.home = match kind.plural.as_str() {
+                "services" => kind.collection(&self.services),
+                _ => kind.collection(&self.states),
+            };
+            let all = items(&self.simulated, &kind.home).await;
+            let name = all.first().map(|object| object["metadata"]["name"].clone());
+            let name = name.unwrap_or_else(|| panic!("no {}", kind.plural));
+            kind.one = name.as_str().expect("a name").to_owned();
+        }
+    }
+
+    /// Learns what the two call the objects that they have now.
+    async fn learn(&mut self) {
+        for kind in self.kinds.clone() {
+            let path = kind.everywhere();
+            let real = items(&self.real, &path).await;
+            for simulated in items(&self.simulated, &path).await {
+                let key = |object: &Value| {
+                    let metadata = &object["metadata"];
+                    (metadata["namespace"].clone(), metadata["name"].clone())
+                };
+                let twin = real.iter().find(|real| key(real) == key(&simulated));
+                let twin = twin.unwrap_or_else(|| panic!("{path}: {simulated}"));
+                let (namespace, name) = key(twin);
+                for what in ["resourceVersion", "uid"] {
+                    let own = |object: &Value| object["metadata"][what].as_str().map(str::to_owned);
+                    let (own, other) = (own(twin), own(&simulated));
+                    let (own, other) = own.zip(other).expect("both have it");
+                    // An object is called by its name; each of its versions by the API server's.
+                    let common = match what {
+                        "uid" => format!("uid of {namespace}/{name}"),
+                        _ => format!("version {own}"),
+                    };
+                    self.real_names.learn(&own, &common);
+                    self.simulated_names.learn(&other, &common);
+                }
+            }
+        }
+    }
+
+    /// The version at which both are now, which every kind is asked for once.
+    pub(super) async fn versions(&self) -> (String, String) {
+        let version = async |client: &Client| {
+            let mut first = None;
+            for kind in &self.kinds {
+                let path = format!("{}?limit=1", kind.everywhere());
+                let list = client.get(&path).await.ok().json();
+                let version = list["metadata"]["resourceVersion"].as_str();
+                first.get_or_insert(version.expect("a version").to_owned());
+            }
+            first.expect("a kind")
+        };
+        (version(&self.real).await, version(&self.simulated).await)
+    }
+
+    /// Changes, deletes and creates on both sides, in the same order.
+    pub(super) async fn live_a_little(&mut self) {
+        for kind in self.kinds.clone() {
+            let path = format!("{}/{}", kind.home, kind.one);
+            let change = json!({ "metadata": { "labels": { "changed": "yes" } } });
+            for client in [&self.real, &self.simulated] {
+                client.merge(&path, &change).await.ok();
+            }
+        }
+        let maps = format!("/api/v1/namespaces/{}/configmaps", self.namespace);
+        let widgets = format!(
+            "/apis/example.kubefan.io/v1/namespaces/{}/widgets",
+            self.namespace
+        );
+        let created = json!({
+            "metadata": { "name": "second", "labels": { "marked": "yes" } },
+            "data": { "text": "<é&\u{2028}>" },
+        });
+        let marked = |value: Value| json!({ "metadata": { "labels": { "marked": value } } });
+        for client in [&self.real, &self.simulated] {
+            client.delete(&format!("{maps}/second")).await.ok();
+            client.create(&maps, &created).await.ok();
+            let third = format!("{maps}/third");
+            client.merge(&third, &marked(Value::Null)).await.ok();
+            client.merge(&third, &marked("no".into())).await.ok();
+            let color = |color: &str| json!({ "spec": { "color": color } });
+            let red = format!("{widgets}/red");
+            client.merge(&red, &color("blue")).await.ok();
+            client.merge(&red, &color("red")).await.ok();
+            client.delete(&format!("{widgets}/blue")).await.ok();
+        }
+        self.learn().await;
+    }
+}
+
+async fn items(client: &Client, path: &str) -> Vec<Value> {
+    let mut list = client.get(path).await.ok().json();
+    let api_version = list["apiVersion"].clone();
+    let kind = list["kind"].as_str().expect("a kind");
+    let kind = kind.trim_end_matches("List").to_owned();
+    let items = list["items"].as_array_mut().expect("items");
+    for item in items.iter_mut() {
+        item["apiVersion"] = api_version.clone();
+        item["kind"] = kind.clone().into();
+    }
+    std::mem::take(items)
+}
+
+/// Creates `object` with the status that it has.
+async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: bool) {
+    let mut copy = object.clone();
+    let metadata = copy["metadata"].as_object_mut().expect("metadata");
+    for own in [
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+        "managedFields",
+    ] {
+        metadata.shift_remove(own);
+    }
+    simulated.create(path, &copy).await.ok();
+    if has_status && copy["status"].is_object() {
+        let name = copy["metadata"]["name"].as_str().expect("a name");
+        let own = format!("{path}/{name}/status");
+        simulated.replace(&own, &copy).await.ok();
+    }
+}
+
+/// The states that stay: those that are to be deleted have times of their own.
+async fn create_states(client: &Client, namespace: &str, services: &str) {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/golden/table/states.json"
+    );
+    let text = fs::read_to_string(path).expect("the states");
+    let states: Vec<Value> = serde_json::from_str(&with_times(&text, namespace)).expect("JSON");
+    for state in states.iter().filter(|state| state["delete"] != true) {
+        let path = state["path"].as_str().expect("a path");
+        let path = match path.ends_with("/services") {
+            true => &path.replace(namespace, services),
+            false => path,
+        };
+        let object = &state["object"];
+        // A custom resource takes a moment to be served.
+        eventually(path, Duration::from_secs(20), async || {
+            match client.create(path, object).await {
+                made if made.status == 404 => Err(made.to_string()),
+                made => Ok(made),
+            }
+        })
+        .await
+        .ok();
+        if !state["status"].is_null() {
+            let name = object["metadata"]["name"].as_str().expect("a name");
+            let change = json!({ "status": state["status"] });
+            client
+                .merge(&format!("{path}/{name}/status"), &change)
+                .await
+                .ok();
+        }
+    }
+}
+
+/// What the simulator's discovery tells, but for what is only created.
+async fn kinds(simulated: &Client) -> Vec<Kind> {
+    let client = simulated.with("accept", AGGREGATED);
+    let mut kinds = Vec::new();
+    for root in ["/api", "/apis"] {
+        let groups = client.get(root).await.ok().json();
+        for group in groups["items"].as_array().expect("groups") {
+            let name = group["metadata"]["name"].as_str();
+            for version in group["versions"].as_array().expect("versions") {
+                let number = version["version"].as_str().expect("a version");
+                let root = match name {
+                    Some(name) => format!("{root}/{name}/{number}"),
+                    None => format!("{root}/{number}"),
+                };
+                let resources = version["resources"].as_array().expect("resources");
+                kinds.extend(resources.iter().filter_map(|found| kind(&root, found)));
+            }
+        }
+    }
+    kinds
+}
+
+fn kind(root: &str, resource: &Value) -> Option<Kind> {
+    let verbs = resource["verbs"].as_array()?;
+    verbs.iter().find(|verb| *verb == "list")?;
+    let subresources = resource["subresources"].as_array();
+    let mut subresources = subresources.into_iter().flatten();
+    Some(Kind {
+        root: root.to_owned(),
+        plural: resource["resource"].as_str()?.to_owned(),
+        namespaced: resource["scope"] == "Namespaced",
+        has_status: subresources.any(|found| found["subresource"] == "status"),
+        home: String::new(),
+        one: String::new(),
+    })
+}
