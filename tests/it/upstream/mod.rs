@@ -6,6 +6,7 @@ mod by_the_book;
 mod clients;
 mod cluster;
 mod comparable;
+mod controllers;
 mod deploy;
 mod epoch;
 mod faults;
