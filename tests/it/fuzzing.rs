@@ -20,8 +20,10 @@ use crate::repository::root;
 #[path = "../../fuzz/src/properties/mod.rs"]
 mod properties;
 
-/// All targets: name, property, and what inputs of it are made of.
-const TARGETS: [(&str, fn(&[u8]), &[&str]); 9] = [
+/// Name, property, and what inputs of it are made of.
+type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
+
+const TARGETS: [Target; 9] = [
     (
         "accept",
         properties::accept,

@@ -137,11 +137,12 @@ fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
     let printed = serde_json::from_slice::<Value>(&printed).expect("JSON is printed");
     let mut whole = value.clone();
     // Where neither stands, as in a list's items, both come from the list.
-    if let Some(members) = whole.as_object_mut() {
-        if !members.contains_key("kind") && !members.contains_key("apiVersion") {
-            members.insert("kind".to_owned(), kind.into());
-            members.insert("apiVersion".to_owned(), api_version.into());
-        }
+    let is_bare = ["kind", "apiVersion"]
+        .iter()
+        .all(|name| whole.get(name).is_none());
+    if let Some(members) = whole.as_object_mut().filter(|_| is_bare) {
+        members.insert("kind".to_owned(), kind.into());
+        members.insert("apiVersion".to_owned(), api_version.into());
     }
     assert_eq!(printed, whole);
 }

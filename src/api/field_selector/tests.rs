@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::Operator;
 use super::RawFieldSelector;
 use super::RawTerm;
 use crate::api::Field;
