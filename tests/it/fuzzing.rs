@@ -258,7 +258,7 @@ fn inputs_of_the_grammars_words_hold() {
         hold(
             name,
             property,
-            vec(select(words), 0..24).prop_map(|words| words.concat().into_bytes()),
+            vec(select(words), 0..12).prop_map(|words| words.concat().into_bytes()),
         );
     }
 }
@@ -272,7 +272,7 @@ fn inputs_of_any_bytes_hold() {
 
 fn hold(name: &str, property: fn(&[u8]), inputs: impl Strategy<Value = Vec<u8>>) {
     let config = Config {
-        cases: 200,
+        cases: 500,
         failure_persistence: None,
         ..Config::default()
     };

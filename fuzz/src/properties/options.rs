@@ -101,6 +101,17 @@ fn list(options: &ListOptions) {
         }
     };
     assert_eq!(version, given.ok(), "{options:?}: {request:?}");
+    if version > Some(0) {
+        let is_exact = match options.resource_version_match.as_str() {
+            "" => options.limit > 0,
+            given => given == "Exact",
+        };
+        assert_eq!(
+            matches!(request, ListRequest::Exact { .. }),
+            is_exact,
+            "{options:?}"
+        );
+    }
     if request != ListRequest::Any {
         let expected = usize::try_from(options.limit)
             .ok()

@@ -1,5 +1,12 @@
 //! Continue tokens: what is handed out is understood, and stands for the same place.
 
+use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::DecodePaddingMode;
+use base64::engine::GeneralPurpose;
+use base64::engine::GeneralPurposeConfig;
+use serde_json::Value;
+
 use kubefan::api::ContinueToken;
 use kubefan::api::ObjectKey;
 use kubefan::api::ResourceVersion;
@@ -9,6 +16,13 @@ pub fn continue_token(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match ContinueToken::decode(&text) {
         Ok(token) => {
+            let (version, start) = reference(&text).expect("what is understood is JSON");
+            assert_eq!(token.start, start, "{text:?}");
+            assert_eq!(
+                token.resource_version.map(|version| version.0),
+                version,
+                "{text:?}"
+            );
             // A token of ours is as good as the client's, whatever way that was spelt.
             assert_eq!(ContinueToken::decode(&token.encode()).as_ref(), Ok(&token));
             let resumed = token.inconsistent();
@@ -23,6 +37,21 @@ pub fn continue_token(data: &[u8]) {
         }
     }
     encode(&text, data.len() as u64 + 1);
+}
+
+/// What stands in a token, by other decoders.
+fn reference(text: &str) -> Option<(Option<u64>, String)> {
+    let config = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true);
+    let one_line = text.replace(['\r', '\n'], "");
+    let json = GeneralPurpose::new(&URL_SAFE, config)
+        .decode(one_line)
+        .ok()?;
+    let fields = serde_json::from_str::<Value>(&String::from_utf8_lossy(&json)).ok()?;
+    let start = fields["start"].as_str()?;
+    let start = start.strip_prefix('/').unwrap_or(start).to_owned();
+    Some((fields["rv"].as_u64(), start))
 }
 
 fn encode(name: &str, version: u64) {
