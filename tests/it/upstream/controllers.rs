@@ -408,7 +408,7 @@ impl Cluster {
     }
 }
 
-/// Seconds for each version; more by `KUBEFAN_DETECTOR_SECONDS`, for whoever doubts.
+/// Seconds for each version; more by `KUBEFAN_DETECTOR_SECONDS` (at most 60), for whoever doubts.
 const DETECTOR_SECONDS: &str = "5";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -429,6 +429,7 @@ async fn watch_lists_are_consistent_by_the_detector_of_client_go() {
             // The detector was on: each start was compared with a LIST at its version.
             assert_eq!(&said["comparisons"][source], count, "{source}: {said}");
         }
+        println!("version {version:?}: {}", said["comparisons"]);
         let counts = started.values().filter_map(Value::as_u64);
         starts += counts.sum::<u64>();
     }
