@@ -26,7 +26,7 @@ fn negotiated(header: &str, verb: ReadVerb, is_custom_resource: bool) {
             assert!(!pretty || verb != ReadVerb::Watch, "{header:?}");
         }
         Negotiated::Yaml => assert_ne!(verb, ReadVerb::Watch, "{header:?}"),
-        Negotiated::PartialObjectMetadata(_) => {
+        Negotiated::PartialObjectMetadata(..) => {
             assert!(header.contains("meta.k8s.io"), "{header:?}");
         }
         Negotiated::Table => assert!(header.contains("Table"), "{header:?}"),
