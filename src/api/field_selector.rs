@@ -19,8 +19,30 @@ pub struct RawFieldSelector {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RawTerm {
     label: String,
-    equal: bool,
+    operator: Operator,
     value: String,
+}
+
+/// The first two mean the same, but terms are ordered by how they are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Operator {
+    Equal,
+    DoubleEqual,
+    NotEqual,
+}
+
+impl Operator {
+    fn demands_equality(self) -> bool {
+        self != Self::NotEqual
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Equal => "=",
+            Self::DoubleEqual => "==",
+            Self::NotEqual => "!=",
+        }
+    }
 }
 
 impl RawFieldSelector {
@@ -34,7 +56,7 @@ impl RawFieldSelector {
         parts.sort_unstable();
         let mut terms = Vec::new();
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
-            let (label, equal, value) = split_term(part)
+            let (label, operator, value) = split_term(part)
                 .ok_or_else(|| format!("invalid selector: '{text}'; can't understand '{part}'"))?;
             let value = unescape(value)?;
             // A term without label and value means nothing to the API server.
@@ -42,7 +64,7 @@ impl RawFieldSelector {
                 let label = label.to_owned();
                 terms.push(RawTerm {
                     label,
-                    equal,
+                    operator,
                     value,
                 });
             }
@@ -57,7 +79,8 @@ impl RawFieldSelector {
 
     /// The value that the first `metadata.name=` term demands.
     pub fn required_name(&self) -> Option<&str> {
-        let by_name = |term: &&RawTerm| term.equal && term.label == "metadata.name";
+        let by_name =
+            |term: &&RawTerm| term.operator.demands_equality() && term.label == "metadata.name";
         Some(&self.terms.iter().find(by_name)?.value)
     }
 
@@ -69,7 +92,7 @@ impl RawFieldSelector {
         let resolve = |term: &RawTerm| {
             Ok(FieldTerm {
                 field: fields.resolve(&term.label)?,
-                equal: term.equal,
+                equal: term.operator.demands_equality(),
                 value: term.value.clone(),
             })
         };
@@ -107,7 +130,7 @@ impl fmt::Display for RawFieldSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, term) in self.terms.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
-            let operator = if term.equal { "=" } else { "!=" };
+            let operator = term.operator.as_str();
             write!(
                 f,
                 "{separator}{}{operator}{}",
@@ -130,13 +153,14 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator: label, whether equality is demanded, escaped value.
-fn split_term(term: &str) -> Option<(&str, bool, &str)> {
+/// Splits at the first operator: label, operator, escaped value.
+fn split_term(term: &str) -> Option<(&str, Operator, &str)> {
     let equals = term.find('=')?;
     let (label, behind) = (&term[..equals], &term[equals + 1..]);
-    Some(match label.strip_suffix('!') {
-        Some(label) => (label, false, behind),
-        None => (label, true, behind.strip_prefix('=').unwrap_or(behind)),
+    Some(match (label.strip_suffix('!'), behind.strip_prefix('=')) {
+        (Some(label), _) => (label, Operator::NotEqual, behind),
+        (None, Some(value)) => (label, Operator::DoubleEqual, value),
+        (None, None) => (label, Operator::Equal, behind),
     })
 }
 

@@ -141,6 +141,9 @@ fn fill(
                 let value = value(rule.kind, &field, depth)?;
                 if rule.mode != ' ' || !is_zero(&value) {
                     members.insert(rule.name.to_owned(), value);
+                } else {
+                    // Of a field that comes twice the last counts, also when it is empty.
+                    members.shift_remove(rule.name);
                 }
             }
         }
@@ -250,6 +253,7 @@ fn is_zero(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::protobuf_writer::enveloped;
 
     #[test]
     fn every_message_named_is_there() {
@@ -285,6 +289,16 @@ mod tests {
             Value::Array(items) => items.iter_mut().for_each(prune),
             _ => {}
         }
+    }
+
+    #[test]
+    fn of_a_field_that_comes_twice_the_last_counts() {
+        let metadata = b"\n\x01a\x1a\x05space\n\x01x\x1a\0";
+        let message = [b"\n\x0f".as_slice(), metadata].concat();
+        let body = enveloped("v1", "Service", &message);
+        let metadata = protobuf_to_json(&body).expect("a service")["metadata"].take();
+        assert_eq!(metadata.get("name"), Some(&"x".into()), "{metadata}");
+        assert_eq!(metadata.get("namespace"), None, "{metadata}");
     }
 
     #[test]

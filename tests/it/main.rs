@@ -4,6 +4,7 @@
 mod configuration; // kubefan config, and what serve reads
 mod demo; // the first command of the README
 mod documents; // what the documents say is there: links, invariants, rooms
+mod fuzzing; // what the fuzz targets hold, of their seeds
 mod layering; // no room names another that it may not
 mod readme; // every command in README.md is exercised somewhere
 mod repository; // the files of this checkout, read as text

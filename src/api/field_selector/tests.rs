@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::Operator;
 use super::RawFieldSelector;
 use super::RawTerm;
 use crate::api::Field;
@@ -336,18 +337,33 @@ fn matches_the_empty_field_only_with_nothing() {
     }
 }
 
+#[test]
+fn contradicting_terms_keep_their_order_when_printed() {
+    let text = "metadata.name=c,metadata.name==z";
+    let selector = RawFieldSelector::parse(text).expect("is a selector");
+    assert_eq!(selector.required_name(), Some("z"));
+    assert_eq!(
+        selector.to_string(),
+        "metadata.name==z,metadata.name=c",
+        "`=` comes before `c`"
+    );
+    assert_eq!(RawFieldSelector::parse(&selector.to_string()), Ok(selector));
+}
+
 proptest! {
     #[test]
     fn reads_back_what_it_prints(
-        terms in prop::collection::vec(("[a-z.]{1,6}", any::<bool>(), ".{0,8}"), 0..5),
+        terms in prop::collection::vec(("[a-z.]{1,6}", operator(), ".{0,8}"), 0..5),
     ) {
         let mut terms: Vec<RawTerm> = terms
             .into_iter()
-            .map(|(label, equal, value)| RawTerm { label, equal, value })
+            .map(|(label, operator, value)| RawTerm { label, operator, value })
             .collect();
         let printed = RawFieldSelector { terms: terms.clone() }.to_string();
         let mut parsed = RawFieldSelector::parse(&printed).expect("is a selector").terms;
-        let by_all = |term: &RawTerm| (term.label.clone(), term.equal, term.value.clone());
+        let by_all = |term: &RawTerm| {
+            (term.label.clone(), term.operator.as_str(), term.value.clone())
+        };
         terms.sort_by_key(by_all);
         parsed.sort_by_key(by_all);
         prop_assert_eq!(parsed, terms);
@@ -357,8 +373,12 @@ proptest! {
     fn never_panics(text in ".*", near in "([ab,=!\\\\]|\\PC){0,12}") {
         for text in [text, near] {
             if let Ok(selector) = RawFieldSelector::parse(&text) {
-                prop_assert!(RawFieldSelector::parse(&selector.to_string()).is_ok());
+                prop_assert_eq!(RawFieldSelector::parse(&selector.to_string()), Ok(selector));
             }
         }
     }
+}
+
+fn operator() -> impl Strategy<Value = Operator> {
+    prop::sample::select(&[Operator::Equal, Operator::DoubleEqual, Operator::NotEqual])
 }

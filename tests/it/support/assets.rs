@@ -2,6 +2,7 @@
 
 use std::env;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -54,6 +55,28 @@ impl Assets {
 
     pub(crate) fn kubectl(&self) -> PathBuf {
         self.servers.join("kubectl")
+    }
+
+    /// The controller manager, which `KUBEBUILDER_ASSETS` of other making may lack: said in one
+    /// line.
+    ///
+    /// # Panics
+    /// When it is lacking and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
+    pub(crate) fn kube_controller_manager(&self) -> Option<PathBuf> {
+        let program = self.servers.join("kube-controller-manager");
+        if program.is_file() {
+            return Some(program);
+        }
+        let reason = format!("{} is missing", program.display());
+        let is_required = env::var_os("KUBEFAN_REQUIRE_UPSTREAM").is_some_and(|v| v == "1");
+        assert!(
+            !is_required,
+            "KUBEFAN_REQUIRE_UPSTREAM is set, but {reason}"
+        );
+        let line = format!("skipped: the tests of the controller manager: {reason}\n");
+        // Not eprintln!: the test harness keeps that to itself when a test passes.
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        None
     }
 
     pub(crate) fn stub_kubelet(&self) -> PathBuf {

@@ -64,7 +64,7 @@ impl Informers {
     }
 }
 
-/// Runs `list` or `churn` and gives what it says.
+/// Runs `list`, `churn` or `restarts` and gives what it says.
 pub(crate) async fn run(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
     let output = command(assets, kubeconfig, arguments).output();
     let output = within(arguments[0], LIMIT, output).await.expect("it runs");
@@ -76,6 +76,7 @@ fn command(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(assets.informers());
     command
         .args(arguments)
+        .env("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", "true")
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .stdin(Stdio::piped())

@@ -7,6 +7,7 @@ mod clients;
 mod cluster;
 mod comparable;
 mod consistent;
+mod controllers;
 mod deadlines;
 mod deploy;
 mod deprecated_paths;

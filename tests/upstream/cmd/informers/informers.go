@@ -54,7 +54,7 @@ func runInformers(ctx context.Context, arguments []string) error {
 	seen := &activity{}
 	var running []*runningInformer
 	for _, source := range sources {
-		informer, err := source.informer(requests.observe(config, source.String()), connection.namespace)
+		informer, err := source.informer(requests.observe(config, source.String()), connection.namespace, nil)
 		if err != nil {
 			return err
 		}

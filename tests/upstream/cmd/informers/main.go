@@ -29,8 +29,10 @@ func main() {
 		err = runChurn(ctx, arguments)
 	case "watchers":
 		err = runWatchers(ctx, arguments)
+	case "restarts":
+		err = runRestarts(ctx, arguments)
 	default:
-		err = fmt.Errorf("unknown command %q; there are run, list, churn, watchers", command)
+		err = fmt.Errorf("unknown command %q; there are run, list, churn, watchers, restarts", command)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "informers:", err)

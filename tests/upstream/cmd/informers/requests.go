@@ -1,7 +1,9 @@
 package main
 
 import (
+	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 
@@ -32,10 +34,13 @@ type requestLog struct {
 	mutex  sync.Mutex
 	counts map[string]*requestCounts
 	kept   []request
+	// Whose successes are counted once more, by their query; may be nil.
+	selects  func(url.Values) bool
+	selected map[string]int
 }
 
 func newRequestLog() *requestLog {
-	return &requestLog{counts: map[string]*requestCounts{}}
+	return &requestLog{counts: map[string]*requestCounts{}, selected: map[string]int{}}
 }
 
 // observe gives the configuration of a client whose requests are counted under source.
@@ -69,6 +74,9 @@ func (l *requestLog) add(source string, r *http.Request, response *http.Response
 	case r.Method == http.MethodGet:
 		counts.Lists++
 	}
+	if l.selects != nil && l.selects(query) && err == nil && response.StatusCode == http.StatusOK {
+		l.selected[source]++
+	}
 	entry := request{Source: source, Method: r.Method, URL: r.URL.RequestURI(), Accept: strings.Join(r.Header.Values("Accept"), ",")}
 	if err != nil {
 		entry.Error = err.Error()
@@ -91,6 +99,12 @@ func (l *requestLog) countsCopy() map[string]requestCounts {
 		counts[source] = *count
 	}
 	return counts
+}
+
+func (l *requestLog) selectedCopy() map[string]int {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	return maps.Clone(l.selected)
 }
 
 func (l *requestLog) requestsCopy() []request {

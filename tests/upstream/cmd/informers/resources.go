@@ -82,29 +82,30 @@ func parseSources(text string) ([]source, error) {
 	return sources, nil
 }
 
-// informer makes the informer a controller of that kind would have.
-func (s source) informer(config *rest.Config, namespace string) (cache.SharedIndexInformer, error) {
+// informer makes the informer a controller of that kind would have; tweak, which may
+// be nil, changes the options of its requests.
+func (s source) informer(config *rest.Config, namespace string, tweak func(*metav1.ListOptions)) (cache.SharedIndexInformer, error) {
 	switch s.client {
 	case metaOnly:
 		client, err := metadata.NewForConfig(config)
 		if err != nil {
 			return nil, err
 		}
-		factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, namespace, nil)
+		factory := metadatainformer.NewFilteredSharedInformerFactory(client, 0, namespace, tweak)
 		return factory.ForResource(s.resource).Informer(), nil
 	case untyped:
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
 			return nil, err
 		}
-		factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
+		factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, tweak)
 		return factory.ForResource(s.resource).Informer(), nil
 	default:
 		client, err := kubernetes.NewForConfig(s.encoding(config))
 		if err != nil {
 			return nil, err
 		}
-		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace))
+		factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithNamespace(namespace), informers.WithTweakListOptions(tweak))
 		informer, err := factory.ForResource(s.resource)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,12 @@
+//! The parsers of kubefan as libFuzzer runs them.
+//!
+//! The two rooms that parse are compiled here once more, by themselves: with all else of kubefan
+//! each build would take many minutes, and libFuzzer would count code that no input reaches.
+
+extern crate self as kubefan;
+
+#[path = "../../src/api/mod.rs"]
+pub mod api;
+#[path = "../../src/codec/mod.rs"]
+pub mod codec;
+pub mod properties;

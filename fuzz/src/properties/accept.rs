@@ -1,0 +1,57 @@
+//! Negotiation: what an Accept header asks for doesn't hang on how it is written.
+
+use kubefan::api::WireFormat;
+use kubefan::codec::Negotiated;
+use kubefan::codec::ReadVerb;
+use kubefan::codec::negotiate;
+
+/// Any text as an Accept header, of every verb and kind.
+pub fn accept(data: &[u8]) {
+    let header = String::from_utf8_lossy(data);
+    for verb in [ReadVerb::Get, ReadVerb::List, ReadVerb::Watch] {
+        for is_custom_resource in [false, true] {
+            negotiated(&header, verb, is_custom_resource);
+        }
+    }
+}
+
+fn negotiated(header: &str, verb: ReadVerb, is_custom_resource: bool) {
+    let negotiate = |header: &str| negotiate(Some(header), verb, is_custom_resource);
+    let answer = negotiate(header);
+    match answer {
+        Negotiated::Plain(WireFormat::Protobuf, pretty) => {
+            assert!(!pretty && !is_custom_resource, "{header:?}");
+        }
+        Negotiated::Plain(WireFormat::Json, pretty) => {
+            assert!(!pretty || verb != ReadVerb::Watch, "{header:?}");
+        }
+        Negotiated::Yaml => assert_ne!(verb, ReadVerb::Watch, "{header:?}"),
+        Negotiated::PartialObjectMetadata(..) => {
+            assert!(header.contains("meta.k8s.io"), "{header:?}");
+        }
+        Negotiated::Table => assert!(header.contains("Table"), "{header:?}"),
+        Negotiated::Other | Negotiated::NotAcceptable => {}
+    }
+    if header.is_empty() {
+        return;
+    }
+    // What nobody offers, clauses said twice and blanks around them change nothing.
+    let repeated = format!("{header},{header}");
+    assert_eq!(negotiate(&repeated), answer, "{header:?} twice");
+    let spaced = header.split(',').collect::<Vec<_>>().join(" , ");
+    assert_eq!(negotiate(&spaced), answer, "{spaced:?}");
+    for other in [
+        format!("text/html,{header}"),
+        format!("{header},text/html;q=0.5"),
+    ] {
+        assert_eq!(negotiate(&other), answer, "{other:?}");
+    }
+    // What comes behind all else is only looked at when all else fits nothing.
+    let names_its_place = ["inf", "nan"]
+        .iter()
+        .any(|word| header.to_ascii_lowercase().contains(word));
+    if answer != Negotiated::NotAcceptable && !names_its_place {
+        let last = format!("{header},application/json;q=-inf");
+        assert_eq!(negotiate(&last), answer, "{last:?}");
+    }
+}

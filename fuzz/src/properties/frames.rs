@@ -1,0 +1,190 @@
+//! Watch streams: frames don't hang on how the stream was cut, and what is read of one can be
+//! printed and read again.
+
+use bytes::Bytes;
+
+use kubefan::api::Bookmark;
+use kubefan::api::EventType;
+use kubefan::api::Object;
+use kubefan::api::ResourceVersion;
+use kubefan::api::WatchEvent;
+use kubefan::api::WireFormat;
+use kubefan::codec::BookmarkTemplate;
+use kubefan::codec::Decoder;
+use kubefan::codec::Encoder;
+use kubefan::codec::Error;
+use kubefan::codec::FrameSplitter;
+use kubefan::codec::TypeMeta;
+
+use super::json;
+use super::pod_fields;
+
+/// Small, so that short inputs reach it.
+const LIMIT: usize = 1 << 12;
+
+/// The first byte chooses format and limit, the second the length of the first chunks; the rest
+/// is the stream.
+pub fn watch_frames(data: &[u8]) {
+    let Some(([choice, step], stream)) = data.split_first_chunk() else {
+        return;
+    };
+    let format = match choice & 1 {
+        0 => WireFormat::Json,
+        _ => WireFormat::Protobuf,
+    };
+    let limit = if choice & 2 == 0 { LIMIT } else { 40 };
+    let expected = reference(format, limit, stream);
+    for chunks in [1, usize::from(*step) + 1, stream.len().max(1)] {
+        let cut = |drains: bool| split(format, limit, stream, chunks, drains);
+        assert_eq!(cut(true), expected, "{format:?} in chunks of {chunks}");
+        assert_eq!(
+            cut(false),
+            expected,
+            "{format:?} in chunks of {chunks}, taken at the end"
+        );
+    }
+    for frame in expected.0 {
+        event(format, frame);
+    }
+}
+
+/// The frames, and how the stream ended.
+type Frames = (Vec<Bytes>, Result<(), Error>);
+
+/// Gives the stream in chunks of `step`, `step + 1`, … bytes.
+fn split(format: WireFormat, limit: usize, stream: &[u8], step: usize, drains: bool) -> Frames {
+    let mut splitter = FrameSplitter::new(format, limit);
+    let mut frames = Vec::new();
+    let (mut rest, mut length) = (stream, step);
+    while !rest.is_empty() {
+        let (chunk, behind) = rest.split_at(length.min(rest.len()));
+        splitter.push(Bytes::copy_from_slice(chunk));
+        (rest, length) = (behind, length + 1);
+        if drains && let Err(error) = drain(&mut splitter, &mut frames) {
+            return (frames, Err(error));
+        }
+    }
+    let drained = drain(&mut splitter, &mut frames);
+    let end = drained.and_then(|()| splitter.finish());
+    (frames, end)
+}
+
+fn drain(splitter: &mut FrameSplitter, frames: &mut Vec<Bytes>) -> Result<(), Error> {
+    while let Some(frame) = splitter.next() {
+        frames.push(frame?);
+    }
+    Ok(())
+}
+
+/// The same of the whole stream, as simply as can be.
+fn reference(format: WireFormat, limit: usize, stream: &[u8]) -> Frames {
+    let mut frames = Vec::new();
+    let mut rest = stream;
+    let is_blank = |bytes: &[u8]| bytes.trim_ascii().is_empty();
+    while !rest.is_empty() {
+        let length = match format {
+            WireFormat::Json => rest.iter().position(|byte| *byte == b'\n').map(|at| at + 1),
+            WireFormat::Protobuf => rest
+                .first_chunk::<4>()
+                .map(|length| 4 + u32::from_be_bytes(*length) as usize),
+        };
+        if length.unwrap_or(rest.len()) > limit {
+            return (frames, Err(Error::FrameTooLarge { limit }));
+        }
+        let Some((frame, behind)) = length.and_then(|length| rest.split_at_checked(length)) else {
+            let ended = format == WireFormat::Json && is_blank(rest);
+            let end = if ended {
+                Ok(())
+            } else {
+                Err(Error::HalfFrame(rest.len()))
+            };
+            return (frames, end);
+        };
+        if format == WireFormat::Protobuf || !is_blank(frame) {
+            frames.push(Bytes::copy_from_slice(frame));
+        }
+        rest = behind;
+    }
+    (frames, Ok(()))
+}
+
+fn event(format: WireFormat, frame: Bytes) {
+    let decoder = Decoder::new(format, pod_fields());
+    let learnt = TypeMeta::learn(format, &frame);
+    match decoder.event(frame.clone()) {
+        Ok(WatchEvent::Change {
+            event_type,
+            object,
+            frame: kept,
+        }) => {
+            let Ok(type_meta) = learnt else { return };
+            let encoder = Encoder::from_type_meta(format, &type_meta);
+            let is_plain = format == WireFormat::Protobuf || json::is_plain(&kept);
+            again(&decoder, &encoder, (event_type, &object), is_plain);
+            let retargeted = encoder.retarget(&kept, EventType::Deleted);
+            let retargeted = retargeted.expect("a decoded frame is a watch event");
+            assert_eq!(change(&decoder, retargeted), (EventType::Deleted, object));
+        }
+        Ok(WatchEvent::Bookmark(bookmark)) => bookmarks(&decoder, format, &bookmark),
+        Ok(WatchEvent::Error(status)) => {
+            let encoder = Encoder::new(format, "Pod", "v1");
+            match decoder.event(encoder.error(&status)) {
+                Ok(WatchEvent::Error(again)) => assert_eq!(again, status),
+                other => panic!("{status:?} is read again as {other:?}"),
+            }
+        }
+        Err(_) => {}
+    }
+}
+
+/// What is printed of an object is read as the same; `is_plain` frames say nothing twice.
+pub(super) fn again(
+    decoder: &Decoder,
+    encoder: &Encoder,
+    (event_type, object): (EventType, &Object),
+    is_plain: bool,
+) {
+    let printed = encoder.event(event_type, object);
+    assert_eq!(change(decoder, printed), (event_type, object.clone()));
+    let deleted = ResourceVersion(object.resource_version.0 ^ 1);
+    let (event_type, read) = change(decoder, encoder.deleted_at(object, deleted));
+    assert_eq!(event_type, EventType::Deleted);
+    if is_plain {
+        let expected = Object {
+            resource_version: deleted,
+            body: read.body.clone(),
+            ..object.clone()
+        };
+        assert_eq!(read, expected);
+    }
+}
+
+fn change(decoder: &Decoder, frame: Bytes) -> (EventType, Object) {
+    match decoder.event(frame.clone()) {
+        Ok(WatchEvent::Change {
+            event_type, object, ..
+        }) => (event_type, object),
+        other => panic!("{frame:?} is read as {other:?}"),
+    }
+}
+
+fn bookmarks(decoder: &Decoder, format: WireFormat, bookmark: &Bookmark) {
+    let Ok(template) = BookmarkTemplate::from_frame(format, &bookmark.frame) else {
+        return;
+    };
+    let encoder = Encoder::new(format, "Pod", "v1").with_bookmark_template(template);
+    for initial_events_end in [false, true] {
+        let frame = encoder.bookmark(bookmark.resource_version, initial_events_end);
+        match decoder.event(frame.clone()) {
+            Ok(WatchEvent::Bookmark(again)) => {
+                let said = (again.resource_version, again.initial_events_end);
+                assert_eq!(
+                    said,
+                    (bookmark.resource_version, initial_events_end),
+                    "{frame:?}"
+                );
+            }
+            other => panic!("{frame:?} is read as {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! JSON objects: the scanner finds what a parser finds, and what is printed says the same.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use bytes::Bytes;
+use serde::de::Deserialize;
+use serde::de::Deserializer;
+use serde::de::Error as _;
+use serde::de::MapAccess;
+use serde::de::SeqAccess;
+use serde::de::Visitor;
+use serde_json::Value;
+
+use kubefan::api::EventType;
+use kubefan::api::FieldValue;
+use kubefan::api::Object;
+use kubefan::api::SelectableField;
+use kubefan::api::WireFormat;
+use kubefan::codec::Decoder;
+use kubefan::codec::Encoder;
+use kubefan::codec::TypeMeta;
+
+use super::frames;
+use super::pod_fields;
+
+/// Any bytes as an object, as a list, and as what an error answer says.
+pub fn object_json(data: &[u8]) {
+    let decoder = Decoder::new(WireFormat::Json, pod_fields());
+    let read = decoder.object(data).ok();
+    let _ = kubefan::codec::decode_status("application/json", 500, data);
+    list(&decoder, data);
+    let Ok(value) = serde_json::from_slice::<Value>(data) else {
+        return;
+    };
+    if is_plain(data) && !has_exotic_numbers(&value) {
+        assert_eq!(read.as_ref().map(said), expected(&value), "{value}");
+    }
+    for printed in [value.to_string(), format!("{value:#}")] {
+        let read = decoder.object(printed.as_bytes());
+        assert_eq!(read.as_ref().ok().map(said), expected(&value), "{printed}");
+        if let Ok(object) = read {
+            printed_again(&decoder, &object, &value);
+        }
+    }
+}
+
+/// Key, uid, version, labels, fields.
+type Said = (String, String, u64, Vec<(String, String)>, Vec<String>);
+
+fn said(object: &Object) -> Said {
+    let labels = object.labels.iter();
+    (
+        object.key.to_string(),
+        object.uid.to_string(),
+        object.resource_version.0,
+        labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
+        object.fields.iter().map(ToString::to_string).collect(),
+    )
+}
+
+/// What a parser finds; `None` when the object can't be used.
+fn expected(value: &Value) -> Option<Said> {
+    let metadata = match value.as_object()?.get("metadata") {
+        None | Some(Value::Null) => return None,
+        Some(metadata) => metadata.as_object()?,
+    };
+    let text = |value: Option<&Value>| match value {
+        None | Some(Value::Null) => Some(String::new()),
+        Some(value) => value.as_str().map(str::to_owned),
+    };
+    let part = |name: &str| text(metadata.get(name));
+    let (namespace, name) = (part("namespace")?, part("name")?);
+    let version = part("resourceVersion")?;
+    let is_number = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+    let mut labels = match metadata.get("labels") {
+        None | Some(Value::Null) => Vec::new(),
+        Some(labels) => {
+            let labels = labels.as_object()?.iter();
+            let label = |(key, value): (&String, _)| Some((key.clone(), text(Some(value))?));
+            labels.map(label).collect::<Option<_>>()?
+        }
+    };
+    labels.sort();
+    let key = match namespace.as_str() {
+        "" => name.clone(),
+        _ => format!("{namespace}/{name}"),
+    };
+    let fields = pod_fields()
+        .fields
+        .iter()
+        .map(|field| field_of(value, field))
+        .collect();
+    let version = version
+        .parse()
+        .ok()
+        .filter(|_| is_number && !name.is_empty())?;
+    Some((key, part("uid")?, version, labels, fields))
+}
+
+fn field_of(value: &Value, field: &SelectableField) -> String {
+    let step = |value: Option<&Value>, key: &String| match value? {
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?).cloned(),
+        other => other.get(key).cloned(),
+    };
+    let start = Some(value.clone());
+    let found = field
+        .json_path
+        .iter()
+        .fold(start, |value, key| step(value.as_ref(), key));
+    match (found, field.value) {
+        (Some(Value::String(text)), _) => text,
+        (Some(scalar @ (Value::Bool(_) | Value::Number(_))), _) => scalar.to_string(),
+        (_, FieldValue::Boolean) => "false".to_owned(),
+        (_, FieldValue::Integer) => "0".to_owned(),
+        (_, FieldValue::Text | FieldValue::Scalar) => String::new(),
+    }
+}
+
+/// What is printed of the object, with its type where that stood in front, is the value.
+fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
+    let member = |name| value.get(name).map_or(Some(""), Value::as_str);
+    let (Some(kind), Some(api_version)) = (member("kind"), member("apiVersion")) else {
+        return;
+    };
+    let type_meta = TypeMeta {
+        kind: kind.to_owned(),
+        api_version: api_version.to_owned(),
+        list_kind: format!("{kind}List"),
+        is_embedded: false,
+    };
+    let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
+    frames::again(decoder, &encoder, (EventType::Modified, object), true);
+    let printed = encoder.object_body(object).concat();
+    let printed = serde_json::from_slice::<Value>(&printed).expect("JSON is printed");
+    let mut whole = value.clone();
+    // Where neither stands, as in a list's items, both come from the list.
+    let is_bare = ["kind", "apiVersion"]
+        .iter()
+        .all(|name| whole.get(name).is_none());
+    if let Some(members) = whole.as_object_mut().filter(|_| is_bare) {
+        members.insert("kind".to_owned(), kind.into());
+        members.insert("apiVersion".to_owned(), api_version.into());
+    }
+    assert_eq!(printed, whole);
+}
+
+/// A page is printed in parts, as long as was said, and reads as the same page.
+fn list(decoder: &Decoder, data: &[u8]) {
+    let body = Bytes::copy_from_slice(data);
+    let (Ok(page), Ok(type_meta)) = (
+        decoder.list(&body),
+        TypeMeta::learn(WireFormat::Json, &body),
+    ) else {
+        return;
+    };
+    if serde_json::from_slice::<Value>(data).is_ok() {
+        let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
+        super::protobuf::page_again(decoder, &encoder, page);
+    }
+}
+
+/// Numbers that a parser prints otherwise than they stood.
+fn has_exotic_numbers(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64(),
+        Value::Array(items) => items.iter().any(has_exotic_numbers),
+        Value::Object(members) => members.values().any(has_exotic_numbers),
+        _ => false,
+    }
+}
+
+/// True for JSON in which no object has a key twice, or escaped: a parser may then be asked.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    serde_json::from_slice::<Plain>(text).is_ok()
+}
+
+struct Plain;
+
+impl<'de> Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PlainVisitor)
+    }
+}
+
+struct PlainVisitor;
+
+impl<'de> Visitor<'de> for PlainVisitor {
+    type Value = Plain;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Plain, A::Error> {
+        while items.next_element::<Plain>()?.is_some() {}
+        Ok(Plain)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Plain, A::Error> {
+        let mut seen = HashSet::new();
+        // A key can be borrowed only where it is not escaped.
+        while let Some((key, Plain)) = members.next_entry::<&str, Plain>()? {
+            if !seen.insert(key) {
+                return Err(A::Error::custom("a key stands twice"));
+            }
+        }
+        Ok(Plain)
+    }
+}

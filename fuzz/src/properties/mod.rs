@@ -1,0 +1,41 @@
+//! What must hold for every input of a parser, one function a parser.
+//!
+//! The fuzz targets call these with whatever libFuzzer makes up; `tests/it/fuzzing.rs` compiles
+//! these files too and calls them with the seeds in `corpus` and with damaged copies of those. They
+//! use kubefan's public functions only, and panic where a property doesn't hold.
+
+mod accept;
+mod frames;
+mod json;
+mod options;
+mod protobuf;
+mod selectors;
+mod tokens;
+
+pub use accept::accept;
+pub use frames::watch_frames;
+pub use json::object_json;
+pub use options::list_options;
+pub use protobuf::object_protobuf;
+pub use protobuf::protobuf_to_json;
+pub use selectors::field_selector;
+pub use selectors::label_selector;
+pub use tokens::continue_token;
+
+use std::sync::Arc;
+
+use kubefan::api::GroupVersionResource;
+use kubefan::api::Resource;
+use kubefan::api::SelectableFields;
+
+/// What a pod's field selectors may name: texts, a truth value and an element of a list.
+fn pod_fields() -> Arc<SelectableFields> {
+    Arc::new(SelectableFields::of(&Resource {
+        gvr: GroupVersionResource::new("", "v1", "pods"),
+        kind: "Pod".to_owned(),
+        singular: "pod".to_owned(),
+        short_names: Vec::new(),
+        namespaced: true,
+        verbs: Vec::new(),
+    }))
+}

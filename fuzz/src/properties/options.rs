@@ -1,0 +1,145 @@
+//! Options of LIST, WATCH and GET: a query is read the same however it is written, and what is
+//! asked for holds together.
+
+use form_urlencoded::Serializer;
+
+use kubefan::api::Consistency;
+use kubefan::api::GetOptions;
+use kubefan::api::ListOptions;
+use kubefan::api::ListRequest;
+use kubefan::api::Query;
+use kubefan::api::ResourceVersion;
+use kubefan::api::WatchStart;
+use kubefan::api::request_timeout;
+
+use super::pod_fields;
+
+/// A query string as the options of each verb.
+pub fn list_options(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let query = Query::parse(&text);
+    if let Err(status) = request_timeout(&query) {
+        assert_eq!(status.code, 400, "{text:?}");
+    }
+    if let Err(status) = GetOptions::parse(&text) {
+        assert!(matches!(status.code, 400 | 500), "{text:?}: {status:?}");
+    }
+    let parsed = ListOptions::parse(&text);
+    assert_eq!(parsed, ListOptions::from_query(&query), "{text:?}");
+    let ignored = format!("unknown=1&limit;=x&%zz=1&{text}");
+    assert_eq!(parsed, ListOptions::parse(&ignored), "{text:?}");
+    let options = match parsed {
+        Ok(options) => options,
+        Err(status) => return assert_eq!(status.code, 400, "{text:?}"),
+    };
+    let printed = print(&options);
+    assert_eq!(
+        ListOptions::parse(&printed).as_ref(),
+        Ok(&options),
+        "{text:?} as {printed:?}"
+    );
+    list(&options);
+    watch(&options);
+    if let Err(status) = options.selection(Some("space"), Some("name"), &pod_fields()) {
+        assert_eq!(status.code, 400, "{text:?}");
+    }
+}
+
+/// The query string that says what the options say.
+fn print(options: &ListOptions) -> String {
+    let mut printed = Serializer::new(String::new());
+    printed
+        .append_pair("labelSelector", &options.labels.to_string())
+        .append_pair("fieldSelector", &options.fields.to_string())
+        .append_pair("resourceVersion", &options.resource_version)
+        .append_pair("resourceVersionMatch", &options.resource_version_match)
+        .append_pair("continue", &options.continue_token)
+        .append_pair("limit", &options.limit.to_string())
+        .append_pair("watch", &options.watch.to_string())
+        .append_pair(
+            "allowWatchBookmarks",
+            &options.allow_watch_bookmarks.to_string(),
+        );
+    for (name, value) in [
+        ("sendInitialEvents", options.send_initial_events),
+        ("pretty", options.pretty),
+    ] {
+        if let Some(value) = value {
+            printed.append_pair(name, &value.to_string());
+        }
+    }
+    if let Some(seconds) = options.timeout_seconds {
+        printed.append_pair("timeoutSeconds", &seconds.to_string());
+    }
+    printed.finish()
+}
+
+fn list(options: &ListOptions) {
+    let request = match options.validate_list() {
+        Ok(request) => request,
+        Err(status) => return assert!(matches!(status.code, 400 | 422), "{options:?}: {status:?}"),
+    };
+    assert_eq!(options.check_list(), Ok(()), "{options:?}");
+    let given = options.resource_version.parse::<u64>();
+    let (limit, version) = match &request {
+        ListRequest::MostRecent { limit } => (*limit, None),
+        ListRequest::Any => (None, Some(0)),
+        ListRequest::Continue { limit, token } => {
+            assert_eq!(token.encode().is_empty(), options.continue_token.is_empty());
+            (*limit, given.clone().ok())
+        }
+        ListRequest::NotOlderThan {
+            resource_version,
+            limit,
+        }
+        | ListRequest::Exact {
+            resource_version,
+            limit,
+        } => {
+            assert_ne!(*resource_version, ResourceVersion::ZERO, "{options:?}");
+            (*limit, Some(resource_version.0))
+        }
+    };
+    assert_eq!(version, given.ok(), "{options:?}: {request:?}");
+    if version > Some(0) {
+        let is_exact = match options.resource_version_match.as_str() {
+            "" => options.limit > 0,
+            given => given == "Exact",
+        };
+        assert_eq!(
+            matches!(request, ListRequest::Exact { .. }),
+            is_exact,
+            "{options:?}"
+        );
+    }
+    if request != ListRequest::Any {
+        let expected = usize::try_from(options.limit)
+            .ok()
+            .filter(|limit| *limit > 0);
+        assert_eq!(limit, expected, "{options:?}: {request:?}");
+    }
+}
+
+fn watch(options: &ListOptions) {
+    let request = match options.validate_watch() {
+        Ok(request) => request,
+        Err(status) => return assert!(matches!(status.code, 422 | 500), "{options:?}: {status:?}"),
+    };
+    assert_eq!(options.check_watch(), Ok(()), "{options:?}");
+    let given = options.resource_version.parse::<u64>().ok();
+    match request.start {
+        WatchStart::After(version) => assert_eq!(Some(version.0), given, "{options:?}"),
+        WatchStart::InitialEvents(Consistency::NotOlderThan(version)) => {
+            assert_eq!(Some(version.0), given, "{options:?}");
+        }
+        WatchStart::InitialEvents(_) | WatchStart::FromMostRecent | WatchStart::FromAny => {
+            assert!(given.is_none_or(|version| version == 0), "{options:?}");
+        }
+    }
+    let begins_with_state = matches!(request.start, WatchStart::InitialEvents(_));
+    let may_end = request.allow_bookmarks && begins_with_state;
+    assert!(
+        may_end || !request.initial_events_end,
+        "{options:?}: {request:?}"
+    );
+}

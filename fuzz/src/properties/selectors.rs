@@ -1,0 +1,122 @@
+//! Selectors: what is printed of one reads back as the same, and selects the same.
+
+use bytes::Bytes;
+
+use kubefan::api::FieldSelector;
+use kubefan::api::LabelOperator;
+use kubefan::api::LabelSelector;
+use kubefan::api::Object;
+use kubefan::api::ObjectKey;
+use kubefan::api::RawFieldSelector;
+use kubefan::api::ResourceVersion;
+
+use super::pod_fields;
+
+/// The label selector grammar.
+pub fn label_selector(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let parsed = LabelSelector::parse(&text);
+    let padded = LabelSelector::parse(&format!(" \t\r\n{text}"));
+    assert_eq!(parsed, padded, "white space in front of {text:?}");
+    let selector = match parsed {
+        Ok(selector) => selector,
+        Err(message) => return assert!(!message.is_empty(), "{text:?} is refused without a word"),
+    };
+    let keys: Vec<&str> = selector
+        .requirements
+        .iter()
+        .map(|r| r.key.as_str())
+        .collect();
+    assert!(keys.is_sorted(), "{text:?}: {keys:?}");
+    let printed = selector.to_string();
+    let again = LabelSelector::parse(&printed);
+    assert_eq!(
+        again.as_ref(),
+        Ok(&selector),
+        "{text:?} is printed as {printed:?}"
+    );
+    for object in candidates(&selector) {
+        let expected = selector.requirements.iter().all(|requirement| {
+            let value = object.label(&requirement.key);
+            holds(&requirement.operator, value)
+        });
+        assert_eq!(
+            selector.matches(&object),
+            expected,
+            "{text:?} of {:?}",
+            object.labels
+        );
+    }
+}
+
+/// What an operator says, told once more.
+fn holds(operator: &LabelOperator, value: Option<&str>) -> bool {
+    let number = || value?.parse::<i64>().ok();
+    match (operator, value) {
+        (LabelOperator::In(values), Some(value)) => values.iter().any(|one| one == value),
+        (LabelOperator::NotIn(values), Some(value)) => values.iter().all(|one| one != value),
+        (LabelOperator::In(_) | LabelOperator::Exists, None) => false,
+        (LabelOperator::NotIn(_) | LabelOperator::DoesNotExist, None) => true,
+        (LabelOperator::Exists, Some(_)) => true,
+        (LabelOperator::DoesNotExist, Some(_)) => false,
+        (LabelOperator::GreaterThan(bound), _) => number() > Some(*bound),
+        (LabelOperator::LessThan(bound), _) => number().is_some_and(|number| number < *bound),
+    }
+}
+
+/// Objects that the selector may tell apart: without labels, with all it names, with half.
+fn candidates(selector: &LabelSelector) -> Vec<Object> {
+    let mut labels: Vec<(Box<str>, Box<str>)> = Vec::new();
+    for requirement in &selector.requirements {
+        let value = match &requirement.operator {
+            LabelOperator::In(values) | LabelOperator::NotIn(values) => values[0].clone(),
+            LabelOperator::GreaterThan(bound) => bound.saturating_add(1).to_string(),
+            LabelOperator::LessThan(bound) => bound.saturating_sub(1).to_string(),
+            LabelOperator::Exists | LabelOperator::DoesNotExist => String::new(),
+        };
+        labels.push((requirement.key.as_str().into(), value.into()));
+    }
+    labels.dedup_by(|a, b| a.0 == b.0);
+    let half = labels.iter().step_by(2).cloned().collect();
+    [Vec::new(), labels, half].into_iter().map(object).collect()
+}
+
+fn object(labels: Vec<(Box<str>, Box<str>)>) -> Object {
+    Object {
+        key: ObjectKey::new(Some("namespace"), "name"),
+        uid: "uid".into(),
+        resource_version: ResourceVersion(1),
+        labels: labels.into(),
+        fields: vec!["".into(); pod_fields().fields.len()].into(),
+        body: Bytes::new(),
+    }
+}
+
+/// The field selector grammar, and the look-up of its labels among a pod's fields.
+pub fn field_selector(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let selector = match RawFieldSelector::parse(&text) {
+        Ok(selector) => selector,
+        Err(message) => return assert!(!message.is_empty(), "{text:?} is refused without a word"),
+    };
+    let printed = selector.to_string();
+    let again = RawFieldSelector::parse(&printed);
+    assert_eq!(
+        again.as_ref(),
+        Ok(&selector),
+        "{text:?} is printed as {printed:?}"
+    );
+    assert_eq!(selector.is_empty(), printed.is_empty(), "{text:?}");
+    let fields = pod_fields();
+    let resolved = selector.resolve(&fields);
+    assert_eq!(resolved, FieldSelector::parse(&text, &fields), "{text:?}");
+    if let Ok(resolved) = resolved {
+        assert_eq!(resolved.terms.is_empty(), selector.is_empty());
+        let object = object(Vec::new());
+        let demands_another_name = selector.required_name().is_some_and(|name| name != "name");
+        assert!(
+            !(demands_another_name && resolved.matches(&object)),
+            "{text:?}"
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! Continue tokens: what is handed out is understood, and stands for the same place.
+
+use base64::Engine;
+use base64::alphabet::URL_SAFE;
+use base64::engine::DecodePaddingMode;
+use base64::engine::GeneralPurpose;
+use base64::engine::GeneralPurposeConfig;
+use serde_json::Value;
+
+use kubefan::api::ContinueToken;
+use kubefan::api::ObjectKey;
+use kubefan::api::ResourceVersion;
+
+/// Any text as a token, and any text as the place that a token names.
+pub fn continue_token(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match ContinueToken::decode(&text) {
+        Ok(token) => {
+            let (version, start) = reference(&text).expect("what is understood is JSON");
+            assert_eq!(token.start, start, "{text:?}");
+            assert_eq!(
+                token.resource_version.map(|version| version.0),
+                version,
+                "{text:?}"
+            );
+            // A token of ours is as good as the client's, whatever way that was spelt.
+            assert_eq!(ContinueToken::decode(&token.encode()).as_ref(), Ok(&token));
+            let resumed = token.inconsistent();
+            assert_eq!(ContinueToken::decode(&resumed.encode()), Ok(resumed));
+        }
+        Err(status) => {
+            assert_eq!(status.code, 400, "{text:?}");
+            assert!(
+                status.message.starts_with("invalid continue token: "),
+                "{text:?}"
+            );
+        }
+    }
+    encode(&text, data.len() as u64 + 1);
+}
+
+/// What stands in a token, by other decoders.
+fn reference(text: &str) -> Option<(Option<u64>, String)> {
+    let config = GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true);
+    let one_line = text.replace(['\r', '\n'], "");
+    let json = GeneralPurpose::new(&URL_SAFE, config)
+        .decode(one_line)
+        .ok()?;
+    let fields = serde_json::from_str::<Value>(&String::from_utf8_lossy(&json)).ok()?;
+    let start = fields["start"].as_str()?;
+    let start = start.strip_prefix('/').unwrap_or(start).to_owned();
+    Some((fields["rv"].as_u64(), start))
+}
+
+fn encode(name: &str, version: u64) {
+    let version = ResourceVersion(version);
+    for namespace in [None, Some("space")] {
+        let token = ContinueToken::after(&ObjectKey::new(Some("space"), name), namespace, version);
+        let encoded = token.encode();
+        let is_url_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        assert!(encoded.bytes().all(is_url_safe), "{encoded:?}");
+        // An object's name is a segment of a path; only such tokens are ever made.
+        if !name.is_empty() && !name.contains('/') {
+            assert_eq!(
+                ContinueToken::decode(&encoded).as_ref(),
+                Ok(&token),
+                "{name:?}"
+            );
+            let start = token.start_key(namespace);
+            assert_eq!(start, format!("space/{name}\0"));
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! What the fuzz targets hold of any input, held here of their seeds and of damaged copies.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use proptest::collection::vec;
+use proptest::prelude::Strategy;
+use proptest::prelude::any;
+use proptest::sample::Index;
+use proptest::sample::select;
+use proptest::test_runner::Config;
+use proptest::test_runner::TestCaseError;
+use proptest::test_runner::TestRunner;
+
+use crate::repository::document;
+use crate::repository::read;
+use crate::repository::root;
+
+#[allow(unreachable_pub, reason = "public in the crate of the fuzz targets")]
+#[path = "../../fuzz/src/properties/mod.rs"]
+mod properties;
+
+/// Name, property, and what inputs of it are made of.
+type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
+
+const TARGETS: [Target; 9] = [
+    (
+        "accept",
+        properties::accept,
+        &[
+            "application/",
+            "json",
+            "yaml",
+            "vnd.kubernetes.protobuf",
+            "*",
+            "/",
+            ",",
+            ";",
+            "=",
+            " ",
+            "q=0.5",
+            "as=Table",
+            "v=v1",
+            "g=meta.k8s.io",
+            "stream=watch",
+            "pretty=1",
+            "text/html",
+            "as=PartialObjectMetadata",
+            "as=PartialObjectMetadataList",
+        ],
+    ),
+    (
+        "continue_token",
+        properties::continue_token,
+        &[
+            "eyJ2IjoibWV0YS5rOHMuaW8vdjEi",
+            "LCJydiI6",
+            "MSwic3RhcnQiOiIv",
+            "In0",
+            "a",
+            "-",
+            "_",
+            "=",
+            "/",
+        ],
+    ),
+    (
+        "field_selector",
+        properties::field_selector,
+        &[
+            "metadata.name",
+            "spec.nodeName",
+            "=",
+            "==",
+            "!=",
+            ",",
+            "\\",
+            "!",
+            "a",
+            "é",
+            " ",
+        ],
+    ),
+    (
+        "label_selector",
+        properties::label_selector,
+        &[
+            "a", "b/", "in", "notin", " ", "(", ")", ",", "=", "==", "!", "!=", "<", ">", "5", "-",
+            "\0", "é",
+        ],
+    ),
+    (
+        "list_options",
+        properties::list_options,
+        &[
+            "limit",
+            "watch",
+            "labelSelector",
+            "fieldSelector",
+            "resourceVersion",
+            "Match",
+            "continue",
+            "sendInitialEvents",
+            "allowWatchBookmarks",
+            "timeoutSeconds",
+            "timeout",
+            "pretty",
+            "=",
+            "&",
+            ";",
+            "%2C",
+            "%",
+            "+",
+            "0",
+            "7",
+            "true",
+            "Exact",
+            "NotOlderThan",
+            "a",
+        ],
+    ),
+    (
+        "object_json",
+        properties::object_json,
+        &[
+            "{",
+            "}",
+            "[",
+            "]",
+            ":",
+            ",",
+            "\"",
+            "\\",
+            "\"metadata\":",
+            "\"name\":\"a\"",
+            "\"labels\":",
+            "\"resourceVersion\":\"7\"",
+            "\"items\":",
+            "\"kind\":\"K\"",
+            "null",
+            "1",
+            " ",
+            "\n",
+        ],
+    ),
+    (
+        "object_protobuf",
+        properties::object_protobuf,
+        &[
+            "k8s\0", "\n", "\x12", "\0", "\x01", "\x02", "\x06", "2", "Z", "a", "7", "\x7f",
+        ],
+    ),
+    (
+        "protobuf_to_json",
+        properties::protobuf_to_json,
+        &[
+            "k8s\0\n\x09\n\x02v1\x12\x03Pod\x12",
+            "k8s\0",
+            "\n",
+            "\x12",
+            "\0",
+            "\x01",
+            "\x06",
+            "2",
+            "a",
+            "\x7f",
+        ],
+    ),
+    (
+        "watch_frames",
+        properties::watch_frames,
+        &[
+            "\0\0",
+            "\x01\x01",
+            "\x02\x05",
+            "\0\0\0\x04",
+            "{\"type\":\"ADDED\",\"object\":",
+            "{",
+            "}",
+            "\n",
+            "\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"7\"}",
+            "BOOKMARK",
+            "ERROR",
+            "\n\x05ADDED",
+            "\x12",
+        ],
+    ),
+];
+
+#[test]
+fn every_target_is_named_everywhere() {
+    let targets: Vec<_> = TARGETS
+        .iter()
+        .map(|(name, ..)| (*name).to_owned())
+        .collect();
+    let below = |folder: &str| {
+        let entries = fs::read_dir(root().join("fuzz").join(folder)).expect("a folder");
+        let names = entries.map(|entry| entry.expect("an entry").path());
+        let mut names: Vec<_> = names
+            .map(|path| {
+                path.file_stem()
+                    .expect("a name")
+                    .to_str()
+                    .expect("text")
+                    .to_owned()
+            })
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(below("fuzz_targets"), targets);
+    assert_eq!(below("corpus"), targets);
+    let manifest = read(&root().join("fuzz/Cargo.toml"));
+    let contributing = document("CONTRIBUTING.md");
+    for target in &targets {
+        assert!(
+            manifest.contains(&format!("name = \"{target}\"")),
+            "{target}"
+        );
+        assert!(contributing.contains(&format!("`{target}`")), "{target}");
+    }
+}
+
+#[test]
+fn the_seeds_hold() {
+    for (name, property, _) in TARGETS {
+        let seeds = seeds(name);
+        assert!(seeds.len() >= 10, "{name} has {} seeds", seeds.len());
+        for (seed, bytes) in seeds {
+            println!("{name}/{seed}"); // shown when the property fails
+            property(&bytes);
+        }
+    }
+}
+
+#[test]
+fn damaged_seeds_hold() {
+    for (name, property, words) in TARGETS {
+        let seeds: Vec<_> = seeds(name).into_values().collect();
+        let damage = (any::<Index>(), any::<Index>(), select(words), any::<u8>());
+        let case = (select(seeds), vec(damage, 0..4));
+        hold(
+            name,
+            property,
+            case.prop_map(|(mut bytes, damages)| {
+                for (from, to, word, byte) in damages {
+                    damage_one(&mut bytes, from, to, word, byte);
+                }
+                bytes
+            }),
+        );
+    }
+}
+
+#[test]
+fn inputs_of_the_grammars_words_hold() {
+    for (name, property, words) in TARGETS {
+        hold(
+            name,
+            property,
+            vec(select(words), 0..12).prop_map(|words| words.concat().into_bytes()),
+        );
+    }
+}
+
+#[test]
+fn inputs_of_any_bytes_hold() {
+    for (name, property, _) in TARGETS {
+        hold(name, property, vec(any::<u8>(), 0..64));
+    }
+}
+
+fn hold(name: &str, property: fn(&[u8]), inputs: impl Strategy<Value = Vec<u8>>) {
+    let config = Config {
+        cases: 500,
+        failure_persistence: None,
+        ..Config::default()
+    };
+    let result = TestRunner::new(config).run(&inputs, |bytes| {
+        let held = std::panic::catch_unwind(|| property(&bytes));
+        held.map_err(|_| TestCaseError::fail("the property does not hold"))
+    });
+    result.unwrap_or_else(|fault| panic!("{name}: {fault}"));
+}
+
+/// Replaces what lies between two places by a word, or changes one byte.
+fn damage_one(bytes: &mut Vec<u8>, from: Index, to: Index, word: &str, byte: u8) {
+    let (from, to) = (from.index(bytes.len() + 1), to.index(bytes.len() + 1));
+    match byte % 4 {
+        0 => drop(bytes.splice(from.min(to)..from.max(to), word.bytes())),
+        1 => drop(bytes.splice(from..from, word.bytes())),
+        2 => bytes.truncate(from),
+        _ => {
+            if let Some(changed) = bytes.get_mut(from) {
+                *changed = byte;
+            }
+        }
+    }
+}
+
+/// The seeds that are checked in; what a fuzzer left beside them goes by its hash.
+fn seeds(target: &str) -> BTreeMap<String, Vec<u8>> {
+    let folder = root().join("fuzz/corpus").join(target);
+    let entries = fs::read_dir(folder).expect("a folder of seeds");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    paths
+        .map(|path| {
+            let name = path
+                .file_name()
+                .expect("a name")
+                .to_str()
+                .expect("text")
+                .to_owned();
+            (name, fs::read(&path).expect("a seed"))
+        })
+        .filter(|(name, _)| name.len() < 40)
+        .collect()
+}
