@@ -1,0 +1,1 @@
+//! Walks of whole lists, page by page, here and there.
