@@ -9,6 +9,7 @@ use divan::counter::ItemsCount;
 use futures::FutureExt;
 use kubefan::api::EventType;
 use kubefan::api::LabelSelector;
+use kubefan::api::Object;
 use kubefan::api::ResourceVersion;
 use kubefan::api::SelectableFields;
 use kubefan::api::Selection;
@@ -20,9 +21,11 @@ use kubefan::cache::WatchFrom;
 use kubefan::cache::WatchItem;
 use kubefan::cache::WatchStream;
 use kubefan::cache::Writer;
+use kubefan::codec;
 use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::FrameSplitter;
+use kubefan::codec::MetaVersion;
 
 fn main() {
     divan::main();
@@ -188,4 +191,50 @@ fn list_selective(bencher: Bencher<'_, '_>, selector: &str) {
         ..Selection::default()
     };
     bencher.bench_local(|| list_parts(&reader, &selection).len());
+}
+
+/// A pod of about 10 KiB, half of it metadata: a built-in kind's keys come as declared, a custom
+/// resource's are sorted.
+fn large_pod(is_custom: bool) -> Object {
+    let fields: Vec<_> = (0..150)
+        .map(|field| format!("\"f:field-{field:04}\":{{\".\":{{}}}}"))
+        .collect();
+    let (fields, padding) = (fields.join(","), "x".repeat(5_000));
+    let spec = format!("\"spec\":{{\"image\":\"{padding}\"}}");
+    let text = match is_custom {
+        false => format!(
+            "{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\"metadata\":{{\"name\":\"a\",\"namespace\":\"b\",\
+             \"uid\":\"u\",\"resourceVersion\":\"1\",\"labels\":{{\"app\":\"web\"}},\"managedFields\":[\
+             {{\"manager\":\"m\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{{fields}}}}}]}},{spec}}}"
+        ),
+        true => format!(
+            "{{\"apiVersion\":\"v1\",\"kind\":\"Pod\",\"metadata\":{{\"labels\":{{\"app\":\"web\"}},\
+             \"managedFields\":[{{\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{{{fields}}},\"manager\":\"m\"}}],\
+             \"name\":\"a\",\"namespace\":\"b\",\"resourceVersion\":\"1\",\"uid\":\"u\"}},{spec}}}"
+        ),
+    };
+    decoder().object(text.as_bytes()).expect("a pod")
+}
+
+/// A pod's metadata on its own: a slice; of a custom resource put in order, or converted.
+#[divan::bench(args = ["slice", "order", "protobuf"])]
+fn metadata_alone(bencher: Bencher<'_, '_>, how: &str) {
+    let pod = large_pod(how != "slice");
+    let format = match how {
+        "protobuf" => WireFormat::Protobuf,
+        _ => WireFormat::Json,
+    };
+    let encoder = Encoder::new(WireFormat::Json, "Pod", "v1").partial(format, MetaVersion::V1);
+    bencher
+        .counter(BytesCount::new(pod.body.len()))
+        .bench_local(|| encoder.object_body(&pod).len());
+}
+
+/// The same pod indented.
+#[divan::bench]
+fn indent(bencher: Bencher<'_, '_>) {
+    let pod = large_pod(true);
+    bencher
+        .counter(BytesCount::new(pod.body.len()))
+        .bench_local(|| codec::indented(&pod.body).len());
 }

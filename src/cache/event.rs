@@ -11,6 +11,7 @@ use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::api::WireFormat;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
 use crate::cache::store::size_of_object;
@@ -29,9 +30,14 @@ pub struct Event {
     pub resource_version: ResourceVersion,
     /// True for deletions that a relist implied.
     in_block: bool,
-    frames: [OnceLock<Bytes>; 3],
+    frames: Frames,
+    /// Frames of the objects' metadata alone, by format; made when first asked for.
+    metadata_frames: OnceLock<Box<[Frames; 2]>>,
     charge: Charge,
 }
+
+/// Frames by verdict.
+type Frames = [OnceLock<Bytes>; 3];
 
 /// What an event counts in its log, until it is evicted.
 #[derive(Debug, Default)]
@@ -56,7 +62,7 @@ impl Event {
         previous: Option<Arc<Object>>,
         told: Option<(EventType, Bytes)>,
     ) -> Self {
-        let frames: [OnceLock<Bytes>; 3] = Default::default();
+        let frames = Frames::default();
         let told = told.map(|(told_as, frame)| (slot(told_as), frame));
         // The body is a slice of the frame, of which only the rest counts therefore.
         let frame_bytes = told.as_ref().map_or(0, |(_, frame)| frame.len());
@@ -74,6 +80,7 @@ impl Event {
             previous,
             in_block: false,
             frames,
+            metadata_frames: OnceLock::new(),
             charge: Charge::new(bytes),
         }
     }
@@ -88,6 +95,7 @@ impl Event {
             resource_version: at,
             in_block: true,
             frames: Default::default(),
+            metadata_frames: OnceLock::new(),
             charge,
         }
     }
@@ -124,14 +132,34 @@ impl Event {
     /// `encode` makes it, of [`Event::told_object`] at [`Event::resource_version`]. Callers that
     /// want the same frame meanwhile wait for it.
     pub fn frame(&self, verdict: EventType, encode: impl FnOnce() -> Bytes) -> Bytes {
+        self.encoded_once(&self.frames[slot(verdict)], encode)
+    }
+
+    /// As [`Event::frame`], the frame in `format` that tells the object's metadata alone.
+    pub fn metadata_frame(
+        &self,
+        format: WireFormat,
+        verdict: EventType,
+        encode: impl FnOnce() -> Bytes,
+    ) -> Bytes {
+        let frames = self.metadata_frames.get_or_init(|| {
+            self.charge.add(size_of::<[Frames; 2]>());
+            Box::default()
+        });
+        let frames = match format {
+            WireFormat::Json => &frames[0],
+            WireFormat::Protobuf => &frames[1],
+        };
+        self.encoded_once(&frames[slot(verdict)], encode)
+    }
+
+    fn encoded_once(&self, frame: &OnceLock<Bytes>, encode: impl FnOnce() -> Bytes) -> Bytes {
         let encode_and_charge = || {
             let frame = encode();
             self.charge.add(frame.len());
             frame
         };
-        self.frames[slot(verdict)]
-            .get_or_init(encode_and_charge)
-            .clone()
+        frame.get_or_init(encode_and_charge).clone()
     }
 
     /// True when a client that has seen all up to `start` needs not see this event.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::api::EventType;
 use crate::api::ResourceVersion;
+use crate::api::WireFormat;
 use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Reader;
@@ -273,6 +274,16 @@ fn i6_an_event_is_encoded_at_most_once_per_verdict() {
     let as_told = (EventType::Modified, Bytes::from_static(b"as told"));
     assert_eq!(watch(everything()), as_told);
     assert_eq!(encodings.load(Ordering::Relaxed), 1);
+    // Metadata alone is another frame in each format; the upstream told none of it.
+    let mut stream = reader.watch(start, everything()).unwrap();
+    let Some(WatchItem::Change { event, verdict }) = drain(&mut stream).pop() else {
+        panic!("no event");
+    };
+    for format in [WireFormat::Json, WireFormat::Protobuf].repeat(2) {
+        let frame = event.metadata_frame(format, verdict, encode);
+        assert_eq!(frame, "encoded");
+    }
+    assert_eq!(encodings.load(Ordering::Relaxed), 3);
 }
 
 #[test]

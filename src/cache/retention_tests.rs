@@ -9,6 +9,7 @@ use tokio::time::advance;
 
 use crate::api::EventType;
 use crate::api::ResourceVersion;
+use crate::api::WireFormat;
 use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Expired;
@@ -130,6 +131,11 @@ fn frames_count_and_everything_is_given_back() {
     event.frame(*verdict, || unreachable!("encoded already"));
     event.frame(EventType::Modified, || unreachable!("the upstream's frame"));
     assert_eq!(reader.stats().log_bytes, before + 450);
+    for format in [WireFormat::Json, WireFormat::Protobuf, WireFormat::Json] {
+        event.metadata_frame(format, *verdict, || Bytes::from(vec![b'x'; 100]));
+    }
+    let with_metadata = reader.stats().log_bytes - before - 450 - 2 * 100;
+    assert!((1..400).contains(&with_metadata), "{with_metadata}");
     for version in 12..30 {
         modify(&mut writer, "a/y", version);
     }

@@ -92,6 +92,30 @@ impl BookmarkTemplate {
         }
     }
 
+    /// The same bookmark with nothing but its metadata; `None` where that tells no more than a
+    /// minimal one.
+    pub(super) fn partial(
+        &self,
+        format: WireFormat,
+        kind: &str,
+        api_version: &str,
+    ) -> Option<Self> {
+        Some(Self(match (&self.0, format) {
+            (Shape::Json(shape), WireFormat::Json) if !shape.is_sorted => Shape::Json(JsonShape {
+                before: shape.before.clone(),
+                behind: shape.behind.clone(),
+                ..JsonShape::minimal(kind, api_version, false)
+            }),
+            (Shape::Protobuf(shape), WireFormat::Protobuf) => Shape::Protobuf(ProtobufShape {
+                api_version: api_version.to_owned(),
+                kind: kind.to_owned(),
+                close: Vec::new(),
+                ..shape.clone()
+            }),
+            _ => return None,
+        }))
+    }
+
     /// A whole BOOKMARK frame.
     pub(super) fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
         match &self.0 {

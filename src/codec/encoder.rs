@@ -1,22 +1,15 @@
 //! Encoder: what clients receive, byte for byte as a kube-apiserver prints it.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
-use super::Error;
 use super::bookmark::BookmarkTemplate;
 use super::json;
-use super::list_parts::ListParts;
-use super::list_parts::Separators;
+use super::metadata::json_with_resource_version;
+use super::metadata::partial_body;
 use super::protobuf;
 use super::protobuf_writer;
 use super::protobuf_writer::put_bytes;
-use super::protobuf_writer::put_number;
-use super::protobuf_writer::put_prefix;
-use super::protobuf_writer::varint_length;
-use super::scanner::Members;
-use super::scanner::Scanner;
+use super::representation::MetaVersion;
 use super::status;
 use super::type_meta::TypeMeta;
 use super::type_meta::json_front;
@@ -29,14 +22,25 @@ use crate::api::WireFormat;
 /// Prints the objects of one resource in one format.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    format: WireFormat,
-    kind: String,
-    api_version: String,
-    list_kind: String,
-    is_embedded: bool,
+    pub(super) format: WireFormat,
+    pub(super) kind: String,
+    pub(super) api_version: String,
+    pub(super) list_kind: String,
+    /// True for JSON whose keys are sorted.
+    pub(super) is_embedded: bool,
     /// `{"kind":…,"apiVersion":…,`
     json_front: Bytes,
     bookmark: Option<BookmarkTemplate>,
+    /// What metadata on its own is made of; `None` for whole objects.
+    pub(super) partial: Option<Partial>,
+}
+
+/// Where metadata on its own comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Partial {
+    /// The format of the objects.
+    from: WireFormat,
+    pub(super) version: MetaVersion,
 }
 
 impl Encoder {
@@ -56,6 +60,7 @@ impl Encoder {
             kind,
             api_version,
             bookmark: None,
+            partial: None,
         }
     }
 
@@ -85,28 +90,62 @@ impl Encoder {
         self
     }
 
+    /// The encoder that prints the metadata alone of the same objects, as PartialObjectMetadata in
+    /// `format`: their own or, where they are JSON, protobuf.
+    pub fn partial(&self, format: WireFormat, version: MetaVersion) -> Self {
+        let mut partial = Self::new(format, "PartialObjectMetadata", version.as_str());
+        partial.json_front = [&partial.json_front, b"\"metadata\":".as_slice()]
+            .concat()
+            .into();
+        let template = self.bookmark.as_ref();
+        partial.bookmark = template
+            .and_then(|template| template.partial(format, &partial.kind, &partial.api_version));
+        partial.partial = Some(Partial {
+            from: self.format,
+            version,
+        });
+        partial
+    }
+
     /// The format printed.
     pub fn format(&self) -> WireFormat {
         self.format
     }
 
     /// A whole watch frame that carries `object`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
     pub fn event(&self, event_type: EventType, object: &Object) -> Bytes {
-        self.frame(event_type, &object.body)
+        self.frame(event_type, &self.body_of(object))
     }
 
     /// A whole DELETED frame that carries `object` at the resource version of its deletion.
     ///
     /// # Panics
     ///
-    /// When the object's body did not come from a `Decoder` of the same format.
+    /// When the object's body did not come from a `Decoder` of the format of the objects.
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
-        let patched = match self.format {
-            WireFormat::Json => json_with_resource_version(&object.body, rv),
-            WireFormat::Protobuf => protobuf_writer::with_resource_version(&object.body, rv),
+        let body = &object.body;
+        let patched = match (self.partial, self.format) {
+            (Some(partial), format) => partial_body(partial.from, format, body, Some(rv)),
+            (None, WireFormat::Json) => json_with_resource_version(body, rv).map(Bytes::from),
+            (None, WireFormat::Protobuf) => {
+                protobuf_writer::with_resource_version(body, rv).map(Bytes::from)
+            }
         };
         let body = patched.expect("a decoded object has metadata with a resource version");
         self.frame(EventType::Deleted, &body)
+    }
+
+    /// What of the object stands between the constant parts.
+    pub(super) fn body_of(&self, object: &Object) -> Bytes {
+        match self.partial {
+            None => object.body.clone(),
+            Some(partial) => partial_body(partial.from, self.format, &object.body, None)
+                .expect("a decoded object has metadata"),
+        }
     }
 
     fn frame(&self, event_type: EventType, body: &[u8]) -> Bytes {
@@ -114,8 +153,10 @@ impl Encoder {
         match self.format {
             WireFormat::Json => {
                 let start = format!("{{\"type\":\"{event_type}\",\"object\":");
-                let front = self.front_of(body);
-                [start.as_bytes(), &front, body, b"}\n"].concat().into()
+                let (front, back) = (self.front_of(body), self.json_back());
+                [start.as_bytes(), &front, body, back.as_bytes(), b"}\n"]
+                    .concat()
+                    .into()
             }
             WireFormat::Protobuf => {
                 let start = self.envelope_start(body.len());
@@ -184,213 +225,47 @@ impl Encoder {
     }
 
     /// The body of a GET, in parts.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
     pub fn object_body(&self, object: &Object) -> Vec<Bytes> {
-        let body = &object.body;
+        let body = self.body_of(object);
         let (start, end) = match self.format {
-            WireFormat::Json => (self.front_of(body), Bytes::from_static(b"\n")),
+            WireFormat::Json => {
+                let end = match self.partial {
+                    None => b"\n".as_slice(),
+                    Some(_) => b"}\n",
+                };
+                (self.front_of(&body), end)
+            }
             WireFormat::Protobuf => (
                 self.envelope_start(body.len()).into(),
-                Bytes::from_static(protobuf_writer::ENVELOPE_END),
+                protobuf_writer::ENVELOPE_END,
             ),
         };
-        let mut parts = vec![start, body.clone(), end];
+        let mut parts = vec![start, body, Bytes::from_static(end)];
         parts.retain(|part| !part.is_empty());
         parts
     }
 
-    /// The body of a LIST, in parts; `remaining` is `remainingItemCount`.
-    pub fn list_parts<I>(
-        &self,
-        rv: ResourceVersion,
-        continue_token: Option<&str>,
-        remaining: Option<u64>,
-        items: I,
-    ) -> ListParts<std::vec::IntoIter<Arc<Object>>>
-    where
-        I: IntoIterator<Item = Arc<Object>>,
-    {
-        let items: Vec<_> = items.into_iter().collect();
-        let token = continue_token.unwrap_or_default();
-        let (head, separators, tail) = match self.format {
-            WireFormat::Json => {
-                let (head, tail) = self.json_list_ends(rv, token, remaining);
-                (head, self.json_separators(), tail)
-            }
-            WireFormat::Protobuf => {
-                let bodies = items.iter().map(|item| item.body.len());
-                let separators = protobuf_separators(bodies.clone());
-                let items_length = bodies.map(protobuf_item_length).sum();
-                let head = self.protobuf_list_start(rv, token, remaining, items_length);
-                (
-                    head.into(),
-                    separators,
-                    Bytes::from_static(protobuf_writer::ENVELOPE_END),
-                )
-            }
-        };
-        ListParts {
-            head: Some(head),
-            items: items.into_iter(),
-            separators,
-            body: None,
-            tail: Some(tail),
-        }
-    }
-
-    /// Length in bytes of the body that [`Encoder::list_parts`] gives for the same list.
-    pub fn list_len<'a>(
-        &self,
-        rv: ResourceVersion,
-        continue_token: Option<&str>,
-        remaining: Option<u64>,
-        items: impl IntoIterator<Item = &'a Object>,
-    ) -> usize {
-        let token = continue_token.unwrap_or_default();
-        let bodies = items.into_iter().map(|item| &item.body);
-        match self.format {
-            WireFormat::Json => {
-                let (head, tail) = self.json_list_ends(rv, token, remaining);
-                let item = |body: &Bytes| 1 + self.item_front(body).len() + body.len();
-                let items = bodies.map(item).sum::<usize>();
-                head.len() + items.saturating_sub(1) + tail.len()
-            }
-            WireFormat::Protobuf => {
-                let items = bodies.map(|body| protobuf_item_length(body.len())).sum();
-                let start = self.protobuf_list_start(rv, token, remaining, items);
-                start.len() + items + protobuf_writer::ENVELOPE_END.len()
-            }
-        }
-    }
-
     /// What is missing at the start of a JSON object's body.
-    fn front_of(&self, body: &[u8]) -> Bytes {
+    pub(super) fn front_of(&self, body: &[u8]) -> Bytes {
         match body.first() {
-            Some(b'{') => Bytes::new(),
+            Some(b'{') if self.partial.is_none() => Bytes::new(),
             _ => self.json_front.clone(),
         }
     }
 
-    /// What is missing at the start of a list item's body.
-    fn item_front(&self, body: &[u8]) -> Bytes {
-        match (body.first(), self.is_embedded) {
-            (Some(b'{'), _) => Bytes::new(),
-            (_, true) => self.json_front.clone(),
-            (_, false) => Bytes::from_static(b"{"),
+    /// What is missing at its end.
+    pub(super) fn json_back(&self) -> &'static str {
+        match self.partial {
+            None => "",
+            Some(_) => "}",
         }
-    }
-
-    fn json_separators(&self) -> Separators {
-        Separators::Json {
-            open: [b",", self.item_front(b"").as_ref()].concat().into(),
-            is_first: true,
-        }
-    }
-
-    /// What stands before and behind a JSON list's items.
-    fn json_list_ends(
-        &self,
-        rv: ResourceVersion,
-        token: &str,
-        remaining: Option<u64>,
-    ) -> (Bytes, Bytes) {
-        let kind = json::quoted(&self.list_kind);
-        let api_version = json::quoted(&self.api_version);
-        let token = json::quoted(token);
-        let count = remaining.map(|count| format!("\"remainingItemCount\":{count}"));
-        if self.is_embedded {
-            let count = count.map(|count| count + ",").unwrap_or_default();
-            let metadata = format!("{{\"continue\":{token},{count}\"resourceVersion\":\"{rv}\"}}");
-            return (
-                format!("{{\"apiVersion\":{api_version},\"items\":[").into(),
-                format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n").into(),
-            );
-        }
-        let mut metadata = format!("{{\"resourceVersion\":\"{rv}\"");
-        if token != "\"\"" {
-            metadata = metadata + ",\"continue\":" + &token;
-        }
-        if let Some(count) = count {
-            metadata = metadata + "," + &count;
-        }
-        let head = format!(
-            "{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata}}},\"items\":["
-        );
-        (head.into(), Bytes::from_static(b"]}\n"))
-    }
-
-    /// What stands before a protobuf list's items, which are `items_length` bytes.
-    fn protobuf_list_start(
-        &self,
-        rv: ResourceVersion,
-        token: &str,
-        remaining: Option<u64>,
-        items_length: usize,
-    ) -> Vec<u8> {
-        let mut metadata = Vec::new();
-        put_bytes(&mut metadata, 1, b"");
-        put_bytes(&mut metadata, 2, rv.to_string().as_bytes());
-        put_bytes(&mut metadata, 3, token.as_bytes());
-        if let Some(count) = remaining {
-            put_number(&mut metadata, 4, count);
-        }
-        let mut list = Vec::new();
-        put_bytes(&mut list, 1, &metadata);
-        let raw_length = list.len() + items_length;
-        let mut start =
-            protobuf_writer::envelope_start(&self.api_version, &self.list_kind, raw_length);
-        start.extend_from_slice(&list);
-        start
     }
 
     fn envelope_start(&self, raw_length: usize) -> Vec<u8> {
         protobuf_writer::envelope_start(&self.api_version, &self.kind, raw_length)
     }
-}
-
-/// Length of a list item with tag and length.
-fn protobuf_item_length(body: usize) -> usize {
-    1 + varint_length(body as u64) + body
-}
-
-fn protobuf_separators(bodies: impl Iterator<Item = usize>) -> Separators {
-    let mut prefixes = Vec::new();
-    let mut lengths = Vec::new();
-    for body in bodies {
-        let start = prefixes.len();
-        put_prefix(&mut prefixes, 2, body);
-        // A tag of one byte and at most ten of length.
-        lengths.push((prefixes.len() - start) as u8);
-    }
-    Separators::Protobuf {
-        prefixes: prefixes.into(),
-        lengths: lengths.into_iter(),
-    }
-}
-
-/// The canonical body with another resource version.
-pub(super) fn json_with_resource_version(
-    body: &[u8],
-    rv: ResourceVersion,
-) -> Result<Vec<u8>, Error> {
-    let mut scanner = Scanner::new(body);
-    let mut members = match body.first() {
-        Some(b'{') => scanner.object()?,
-        _ => Members::default(),
-    };
-    while let Some(key) = scanner.next_key(&mut members)? {
-        if !key.text.is("metadata") || scanner.peek() != Some(b'{') {
-            scanner.skip()?;
-            continue;
-        }
-        let mut fields = scanner.object()?;
-        while let Some(field) = scanner.next_key(&mut fields)? {
-            let value = scanner.skip()?;
-            if field.text.is("resourceVersion") {
-                let quoted = format!("\"{rv}\"");
-                let (before, behind) = (&body[..value.start], &body[value.end..]);
-                return Ok([before, quoted.as_bytes(), behind].concat());
-            }
-        }
-    }
-    Err(Error::Missing("metadata.resourceVersion"))
 }

@@ -4,28 +4,41 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Encoder;
+use super::MetaVersion;
+use super::json;
+use super::protobuf_writer;
+use super::protobuf_writer::put_bytes;
+use super::protobuf_writer::put_number;
+use super::protobuf_writer::put_prefix;
+use super::protobuf_writer::varint_length;
 use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::WireFormat;
 
 /// The parts of a LIST body, in order.
 ///
 /// Made by `Encoder::list_parts`.
 #[derive(Debug)]
-pub struct ListParts<I> {
-    pub(super) head: Option<Bytes>,
-    pub(super) items: I,
-    pub(super) separators: Separators,
+pub struct ListParts {
+    head: Option<Bytes>,
+    bodies: std::vec::IntoIter<Bytes>,
+    separators: Separators,
     /// The body of an item whose separator was given.
-    pub(super) body: Option<Bytes>,
-    pub(super) tail: Option<Bytes>,
+    body: Option<Bytes>,
+    tail: Option<Bytes>,
 }
 
 /// What stands before each item's body.
 #[derive(Debug)]
-pub(super) enum Separators {
+enum Separators {
     Json {
-        /// Written before bodies that lack their opening brace.
+        /// What ends an item, a comma, and what is missing of a body that lacks its start.
         open: Bytes,
-        is_first: bool,
+        /// How much of it stands before a body that lacks nothing.
+        whole: usize,
+        /// How much of it the first item goes without.
+        skip: usize,
     },
     /// Tag and length of each item, one behind the other, with their lengths.
     Protobuf {
@@ -34,14 +47,156 @@ pub(super) enum Separators {
     },
 }
 
+/// What a list says beside its items.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    rv: ResourceVersion,
+    token: &'a str,
+    remaining: Option<u64>,
+    is_empty: bool,
+}
+
+impl Encoder {
+    /// The body of a LIST, in parts; `remaining` is `remainingItemCount`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    pub fn list_parts<I>(
+        &self,
+        rv: ResourceVersion,
+        continue_token: Option<&str>,
+        remaining: Option<u64>,
+        items: I,
+    ) -> ListParts
+    where
+        I: IntoIterator<Item = Arc<Object>>,
+    {
+        let bodies = items.into_iter().map(|item| self.body_of(&item));
+        let bodies: Vec<_> = bodies.collect();
+        let list = Head {
+            rv,
+            token: continue_token.unwrap_or_default(),
+            remaining,
+            is_empty: bodies.is_empty(),
+        };
+        let (head, separators, tail) = match self.format {
+            WireFormat::Json => {
+                let (head, tail) = self.json_list_ends(list);
+                (head, self.json_separators(), tail)
+            }
+            WireFormat::Protobuf => {
+                let lengths = bodies.iter().map(Bytes::len);
+                let items_length = lengths.clone().map(protobuf_item_length).sum();
+                let separators = protobuf_separators(self.item_number(), lengths);
+                let (head, tail) = self.protobuf_list_ends(list, items_length);
+                (head, separators, tail)
+            }
+        };
+        ListParts {
+            head: Some(head),
+            bodies: bodies.into_iter(),
+            separators,
+            body: None,
+            tail: Some(tail),
+        }
+    }
+
+    fn json_separators(&self) -> Separators {
+        let (back, front) = (self.json_back(), self.item_front());
+        let whole = match self.partial {
+            None => 1,
+            Some(_) => back.len() + 1 + front.len(),
+        };
+        Separators::Json {
+            open: [back.as_bytes(), b",", &front].concat().into(),
+            whole,
+            skip: back.len() + 1,
+        }
+    }
+
+    /// What is missing at the start of a list item's body.
+    fn item_front(&self) -> Bytes {
+        match self.is_embedded || self.partial.is_some() {
+            true => self.front_of(b""),
+            false => Bytes::from_static(b"{"),
+        }
+    }
+
+    /// What stands before and behind a JSON list's items.
+    fn json_list_ends(&self, list: Head<'_>) -> (Bytes, Bytes) {
+        let Head { rv, remaining, .. } = list;
+        let kind = json::quoted(&self.list_kind);
+        let api_version = json::quoted(&self.api_version);
+        let token = json::quoted(list.token);
+        let count = remaining.map(|count| format!("\"remainingItemCount\":{count}"));
+        if self.is_embedded {
+            let count = count.map(|count| count + ",").unwrap_or_default();
+            let metadata = format!("{{\"continue\":{token},{count}\"resourceVersion\":\"{rv}\"}}");
+            return (
+                format!("{{\"apiVersion\":{api_version},\"items\":[").into(),
+                format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n").into(),
+            );
+        }
+        let mut metadata = format!("{{\"resourceVersion\":\"{rv}\"");
+        if !list.token.is_empty() {
+            metadata = metadata + ",\"continue\":" + &token;
+        }
+        if let Some(count) = count {
+            metadata = metadata + "," + &count;
+        }
+        let (open, close) = match (self.partial, list.is_empty) {
+            (None, _) => ("[", "]}\n"),
+            (Some(_), false) => ("[", "}]}\n"),
+            // The API server makes these lists anew, and only when there is an item.
+            (Some(_), true) => ("null", "}\n"),
+        };
+        let head = format!(
+            "{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata}}},\"items\":{open}"
+        );
+        (head.into(), Bytes::from_static(close.as_bytes()))
+    }
+
+    /// What stands before and behind a protobuf list's items, which are `items_length` bytes.
+    fn protobuf_list_ends(&self, list: Head<'_>, items_length: usize) -> (Bytes, Bytes) {
+        let mut metadata = Vec::new();
+        put_bytes(&mut metadata, 1, b"");
+        put_bytes(&mut metadata, 2, list.rv.to_string().as_bytes());
+        put_bytes(&mut metadata, 3, list.token.as_bytes());
+        if let Some(count) = list.remaining {
+            put_number(&mut metadata, 4, count);
+        }
+        let items_first = self.item_number() == 1;
+        let mut field = Vec::new();
+        put_bytes(&mut field, if items_first { 2 } else { 1 }, &metadata);
+        let raw_length = field.len() + items_length;
+        let mut head =
+            protobuf_writer::envelope_start(&self.api_version, &self.list_kind, raw_length);
+        let tail = protobuf_writer::ENVELOPE_END;
+        if items_first {
+            field.extend_from_slice(tail);
+            return (head.into(), field.into());
+        }
+        head.extend_from_slice(&field);
+        (head.into(), Bytes::from_static(tail))
+    }
+
+    /// The field of a protobuf list that holds its items; the other of 1 and 2 is its metadata.
+    fn item_number(&self) -> u32 {
+        match self.partial.map(|partial| partial.version) {
+            Some(MetaVersion::V1Beta1) => 1,
+            Some(MetaVersion::V1) | None => 2,
+        }
+    }
+}
+
 impl Separators {
     fn next(&mut self, body: &[u8]) -> Bytes {
         match self {
-            Self::Json { open, is_first } => {
-                let skip = usize::from(std::mem::take(is_first));
+            Self::Json { open, whole, skip } => {
+                let skip = std::mem::take(skip);
                 match body.first() {
-                    // `open` is a comma and what is missing of the object.
-                    Some(b'{') => open.slice(skip..1),
+                    Some(b'{') => open.slice(skip..*whole),
                     _ => open.slice(skip..),
                 }
             }
@@ -53,25 +208,45 @@ impl Separators {
     }
 }
 
-impl<I: Iterator<Item = Arc<Object>>> Iterator for ListParts<I> {
+impl Iterator for ListParts {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
         if let Some(part) = self.head.take().or_else(|| self.body.take()) {
             return Some(part);
         }
-        match self.items.next() {
+        match self.bodies.next() {
             None => self.tail.take(),
-            Some(object) => {
-                let separator = self.separators.next(&object.body);
+            Some(body) => {
+                let separator = self.separators.next(&body);
                 match separator.is_empty() {
-                    true => Some(object.body.clone()),
+                    true => Some(body),
                     false => {
-                        self.body = Some(object.body.clone());
+                        self.body = Some(body);
                         Some(separator)
                     }
                 }
             }
         }
+    }
+}
+
+/// Length of a list item with tag and length.
+fn protobuf_item_length(body: usize) -> usize {
+    1 + varint_length(body as u64) + body
+}
+
+fn protobuf_separators(number: u32, bodies: impl Iterator<Item = usize>) -> Separators {
+    let mut prefixes = Vec::new();
+    let mut lengths = Vec::new();
+    for body in bodies {
+        let start = prefixes.len();
+        put_prefix(&mut prefixes, number, body);
+        // A tag of one byte and at most ten of length.
+        lengths.push((prefixes.len() - start) as u8);
+    }
+    Separators::Protobuf {
+        prefixes: prefixes.into(),
+        lengths: lengths.into_iter(),
     }
 }

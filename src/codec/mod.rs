@@ -9,11 +9,15 @@ mod encoder;
 mod error;
 mod field_tree;
 mod frame;
+mod indent;
 mod json;
 mod list_parts;
+mod metadata;
 mod negotiate;
+mod object_meta;
 mod protobuf;
 mod protobuf_writer;
+mod representation;
 mod scanner;
 mod status;
 mod table;
@@ -22,6 +26,10 @@ mod type_meta;
 
 #[cfg(test)]
 mod frame_tests;
+#[cfg(test)]
+mod indent_tests;
+#[cfg(test)]
+mod metadata_tests;
 #[cfg(test)]
 mod negotiate_tests;
 #[cfg(test)]
@@ -34,15 +42,19 @@ pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::Error;
 pub use frame::FrameSplitter;
+pub use indent::Indenter;
+pub use indent::indented;
 pub use list_parts::ListParts;
 pub use negotiate::Negotiated;
 pub use negotiate::ReadVerb;
 pub use negotiate::negotiate;
+pub use representation::MetaVersion;
+pub use representation::Representation;
+pub use representation::View;
 pub use status::decode_status;
 pub use table::ColumnDefinition;
 pub use table::IncludeObject;
 pub use table::ListMetadata;
-pub use table::MetaVersion;
 pub use table::Printer;
 pub use table::RowObject;
 pub use table::TableWriter;

@@ -2,6 +2,9 @@
 
 use std::cmp::Reverse;
 
+use super::MetaVersion;
+use super::Representation;
+use super::View;
 use crate::api::WireFormat;
 
 /// A verb whose answer is negotiated.
@@ -20,8 +23,8 @@ pub enum ReadVerb {
 pub enum Negotiated {
     /// Whole objects; the flag asks for indented JSON (`;pretty=1`, never for a watch).
     Plain(WireFormat, bool),
-    /// `PartialObjectMetadata` of `meta.k8s.io/v1`, or for a LIST its list.
-    PartialObjectMetadata(WireFormat),
+    /// `PartialObjectMetadata`, or for a LIST its list; the flag as above.
+    PartialObjectMetadata(WireFormat, MetaVersion, bool),
     /// A Table, in whatever format and version.
     Table,
     /// Whole objects in YAML.
@@ -30,6 +33,24 @@ pub enum Negotiated {
     Other,
     /// 406.
     NotAcceptable,
+}
+
+impl Negotiated {
+    /// What to answer with, if a cache can; indented if this asks for it.
+    pub fn representation(self) -> Option<Representation> {
+        let (format, view, indent) = match self {
+            Self::Plain(format, indent) => (format, View::Whole, indent),
+            Self::PartialObjectMetadata(format, version, indent) => {
+                (format, View::Metadata(version), indent)
+            }
+            Self::Table | Self::Yaml | Self::Other | Self::NotAcceptable => return None,
+        };
+        Some(Representation {
+            format,
+            view,
+            indent,
+        })
+    }
 }
 
 /// A format that the API server offers.
@@ -166,10 +187,11 @@ impl<'a> Clause<'a> {
         if !stream_fits || !version_fits {
             return None;
         }
+        let pretty = self.parameter("pretty") == Some("1") && verb != ReadVerb::Watch;
         let answer = match self.target() {
             None if is_custom_resource && offer == Offer::Protobuf => return None,
-            None => offer.plain(self.parameter("pretty") == Some("1") && verb != ReadVerb::Watch),
-            Some(target) => target.answer(offer, verb)?,
+            None => offer.plain(pretty),
+            Some(target) => target.answer(offer, verb, pretty)?,
         };
         // A format is settled before it turns out to have no stream form.
         match verb == ReadVerb::Watch && !streams {
@@ -180,24 +202,25 @@ impl<'a> Clause<'a> {
 }
 
 impl Target<'_> {
-    fn answer(&self, offer: Offer, verb: ReadVerb) -> Option<Negotiated> {
-        let is_known = self.group == "meta.k8s.io" && matches!(self.version, "v1" | "v1beta1");
-        let fits_verb = match self.kind {
-            "Table" if is_known && offer == Offer::Protobuf => return None,
-            "Table" if is_known && offer != Offer::Cbor => return Some(Negotiated::Table),
-            "PartialObjectMetadata" if is_known => verb != ReadVerb::List,
-            "PartialObjectMetadataList" if is_known => verb == ReadVerb::List,
+    fn answer(&self, offer: Offer, verb: ReadVerb, pretty: bool) -> Option<Negotiated> {
+        let version = match (self.group, self.version) {
+            ("meta.k8s.io", "v1") => MetaVersion::V1,
+            ("meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,
             _ => return None,
         };
-        match offer {
-            Offer::Json if fits_verb && self.version == "v1" => {
-                Some(Negotiated::PartialObjectMetadata(WireFormat::Json))
-            }
-            Offer::Protobuf if fits_verb && self.version == "v1" => {
-                Some(Negotiated::PartialObjectMetadata(WireFormat::Protobuf))
-            }
-            _ => Some(Negotiated::Other),
-        }
+        let fits_verb = match self.kind {
+            "Table" if offer == Offer::Protobuf => return None,
+            "Table" if offer != Offer::Cbor => return Some(Negotiated::Table),
+            "PartialObjectMetadata" => verb != ReadVerb::List,
+            "PartialObjectMetadataList" => verb == ReadVerb::List,
+            _ => return None,
+        };
+        let partial = Negotiated::PartialObjectMetadata;
+        Some(match offer {
+            Offer::Json if fits_verb => partial(WireFormat::Json, version, pretty),
+            Offer::Protobuf if fits_verb => partial(WireFormat::Protobuf, version, false),
+            _ => Negotiated::Other,
+        })
     }
 }
 

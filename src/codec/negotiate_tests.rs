@@ -1,5 +1,6 @@
 //! Accept headers of real clients, and the rules' corners.
 
+use super::MetaVersion;
 use super::Negotiated;
 use super::Negotiated::NotAcceptable;
 use super::Negotiated::Other;
@@ -12,12 +13,17 @@ use super::ReadVerb::Get;
 use super::ReadVerb::List;
 use super::ReadVerb::Watch;
 use super::negotiate;
+use crate::api::WireFormat;
 use crate::api::WireFormat::Json;
 use crate::api::WireFormat::Protobuf;
 
 const JSON: Negotiated = Plain(Json, false);
 const PROTOBUF: Negotiated = Plain(Protobuf, false);
 const ALL: [ReadVerb; 3] = [Get, List, Watch];
+
+fn partial(format: WireFormat) -> Negotiated {
+    PartialObjectMetadata(format, MetaVersion::V1, false)
+}
 
 fn check(verbs: &[ReadVerb], is_custom_resource: bool, cases: &[(&str, Negotiated)]) {
     for (accept, expected) in cases {
@@ -70,17 +76,38 @@ fn metadata_clients() {
         check(
             &[Get, Watch],
             is_custom_resource,
-            &[(single, PartialObjectMetadata(Protobuf))],
+            &[(single, partial(Protobuf))],
         );
         check(
             &[List],
             is_custom_resource,
-            &[(list, PartialObjectMetadata(Json)), (single, Other)],
+            &[(list, partial(Json)), (single, Other)],
         );
         check(&[Get], is_custom_resource, &[(list, Other)]);
     }
     let beta = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1";
-    check(&[Get], false, &[(beta, Other)]);
+    check(
+        &[Get],
+        false,
+        &[
+            (
+                beta,
+                PartialObjectMetadata(Json, MetaVersion::V1Beta1, false),
+            ),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1;pretty=1",
+                PartialObjectMetadata(Json, MetaVersion::V1, true),
+            ),
+            (
+                "application/yaml;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+                Other,
+            ),
+            (
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v2",
+                NotAcceptable,
+            ),
+        ],
+    );
 }
 
 #[test]

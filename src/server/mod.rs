@@ -75,6 +75,7 @@ use handlers::ReadRequest;
 use request_info::RequestInfo;
 use router::Authority;
 use router::Facts;
+use router::Read;
 use router::Reason;
 use router::Verb;
 
@@ -140,14 +141,15 @@ impl Server {
         let info = RequestInfo::parse(request.method(), path, query);
         let answer = match self.recognise(&request, &info) {
             Err(reason) => Err(Miss::Forward(reason)),
-            Ok((verb, subject)) => {
-                let read = ReadRequest {
+            Ok((read, subject)) => {
+                let request = ReadRequest {
                     subject: &subject,
+                    representation: read.representation,
                     info: &info,
                     query,
                     authority: Authority::Cache,
                 };
-                self.read(verb, &read).await
+                self.read(read.verb, &request).await
             }
         };
         let format = error_format(request.headers());
@@ -181,7 +183,7 @@ impl Server {
         &self,
         request: &Request<Body>,
         info: &RequestInfo,
-    ) -> Result<(Verb, Subject), Reason> {
+    ) -> Result<(Read, Subject), Reason> {
         let headers = request.headers();
         let gvr = info.gvr();
         let is_custom = gvr.as_ref().is_some_and(|gvr| {
@@ -196,11 +198,12 @@ impl Server {
             is_upgrade: upstream::is_upgrade(headers),
             has_identity: handlers::forward::has_identity(headers),
             is_pretty: is_pretty(headers, request.uri().query(), negotiated),
+            is_custom,
         };
         let read = router::read(&facts)?;
         let gvr = gvr.ok_or(Reason::NonResource)?;
-        let subject = self.shared.rest_mapper.subject(&gvr, read.format);
-        Ok((read.verb, subject.ok_or(Reason::NotCacheable)?))
+        let subject = self.shared.rest_mapper.subject(&gvr, read.source);
+        Ok((read, subject.ok_or(Reason::NotCacheable)?))
     }
 
     async fn read(&self, verb: Verb, request: &ReadRequest<'_>) -> Answer {
@@ -347,7 +350,8 @@ fn negotiated(headers: &HeaderMap, info: &RequestInfo, is_custom: bool) -> Negot
 
 fn is_pretty(headers: &HeaderMap, query: Option<&str>, negotiated: Negotiated) -> bool {
     let parameter = pretty_parameter(&Query::parse(query.unwrap_or_default()));
-    let accepts = matches!(negotiated, Negotiated::Plain(_, true));
+    let representation = negotiated.representation();
+    let accepts = representation.is_some_and(|representation| representation.indent);
     let agent = headers.get(header::USER_AGENT);
     let agent = agent
         .and_then(|agent| agent.to_str().ok())

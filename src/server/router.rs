@@ -9,6 +9,7 @@ use crate::api::WatchStart;
 use crate::api::WireFormat;
 use crate::cache::WatchFrom;
 use crate::codec::Negotiated;
+use crate::codec::Representation;
 
 use super::request_info::RequestInfo;
 
@@ -29,12 +30,8 @@ pub enum Reason {
     DeprecatedPath,
     /// It asks for a Table.
     Table,
-    /// It asks for metadata only.
-    PartialMetadata,
     /// It asks for YAML, CBOR or nothing that is served.
     MediaType,
-    /// It asks for indented JSON.
-    Pretty,
     /// Discovery does not know the resource, or it is never cached.
     NotCacheable,
     /// It selects by a field that is not known to be selectable.
@@ -60,8 +57,10 @@ pub enum Reason {
 pub struct Read {
     /// What is read.
     pub verb: Verb,
-    /// In which format.
-    pub format: WireFormat,
+    /// The format of the cache that can answer it.
+    pub source: WireFormat,
+    /// How the answer shows objects.
+    pub representation: Representation,
 }
 
 /// The three reads.
@@ -90,6 +89,8 @@ pub struct Facts<'a> {
     pub has_identity: bool,
     /// True when JSON would be indented for it.
     pub is_pretty: bool,
+    /// True for custom resources, which the API server has in JSON alone.
+    pub is_custom: bool,
 }
 
 /// The read that `facts` describe, if it is one that a cache could answer.
@@ -112,18 +113,23 @@ pub fn read(facts: &Facts<'_>) -> Result<Read, Reason> {
         "watch" => Verb::Watch,
         _ => return Err(Reason::NonResource),
     };
-    let format = match facts.negotiated {
-        Negotiated::Plain(WireFormat::Json, _) if facts.is_pretty && verb != Verb::Watch => {
-            return Err(Reason::Pretty);
-        }
-        Negotiated::Plain(format, _) => format,
-        Negotiated::Table => return Err(Reason::Table),
-        Negotiated::PartialObjectMetadata(_) => return Err(Reason::PartialMetadata),
-        Negotiated::Yaml | Negotiated::Other | Negotiated::NotAcceptable => {
-            return Err(Reason::MediaType);
-        }
+    let representation = match (facts.negotiated, facts.negotiated.representation()) {
+        (_, Some(representation)) => representation,
+        (Negotiated::Table, None) => return Err(Reason::Table),
+        (_, None) => return Err(Reason::MediaType),
     };
-    Ok(Read { verb, format })
+    let format = representation.format;
+    Ok(Read {
+        verb,
+        source: match facts.is_custom {
+            true => WireFormat::Json,
+            false => format,
+        },
+        representation: Representation {
+            indent: facts.is_pretty && format == WireFormat::Json && verb != Verb::Watch,
+            ..representation
+        },
+    })
 }
 
 /// What the store stands for that a read is answered from.
@@ -299,9 +305,7 @@ impl Reason {
             Self::Subresource => "subresource",
             Self::DeprecatedPath => "deprecated_path",
             Self::Table => "table",
-            Self::PartialMetadata => "partial_metadata",
             Self::MediaType => "media_type",
-            Self::Pretty => "pretty",
             Self::NotCacheable => "not_cacheable",
             Self::UnknownField => "unknown_field",
             Self::NotCached => "not_cached",

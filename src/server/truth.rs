@@ -16,6 +16,7 @@ use crate::api::Query;
 use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::api::request_timeout;
+use crate::codec::Representation;
 use crate::informer::Subject;
 use crate::shutdown::Shutdown;
 use crate::upstream::Body;
@@ -33,13 +34,15 @@ use super::router::Verb;
 /// How long a read waits for a resource version that lies in the future, as the API server does.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
-/// Answers the `get`, `list` or `watch` that `info` and `query` describe.
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe, in `representation`: of
+/// the collection's format, but metadata alone may be protobuf where the collection is JSON.
 ///
 /// # Errors
 ///
 /// The Status to answer with.
 pub async fn read_truth(
     collection: &Arc<dyn Collection>,
+    representation: Representation,
     info: &RequestInfo,
     query: &str,
     shutdown: &Shutdown,
@@ -53,6 +56,7 @@ pub async fn read_truth(
     };
     let request = ReadRequest {
         subject: &subject,
+        representation,
         info,
         query,
         authority: Authority::Truth,

@@ -21,10 +21,14 @@ use crate::cache::Expired;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 use crate::codec::Encoder;
+use crate::codec::MetaVersion;
+use crate::codec::Representation;
+use crate::codec::View;
 use crate::shutdown::WatchEnd;
 use crate::upstream::BoxError;
 
 use super::collection::Collection;
+use super::handlers;
 
 /// How often a stream that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -46,6 +50,7 @@ pub(super) struct WatchBody {
     /// Frames given out since the last count.
     uncounted: u64,
     encoder: Arc<Encoder>,
+    representation: Representation,
     deadline: Instant,
     end: Pin<Box<Sleep>>,
     bookmarks: Option<Bookmarks>,
@@ -69,6 +74,8 @@ struct Bookmarks {
 /// How a watch is to be streamed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WatchTerms {
+    /// How events show their objects.
+    pub representation: Representation,
     /// `allowWatchBookmarks`
     pub bookmarks: bool,
     /// Close the initial events with an annotated bookmark.
@@ -89,7 +96,7 @@ impl WatchBody {
     ) -> Self {
         let timeout = terms.timeout.unwrap_or_else(random_timeout);
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
-        let encoder = collection.encoder();
+        let encoder = handlers::encoder(collection.as_ref(), terms.representation);
         let state = match stream {
             Ok(_) if timeout.is_zero() => State::Ended,
             Ok(stream) => State::Streaming(stream),
@@ -101,6 +108,7 @@ impl WatchBody {
             collection,
             uncounted: 0,
             encoder,
+            representation: terms.representation,
             deadline,
             end: Box::pin(tokio::time::sleep_until(deadline)),
             bookmarks,
@@ -137,8 +145,7 @@ impl WatchBody {
                     return Poll::Ready(Some(frame));
                 }
                 Some(WatchItem::Change { event, verdict }) => {
-                    let frame = event.frame(verdict, || print(&self.encoder, &event, verdict));
-                    return Poll::Ready(Some(frame));
+                    return Poll::Ready(Some(self.change_frame(&event, verdict)));
                 }
             }
         }
@@ -174,7 +181,21 @@ impl WatchBody {
 
     fn bookmark_frame(&self, at: ResourceVersion, initial_events_end: bool) -> Bytes {
         // Not the encoder of the start: the upstream's bookmark, the model, may have come since.
-        self.collection.encoder().bookmark(at, initial_events_end)
+        handlers::encoder(self.collection.as_ref(), self.representation)
+            .bookmark(at, initial_events_end)
+    }
+
+    /// The frame that tells `event`, encoded for the first client that wants it so.
+    fn change_frame(&self, event: &Event, verdict: EventType) -> Bytes {
+        let encode = || print(&self.encoder, event, verdict);
+        match self.representation.view {
+            View::Whole => event.frame(verdict, encode),
+            View::Metadata(MetaVersion::V1) => {
+                event.metadata_frame(self.representation.format, verdict, encode)
+            }
+            // Nobody asks for it any more: not worth a place in every event.
+            View::Metadata(MetaVersion::V1Beta1) => encode(),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use crate::api::WireFormat;
 use crate::api::pretty_parameter;
 use crate::api::wants_pretty;
 use crate::codec::Printer;
+use crate::codec::Representation;
 use crate::codec::protobuf_to_json;
 use crate::server;
 use crate::server::Body;
@@ -130,7 +131,8 @@ impl Simulator {
         if matches!(info.verb.as_str(), "get" | "list" | "watch") && info.subresource != "scale" {
             let collection = self.served(info)?;
             let table = Table::asked(&accept(&parts.headers), &info.verb, query)?;
-            let plain = server::read_truth(&collection, info, query, &self.shutdown).await?;
+            let (json, shutdown) = (Representation::plain(WireFormat::Json), &self.shutdown);
+            let plain = server::read_truth(&collection, json, info, query, shutdown).await?;
             return match table {
                 None => Ok(plain),
                 Some(table) => {

@@ -7,16 +7,17 @@ use serde_json::Value;
 
 use super::column::ColumnDefinition;
 use super::go_number::put_json;
-use super::partial_metadata::in_declared_order;
-use super::partial_metadata::metadata;
 use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::ResourceVersion;
 use crate::codec::Error;
-use crate::codec::encoder::json_with_resource_version;
+use crate::codec::MetaVersion;
 use crate::codec::json::escape_as_go;
 use crate::codec::json::quoted;
 use crate::codec::json::raw_event;
+use crate::codec::metadata::in_declared_order;
+use crate::codec::metadata::json_with_resource_version;
+use crate::codec::metadata::metadata;
 use crate::codec::type_meta::json_front;
 
 /// What a row carries beside its cells: the query parameter `includeObject`.
@@ -46,25 +47,6 @@ impl IncludeObject {
                 "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: \
                  must be 'Metadata', 'Object', 'None', or empty"
             )),
-        }
-    }
-}
-
-/// The version of `meta.k8s.io` that was asked for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetaVersion {
-    /// `meta.k8s.io/v1`.
-    #[default]
-    V1,
-    /// `meta.k8s.io/v1beta1`.
-    V1Beta1,
-}
-
-impl MetaVersion {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::V1 => "meta.k8s.io/v1",
-            Self::V1Beta1 => "meta.k8s.io/v1beta1",
         }
     }
 }
@@ -253,11 +235,11 @@ impl<'a> RowObject<'a> {
 
     fn metadata(&self) -> Result<String, Error> {
         let body = self.current_body()?;
-        let metadata = text_of(metadata(&body)?)?;
+        let metadata = &body[metadata(&body)?];
         match self.is_whole() {
             // A custom resource's keys are sorted, those of metadata on its own are not.
-            true => in_declared_order(metadata),
-            false => Ok(metadata.to_owned()),
+            true => Ok(text_of(&in_declared_order(metadata)?)?.to_owned()),
+            false => Ok(text_of(metadata)?.to_owned()),
         }
     }
 }

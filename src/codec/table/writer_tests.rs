@@ -13,7 +13,6 @@ use serde_json::Value;
 
 use super::IncludeObject;
 use super::ListMetadata;
-use super::MetaVersion;
 use super::Printer;
 use super::RowObject;
 use super::TableWriter;
@@ -23,6 +22,7 @@ use crate::api::SelectableFields;
 use crate::api::WatchEvent;
 use crate::api::WireFormat;
 use crate::codec::Decoder;
+use crate::codec::MetaVersion;
 
 const INCLUDES: [(&str, IncludeObject); 3] = [
     ("metadata", IncludeObject::Metadata),

@@ -1,14 +1,10 @@
 //! GET of one object.
 
-use std::collections::VecDeque;
-
 use crate::api::GetOptions;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Status;
-use crate::server::chunks::Chunks;
 use crate::server::collection::Collection;
-use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::Reason;
 
@@ -48,9 +44,8 @@ pub(crate) fn get(
     match snapshot.get(&ObjectKey::new(namespace, name)) {
         None => Err(Status::not_found(&request.resource().gvr, name).into()),
         Some(object) => {
-            let parts = VecDeque::from(collection.encoder().object_body(&object));
-            let body = Chunks::new(parts).boxed();
-            Ok(rescue::answer(request.format().media_type(), body))
+            let parts = request.encoder(collection).object_body(&object);
+            Ok(request.answer(parts.into()))
         }
     }
 }

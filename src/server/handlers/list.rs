@@ -7,9 +7,7 @@ use crate::api::ListOptions;
 use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
-use crate::server::chunks::Chunks;
 use crate::server::collection::Collection;
-use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::ListPlan;
 use crate::server::router::Page;
@@ -85,14 +83,13 @@ pub(crate) fn list(
     });
     let remaining = (continued.is_some() && checked.selection.is_unfiltered())
         .then(|| remaining(&snapshot, &checked.selection, page, items.len()));
-    let parts = collection.encoder().list_parts(
+    let parts = request.encoder(collection).list_parts(
         snapshot.resource_version(),
         continued.as_deref(),
         remaining,
         items,
     );
-    let body = Chunks::new(parts.collect()).boxed();
-    Ok(rescue::answer(request.format().media_type(), body))
+    Ok(request.answer(parts.collect()))
 }
 
 /// The page's items, and whether any key of the scope follows its last one.

@@ -5,8 +5,10 @@ pub(super) mod get;
 pub(super) mod list;
 pub(super) mod watch;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Response;
 
 use crate::api::ListOptions;
@@ -14,17 +16,25 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
 use crate::api::WireFormat;
+use crate::codec::Encoder;
+use crate::codec::Representation;
+use crate::codec::View;
 use crate::informer::Subject;
 use crate::upstream::Body;
 
+use super::chunks::Chunks;
+use super::collection::Collection;
 use super::request_info::RequestInfo;
+use super::rescue;
 use super::router::Authority;
 use super::router::Reason;
 
 /// A read of a resource that may be cached.
 pub(super) struct ReadRequest<'a> {
-    /// Resource and format.
+    /// Resource, and the format of the cache.
     pub subject: &'a Subject,
+    /// How the answer shows objects.
+    pub representation: Representation,
     /// The request's attributes.
     pub info: &'a RequestInfo,
     /// What stands behind `?`.
@@ -76,12 +86,35 @@ impl ReadRequest<'_> {
 
     /// The format of the answer.
     pub(super) fn format(&self) -> WireFormat {
-        self.subject.format
+        self.representation.format
+    }
+
+    /// What prints objects of `collection` as the request wants them.
+    pub(super) fn encoder(&self, collection: &dyn Collection) -> Arc<Encoder> {
+        encoder(collection, self.representation)
+    }
+
+    /// The answer whose body is made of `parts`.
+    pub(super) fn answer(&self, parts: VecDeque<Bytes>) -> Response<Body> {
+        let body = match self.representation.indent {
+            true => Chunks::indented(parts),
+            false => Chunks::new(parts).boxed(),
+        };
+        rescue::answer(self.format().media_type(), body)
     }
 
     /// The resource's name in messages.
     pub(super) fn resource(&self) -> &Arc<crate::api::Resource> {
         &self.subject.resource
+    }
+}
+
+/// What prints objects of `collection` in `representation`.
+pub(super) fn encoder(collection: &dyn Collection, representation: Representation) -> Arc<Encoder> {
+    let encoder = collection.encoder();
+    match representation.view {
+        View::Whole => encoder,
+        View::Metadata(version) => Arc::new(encoder.partial(representation.format, version)),
     }
 }
 

@@ -90,6 +90,7 @@ pub(crate) fn watch(
         return Err(Miss::Forward(Reason::NotCached));
     }
     let terms = WatchTerms {
+        representation: request.representation,
         bookmarks: checked.request.allow_bookmarks,
         initial_events_end: checked.request.initial_events_end,
         timeout: checked.request.timeout,

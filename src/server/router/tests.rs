@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::ContinueToken;
+use crate::codec::MetaVersion;
 
 fn decide(method: &Method, path_and_query: &str, negotiated: Negotiated) -> Result<Read, Reason> {
     let (path, query) = path_and_query
@@ -12,14 +13,23 @@ fn decide(method: &Method, path_and_query: &str, negotiated: Negotiated) -> Resu
         is_upgrade: false,
         has_identity: false,
         is_pretty: false,
+        is_custom: false,
     })
+}
+
+fn plain(verb: Verb, format: WireFormat) -> Read {
+    Read {
+        verb,
+        source: format,
+        representation: Representation::plain(format),
+    }
 }
 
 #[test]
 fn reads_and_what_is_none() {
     const JSON: Negotiated = Negotiated::Plain(WireFormat::Json, false);
     const PROTOBUF: Negotiated = Negotiated::Plain(WireFormat::Protobuf, false);
-    let of = |verb, format| Ok(Read { verb, format });
+    let of = |verb, format| Ok(plain(verb, format));
     let json = WireFormat::Json;
     let rows = [
         (Method::GET, "/api/v1/pods", JSON, of(Verb::List, json)),
@@ -108,12 +118,6 @@ fn reads_and_what_is_none() {
         (
             Method::GET,
             "/api/v1/pods",
-            Negotiated::PartialObjectMetadata(json),
-            Err(Reason::PartialMetadata),
-        ),
-        (
-            Method::GET,
-            "/api/v1/pods",
             Negotiated::Yaml,
             Err(Reason::MediaType),
         ),
@@ -138,7 +142,7 @@ fn reads_and_what_is_none() {
 
 /// What must never be answered from a cache, however cacheable the rest of the request is.
 #[test]
-fn identity_upgrade_and_pretty_are_forwarded() {
+fn identity_and_upgrade_are_forwarded() {
     let method = Method::GET;
     let list = RequestInfo::parse(&method, "/api/v1/pods", "");
     let watch = RequestInfo::parse(&method, "/api/v1/pods", "watch=1");
@@ -149,6 +153,7 @@ fn identity_upgrade_and_pretty_are_forwarded() {
         is_upgrade: false,
         has_identity: false,
         is_pretty: false,
+        is_custom: false,
     };
     let rows = [
         (
@@ -167,28 +172,60 @@ fn identity_upgrade_and_pretty_are_forwarded() {
             },
             Err(Reason::Upgrade),
         ),
-        (
-            Facts {
-                is_pretty: true,
-                ..facts
-            },
-            Err(Reason::Pretty),
-        ),
-        // A watch is never indented.
-        (
-            Facts {
-                is_pretty: true,
-                info: &watch,
-                ..facts
-            },
-            Ok(Read {
-                verb: Verb::Watch,
-                format: WireFormat::Json,
-            }),
-        ),
     ];
     for (facts, expected) in rows {
         assert_eq!(read(&facts), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn representations_and_their_caches() {
+    use WireFormat::Json;
+    use WireFormat::Protobuf;
+    let method = Method::GET;
+    let info = |query| RequestInfo::parse(&method, "/api/v1/pods", query);
+    let (list, watch) = (info(""), info("watch=1"));
+    let whole = |format| Negotiated::Plain(format, false);
+    let partial = |format| Negotiated::PartialObjectMetadata(format, MetaVersion::V1, false);
+    // (asked for, by people?, of a custom resource?) -> (the cache's format, indented?)
+    let rows = [
+        (&list, whole(Json), false, false, (Json, false)),
+        (&list, whole(Json), true, false, (Json, true)),
+        (&list, whole(Json), true, true, (Json, true)),
+        (&list, whole(Protobuf), true, false, (Protobuf, false)),
+        (&list, partial(Json), false, false, (Json, false)),
+        (&list, partial(Json), true, false, (Json, true)),
+        (&list, partial(Json), false, true, (Json, false)),
+        (&list, partial(Protobuf), true, false, (Protobuf, false)),
+        (&list, partial(Protobuf), true, true, (Json, false)),
+        (&watch, partial(Protobuf), false, true, (Json, false)),
+        // A watch is never indented.
+        (&watch, whole(Json), true, false, (Json, false)),
+        (&watch, partial(Json), true, false, (Json, false)),
+    ];
+    for (info, negotiated, is_pretty, is_custom, (source, indent)) in rows {
+        let facts = Facts {
+            method: &method,
+            info,
+            negotiated,
+            is_upgrade: false,
+            has_identity: false,
+            is_pretty,
+            is_custom,
+        };
+        let expected = Read {
+            verb: if info.verb == "watch" {
+                Verb::Watch
+            } else {
+                Verb::List
+            },
+            source,
+            representation: Representation {
+                indent,
+                ..negotiated.representation().expect("an answerable one")
+            },
+        };
+        assert_eq!(read(&facts), Ok(expected), "{facts:?}");
     }
 }
 

@@ -229,8 +229,29 @@ impl Client {
     /// # Errors
     /// Why there is no stream: the connection's fault, or a status other than 200.
     pub(crate) async fn watch(&self, path: &str, format: Format) -> Result<WatchReader, String> {
+        self.watch_as(path, format, &format.accept_watch()).await
+    }
+
+    /// As `watch`, with an `Accept` of its own that comes to `format`.
+    pub(crate) async fn watch_accepting(
+        &self,
+        path: &str,
+        format: Format,
+        accept: &str,
+    ) -> Result<WatchReader, String> {
+        let mut headers = HeaderMap::new();
+        headers.insert("accept", accept.parse().expect("a media type"));
+        self.watch_as(path, format, &headers).await
+    }
+
+    async fn watch_as(
+        &self,
+        path: &str,
+        format: Format,
+        headers: &HeaderMap,
+    ) -> Result<WatchReader, String> {
         let response = self
-            .open(Method::GET, path, &format.accept_watch(), Bytes::new())
+            .open(Method::GET, path, headers, Bytes::new())
             .await
             .map_err(|error| format!("{path}: {}", chain(&error)))?;
         if response.status() != StatusCode::OK {

@@ -234,13 +234,17 @@ fn decode_protobuf_event(frame: &[u8]) -> Event {
 /// what is no list.
 pub(crate) fn split_list(body: &[u8]) -> Option<(String, Vec<Bytes>)> {
     let unknown = body.strip_prefix(MAGIC)?;
-    let kind = string_field(&bytes_field(unknown, 1), 2);
+    let type_meta = bytes_field(unknown, 1);
+    let kind = string_field(&type_meta, 2);
     if !kind.ends_with("List") {
         return None;
     }
     let raw = bytes_field(unknown, 2);
-    let token = string_field(&bytes_field(&raw, 1), 3);
-    let items = fields(&raw).filter(|(number, _)| *number != 1);
+    // One list alone has its metadata behind its items.
+    let is_beta = string_field(&type_meta, 1) == "meta.k8s.io/v1beta1";
+    let metadata = if is_beta { 2 } else { 1 };
+    let token = string_field(&bytes_field(&raw, metadata), 3);
+    let items = fields(&raw).filter(|(number, _)| *number != metadata);
     let items = items.map(|(_, bytes)| Bytes::copy_from_slice(bytes));
     Some((
         token,

@@ -15,6 +15,7 @@ mod isolation;
 mod kubectl;
 mod live_streams;
 mod protocols;
+mod representations;
 mod security;
 mod support_itself;
 mod tables;

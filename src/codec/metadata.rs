@@ -1,0 +1,239 @@
+//! Metadata on its own, as a PartialObjectMetadata carries it.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use super::Error;
+use super::object_meta;
+use super::protobuf::Fields;
+use super::protobuf_writer::patched_metadata;
+use super::protobuf_writer::put_bytes;
+use super::scanner::Members;
+use super::scanner::Scanner;
+use crate::api::ResourceVersion;
+use crate::api::WireFormat;
+
+/// The fields of ObjectMeta in the order that the API declares them.
+pub(super) const OBJECT_META: [&str; 15] = [
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+];
+pub(super) const OWNER_REFERENCE: [&str; 6] = [
+    "apiVersion",
+    "kind",
+    "name",
+    "uid",
+    "controller",
+    "blockOwnerDeletion",
+];
+pub(super) const MANAGED_FIELDS: [&str; 7] = [
+    "manager",
+    "operation",
+    "apiVersion",
+    "time",
+    "fieldsType",
+    "fieldsV1",
+    "subresource",
+];
+
+/// An object's metadata as it stands in a PartialObjectMetadata of the format `to`, from a
+/// canonical body in the format `from`; at another resource version if `at` is one.
+///
+/// In JSON that is the metadata's value, in protobuf the whole message. Unless something changes,
+/// it is a slice of the body.
+pub(super) fn partial_body(
+    from: WireFormat,
+    to: WireFormat,
+    body: &Bytes,
+    at: Option<ResourceVersion>,
+) -> Result<Bytes, Error> {
+    if from == WireFormat::Protobuf {
+        return protobuf_body(body, at);
+    }
+    let metadata = &body[metadata(body)?];
+    let current = match at {
+        None => Cow::Borrowed(metadata),
+        Some(rv) => Cow::Owned(at_version(metadata, rv)?),
+    };
+    // A custom resource's keys are sorted, those of metadata on its own are not.
+    let is_sorted = body.first() == Some(&b'{');
+    Ok(match (to, current) {
+        (WireFormat::Protobuf, current) => {
+            let mut message = Vec::with_capacity(current.len() + 8);
+            put_bytes(&mut message, 1, &object_meta::from_json(&current)?);
+            message.into()
+        }
+        (WireFormat::Json, current) if is_sorted => in_declared_order(&current)?.into(),
+        (WireFormat::Json, Cow::Borrowed(metadata)) => body.slice_ref(metadata),
+        (WireFormat::Json, Cow::Owned(metadata)) => metadata.into(),
+    })
+}
+
+fn protobuf_body(body: &Bytes, at: Option<ResourceVersion>) -> Result<Bytes, Error> {
+    for field in Fields::new(body) {
+        let field = field?;
+        if field.number != 1 {
+            continue;
+        }
+        let Some(rv) = at else {
+            return Ok(body.slice_ref(field.whole));
+        };
+        let mut message = Vec::with_capacity(field.whole.len() + 24);
+        put_bytes(&mut message, 1, &patched_metadata(&field, rv)?);
+        return Ok(message.into());
+    }
+    Err(Error::Missing("metadata"))
+}
+
+/// Where the metadata's value stands in a canonical JSON body.
+pub(super) fn metadata(body: &[u8]) -> Result<Range<usize>, Error> {
+    let mut scanner = Scanner::new(body);
+    let mut members = match body.first() {
+        Some(b'{') => scanner.object()?,
+        _ => Members::default(),
+    };
+    while let Some(key) = scanner.next_key(&mut members)? {
+        let value = scanner.skip()?;
+        if key.text.is("metadata") {
+            return Ok(value);
+        }
+    }
+    Err(Error::Missing("metadata"))
+}
+
+/// The canonical JSON body with another resource version.
+pub(super) fn json_with_resource_version(
+    body: &[u8],
+    rv: ResourceVersion,
+) -> Result<Vec<u8>, Error> {
+    let place = metadata(body)?;
+    let changed = at_version(&body[place.clone()], rv)?;
+    Ok([&body[..place.start], &changed, &body[place.end..]].concat())
+}
+
+/// Metadata with another resource version.
+fn at_version(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>, Error> {
+    let mut scanner = Scanner::new(metadata);
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        let value = scanner.skip()?;
+        if key.text.is("resourceVersion") {
+            let quoted = format!("\"{rv}\"");
+            let (before, behind) = (&metadata[..value.start], &metadata[value.end..]);
+            return Ok([before, quoted.as_bytes(), behind].concat());
+        }
+    }
+    Err(Error::Missing("metadata.resourceVersion"))
+}
+
+/// Metadata as it is printed on its own, from one with sorted keys.
+pub(super) fn in_declared_order(metadata: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut printed = Vec::with_capacity(metadata.len());
+    put_ordered(
+        &mut printed,
+        metadata,
+        &OBJECT_META,
+        |printed, name, value| match name {
+            "ownerReferences" => put_each_ordered(printed, value, &OWNER_REFERENCE),
+            "managedFields" => put_each_ordered(printed, value, &MANAGED_FIELDS),
+            _ => {
+                printed.extend_from_slice(value);
+                Ok(())
+            }
+        },
+    )?;
+    Ok(printed)
+}
+
+fn put_each_ordered<const N: usize>(
+    printed: &mut Vec<u8>,
+    list: &[u8],
+    order: &[&str; N],
+) -> Result<(), Error> {
+    let mut open = b'[';
+    for item in elements(list)? {
+        printed.push(std::mem::replace(&mut open, b','));
+        put_ordered(printed, item, order, |printed, _, value| {
+            printed.extend_from_slice(value);
+            Ok(())
+        })?;
+    }
+    if open == b'[' {
+        printed.push(open);
+    }
+    printed.push(b']');
+    Ok(())
+}
+
+/// Prints the members of a JSON object that `order` names, in that order.
+fn put_ordered<const N: usize>(
+    printed: &mut Vec<u8>,
+    object: &[u8],
+    order: &[&str; N],
+    put: impl Fn(&mut Vec<u8>, &str, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let found = members(object, order)?;
+    let mut open = b'{';
+    for (name, value) in order.iter().zip(found) {
+        let Some(value) = value else { continue };
+        printed.push(std::mem::replace(&mut open, b','));
+        printed.push(b'"');
+        printed.extend_from_slice(name.as_bytes());
+        printed.extend_from_slice(b"\":");
+        put(printed, name, value)?;
+    }
+    if open == b'{' {
+        printed.push(open);
+    }
+    printed.push(b'}');
+    Ok(())
+}
+
+/// The values of the members that `names` names, in its order; none of them for null.
+pub(super) fn members<'a, const N: usize>(
+    object: &'a [u8],
+    names: &[&str; N],
+) -> Result<[Option<&'a [u8]>; N], Error> {
+    let mut found = [None; N];
+    let mut scanner = Scanner::new(object);
+    if scanner.peek() == Some(b'n') {
+        return Ok(found);
+    }
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        let value = scanner.value()?;
+        if let Some(position) = names.iter().position(|name| key.text.is(name)) {
+            found[position] = Some(value);
+        }
+    }
+    Ok(found)
+}
+
+/// The elements of a JSON array; none for null.
+pub(super) fn elements(array: &[u8]) -> Result<Vec<&[u8]>, Error> {
+    let mut found = Vec::new();
+    let mut scanner = Scanner::new(array);
+    if scanner.peek() == Some(b'n') {
+        return Ok(found);
+    }
+    let mut elements = scanner.array()?;
+    while scanner.next_element(&mut elements)? {
+        found.push(scanner.value()?);
+    }
+    Ok(found)
+}
