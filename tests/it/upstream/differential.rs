@@ -33,8 +33,8 @@ use table::Wish;
 /// What is not yet answered on a slow machine is not answered.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Of them, most wait for the end of a watch.
-const AT_ONCE: usize = 48;
-const TABLES: [&str; 8] = [
+const AT_ONCE: usize = 128;
+const TABLES: [&str; 9] = [
     "urls.txt",
     "lists.txt",
     "labels.txt",
@@ -43,12 +43,14 @@ const TABLES: [&str; 8] = [
     "history.txt",
     "formats.txt",
     "errors.txt",
+    "recorded.txt",
 ];
 /// After a compaction, when the past is gone.
 const COMPACTED: [&str; 1] = ["compacted.txt"];
 
 /// Both answers to one case.
 struct Compared<'a> {
+    number: usize,
     case: Case<'a>,
     target: String,
     direct: Answer,
@@ -86,10 +88,12 @@ async fn run<'a>(fixture: &Fixture, rows: &'a [Row], first: usize) -> Vec<Compar
     let cases = table::cases(rows);
     let numbered = cases.into_iter().enumerate();
     let compared = numbered.map(|(index, case)| compare(fixture, case, first + index));
-    futures::stream::iter(compared)
-        .buffered(AT_ONCE)
+    let mut compared: Vec<_> = futures::stream::iter(compared)
+        .buffer_unordered(AT_ONCE)
         .collect()
-        .await
+        .await;
+    compared.sort_by_key(|compared| compared.number);
+    compared
 }
 
 async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compared<'a> {
@@ -104,6 +108,7 @@ async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compar
     };
     let (direct, through) = tokio::join!(send(&client), send(fixture.through(case.protocol)));
     Compared {
+        number,
         case,
         target,
         direct,

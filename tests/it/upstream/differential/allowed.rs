@@ -23,6 +23,7 @@ use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
 use crate::support::client::Answer;
+use crate::support::frames::bookmark_fields;
 use crate::support::frames::split_list;
 use crate::support::frames::split_watch;
 use crate::support::normalise::mask_ages;
@@ -93,15 +94,14 @@ fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
         }
         _ => &answer.body[..],
     };
-    let is_yaml = answer
-        .header("content-type")
-        .is_some_and(|media| media.contains("yaml"));
-    match std::str::from_utf8(body) {
-        Ok(text) if is_watch => mask_table_ages(&events(text)),
-        Ok(text) if is_yaml => mask_table_ages(&yaml_list(target, text)),
-        Ok(text) if !body.starts_with(b"k8s\0") => mask_table_ages(&object(target, text)),
-        _ if is_watch => frames(body),
-        _ => protobuf(target, body),
+    let media = answer.header("content-type").unwrap_or_default();
+    let text = String::from_utf8_lossy(body);
+    match is_watch {
+        _ if media.contains("protobuf") && is_watch => frames(body),
+        _ if media.contains("protobuf") => protobuf(target, body),
+        true => mask_table_ages(&events(&text)),
+        false if media.contains("yaml") => mask_table_ages(&yaml_list(target, &text)),
+        false => mask_table_ages(&object(target, &text)),
     }
 }
 
@@ -265,13 +265,13 @@ fn frames(body: &[u8]) -> String {
     let frames = split_watch(body)
         .into_iter()
         .filter_map(|(is_bookmark, frame)| {
-            let frame = frame.escape_ascii().to_string();
+            let text = frame.escape_ascii().to_string();
             match is_bookmark {
-                true if frame.contains("initial-events-end") => {
-                    Some("the initial bookmark".to_owned())
+                true if text.contains("initial-events-end") => {
+                    Some(format!("BOOKMARK {:?}", bookmark_fields(&frame)))
                 }
                 true => None,
-                false => Some(without_current(&frame)),
+                false => Some(without_current(&text)),
             }
         });
     frames.collect::<Vec<_>>().join("\n")
