@@ -172,6 +172,11 @@ impl Server {
                 (response, Outcome::Forwarded(reason))
             }
         };
+        if !matches!(outcome, Outcome::Forwarded(_)) {
+            // They go with everything said about the resource, refusals included.
+            let warnings = self.shared.informers.warnings();
+            warnings.add(|| info.gvr(), response.headers_mut());
+        }
         response
             .extensions_mut()
             .insert(self.answered(&info, outcome));
