@@ -266,9 +266,10 @@ impl ListOptions {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        match self.timeout_seconds {
-            None | Some(0) => None,
-            Some(seconds) => Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))),
+        // Go counts nanoseconds in 64 bits, and so do its overflows.
+        match self.timeout_seconds?.wrapping_mul(1_000_000_000) {
+            0 => None,
+            nanoseconds => Some(Duration::from_nanos(nanoseconds.try_into().unwrap_or(0))),
         }
     }
 

@@ -100,6 +100,23 @@ pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool)
         .unwrap_or(Negotiated::NotAcceptable)
 }
 
+/// Decides for the Status that refuses a request. It is never converted, so only clauses that ask
+/// for no conversion count.
+pub(super) fn negotiate_status(accept: Option<&str>) -> Negotiated {
+    let header = accept.unwrap_or_default();
+    if header.is_empty() {
+        return Negotiated::Plain(WireFormat::Json, false);
+    }
+    clauses(header)
+        .iter()
+        .filter(|clause| clause.target().is_none() && clause.parameter("sv").is_none())
+        .find_map(|clause| {
+            let mut offers = OFFERS.into_iter().filter(|offer| clause.covers(*offer));
+            offers.find_map(|offer| clause.answer(offer, ReadVerb::Get, false))
+        })
+        .unwrap_or(Negotiated::NotAcceptable)
+}
+
 /// True when the API server's router lets the header through: it compares whole media types,
 /// knows no wildcard but `*/*`, and refuses on its own.
 fn is_routed(header: &str) -> bool {

@@ -5,12 +5,17 @@ mod answered;
 mod chunks;
 mod collection;
 mod filters;
+mod gzip;
 mod handlers;
 pub mod request_info;
 mod rescue;
 pub mod router;
 mod truth;
 mod watch_body;
+mod websocket;
+
+#[cfg(test)]
+mod watch_body_tests;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -24,6 +29,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::timeout;
+use tokio::time::timeout_at;
 use tower::Service;
 use tower::ServiceBuilder;
 use tower::service_fn;
@@ -31,7 +37,6 @@ use tower::service_fn;
 use crate::api::Query;
 use crate::api::ResourceVersion;
 use crate::api::Status;
-use crate::api::WireFormat;
 use crate::api::pretty_parameter;
 use crate::api::request_timeout;
 use crate::api::wants_pretty;
@@ -65,6 +70,7 @@ pub use crate::upstream::boxed;
 pub use crate::upstream::full;
 
 use answered::verb_label;
+use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
@@ -73,16 +79,21 @@ use handlers::Miss;
 use handlers::Need;
 use handlers::ReadRequest;
 use request_info::RequestInfo;
+use rescue::Refusal;
 use router::Authority;
 use router::Facts;
 use router::Read;
 use router::Reason;
 use router::Verb;
+use websocket::Handshake;
 
 /// How long a read waits for an informer's first list.
 const SYNC_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a resource version that the cache has not reached.
 const ON_THE_WAY: Duration = Duration::from_millis(100);
+/// How long after a client's deadline the API server, which began to count later, may still tell
+/// that it is over.
+const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 /// How long an informer that ended may still be found.
 const ENDING: Duration = Duration::from_millis(5);
 
@@ -135,51 +146,106 @@ impl Server {
         })
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
-        let path = request.uri().path();
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
-        let info = RequestInfo::parse(request.method(), path, query);
-        let answer = match self.recognise(&request, &info) {
-            Err(reason) => Err(Miss::Forward(reason)),
-            Ok((read, subject)) => {
-                let request = ReadRequest {
-                    subject: &subject,
-                    representation: read.representation,
-                    info: &info,
-                    query,
-                    authority: Authority::Cache,
+        let info = RequestInfo::parse(request.method(), request.uri().path(), query);
+        let recognised = self.recognise(&request, &info);
+        let refusal = Refusal::of(&request);
+        let (answer, deadline) = self.cached_answer(recognised, &info, query).await;
+        let forwarded = match answer {
+            Ok(response) => {
+                let response = match Handshake::possible(&request) {
+                    // Of reads with a handshake, only watches come so far.
+                    Some(handshake) => {
+                        handshake.serve(&mut request, response, &self.shared.shutdown)
+                    }
+                    None => response,
                 };
-                self.read(read.verb, &request).await
+                return self.with_outcome(response, &info, Outcome::Cache);
             }
-        };
-        let format = error_format(request.headers());
-        let (mut response, outcome) = match answer {
-            Ok(response) => (response, Outcome::Cache),
             // Found absent is as much an answer of the cache as found.
-            Err(Miss::Reject(status)) if status.code == 404 => {
-                (rescue::respond(&status, format), Outcome::Cache)
-            }
-            Err(Miss::Reject(status)) => (rescue::respond(&status, format), Outcome::Rejected),
-            Err(Miss::Forward(reason)) => {
+            Err(Miss::Reject(status)) if status.code == 404 => Err((status, Outcome::Cache)),
+            Err(Miss::Reject(status)) => Err((status, Outcome::Rejected)),
+            Err(Miss::Forward(reason)) => Ok(reason),
+        };
+        let (response, outcome) = match forwarded {
+            Err((status, outcome)) if refusal.is_exact() => (refusal.respond(&status), outcome),
+            refused => {
                 let is_watch = info.verb == "watch";
-                let Shared {
-                    forwarder,
-                    shutdown,
-                    ..
-                } = self.shared.as_ref();
-                let response =
-                    handlers::forward::forward(request, is_watch, forwarder, shutdown).await;
+                let response = self.forward(request, is_watch, deadline, &refusal).await;
+                let reason = refused.unwrap_or(Reason::MediaType);
                 (response, Outcome::Forwarded(reason))
             }
         };
+        self.with_outcome(response, &info, outcome)
+    }
+
+    /// What a cache answers, and the deadline that the client set for it.
+    async fn cached_answer(
+        &self,
+        recognised: Result<(Read, Subject), Reason>,
+        info: &RequestInfo,
+        query: &str,
+    ) -> (Answer, Option<Instant>) {
+        let (asked, subject) = match recognised {
+            Ok(recognised) => recognised,
+            Err(reason) => return (Err(Miss::Forward(reason)), None),
+        };
+        let deadline = match deadline_of(asked.verb, query) {
+            Ok(deadline) => deadline,
+            Err(status) => return (Err(status.into()), None),
+        };
+        let request = ReadRequest {
+            subject: &subject,
+            representation: asked.representation,
+            info,
+            query,
+            authority: Authority::Cache,
+        };
+        let read = self.read(asked.verb, &request);
+        let answer = match deadline {
+            None => read.await,
+            Some(deadline) => timeout_at(deadline, read)
+                .await
+                .unwrap_or_else(|_| Err(Status::timeout().into())),
+        };
+        (answer, deadline)
+    }
+
+    async fn forward(
+        &self,
+        request: Request<Body>,
+        is_watch: bool,
+        deadline: Option<Instant>,
+        refusal: &Refusal,
+    ) -> Response<Body> {
+        let Shared {
+            forwarder,
+            shutdown,
+            ..
+        } = self.shared.as_ref();
+        let forwarded = handlers::forward::forward(request, is_watch, forwarder, shutdown);
+        match deadline {
+            None => forwarded.await,
+            Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)
+                .await
+                .unwrap_or_else(|_| refusal.respond(&Status::timeout())),
+        }
+    }
+
+    fn with_outcome(
+        &self,
+        mut response: Response<Body>,
+        info: &RequestInfo,
+        outcome: Outcome,
+    ) -> Response<Body> {
         if !matches!(outcome, Outcome::Forwarded(_)) {
             // They go with everything said about the resource, refusals included.
             let warnings = self.shared.informers.warnings();
             warnings.add(|| info.gvr(), response.headers_mut());
         }
-        response
-            .extensions_mut()
-            .insert(self.answered(&info, outcome));
+        let answered = self.answered(info, outcome);
+        response.extensions_mut().insert(answered);
         response
     }
 
@@ -201,6 +267,7 @@ impl Server {
             info,
             negotiated,
             is_upgrade: upstream::is_upgrade(headers),
+            is_websocket: Handshake::possible(request).is_some(),
             has_identity: handlers::forward::has_identity(headers),
             is_pretty: is_pretty(headers, request.uri().query(), negotiated),
             is_custom,
@@ -212,10 +279,6 @@ impl Server {
     }
 
     async fn read(&self, verb: Verb, request: &ReadRequest<'_>) -> Answer {
-        if verb != Verb::Watch {
-            // Checked only: an answer from memory is there before any deadline.
-            request_timeout(&Query::parse(request.query))?;
-        }
         match verb {
             Verb::Get => {
                 let informer = self.running(request)?.ok_or(Reason::NotCached)?;
@@ -323,12 +386,26 @@ where
     ServiceBuilder::new()
         .map_request(|request: Request<Incoming>| request.map(upstream::boxed))
         .layer(TraceLayer::new(metrics))
+        .layer(GzipLayer)
         .layer(RecoverLayer)
         .layer(LocalOnlyLayer)
         .service(service_fn(move |request| {
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }
         }))
+}
+
+/// When a read must be answered, if its client says so with `timeout`; a watch never looks at it.
+///
+/// # Errors
+///
+/// 400 for what is no duration.
+fn deadline_of(verb: Verb, query: &str) -> Result<Option<Instant>, Status> {
+    if verb == Verb::Watch {
+        return Ok(None);
+    }
+    let limit = request_timeout(&Query::parse(query))?;
+    Ok(limit.and_then(|limit| Instant::now().checked_add(limit)))
 }
 
 /// Waits a little for events on the way; what has not arrived then is the API server's to answer.
@@ -362,12 +439,4 @@ fn is_pretty(headers: &HeaderMap, query: Option<&str>, negotiated: Negotiated) -
         .and_then(|agent| agent.to_str().ok())
         .unwrap_or_default();
     wants_pretty(parameter, accepts, agent)
-}
-
-/// Errors come in the format asked for; JSON when that is none of ours.
-fn error_format(headers: &HeaderMap) -> WireFormat {
-    match negotiate(accept(headers).as_deref(), ReadVerb::Get, false) {
-        Negotiated::Plain(format, _) => format,
-        _ => WireFormat::Json,
-    }
 }

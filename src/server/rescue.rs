@@ -3,21 +3,70 @@
 use std::error::Error as _;
 
 use bytes::Bytes;
+use http::HeaderName;
 use http::HeaderValue;
+use http::Request;
 use http::Response;
 use http::StatusCode;
+use http::Uri;
 use http::header;
 
+use crate::api::Query;
 use crate::api::Status;
-use crate::api::WireFormat;
-use crate::codec::Encoder;
+use crate::api::pretty_parameter;
+use crate::api::wants_pretty;
+use crate::codec::StatusFormat;
 use crate::upstream;
 use crate::upstream::Body;
 
+/// What of a request decides how a refusal of it is written. Cheap to take from each request: it is
+/// only read when there is something to refuse.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    accept: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
+    uri: Uri,
+}
+
+impl Refusal {
+    /// Of `request`, should it be refused.
+    pub(super) fn of(request: &Request<Body>) -> Self {
+        // Go looks at the first line of a header only.
+        let header = |name: HeaderName| request.headers().get(name).cloned();
+        Self {
+            accept: header(header::ACCEPT),
+            user_agent: header(header::USER_AGENT),
+            uri: request.uri().clone(),
+        }
+    }
+
+    /// The answer that tells `status` in the representation that the request accepts.
+    pub(super) fn respond(&self, status: &Status) -> Response<Body> {
+        respond(status, self.format())
+    }
+
+    /// True when the refusal reads to the byte as the API server's. YAML does not: who wants it had
+    /// better be refused there.
+    pub(super) fn is_exact(&self) -> bool {
+        self.format() != StatusFormat::Yaml
+    }
+
+    fn format(&self) -> StatusFormat {
+        let text = |value: &Option<HeaderValue>| -> Option<String> {
+            Some(value.as_ref()?.to_str().ok()?.to_owned())
+        };
+        let user_agent = text(&self.user_agent).unwrap_or_default();
+        StatusFormat::negotiated(text(&self.accept).as_deref(), |accepted| {
+            let query = Query::parse(self.uri.query().unwrap_or_default());
+            wants_pretty(pretty_parameter(&query), accepted, &user_agent)
+        })
+    }
+}
+
 /// The answer that tells `status` in `format`.
-pub fn respond(status: &Status, format: WireFormat) -> Response<Body> {
-    let body = Encoder::status_body(format, status);
-    let mut response = answer(format.media_type(), upstream::full(body));
+pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Body> {
+    let format = format.into();
+    let mut response = answer(format.media_type(), upstream::full(format.body(status)));
     *response.status_mut() =
         StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Some(seconds) = status.retry_after() {

@@ -18,7 +18,8 @@ use super::request_info::RequestInfo;
 pub enum Reason {
     /// It brings an identity of its own, for which only the API server can answer.
     CallerIdentity,
-    /// It is an upgrade: exec, attach, port-forward, a WebSocket watch.
+    /// It is an upgrade: exec, attach, port-forward, a handshake that only the API server can word
+    /// the refusal of.
     Upgrade,
     /// It is no GET.
     NotGet,
@@ -26,7 +27,7 @@ pub enum Reason {
     NonResource,
     /// Its path names a subresource.
     Subresource,
-    /// Its path is one of the deprecated `/watch/` or `/proxy/` ones.
+    /// Its path is one of the deprecated `/proxy/` ones.
     DeprecatedPath,
     /// It asks for a Table.
     Table,
@@ -85,6 +86,8 @@ pub struct Facts<'a> {
     pub negotiated: Negotiated,
     /// True with `Connection: Upgrade`.
     pub is_upgrade: bool,
+    /// True when that upgrade is to a WebSocket, and can be granted here.
+    pub is_websocket: bool,
     /// True when it brings credentials or claims.
     pub has_identity: bool,
     /// True when JSON would be indented for it.
@@ -100,13 +103,13 @@ pub struct Facts<'a> {
 /// Why it must be forwarded instead.
 pub fn read(facts: &Facts<'_>) -> Result<Read, Reason> {
     let info = facts.info;
-    let is_deprecated = info.watch_path || info.verb == "proxy";
+    let is_websocket_watch = facts.is_websocket && info.verb == "watch";
     let verb = match info.verb.as_str() {
         _ if facts.has_identity => return Err(Reason::CallerIdentity),
-        _ if facts.is_upgrade => return Err(Reason::Upgrade),
+        _ if facts.is_upgrade && !is_websocket_watch => return Err(Reason::Upgrade),
         _ if *facts.method != Method::GET => return Err(Reason::NotGet),
         _ if !info.is_resource_request => return Err(Reason::NonResource),
-        _ if is_deprecated => return Err(Reason::DeprecatedPath),
+        "proxy" => return Err(Reason::DeprecatedPath),
         _ if !info.subresource.is_empty() => return Err(Reason::Subresource),
         "get" => Verb::Get,
         "list" => Verb::List,

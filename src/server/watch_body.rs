@@ -67,8 +67,8 @@ enum State {
 
 struct Bookmarks {
     due: Pin<Box<Sleep>>,
-    /// The bookmark before the deadline was sent.
-    last_sent: bool,
+    /// The client should have one as soon as it has everything.
+    is_urgent: bool,
 }
 
 /// How a watch is to be streamed.
@@ -160,7 +160,9 @@ impl WatchBody {
                 return Poll::Pending;
             };
             let is_due = bookmarks.due.as_mut().poll(cx).is_ready();
-            if !is_due && !stream.was_relisted() {
+            let was_relisted = stream.was_relisted();
+            bookmarks.is_urgent |= was_relisted;
+            if !is_due && !was_relisted {
                 return Poll::Pending;
             }
             let at = stream.bookmark();
@@ -258,30 +260,29 @@ fn random_timeout() -> Duration {
 
 impl Bookmarks {
     fn new(deadline: Instant) -> Self {
-        let now = Instant::now();
-        // As the API server: a watch too short for the bookmark before its end gets none at all.
-        let first = (now + jittered(BOOKMARK_PERIOD)).min(before(deadline, now));
-        Self {
-            due: Box::pin(tokio::time::sleep_until(first)),
-            last_sent: deadline < now + LAST_BOOKMARK,
-        }
+        let mut bookmarks = Self {
+            due: Box::pin(tokio::time::sleep_until(deadline)),
+            is_urgent: false,
+        };
+        bookmarks.schedule(true, deadline);
+        bookmarks
     }
 
+    /// Sets the next time, after one was due and was sent or not.
     fn schedule(&mut self, was_sent: bool, deadline: Instant) {
         let now = Instant::now();
-        let last = before(deadline, now);
-        self.last_sent |= was_sent && now >= last;
-        let next = match (was_sent, self.last_sent) {
-            (_, true) => deadline + LAST_BOOKMARK,
-            (true, false) => (now + jittered(BOOKMARK_PERIOD)).min(last),
-            (false, false) => now + BOOKMARK_RETRY,
+        let last = deadline.checked_sub(LAST_BOOKMARK);
+        self.is_urgent &= !was_sent;
+        let next = match last.filter(|last| *last > now) {
+            _ if self.is_urgent => now + BOOKMARK_RETRY,
+            Some(last) => (now + jittered(BOOKMARK_PERIOD)).min(last),
+            // The client was in the middle of something, or nothing had happened so far.
+            None if !was_sent => now + BOOKMARK_RETRY,
+            // As the API server: a watch too short for the one before its end gets none at all.
+            None => deadline + LAST_BOOKMARK,
         };
         self.due.as_mut().reset(next);
     }
-}
-
-fn before(deadline: Instant, now: Instant) -> Instant {
-    deadline.checked_sub(LAST_BOOKMARK).unwrap_or(now).max(now)
 }
 
 fn jittered(period: Duration) -> Duration {

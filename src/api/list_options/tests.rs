@@ -385,6 +385,8 @@ fn reads_the_timeout_of_a_watch() {
         ("timeoutSeconds=0", None),
         ("timeoutSeconds=4", Some(Duration::from_secs(4))),
         ("timeoutSeconds=-1", Some(Duration::ZERO)),
+        ("timeoutSeconds=9223372036854775807", Some(Duration::ZERO)),
+        ("timeoutSeconds=-9223372036854775808", None),
     ] {
         assert_eq!(
             watch(query).map(|request| request.timeout),

@@ -22,8 +22,7 @@ use tower::Layer;
 use tower::Service;
 
 use crate::api::Status;
-use crate::api::WireFormat;
-use crate::server::rescue;
+use crate::server::rescue::Refusal;
 use crate::upstream::Body;
 
 /// Adds [`LocalOnly`].
@@ -61,7 +60,8 @@ where
             None => Either::Left(self.inner.call(request)),
             Some(why) => {
                 let status = Status::failure(403, "Forbidden", format!("forbidden: {why}"));
-                Either::Right(ready(Ok(rescue::respond(&status, WireFormat::Json))))
+                let refusal = Refusal::of(&request);
+                Either::Right(ready(Ok(refusal.respond(&status))))
             }
         }
     }

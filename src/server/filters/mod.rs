@@ -1,5 +1,6 @@
 //! The layers that every request passes before the router, one file each.
 
+mod gzip;
 mod local_only;
 mod recover;
 mod trace;
@@ -12,6 +13,7 @@ use http::Response;
 
 use crate::upstream::Body;
 
+pub(super) use gzip::GzipLayer;
 pub(super) use local_only::LocalOnlyLayer;
 pub(super) use recover::RecoverLayer;
 pub use trace::RequestMetrics;

@@ -12,8 +12,7 @@ use tower::Layer;
 use tower::Service;
 
 use crate::api::Status;
-use crate::api::WireFormat;
-use crate::server::rescue;
+use crate::server::rescue::Refusal;
 use crate::upstream::Body;
 
 use super::AnswerFuture;
@@ -50,13 +49,14 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let refusal = Refusal::of(&request);
         let answer: AnswerFuture = Box::pin(self.inner.call(request));
         let answer = AssertUnwindSafe(answer).catch_unwind();
         Box::pin(async move {
             answer.await.unwrap_or_else(|_| {
                 let message = "kubefan failed on this request; its log says where";
                 let status = Status::failure(500, "InternalError", message);
-                Ok(rescue::respond(&status, WireFormat::Json))
+                Ok(refusal.respond(&status))
             })
         })
     }

@@ -11,8 +11,8 @@ use http::Response;
 use http_body::Frame;
 use http_body::SizeHint;
 
-use crate::api::WireFormat;
 use crate::server::rescue;
+use crate::server::rescue::Refusal;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
 use crate::upstream;
@@ -35,16 +35,30 @@ pub(crate) async fn forward(
         true => Identity::Caller,
         false => Identity::Kubefan,
     };
+    let refusal = Refusal::of(&request);
     let forwarded = match forwarder.forward(request, identity).await {
         Ok(forwarded) => forwarded,
         Err(error) => {
-            return rescue::respond(&rescue::forwarding_failed(&error), WireFormat::Json);
+            return refusal.respond(&rescue::forwarding_failed(&error));
         }
     };
     if let Some(upgrade) = forwarded.upgrade {
+        let drain = is_watch.then(|| shutdown.watch_end());
         shutdown.spawn(async move {
-            if let Err(error) = upgrade.join().await {
-                tracing::debug!(%error, "upgraded connection broke");
+            let drained = async {
+                match drain {
+                    Some(drain) => drain.await,
+                    // exec and the like have the whole grace.
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                joined = upgrade.join() => {
+                    if let Err(error) = joined {
+                        tracing::debug!(%error, "upgraded connection broke");
+                    }
+                }
+                () = drained => {}
             }
         });
     }

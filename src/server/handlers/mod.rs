@@ -79,8 +79,32 @@ impl ReadRequest<'_> {
             Some(_) if resource.namespaced => Ok(namespace),
             None => Ok(None),
             // A Namespace's own URL, which reads as if it lay in itself.
-            Some(namespace) if namespace == self.info.name => Ok(None),
+            Some(_) if self.is_own_namespace() => Ok(None),
             Some(_) => Err(Miss::Forward(Reason::NotCacheable)),
+        }
+    }
+
+    /// True for `/api/v1/namespaces/NAME`, but not for `/api/v1/namespaces/NAME/nodes/NAME`, which
+    /// there is not.
+    fn is_own_namespace(&self) -> bool {
+        let gvr = &self.subject.resource.gvr;
+        let is_of_namespaces = gvr.group.is_empty() && gvr.resource == "namespaces";
+        let levels = self.info.path.matches("/namespaces/").count();
+        is_of_namespaces && levels == 1 && self.info.namespace == self.info.name
+    }
+
+    /// The name in a deprecated `/watch/…/NAME` path.
+    ///
+    /// # Errors
+    ///
+    /// When the name lies in another scope than the resource, which the API server answers best.
+    fn watched_name(&self) -> Result<Option<&str>, Miss> {
+        let name = Some(self.info.name.as_str());
+        let name = name.filter(|name| self.info.watch_path && !name.is_empty());
+        let is_in_scope = self.subject.resource.namespaced == self.namespace()?.is_some();
+        match name {
+            Some(_) if !is_in_scope => Err(Miss::Forward(Reason::NotCacheable)),
+            name => Ok(name),
         }
     }
 
@@ -129,11 +153,17 @@ pub(super) fn selection(
     namespace: Option<&str>,
     request: &ReadRequest<'_>,
 ) -> Result<Selection, Miss> {
-    let selection = options.selection(namespace, None, &request.subject.fields);
-    selection.map_err(|refusal| match request.authority {
+    let fields = &request.subject.fields;
+    let selection = options.selection(namespace, None, fields);
+    let selection = selection.map_err(|refusal| match request.authority {
         Authority::Cache => Miss::Forward(Reason::UnknownField),
         Authority::Truth => refusal.into(),
-    })
+    })?;
+    match request.watched_name()? {
+        None => Ok(selection),
+        // What it refuses now is a contradiction, and no field that we may not know.
+        name => Ok(options.selection(namespace, name, fields)?),
+    }
 }
 
 impl From<Status> for Miss {

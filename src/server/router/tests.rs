@@ -11,6 +11,7 @@ fn decide(method: &Method, path_and_query: &str, negotiated: Negotiated) -> Resu
         info: &RequestInfo::parse(method, path, query),
         negotiated,
         is_upgrade: false,
+        is_websocket: false,
         has_identity: false,
         is_pretty: false,
         is_custom: false,
@@ -101,7 +102,32 @@ fn reads_and_what_is_none() {
             Method::GET,
             "/api/v1/watch/pods",
             JSON,
-            Err(Reason::DeprecatedPath),
+            of(Verb::Watch, json),
+        ),
+        (
+            Method::GET,
+            "/api/v1/watch/namespaces/a",
+            PROTOBUF,
+            of(Verb::Watch, WireFormat::Protobuf),
+        ),
+        (
+            Method::GET,
+            "/apis/apps/v1/watch/namespaces/a/deployments/b",
+            JSON,
+            of(Verb::Watch, json),
+        ),
+        (
+            Method::GET,
+            "/api/v1/watch/namespaces/a/pods/b/status",
+            JSON,
+            Err(Reason::Subresource),
+        ),
+        (Method::GET, "/api/v1/watch", JSON, Err(Reason::NonResource)),
+        (
+            Method::POST,
+            "/api/v1/watch/pods",
+            JSON,
+            Err(Reason::NotGet),
         ),
         (
             Method::GET,
@@ -146,11 +172,14 @@ fn identity_and_upgrade_are_forwarded() {
     let method = Method::GET;
     let list = RequestInfo::parse(&method, "/api/v1/pods", "");
     let watch = RequestInfo::parse(&method, "/api/v1/pods", "watch=1");
+    let deprecated = RequestInfo::parse(&method, "/api/v1/watch/pods", "");
+    let watched = Ok(plain(Verb::Watch, WireFormat::Json));
     let facts = Facts {
         method: &method,
         info: &list,
         negotiated: Negotiated::Plain(WireFormat::Json, false),
         is_upgrade: false,
+        is_websocket: false,
         has_identity: false,
         is_pretty: false,
         is_custom: false,
@@ -171,6 +200,50 @@ fn identity_and_upgrade_are_forwarded() {
                 ..facts
             },
             Err(Reason::Upgrade),
+        ),
+        // A watch is never indented.
+        (
+            Facts {
+                is_pretty: true,
+                info: &watch,
+                ..facts
+            },
+            watched,
+        ),
+        (
+            Facts {
+                is_upgrade: true,
+                is_websocket: true,
+                info: &watch,
+                ..facts
+            },
+            watched,
+        ),
+        (
+            Facts {
+                is_upgrade: true,
+                is_websocket: true,
+                has_identity: true,
+                info: &watch,
+                ..facts
+            },
+            Err(Reason::CallerIdentity),
+        ),
+        // Only watches are given over WebSockets.
+        (
+            Facts {
+                is_upgrade: true,
+                is_websocket: true,
+                ..facts
+            },
+            Err(Reason::Upgrade),
+        ),
+        (
+            Facts {
+                info: &deprecated,
+                ..facts
+            },
+            watched,
         ),
     ];
     for (facts, expected) in rows {
@@ -209,6 +282,7 @@ fn representations_and_their_caches() {
             info,
             negotiated,
             is_upgrade: false,
+            is_websocket: false,
             has_identity: false,
             is_pretty,
             is_custom,

@@ -1,6 +1,10 @@
 //! Takes out of a text what must differ between two runs of the same command:
 //! times, ages, uids, resourceVersions, and the names the caller gives.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
+
 /// `text` with each name replaced by its stand-in, and the rest as said above.
 pub(crate) fn normalise(text: &str, names: &[(&str, &str)]) -> String {
     let mut text = text.to_owned();
@@ -26,7 +30,7 @@ pub(crate) fn mask_ages(text: &str) -> String {
 }
 
 fn line(line: &str) -> String {
-    let line = without_long_date(line);
+    let line = without_token_version(&without_long_date(line));
     let mut result = String::new();
     let mut after_version = false;
     for part in parts(&line) {
@@ -50,6 +54,20 @@ fn line(line: &str) -> String {
             || (after_version && part == ":");
     }
     result.trim_end().to_owned()
+}
+
+/// Continue tokens carry the resourceVersion of their list.
+fn without_token_version(line: &str) -> String {
+    // `{"v":"`
+    let Some(from) = line.find("eyJ2Ijoi") else {
+        return line.to_owned();
+    };
+    let is_over = |c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c));
+    let rest = &line[from..];
+    let to = from + rest.find(is_over).unwrap_or(rest.len());
+    let token = URL_SAFE_NO_PAD.decode(&line[from..to]).unwrap_or_default();
+    let token: Value = serde_json::from_slice(&token).unwrap_or_default();
+    format!("{}TOKEN {}{}", &line[..from], token["start"], &line[to..])
 }
 
 /// `describe` prints times as `Sat, 21 Nov 2026 20:16:09 +0000`.
@@ -117,6 +135,10 @@ fn is_age(word: &str) -> bool {
 #[test]
 fn what_must_differ_is_taken_out() {
     for (before, after) in [
+        (
+            r#""continue":"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjM1Nywic3RhcnQiOiIvZmlyc3RcdTAwMDAifQ"}"#,
+            r#""continue":"TOKEN "/first\u0000""}"#,
+        ),
         (
             "web  1/1   Running   0          12s",
             "web  1/1  Running  0  AGE",

@@ -84,7 +84,7 @@ pub(super) fn comparable(target: &str, is_watch: bool, is_own: bool, answer: &An
     format!("{status}\n{}\n\n{body}", headers.join("\n"))
 }
 
-fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
+pub(super) fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
     let mut inflated = Vec::new();
     let body = match answer.header("content-encoding") {
         Some("gzip") => {
@@ -128,9 +128,8 @@ fn masked_version(target: &str, version: &str) -> String {
 }
 
 fn mask_table_ages(text: &str) -> String {
-    let is_table =
-        |text: &str| text.contains(r#""kind":"Table""#) || text.contains("\nkind: Table\n");
-    if is_table(text) {
+    const KINDS: [&str; 3] = [r#""kind":"Table""#, r#""kind": "Table""#, "\nkind: Table\n"];
+    if KINDS.iter().any(|kind| text.contains(kind)) {
         mask_ages(text)
     } else {
         text.to_owned()

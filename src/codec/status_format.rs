@@ -1,0 +1,203 @@
+//! How a refusal is written: in the representation that the request accepts, converted to nothing.
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::Encoder;
+use super::Negotiated;
+use super::json::escape_as_go;
+use super::negotiate::negotiate_status;
+use crate::api::Status;
+use crate::api::WireFormat;
+
+/// The representation of a Status as an answer's body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StatusFormat {
+    /// One line of JSON.
+    #[default]
+    Json,
+    /// Indented JSON without a line break at its end: for people, and where nothing is acceptable.
+    IndentedJson,
+    /// YAML.
+    Yaml,
+    /// Protobuf in its envelope.
+    Protobuf,
+}
+
+impl StatusFormat {
+    /// The format for a request with this Accept header; `is_pretty` tells whether its JSON is
+    /// indented, given whether the clause chosen says `;pretty=1`.
+    pub fn negotiated(accept: Option<&str>, is_pretty: impl FnOnce(bool) -> bool) -> Self {
+        match negotiate_status(accept) {
+            Negotiated::Plain(WireFormat::Protobuf, _) => Self::Protobuf,
+            Negotiated::Plain(WireFormat::Json, pretty) if !is_pretty(pretty) => Self::Json,
+            Negotiated::Yaml => Self::Yaml,
+            _ => Self::IndentedJson,
+        }
+    }
+
+    /// The `Content-Type` of the answer.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json | Self::IndentedJson => WireFormat::Json.media_type(),
+            Self::Yaml => "application/yaml",
+            Self::Protobuf => WireFormat::Protobuf.media_type(),
+        }
+    }
+
+    /// The body of an answer that tells `status`.
+    ///
+    /// # Panics
+    /// Never: structs of text and numbers always serialize.
+    pub fn body(self, status: &Status) -> Bytes {
+        match self {
+            Self::Json => Encoder::status_body(WireFormat::Json, status),
+            Self::Protobuf => Encoder::status_body(WireFormat::Protobuf, status),
+            Self::IndentedJson => {
+                let json = serde_json::to_string_pretty(status);
+                escape_as_go(&json.expect("a Status is always JSON")).into()
+            }
+            Self::Yaml => {
+                let json = serde_json::to_value(status).expect("a Status is always JSON");
+                let mut text = String::new();
+                write_yaml(&mut text, &json, 0);
+                text.into()
+            }
+        }
+    }
+}
+
+impl From<WireFormat> for StatusFormat {
+    fn from(format: WireFormat) -> Self {
+        match format {
+            WireFormat::Json => Self::Json,
+            WireFormat::Protobuf => Self::Protobuf,
+        }
+    }
+}
+
+/// Writes an object's members in the order of their keys, each on its line. Text is always quoted:
+/// a JSON string is a YAML one too.
+fn write_yaml(text: &mut String, value: &Value, depth: usize) {
+    let indent = "  ".repeat(depth);
+    let Some(object) = value.as_object() else {
+        return;
+    };
+    let mut members: Vec<_> = object.iter().collect();
+    members.sort_by_key(|(key, _)| *key);
+    for (key, value) in members {
+        text.push_str(&indent);
+        text.push_str(key);
+        match value {
+            Value::Object(inner) if !inner.is_empty() => {
+                text.push_str(":\n");
+                write_yaml(text, value, depth + 1);
+            }
+            // The rest is JSON on a line, which is YAML.
+            _ => text.push_str(&format!(": {value}\n")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PEOPLE: fn(bool) -> bool = |_| true;
+    const PROGRAM: fn(bool) -> bool = |accepted| accepted;
+
+    #[test]
+    fn only_clauses_without_conversion_count() {
+        use StatusFormat::IndentedJson;
+        use StatusFormat::Json;
+        use StatusFormat::Protobuf;
+        use StatusFormat::Yaml;
+        let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let kubectl = format!("{table},application/json");
+        for (accept, is_pretty, expected) in [
+            (None, PROGRAM, Json),
+            (None, PEOPLE, IndentedJson),
+            (Some(""), PROGRAM, Json),
+            (Some("*/*"), PROGRAM, Json),
+            (Some("*/*"), PEOPLE, IndentedJson),
+            (Some("application/json"), PROGRAM, Json),
+            (Some("application/json;stream=watch"), PROGRAM, Json),
+            (Some("application/json;pretty=1"), PROGRAM, IndentedJson),
+            (Some("application/yaml"), PEOPLE, Yaml),
+            (
+                Some("application/vnd.kubernetes.protobuf"),
+                PEOPLE,
+                Protobuf,
+            ),
+            (
+                Some("application/vnd.kubernetes.protobuf;stream=watch"),
+                PROGRAM,
+                Protobuf,
+            ),
+            (
+                Some("application/vnd.kubernetes.protobuf,application/json"),
+                PROGRAM,
+                Protobuf,
+            ),
+            (Some(table), PROGRAM, IndentedJson),
+            (Some(kubectl.as_str()), PROGRAM, Json),
+            (
+                Some(
+                    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+                ),
+                PROGRAM,
+                Json,
+            ),
+            (Some("application/json;sv=v1"), PROGRAM, IndentedJson),
+            (Some("text/html"), PROGRAM, IndentedJson),
+        ] {
+            let format = StatusFormat::negotiated(accept, is_pretty);
+            assert_eq!(format, expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn bodies() {
+        let status = Status::service_unavailable("no \"<room>\"", 5);
+        let text = |format: StatusFormat| String::from_utf8(format.body(&status).to_vec());
+        assert_eq!(
+            text(StatusFormat::Json).as_deref(),
+            Ok(concat!(
+                r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","#,
+                r#""message":"no \"\u003croom\u003e\"","reason":"ServiceUnavailable","#,
+                r#""details":{"retryAfterSeconds":5},"code":503}"#,
+                "\n"
+            ))
+        );
+        assert_eq!(
+            text(StatusFormat::IndentedJson).as_deref(),
+            Ok(r#"{
+  "kind": "Status",
+  "apiVersion": "v1",
+  "metadata": {},
+  "status": "Failure",
+  "message": "no \"\u003croom\u003e\"",
+  "reason": "ServiceUnavailable",
+  "details": {
+    "retryAfterSeconds": 5
+  },
+  "code": 503
+}"#)
+        );
+        assert_eq!(
+            text(StatusFormat::Yaml).as_deref(),
+            Ok(r#"apiVersion: "v1"
+code: 503
+details:
+  retryAfterSeconds: 5
+kind: "Status"
+message: "no \"<room>\""
+metadata: {}
+reason: "ServiceUnavailable"
+status: "Failure"
+"#)
+        );
+        let protobuf = StatusFormat::Protobuf.body(&status);
+        assert!(protobuf.starts_with(b"k8s\0"));
+    }
+}

@@ -1,0 +1,153 @@
+//! Compresses large answers for those who accept it, by the API server's rule.
+
+use std::convert::Infallible;
+use std::task::Context;
+use std::task::Poll;
+
+use futures_util::FutureExt;
+use futures_util::future::Either;
+use futures_util::future::Map;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+use http::Request;
+use http::Response;
+use http::header;
+use http_body::Body as _;
+use tower::Layer;
+use tower::Service;
+
+use crate::server::Answered;
+use crate::server::Outcome;
+use crate::server::gzip::Gzip;
+use crate::upstream;
+use crate::upstream::Body;
+
+/// Bytes up to which an answer goes as it is.
+const THRESHOLD: u64 = 128 << 10;
+
+/// Adds [`Compress`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GzipLayer;
+
+/// Compresses answers of known length: so never a watch, nor what was forwarded, which comes in the
+/// encoding that the API server chose.
+#[derive(Clone, Debug)]
+pub(crate) struct Compress<S> {
+    inner: S,
+}
+
+type Answer = Result<Response<Body>, Infallible>;
+
+impl<S> Layer<S> for GzipLayer {
+    type Service = Compress<S>;
+
+    fn layer(&self, inner: S) -> Compress<S> {
+        Compress { inner }
+    }
+}
+
+impl<S> Service<Request<Body>> for Compress<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Either<S::Future, Map<S::Future, fn(Answer) -> Answer>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let accepts = accepts_gzip(request.headers()) && *request.method() != Method::HEAD;
+        let answer = self.inner.call(request);
+        match accepts {
+            false => Either::Left(answer),
+            true => Either::Right(answer.map(|answer| answer.map(compressed))),
+        }
+    }
+}
+
+/// True with the bare word `gzip` in the first `Accept-Encoding`: a quality makes it another word.
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT_ENCODING);
+    let accepted = accepted.map_or(&b""[..], HeaderValue::as_bytes);
+    let mut codings = accepted.split(|byte| *byte == b',');
+    codings.any(|coding| coding.trim_ascii() == b"gzip")
+}
+
+fn compressed(response: Response<Body>) -> Response<Body> {
+    let answered = response.extensions().get::<Answered>();
+    let is_forwarded = answered.is_some_and(|answered| {
+        // Its length is its own, and so is its encoding.
+        matches!(answered.outcome, Outcome::Forwarded(_))
+    });
+    let length = response.body().size_hint().exact();
+    if is_forwarded || length.is_none_or(|length| length <= THRESHOLD) {
+        return response;
+    }
+    let mut response = response.map(|body| upstream::boxed(Gzip::new(body)));
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::router::Reason;
+
+    #[test]
+    fn only_the_bare_word_counts() {
+        for (accepted, expected) in [
+            ("", false),
+            ("gzip", true),
+            ("deflate, gzip", true),
+            ("deflate , gzip ,br", true),
+            ("gzip;q=0.5", false),
+            ("gzip;q=1.0, identity", false),
+            ("GZIP", false),
+            ("x-gzip", false),
+            ("*", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+            assert_eq!(accepts_gzip(&headers), expected, "{accepted}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
+        let mut two = HeaderMap::new();
+        two.append(header::ACCEPT_ENCODING, HeaderValue::from_static("br"));
+        two.append(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        assert!(!accepts_gzip(&two));
+    }
+
+    #[test]
+    fn only_large_answers_of_ours_are_compressed() {
+        let ours = None;
+        let cached = Some(Outcome::Cache);
+        let forwarded = Some(Outcome::Forwarded(Reason::Consistent));
+        for (length, outcome, expected) in [
+            (THRESHOLD, ours, false),
+            (THRESHOLD + 1, ours, true),
+            (THRESHOLD + 1, cached, true),
+            (THRESHOLD + 1, forwarded, false),
+        ] {
+            let mut response = Response::new(upstream::full(vec![b'a'; length as usize]));
+            if let Some(outcome) = outcome {
+                let answered = Answered {
+                    outcome,
+                    ..Answered::default()
+                };
+                response.extensions_mut().insert(answered);
+            }
+            let response = compressed(response);
+            let encoding = response.headers().get(header::CONTENT_ENCODING);
+            assert_eq!(encoding.is_some(), expected, "{length} {outcome:?}");
+            let vary = response.headers().get(header::VARY);
+            assert_eq!(vary.is_some(), expected, "{length} {outcome:?}");
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! A WATCH over a WebSocket: the same stream, each event in a message of its own.
+//!
+//! Only what the API server grants is granted here; every other handshake is forwarded, so that it
+//! refuses in its own words. HTTP/1.1 only: neither of the two knows WebSockets over HTTP/2.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::SinkExt;
+use futures_util::StreamExt;
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http::Uri;
+use http::header;
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
+
+use crate::api::Query;
+use crate::api::WireFormat;
+use crate::shutdown::Phase;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::Body;
+
+/// Bytes read at once of a client that has nothing to say.
+const READ_BUFFER: usize = 1 << 10;
+/// Bytes of messages that are written together.
+const WRITE_BUFFER: usize = 16 << 10;
+/// Longest message that a client may send, only to be ignored.
+const MAX_RECEIVED: usize = 1 << 20;
+/// How long the client has to answer the end of the watch.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// How long after its end a client that takes nothing may hold the watch up.
+const STUCK_WAIT: Duration = Duration::from_secs(5);
+/// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
+const MAX_TIMEOUT: u64 = 365 * 24 * 3600;
+
+/// A client's handshake that can be granted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Handshake {
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+}
+
+/// How events become messages.
+#[derive(Clone, Copy, Debug)]
+enum Framing {
+    /// The line as it is, as text.
+    Text,
+    /// The message behind its length, as bytes.
+    Binary,
+}
+
+impl Handshake {
+    /// What `headers` ask for; `None` when it is no handshake that the API server grants.
+    ///
+    /// It demands an `Origin`, and grants the one subprotocol that is named, whatever it is, but
+    /// chooses among none.
+    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+        let first = |name: HeaderName| headers.get(name)?.to_str().ok();
+        let is_handshake = first(header::UPGRADE)?.eq_ignore_ascii_case("websocket")
+            && upstream::is_upgrade(headers)
+            && first(header::SEC_WEBSOCKET_VERSION)? == "13";
+        let origin: Uri = first(header::ORIGIN)?.parse().ok()?;
+        let key = first(header::SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty())?;
+        let has_scheme = origin.scheme_str().is_some_and(|scheme| !scheme.is_empty());
+        (is_handshake && has_scheme).then_some(())?;
+        let protocol = match headers.get(header::SEC_WEBSOCKET_PROTOCOL) {
+            None => None,
+            Some(protocols) => Some(protocols.to_str().ok()?.trim()),
+        };
+        if protocol.is_some_and(|protocols| protocols.contains(',')) {
+            return None;
+        }
+        let protocol = protocol.filter(|protocol| !protocol.is_empty());
+        Some(Self {
+            accept: derive_accept_key(key.as_bytes()).try_into().ok()?,
+            protocol: protocol.map(HeaderValue::from_str).transpose().ok()?,
+        })
+    }
+
+    /// The same, where the connection of `request` can be upgraded.
+    pub(super) fn possible(request: &Request<Body>) -> Option<Self> {
+        request.extensions().get::<OnUpgrade>()?;
+        Self::of(request.headers())
+    }
+
+    /// Turns the answer `watch` to `request` into the answer that upgrades the connection, over
+    /// which the body of `watch` is then sent.
+    pub(super) fn serve(
+        self,
+        request: &mut Request<Body>,
+        watch: Response<Body>,
+        shutdown: &Shutdown,
+    ) -> Response<Body> {
+        let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
+            return watch;
+        };
+        let stuck = stuck(request.uri().query(), shutdown);
+        let framing = Framing::of(watch.headers());
+        let events = watch.into_body();
+        shutdown.spawn(async move {
+            match upgrade.await {
+                Ok(connection) => {
+                    let socket = socket(connection).await;
+                    tokio::select! {
+                        () = send(socket, events, framing) => {}
+                        () = stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "connection could not be upgraded"),
+            }
+        });
+        self.granted()
+    }
+
+    fn granted(self) -> Response<Body> {
+        let mut response = Response::new(upstream::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, self.accept);
+        if let Some(protocol) = self.protocol {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        response
+    }
+}
+
+impl Framing {
+    /// For a watch whose answer has these headers.
+    fn of(headers: &HeaderMap) -> Self {
+        let binary = WireFormat::Protobuf.watch_media_type();
+        match headers.get(header::CONTENT_TYPE) {
+            Some(media_type) if media_type == binary => Self::Binary,
+            _ => Self::Text,
+        }
+    }
+
+    fn message(self, mut event: Bytes) -> Message {
+        let kind = match self {
+            Self::Text => Data::Text,
+            Self::Binary => {
+                // A message knows its own length.
+                let _length = event.split_to(event.len().min(4));
+                Data::Binary
+            }
+        };
+        // Not as `Message::Text`: the API server's text needs no second check.
+        Message::Frame(Frame::message(event, OpCode::Data(kind), true))
+    }
+}
+
+/// Completes when a watch that ended must have been told so: its stream ends by itself, but a
+/// client that takes nothing would never hear of it.
+fn stuck(query: Option<&str>, shutdown: &Shutdown) -> impl Future<Output = ()> + Send + 'static {
+    let query = Query::parse(query.unwrap_or_default());
+    let seconds = query.first("timeoutSeconds").unwrap_or_default();
+    let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0);
+    let deadline = seconds.map(|seconds: u64| {
+        Instant::now() + Duration::from_secs(seconds.min(MAX_TIMEOUT)) + STUCK_WAIT
+    });
+    let done = shutdown.reached(Phase::Done);
+    async move {
+        let over = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = over => {}
+            () = done => {}
+        }
+    }
+}
+
+async fn socket(connection: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_message_size(Some(MAX_RECEIVED))
+        .max_frame_size(Some(MAX_RECEIVED));
+    WebSocketStream::from_raw_socket(TokioIo::new(connection), Role::Server, Some(config)).await
+}
+
+/// Sends all `events`, then closes; ends early when the client does.
+async fn send(mut socket: WebSocketStream<TokioIo<Upgraded>>, mut events: Body, framing: Framing) {
+    match send_events(&mut socket, &mut events, framing).await {
+        Ok(()) => close(socket).await,
+        Err(error) => tracing::debug!(%error, "WebSocket watch ended by its client"),
+    }
+}
+
+async fn send_events(
+    socket: &mut WebSocketStream<TokioIo<Upgraded>>,
+    events: &mut Body,
+    framing: Framing,
+) -> Result<(), tungstenite::Error> {
+    loop {
+        let mut frame = tokio::select! {
+            frame = events.frame() => frame,
+            received = socket.next() => match received {
+                // Pings have been answered, the rest is none of ours.
+                Some(Ok(message)) if !message.is_close() => continue,
+                Some(Err(error)) => return Err(error),
+                _ => return Ok(()),
+            },
+        };
+        loop {
+            let Some(Ok(event)) = frame else {
+                return Ok(());
+            };
+            if let Ok(event) = event.into_data() {
+                socket.feed(framing.message(event)).await?;
+            }
+            // All that is there goes out together.
+            match events.frame().now_or_never() {
+                Some(next) => frame = next,
+                None => break,
+            }
+        }
+        socket.flush().await?;
+    }
+}
+
+/// Says that this is the end, and leaves the client a moment to say so too: a connection that is
+/// dropped with bytes unread would take the last messages with it.
+async fn close(mut socket: WebSocketStream<TokioIo<Upgraded>>) {
+    let end = CloseFrame {
+        code: CloseCode::Normal,
+        reason: Default::default(),
+    };
+    let closed = async {
+        // Fails when the client has closed first; what was left to send is sent all the same.
+        let _ = socket.close(Some(end)).await;
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    let _ = timeout(CLOSE_WAIT, closed).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDSHAKE: [(&str, &str); 5] = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("origin", "http://localhost"),
+    ];
+
+    fn handshake(changes: &[(&'static str, &'static str)]) -> Option<Handshake> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in HANDSHAKE.iter().chain(changes) {
+            match value.is_empty() {
+                true => headers.remove(*name),
+                false => headers.insert(*name, HeaderValue::from_static(value)),
+            };
+        }
+        Handshake::of(&headers)
+    }
+
+    #[test]
+    fn what_the_api_server_grants_is_granted() {
+        let granted = |protocol: Option<&'static str>| {
+            Some(Handshake {
+                // The example of RFC 6455.
+                accept: HeaderValue::from_static("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+                protocol: protocol.map(HeaderValue::from_static),
+            })
+        };
+        for (changes, expected) in [
+            (vec![], granted(None)),
+            (vec![("connection", "keep-alive, upgrade")], granted(None)),
+            (vec![("upgrade", "WebSocket")], granted(None)),
+            (
+                vec![("sec-websocket-protocol", "chat")],
+                granted(Some("chat")),
+            ),
+            (
+                vec![("sec-websocket-protocol", " binary.k8s.io ")],
+                granted(Some("binary.k8s.io")),
+            ),
+            (vec![("sec-websocket-protocol", "a, b")], None),
+            (vec![("connection", "keep-alive")], None),
+            (vec![("upgrade", "h2c, websocket")], None),
+            (vec![("upgrade", "SPDY/3.1")], None),
+            (vec![("sec-websocket-version", "8")], None),
+            (vec![("sec-websocket-version", "")], None),
+            (vec![("sec-websocket-key", "")], None),
+            (vec![("origin", "")], None),
+            (vec![("origin", "null")], None),
+            (vec![("origin", "://localhost")], None),
+        ] {
+            assert_eq!(handshake(&changes), expected, "{changes:?}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_a_message() {
+        let line = Bytes::from_static(b"{\"type\":\"ADDED\"}\n");
+        let text = Framing::Text.message(line.clone());
+        assert_eq!(text.into_data(), line);
+        let frame = Bytes::from_static(b"\0\0\0\x03abc");
+        let binary = Framing::Binary.message(frame);
+        assert_eq!(&binary.into_data()[..], b"abc");
+    }
+}
