@@ -70,10 +70,17 @@ async fn every_read_is_answered_as_by_the_api_server() {
     let rows: Vec<Row> = TABLES.into_iter().flat_map(table::rows).collect();
     let compacted: Vec<Row> = COMPACTED.into_iter().flat_map(table::rows).collect();
     let mut compared = run(&fixture, &rows, 0).await;
+    let mut walked = pages::all(&fixture).await;
+    walked.extend(pages::of_one_namespace(&fixture).await);
+    walked.extend(pages::of_a_state_that_passed(&fixture).await);
     fixture.server.compact().await;
     compared.extend(run(&fixture, &compacted, compared.len()).await);
+    pages::after_a_compaction(&fixture).await;
 
     let log = answerers(&fixture.kubefan.log());
+    for id in walked {
+        assert_eq!(log.get(&id).map(String::as_str), Some("cache"), "{id}");
+    }
     let faults: Vec<String> = compared
         .iter()
         .filter_map(|compared| compared.fault(&log))

@@ -115,9 +115,7 @@ impl Fixture {
         }
         self.after = version("/api/v1/configmaps?limit=1").await;
         for collection in &collections {
-            for format in [Format::Json, Format::Protobuf] {
-                caught_up(direct, through, collection, format).await;
-            }
+            self.catches_up(collection).await;
         }
     }
 
@@ -127,6 +125,23 @@ impl Fixture {
         match case.row.brings("authorization") {
             true => admin_of(&self.server, case.protocol),
             false => self.direct[case.protocol as usize].clone(),
+        }
+    }
+
+    /// A client of the API server over HTTP/1.1.
+    pub(super) fn admin(&self) -> &Client {
+        &self.direct[0]
+    }
+
+    /// The resourceVersion from between the caches and the objects.
+    pub(super) fn before(&self) -> &str {
+        &self.before
+    }
+
+    /// Waits until kubefan's caches of a collection show what is there.
+    pub(super) async fn catches_up(&self, collection: &str) {
+        for format in [Format::Json, Format::Protobuf] {
+            caught_up(self.admin(), &self.through[0], collection, format).await;
         }
     }
 
@@ -191,7 +206,13 @@ impl Fixture {
         let [through, _] = &self.through;
         let [direct, _] = &self.direct;
         let list = through.get_as(&path, format).await.ok();
-        let direct_list = direct.get_as(&path, format).await.ok();
+        // A state between two revisions of other resources is none that a cache comes by.
+        let lease = json!({ "metadata": { "generateName": "revision-" } });
+        let leases = "/apis/coordination.k8s.io/v1/namespaces/void/leases";
+        direct.create(leases, &lease).await.ok();
+        let recent = format!("{collection}?limit=1");
+        let direct_list = direct.get_as(&recent, format).await.ok();
+        direct.create(leases, &lease).await.ok();
         let page = Page {
             at: crate::support::frames::decode_list(format, &list.body).resource_version,
             token: token_of(&list),
