@@ -20,6 +20,7 @@ mod kubectl;
 mod live_streams;
 mod protocols;
 mod representations;
+mod resume;
 mod security;
 mod support_itself;
 mod tables;
