@@ -65,6 +65,7 @@ async fn a_watch_goes_on_after_every_event_at_any_replica() {
             }
         }
         after_a_bookmark(&direct, &clients, &path, &from, format).await;
+        nobody_is_told_what_he_does_not_select(&clients[0], &path, &from, format).await;
     }
 }
 
@@ -115,6 +116,61 @@ async fn take(what: &str, stream: &mut WatchReader, count: usize) -> Vec<(String
     frames
 }
 
+/// Objects that change without ever being selected are no events, but bookmarks pass them.
+async fn nobody_is_told_what_he_does_not_select(
+    client: &Client,
+    path: &str,
+    from: &str,
+    format: Format,
+) {
+    let newest = client.list(path, format).await.items;
+    let newest = newest.iter().map(|item| number(&item.resource_version));
+    let nothing = "labelSelector=nosuch";
+    let (events, bookmark) = until_a_bookmark(client, path, from, nothing, format).await;
+    assert_eq!(events, 0, "{format:?}");
+    assert!(Some(number(&bookmark)) >= newest.max(), "{bookmark}");
+}
+
+fn number(version: &str) -> u64 {
+    version.parse().expect("a number")
+}
+
+/// How many events come before the bookmark that announces the end, and its RV, which is not
+/// below theirs.
+async fn until_a_bookmark(
+    client: &Client,
+    path: &str,
+    from: &str,
+    selector: &str,
+    format: Format,
+) -> (usize, String) {
+    let query = format!(
+        "{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion={from}&{selector}"
+    );
+    let mut stream = client.watch(&query, format).await.expect("a stream");
+    let (mut events, mut last) = (0, number(from));
+    let mut bookmark = None;
+    while let Some(event) = within("a bookmark", STEP, stream.next())
+        .await
+        .expect("a clean end")
+    {
+        match event {
+            Event::Bookmark {
+                resource_version, ..
+            } => {
+                assert!(number(&resource_version) >= last, "{resource_version}");
+                bookmark = Some(resource_version);
+            }
+            Event::Added(item) | Event::Modified(item) | Event::Deleted(item) => {
+                last = number(&item.resource_version);
+                events += 1;
+            }
+            other @ Event::Error { .. } => panic!("{other:?}"),
+        }
+    }
+    (events, bookmark.expect("a bookmark before the deadline"))
+}
+
 /// Behind a bookmark come only the events that were not there before it.
 async fn after_a_bookmark(
     direct: &Client,
@@ -123,26 +179,13 @@ async fn after_a_bookmark(
     from: &str,
     format: Format,
 ) {
-    let query =
-        format!("{path}?watch=1&allowWatchBookmarks=true&timeoutSeconds=3&resourceVersion={from}");
-    let mut stream = clients[0].watch(&query, format).await.expect("a stream");
-    let mut bookmark = None;
-    while let Some(event) = within("a bookmark", STEP, stream.next())
-        .await
-        .expect("a clean end")
-    {
-        if let Event::Bookmark {
-            resource_version, ..
-        } = event
-        {
-            bookmark = Some(resource_version);
-        }
-    }
-    let bookmark = bookmark.expect("a bookmark before the deadline");
+    let (_, bookmark) = until_a_bookmark(&clients[0], path, from, "", format).await;
     let name = format!("after-{}", rand::random::<u32>());
     let mut streams = Vec::new();
     for client in clients {
-        streams.push(open(client, path, &bookmark, "", format).await);
+        for selector in ["", &format!("fieldSelector=metadata.name%3D{name}")] {
+            streams.push(open(client, path, &bookmark, selector, format).await);
+        }
     }
     direct.create(path, &object(&name, "a")).await.ok();
     for stream in &mut streams {

@@ -12,6 +12,7 @@
 //!   events* altogether: they come when they come, and are never promised.
 //! - *`current: N`* of a future RV and *`(N)`* of a past one, in the words of errors: the state
 //!   of the one who answers.
+//! - *What does not fit into a second*: a watch that differs is asked for once more, with more time.
 //! - *Ages* in the cells of Tables: the two are printed one after the other.
 //! - *Compression level*: what is compressed is compared after it was inflated.
 
