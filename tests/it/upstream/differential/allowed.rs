@@ -41,8 +41,13 @@ enum May {
     BeAnything,
 }
 
-const HEADERS: [(&str, May, &str); 6] = [
+const HEADERS: [(&str, May, &str); 7] = [
     ("date", May::HaveAnyValue, "two moments"),
+    (
+        "last-modified",
+        May::HaveAnyValue,
+        "OpenAPI's alone: the moment at which the API server last had to print it anew",
+    ),
     (
         "x-kubernetes-pf-flowschema-uid",
         May::BeForwardedOnly,
