@@ -97,7 +97,8 @@ impl BookmarkTemplate {
         }
     }
 
-    /// The same bookmark with nothing but its metadata; `None` where that tells no more than a
+    /// The same bookmark with nothing but its metadata, which goes without annotations: those of an
+    /// object that is none are made for its whole kind; `None` where that tells no more than a
     /// minimal one.
     pub(super) fn partial(
         &self,
@@ -109,13 +110,13 @@ impl BookmarkTemplate {
             (Shape::Json(shape), WireFormat::Json) if !shape.is_sorted => Shape::Json(JsonShape {
                 before: shape.before.clone(),
                 behind: shape.behind.clone(),
-                annotations: shape.annotations.clone(),
                 ..JsonShape::minimal(kind, api_version, false)
             }),
             (Shape::Protobuf(shape), WireFormat::Protobuf) => Shape::Protobuf(ProtobufShape {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
                 close: Vec::new(),
+                annotations: Default::default(),
                 ..shape.clone()
             }),
             _ => return None,

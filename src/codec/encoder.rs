@@ -1,9 +1,13 @@
 //! Encoder: what clients receive, byte for byte as a kube-apiserver prints it.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::bookmark::BookmarkTemplate;
 use super::json;
+use super::metadata::hidden_annotation;
 use super::metadata::json_with_resource_version;
 use super::metadata::partial_body;
 use super::protobuf;
@@ -23,14 +27,14 @@ use crate::api::WireFormat;
 #[derive(Clone, Debug)]
 pub struct Encoder {
     pub(super) format: WireFormat,
-    pub(super) kind: String,
-    pub(super) api_version: String,
-    pub(super) list_kind: String,
+    pub(super) kind: Cow<'static, str>,
+    pub(super) api_version: Cow<'static, str>,
+    pub(super) list_kind: Cow<'static, str>,
     /// True for JSON whose keys are sorted.
     pub(super) is_embedded: bool,
     /// `{"kind":…,"apiVersion":…,`
     json_front: Bytes,
-    bookmark: Option<BookmarkTemplate>,
+    bookmark: Option<Arc<BookmarkTemplate>>,
     /// What metadata on its own is made of; `None` for whole objects.
     pub(super) partial: Option<Partial>,
 }
@@ -40,6 +44,8 @@ pub struct Encoder {
 pub(super) struct Partial {
     /// The format of the objects.
     from: WireFormat,
+    /// An annotation that is left out.
+    hidden: Option<&'static str>,
     pub(super) version: MetaVersion,
 }
 
@@ -54,11 +60,11 @@ impl Encoder {
         let api_version = api_version.into();
         Self {
             format,
-            list_kind: format!("{kind}List"),
+            list_kind: format!("{kind}List").into(),
             is_embedded: false,
             json_front: json_front(&kind, &api_version).into(),
-            kind,
-            api_version,
+            kind: kind.into(),
+            api_version: api_version.into(),
             bookmark: None,
             partial: None,
         }
@@ -80,31 +86,41 @@ impl Encoder {
 
     /// The same, with the kind that lists carry.
     pub fn with_list_kind(mut self, list_kind: impl Into<String>) -> Self {
-        self.list_kind = list_kind.into();
+        self.list_kind = list_kind.into().into();
         self
     }
 
     /// The same, with the shape that bookmarks have.
     pub fn with_bookmark_template(mut self, template: BookmarkTemplate) -> Self {
-        self.bookmark = Some(template);
+        self.bookmark = Some(Arc::new(template));
         self
     }
 
     /// The encoder that prints the metadata alone of the same objects, as PartialObjectMetadata in
     /// `format`: their own or, where they are JSON, protobuf.
     pub fn partial(&self, format: WireFormat, version: MetaVersion) -> Self {
-        let mut partial = Self::new(format, "PartialObjectMetadata", version.as_str());
-        partial.json_front = [&partial.json_front, b"\"metadata\":".as_slice()]
-            .concat()
-            .into();
-        let template = self.bookmark.as_ref();
-        partial.bookmark = template
-            .and_then(|template| template.partial(format, &partial.kind, &partial.api_version));
-        partial.partial = Some(Partial {
-            from: self.format,
-            version,
-        });
-        partial
+        let json_front = match version {
+            MetaVersion::V1 => {
+                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
+            }
+            MetaVersion::V1Beta1 => {
+                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":"
+            }
+        };
+        Self {
+            format,
+            kind: "PartialObjectMetadata".into(),
+            api_version: version.as_str().into(),
+            list_kind: "PartialObjectMetadataList".into(),
+            is_embedded: false,
+            json_front: Bytes::from_static(json_front.as_bytes()),
+            bookmark: self.bookmark.clone(),
+            partial: Some(Partial {
+                from: self.format,
+                hidden: hidden_annotation(&self.api_version, &self.kind),
+                version,
+            }),
+        }
     }
 
     /// The format printed.
@@ -129,7 +145,9 @@ impl Encoder {
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
         let body = &object.body;
         let patched = match (self.partial, self.format) {
-            (Some(partial), format) => partial_body(partial.from, format, body, Some(rv)),
+            (Some(partial), format) => {
+                partial_body(partial.from, format, partial.hidden, body, Some(rv))
+            }
             (None, WireFormat::Json) => json_with_resource_version(body, rv).map(Bytes::from),
             (None, WireFormat::Protobuf) => {
                 protobuf_writer::with_resource_version(body, rv).map(Bytes::from)
@@ -143,8 +161,11 @@ impl Encoder {
     pub(super) fn body_of(&self, object: &Object) -> Bytes {
         match self.partial {
             None => object.body.clone(),
-            Some(partial) => partial_body(partial.from, self.format, &object.body, None)
-                .expect("a decoded object has metadata"),
+            Some(partial) => {
+                let body = &object.body;
+                let partial = partial_body(partial.from, self.format, partial.hidden, body, None);
+                partial.expect("a decoded object has metadata")
+            }
         }
     }
 
@@ -193,14 +214,21 @@ impl Encoder {
 
     /// A whole BOOKMARK frame, in upstream's shape when a template was given.
     pub fn bookmark(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
-        match &self.bookmark {
-            Some(template) => template.frame(rv, initial_events_end),
-            None => {
-                let (kind, api_version) = (&self.kind, &self.api_version);
-                BookmarkTemplate::minimal(self.format, kind, api_version, self.is_embedded)
-                    .frame(rv, initial_events_end)
+        let (kind, api_version) = (&self.kind, &self.api_version);
+        let template = match (self.bookmark.as_deref(), self.partial) {
+            (Some(template), None) => Some(Cow::Borrowed(template)),
+            (Some(template), Some(_)) => {
+                let partial = template.partial(self.format, kind, api_version);
+                partial.map(Cow::Owned)
             }
-        }
+            (None, _) => None,
+        };
+        let template = template.unwrap_or_else(|| {
+            let minimal =
+                BookmarkTemplate::minimal(self.format, kind, api_version, self.is_embedded);
+            Cow::Owned(minimal)
+        });
+        template.frame(rv, initial_events_end)
     }
 
     /// A whole ERROR frame.

@@ -7,13 +7,18 @@ use bytes::Bytes;
 
 use super::Error;
 use super::object_meta;
+use super::protobuf::Field;
 use super::protobuf::Fields;
-use super::protobuf_writer::patched_metadata;
+use super::protobuf::RESOURCE_VERSION;
+use super::protobuf::map_entry;
 use super::protobuf_writer::put_bytes;
 use super::scanner::Members;
 use super::scanner::Scanner;
 use crate::api::ResourceVersion;
 use crate::api::WireFormat;
+
+/// `annotations` within ObjectMeta in protobuf.
+const ANNOTATIONS: u32 = 12;
 
 /// The fields of ObjectMeta in the order that the API declares them.
 pub(super) const OBJECT_META: [&str; 15] = [
@@ -51,25 +56,46 @@ pub(super) const MANAGED_FIELDS: [&str; 7] = [
     "subresource",
 ];
 
+/// The annotation that the API server puts into whole objects of a kind, made of what it keeps
+/// elsewhere: metadata alone goes without it.
+pub(super) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'static str> {
+    match (api_version, kind) {
+        ("apps/v1", "DaemonSet") => Some("deprecated.daemonset.template.generation"),
+        _ => None,
+    }
+}
+
 /// An object's metadata as it stands in a PartialObjectMetadata of the format `to`, from a
-/// canonical body in the format `from`; at another resource version if `at` is one.
+/// canonical body in the format `from`, without the annotation `hidden`; at another resource
+/// version if `at` is one.
 ///
 /// In JSON that is the metadata's value, in protobuf the whole message. Unless something changes,
 /// it is a slice of the body.
 pub(super) fn partial_body(
     from: WireFormat,
     to: WireFormat,
+    hidden: Option<&str>,
     body: &Bytes,
     at: Option<ResourceVersion>,
 ) -> Result<Bytes, Error> {
-    if from == WireFormat::Protobuf {
-        return protobuf_body(body, at);
+    match (from, to) {
+        (WireFormat::Protobuf, WireFormat::Protobuf) => return protobuf_body(body, hidden, at),
+        // Whatever comes in protobuf is there in JSON too, so nobody needs it.
+        (WireFormat::Protobuf, WireFormat::Json) => {
+            return Err(Error::Protobuf("metadata does not become JSON"));
+        }
+        (WireFormat::Json, _) => {}
     }
     let metadata = &body[metadata(body)?];
-    let current = match at {
+    let mut current = match at {
         None => Cow::Borrowed(metadata),
         Some(rv) => Cow::Owned(at_version(metadata, rv)?),
     };
+    if let Some(hidden) = hidden
+        && memchr::memmem::find(metadata, hidden.as_bytes()).is_some()
+    {
+        current = Cow::Owned(without_annotation(&current, hidden)?);
+    }
     // A custom resource's keys are sorted, those of metadata on its own are not.
     let is_sorted = body.first() == Some(&b'{');
     Ok(match (to, current) {
@@ -84,20 +110,73 @@ pub(super) fn partial_body(
     })
 }
 
-fn protobuf_body(body: &Bytes, at: Option<ResourceVersion>) -> Result<Bytes, Error> {
+fn protobuf_body(
+    body: &Bytes,
+    hidden: Option<&str>,
+    at: Option<ResourceVersion>,
+) -> Result<Bytes, Error> {
     for field in Fields::new(body) {
         let field = field?;
         if field.number != 1 {
             continue;
         }
-        let Some(rv) = at else {
-            return Ok(body.slice_ref(field.whole));
+        let is_hidden = |inner: &Field<'_>| {
+            inner.number == ANNOTATIONS
+                && inner.bytes().and_then(map_entry).ok().map(|entry| entry.0) == hidden
         };
-        let mut message = Vec::with_capacity(field.whole.len() + 24);
-        put_bytes(&mut message, 1, &patched_metadata(&field, rv)?);
+        let mut fields = Fields::new(field.bytes()?);
+        let hides = hidden.is_some() && fields.any(|inner| inner.is_ok_and(|i| is_hidden(&i)));
+        if at.is_none() && !hides {
+            return Ok(body.slice_ref(field.whole));
+        }
+        let mut metadata = Vec::with_capacity(field.whole.len() + 24);
+        for inner in Fields::new(field.bytes()?) {
+            let inner = inner?;
+            match (inner.number, at) {
+                (RESOURCE_VERSION, Some(rv)) => {
+                    put_bytes(&mut metadata, RESOURCE_VERSION, rv.to_string().as_bytes());
+                }
+                _ if hides && is_hidden(&inner) => {}
+                _ => metadata.extend_from_slice(inner.whole),
+            }
+        }
+        let mut message = Vec::with_capacity(metadata.len() + 8);
+        put_bytes(&mut message, 1, &metadata);
         return Ok(message.into());
     }
     Err(Error::Missing("metadata"))
+}
+
+/// JSON metadata without an annotation, and without annotations if there is no other.
+fn without_annotation(metadata: &[u8], hidden: &str) -> Result<Vec<u8>, Error> {
+    let mut kept = Vec::with_capacity(metadata.len());
+    let mut scanner = Scanner::new(metadata);
+    let mut fields = scanner.object()?;
+    let mut open = b'{';
+    while let Some(key) = scanner.next_key(&mut fields)? {
+        if !key.text.is("annotations") || scanner.peek() != Some(b'{') {
+            let value = scanner.skip()?;
+            kept.push(std::mem::replace(&mut open, b','));
+            kept.extend_from_slice(&metadata[key.start..value.end]);
+            continue;
+        }
+        let mut others = Vec::new();
+        let mut entries = scanner.object()?;
+        while let Some(entry) = scanner.next_key(&mut entries)? {
+            let value = scanner.skip()?;
+            if !entry.text.is(hidden) {
+                others.push(&metadata[entry.start..value.end]);
+            }
+        }
+        if !others.is_empty() {
+            kept.push(std::mem::replace(&mut open, b','));
+            kept.extend_from_slice(b"\"annotations\":{");
+            kept.extend_from_slice(&others.join(&b','));
+            kept.push(b'}');
+        }
+    }
+    kept.push(b'}');
+    Ok(kept)
 }
 
 /// Where the metadata's value stands in a canonical JSON body.

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use proptest::prelude::*;
+use serde_json::Value;
+use serde_json::json;
 
 use super::BookmarkTemplate;
 use super::Decoder;
@@ -12,6 +15,9 @@ use super::MetaVersion;
 use super::TypeMeta;
 use super::metadata::in_declared_order;
 use super::object_meta;
+use super::protobuf_to_json;
+use super::protobuf_writer::enveloped;
+use super::protobuf_writer::put_bytes;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
@@ -293,6 +299,69 @@ fn deletions_carry_their_version() {
     }
 }
 
+/// An annotation that the API server makes for whole objects of some kinds.
+#[test]
+fn some_annotations_stand_in_whole_objects_only() {
+    let encoder = Encoder::new(JSON, "DaemonSet", "apps/v1");
+    let made = "\"deprecated.daemonset.template.generation\":\"1\"";
+    for (annotations, left) in [
+        (format!("\"annotations\":{{{made}}},"), String::new()),
+        (
+            format!("\"annotations\":{{\"a\":\"<\",{made},\"z\":\"\"}},"),
+            "\"annotations\":{\"a\":\"<\",\"z\":\"\"},".to_owned(),
+        ),
+        (
+            format!("\"annotations\":{{\"a\":\"{}\"}},", made.replace('"', "'")),
+            format!("\"annotations\":{{\"a\":\"{}\"}},", made.replace('"', "'")),
+        ),
+    ] {
+        let metadata = |annotations: &str| {
+            format!(
+                "{{\"name\":\"a\",\"resourceVersion\":\"7\",{annotations}\"finalizers\":[\"f\"]}}"
+            )
+        };
+        let whole = format!(
+            "{{\"kind\":\"DaemonSet\",\"apiVersion\":\"apps/v1\",\"metadata\":{},\"spec\":{{}}}}",
+            metadata(&annotations)
+        );
+        let object = object(JSON, &Bytes::from(whole));
+        let printed = encoder.partial(JSON, V1).object_body(&object).concat();
+        let printed = String::from_utf8(printed).expect("JSON");
+        assert!(printed.contains(&metadata(&left)), "{printed}");
+        // The same in protobuf, converted before or after.
+        let protobuf = |annotations: &str| {
+            let mut message = Vec::new();
+            let json = metadata(annotations);
+            put_bytes(
+                &mut message,
+                1,
+                &object_meta::from_json(json.as_bytes()).expect("JSON"),
+            );
+            Bytes::from(enveloped("apps/v1", "DaemonSet", &message))
+        };
+        let daemon_sets = Encoder::new(PROTOBUF, "DaemonSet", "apps/v1").partial(PROTOBUF, V1);
+        let of = |body: Bytes| Object {
+            body,
+            ..object.clone()
+        };
+        let body_of = |annotations: &str| {
+            let decoded = decoder(PROTOBUF).object(&protobuf(annotations));
+            decoded.expect("an object").body
+        };
+        let printed = daemon_sets.body_of(&of(body_of(&annotations)));
+        assert_eq!(printed, body_of(&left));
+        assert_eq!(
+            encoder.partial(PROTOBUF, V1).body_of(&object),
+            body_of(&left)
+        );
+        let deleted = daemon_sets.deleted_at(&of(body_of(&annotations)), ResourceVersion(7));
+        assert_eq!(
+            deleted,
+            daemon_sets.deleted_at(&of(body_of(&left)), ResourceVersion(7))
+        );
+    }
+}
+
 #[test]
 fn declared_order_of_what_is_small() {
     let rows = [
@@ -336,5 +405,102 @@ fn protobuf_of_what_is_odd() {
     );
     for fault in ["", "[]", "{\"labels\":[]}", "{\"name\""] {
         assert!(object_meta::from_json(fault.as_bytes()).is_err(), "{fault}");
+    }
+}
+
+fn texts() -> impl Strategy<Value = String> {
+    "[a-z<>&\"\\\\\u{2028}\u{e9}\u{1F600}\n]{1,9}"
+}
+
+fn maps() -> impl Strategy<Value = Value> {
+    prop::collection::btree_map(texts(), texts(), 1..6).prop_map(|map| json!(map))
+}
+
+fn times() -> impl Strategy<Value = Value> {
+    // From 1970 to 9999.
+    (0_i64..253_402_300_799).prop_map(|second| {
+        let time = jiff::Timestamp::from_second(second).expect("in range");
+        time.to_string().into()
+    })
+}
+
+fn owners() -> impl Strategy<Value = Value> {
+    let switch = || prop::option::of(any::<bool>());
+    let owner = (texts(), texts(), texts(), switch(), switch());
+    let owner = owner.prop_map(|(kind, name, uid, controller, blocks)| {
+        let mut owner = json!({ "kind": kind, "name": name, "uid": uid, "apiVersion": "v1" });
+        for (key, value) in [("controller", controller), ("blockOwnerDeletion", blocks)] {
+            if let Some(value) = value {
+                owner[key] = value.into();
+            }
+        }
+        owner
+    });
+    prop::collection::vec(owner, 1..4).prop_map(Value::from)
+}
+
+fn managed_fields() -> impl Strategy<Value = Value> {
+    let entry = (texts(), texts(), times(), maps(), prop::option::of(texts()));
+    let entry = entry.prop_map(|(manager, operation, time, fields, subresource)| {
+        let mut entry = json!({
+            "manager": manager, "operation": operation, "time": time,
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
+        });
+        if let Some(subresource) = subresource {
+            entry["subresource"] = subresource.into();
+        }
+        entry
+    });
+    prop::collection::vec(entry, 1..4).prop_map(Value::from)
+}
+
+fn object_metas() -> impl Strategy<Value = Value> {
+    let finalizers = prop::collection::vec(texts(), 1..4).prop_map(Value::from);
+    let members = (
+        prop::option::of(times()),
+        prop::option::of(0_i64..99),
+        prop::option::of(maps()),
+        prop::option::of(maps()),
+        prop::option::of(owners()),
+        prop::option::of(finalizers),
+        prop::option::of(managed_fields()),
+        1_i64..9,
+    );
+    members.prop_map(|members| {
+        let mut metadata = json!({ "name": "a", "resourceVersion": "1", "generation": members.7 });
+        for (key, value) in [
+            ("deletionTimestamp", members.0),
+            ("deletionGracePeriodSeconds", members.1.map(Value::from)),
+            ("labels", members.2),
+            ("annotations", members.3),
+            ("ownerReferences", members.4),
+            ("finalizers", members.5),
+            ("managedFields", members.6),
+        ] {
+            if let Some(value) = value {
+                metadata[key] = value;
+            }
+        }
+        metadata
+    })
+}
+
+proptest! {
+    /// Read back by other code, with the published schema.
+    #[test]
+    fn protobuf_says_the_same(metadata in object_metas()) {
+        let message = object_meta::from_json(metadata.to_string().as_bytes()).expect("JSON");
+        let mut object = Vec::new();
+        put_bytes(&mut object, 1, &message);
+        let read = protobuf_to_json(&enveloped("v1", "ConfigMap", &object)).expect("a body");
+        prop_assert_eq!(&read["metadata"], &metadata);
+    }
+
+    /// Putting members in order loses and changes none.
+    #[test]
+    fn declared_order_says_the_same(metadata in object_metas()) {
+        let printed = in_declared_order(metadata.to_string().as_bytes()).expect("JSON");
+        let read: Value = serde_json::from_slice(&printed).expect("JSON");
+        prop_assert_eq!(read, metadata);
     }
 }

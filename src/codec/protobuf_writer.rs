@@ -30,8 +30,7 @@ pub(super) fn with_resource_version(
     Ok(patched)
 }
 
-/// The metadata in a field, with another resource version.
-pub(super) fn patched_metadata(
+fn patched_metadata(
     metadata: &Field<'_>,
     resource_version: ResourceVersion,
 ) -> Result<Vec<u8>, Error> {

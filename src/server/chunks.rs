@@ -14,8 +14,9 @@ use crate::codec::Indenter;
 use crate::upstream;
 use crate::upstream::Body;
 
-/// JSON up to this length, before it is indented, is indented before anything is sent.
-const AT_ONCE: usize = 128 << 10;
+/// JSON up to this length, its line break included, is indented before anything is sent. So what is
+/// of unknown length is longer than the API server sends without compressing it.
+const AT_ONCE: usize = (128 << 10) + 1;
 /// About so many bytes of indented JSON are sent at a time.
 const INDENTED_CHUNK: usize = 32 << 10;
 

@@ -10,6 +10,7 @@ use crate::api::WireFormat;
 use crate::cache::WatchFrom;
 use crate::codec::Negotiated;
 use crate::codec::Representation;
+use crate::codec::View;
 
 use super::request_info::RequestInfo;
 
@@ -31,6 +32,9 @@ pub enum Reason {
     DeprecatedPath,
     /// It asks for a Table.
     Table,
+    /// It asks for metadata only, of a kind in whose whole objects the API server shows other
+    /// annotations.
+    PartialMetadata,
     /// It asks for YAML, CBOR or nothing that is served.
     MediaType,
     /// Discovery does not know the resource, or it is never cached.
@@ -121,6 +125,12 @@ pub fn read(facts: &Facts<'_>) -> Result<Read, Reason> {
         (Negotiated::Table, None) => return Err(Reason::Table),
         (_, None) => return Err(Reason::MediaType),
     };
+    // Its `v1` tells in annotations what later versions have fields for.
+    let is_autoscaler = info.resource == "horizontalpodautoscalers"
+        && (info.group.as_str(), info.version.as_str()) == ("autoscaling", "v1");
+    if is_autoscaler && representation.view != View::Whole {
+        return Err(Reason::PartialMetadata);
+    }
     let format = representation.format;
     Ok(Read {
         verb,
@@ -308,6 +318,7 @@ impl Reason {
             Self::Subresource => "subresource",
             Self::DeprecatedPath => "deprecated_path",
             Self::Table => "table",
+            Self::PartialMetadata => "partial_metadata",
             Self::MediaType => "media_type",
             Self::NotCacheable => "not_cacheable",
             Self::UnknownField => "unknown_field",

@@ -143,6 +143,18 @@ fn reads_and_what_is_none() {
         ),
         (
             Method::GET,
+            "/apis/autoscaling/v1/horizontalpodautoscalers",
+            Negotiated::PartialObjectMetadata(json, MetaVersion::V1, false),
+            Err(Reason::PartialMetadata),
+        ),
+        (
+            Method::GET,
+            "/apis/autoscaling/v1/horizontalpodautoscalers",
+            JSON,
+            of(Verb::List, json),
+        ),
+        (
+            Method::GET,
             "/api/v1/pods",
             Negotiated::Yaml,
             Err(Reason::MediaType),
