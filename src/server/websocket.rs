@@ -19,8 +19,9 @@ use http::Uri;
 use http::header;
 use http_body_util::BodyExt;
 use hyper::upgrade::OnUpgrade;
-use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
 use tokio::time::Instant;
 use tokio::time::sleep_until;
 use tokio::time::timeout;
@@ -72,6 +73,11 @@ enum Framing {
     Binary,
 }
 
+/// Bytes both ways.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
 impl Handshake {
     /// What `headers` ask for; `None` when it is no handshake that the API server grants.
     ///
@@ -122,13 +128,10 @@ impl Handshake {
         let events = watch.into_body();
         shutdown.spawn(async move {
             match upgrade.await {
-                Ok(connection) => {
-                    let socket = socket(connection).await;
-                    tokio::select! {
-                        () = send(socket, events, framing) => {}
-                        () = stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
-                    }
-                }
+                Ok(connection) => tokio::select! {
+                    () = send(TokioIo::new(connection), events, framing) => {}
+                    () = stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
+                },
                 Err(error) => tracing::debug!(%error, "connection could not be upgraded"),
             }
         });
@@ -197,17 +200,15 @@ fn stuck(query: Option<&str>, shutdown: &Shutdown) -> impl Future<Output = ()> +
     }
 }
 
-async fn socket(connection: Upgraded) -> WebSocketStream<TokioIo<Upgraded>> {
+/// Sends all `events`, then closes; ends early when the client does.
+async fn send(connection: impl Connection, mut events: Body, framing: Framing) {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(MAX_RECEIVED))
         .max_frame_size(Some(MAX_RECEIVED));
-    WebSocketStream::from_raw_socket(TokioIo::new(connection), Role::Server, Some(config)).await
-}
-
-/// Sends all `events`, then closes; ends early when the client does.
-async fn send(mut socket: WebSocketStream<TokioIo<Upgraded>>, mut events: Body, framing: Framing) {
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
+    let mut socket = socket.await;
     match send_events(&mut socket, &mut events, framing).await {
         Ok(()) => close(socket).await,
         Err(error) => tracing::debug!(%error, "WebSocket watch ended by its client"),
@@ -215,7 +216,7 @@ async fn send(mut socket: WebSocketStream<TokioIo<Upgraded>>, mut events: Body, 
 }
 
 async fn send_events(
-    socket: &mut WebSocketStream<TokioIo<Upgraded>>,
+    socket: &mut WebSocketStream<impl Connection>,
     events: &mut Body,
     framing: Framing,
 ) -> Result<(), tungstenite::Error> {
@@ -248,7 +249,7 @@ async fn send_events(
 
 /// Says that this is the end, and leaves the client a moment to say so too: a connection that is
 /// dropped with bytes unread would take the last messages with it.
-async fn close(mut socket: WebSocketStream<TokioIo<Upgraded>>) {
+async fn close(mut socket: WebSocketStream<impl Connection>) {
     let end = CloseFrame {
         code: CloseCode::Normal,
         reason: Default::default(),
@@ -263,7 +264,15 @@ async fn close(mut socket: WebSocketStream<TokioIo<Upgraded>>) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::DuplexStream;
+    use tokio::io::duplex;
+
     use super::*;
+    use crate::shutdown;
 
     const HANDSHAKE: [(&str, &str); 5] = [
         ("connection", "Upgrade"),
@@ -328,5 +337,58 @@ mod tests {
         let frame = Bytes::from_static(b"\0\0\0\x03abc");
         let binary = Framing::Binary.message(frame);
         assert_eq!(&binary.into_data()[..], b"abc");
+    }
+
+    /// So many events, and then the end, or none.
+    fn events(count: usize, ends: bool) -> Body {
+        let event =
+            |_| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"{}\n")));
+        let events = stream::iter((0..count).map(event));
+        match ends {
+            true => upstream::boxed(StreamBody::new(events)),
+            false => upstream::boxed(StreamBody::new(events.chain(stream::pending()))),
+        }
+    }
+
+    async fn read_all(mut client: DuplexStream) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        client.read_to_end(&mut bytes).await.expect("a clean end");
+        bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_events_are_sent_and_then_the_close() {
+        let (client, server) = duplex(64);
+        let sent = send(server, events(1_000, true), Framing::Text);
+        let ((), received) = tokio::join!(sent, read_all(client));
+        let expected = [b"\x81\x03{}\n".repeat(1_000), b"\x88\x02\x03\xe8".to_vec()].concat();
+        assert!(received == expected, "{}", received.escape_ascii());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_ends_the_watch() {
+        let (client, server) = duplex(64);
+        drop(client);
+        send(server, events(0, false), Framing::Text).await;
+        let (mut client, server) = duplex(64);
+        // Text, masked with zeroes, and a close.
+        let said = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
+        client.write_all(said).await.expect("room");
+        let sent = send(server, events(0, false), Framing::Text);
+        let ((), received) = tokio::join!(sent, read_all(client));
+        assert_eq!(received, b"\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_left_after_the_deadline() {
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let stuck = stuck(Some("watch=1&timeoutSeconds=30"), &shutdown);
+        let (_client, server) = duplex(64);
+        let started = Instant::now();
+        tokio::select! {
+            () = send(server, events(10_000, true), Framing::Text) => panic!("nobody took them"),
+            () = stuck => {}
+        }
+        assert_eq!(started.elapsed().as_secs(), 35);
     }
 }
