@@ -6,6 +6,7 @@ use super::Error;
 use super::decoder::INITIAL_EVENTS_END;
 use super::json;
 use super::protobuf;
+use super::protobuf::Field;
 use super::protobuf::Fields;
 use super::protobuf_writer;
 use super::protobuf_writer::put_bytes;
@@ -31,6 +32,8 @@ struct JsonShape {
     before: Vec<u8>,
     /// Metadata behind them.
     behind: Vec<u8>,
+    /// The members of annotations that sort before the end mark, and those behind it.
+    annotations: [Vec<Vec<u8>>; 2],
     /// The rest of the object from the brace that closes its metadata.
     close: Vec<u8>,
     /// Keys are sorted, so that annotations stand first.
@@ -45,6 +48,8 @@ struct ProtobufShape {
     before: Vec<u8>,
     /// Fields of ObjectMeta between resource version and annotations.
     between: Vec<u8>,
+    /// Annotations that sort before the end mark, and those behind it.
+    annotations: [Vec<u8>; 2],
     /// Fields of ObjectMeta above annotations.
     behind: Vec<u8>,
     /// All fields of the object but its metadata.
@@ -92,7 +97,8 @@ impl BookmarkTemplate {
         }
     }
 
-    /// The same bookmark with nothing but its metadata; `None` where that tells no more than a
+    /// The same bookmark with nothing but its metadata, which goes without annotations: those of an
+    /// object that is none are made for its whole kind; `None` where that tells no more than a
     /// minimal one.
     pub(super) fn partial(
         &self,
@@ -110,6 +116,7 @@ impl BookmarkTemplate {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
                 close: Vec::new(),
+                annotations: Default::default(),
                 ..shape.clone()
             }),
             _ => return None,
@@ -137,11 +144,12 @@ impl JsonShape {
                 continue;
             }
             let metadata = scanner.skip()?;
-            let (before, behind) = split_metadata(&object[metadata.clone()])?;
+            let (before, behind, annotations) = split_metadata(&object[metadata.clone()])?;
             return Ok(Self {
                 open: object[..=metadata.start].to_vec(),
                 before,
                 behind,
+                annotations,
                 close: object[metadata.end - 1..].to_vec(),
                 is_sorted: is_sorted.unwrap_or(false),
             });
@@ -159,26 +167,46 @@ impl JsonShape {
             open: open.into(),
             before: b"\"resourceVersion\":\"".to_vec(),
             behind: b"\"".to_vec(),
+            annotations: Default::default(),
             close: b"}}".to_vec(),
             is_sorted,
         }
     }
 
+    /// The member `annotations`; nothing when there are none.
+    fn annotations(&self, initial_events_end: bool) -> Vec<u8> {
+        let [before, behind] = &self.annotations;
+        let mark = initial_events_end.then(|| format!("\"{INITIAL_EVENTS_END}\":\"true\""));
+        let mark = mark.as_ref().map(|mark| mark.as_bytes());
+        let before = before.iter().map(Vec::as_slice);
+        let behind = behind.iter().map(Vec::as_slice);
+        let members: Vec<&[u8]> = before.chain(mark).chain(behind).collect();
+        match members.is_empty() {
+            true => Vec::new(),
+            false => [
+                b"\"annotations\":{",
+                members.join(&b","[..]).as_slice(),
+                b"}",
+            ]
+            .concat(),
+        }
+    }
+
     fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Vec<u8> {
-        let mark = format!("\"annotations\":{{\"{INITIAL_EVENTS_END}\":\"true\"}}");
-        let (mark_first, mark_last) = match (initial_events_end, self.is_sorted) {
-            (false, _) => (String::new(), String::new()),
-            (true, true) => (format!("{mark},"), String::new()),
-            (true, false) => (String::new(), format!(",{mark}")),
+        let annotations = self.annotations(initial_events_end);
+        let (first, last) = match (annotations.is_empty(), self.is_sorted) {
+            (true, _) => (Vec::new(), Vec::new()),
+            (false, true) => ([annotations.as_slice(), b","].concat(), Vec::new()),
+            (false, false) => (Vec::new(), [b",", annotations.as_slice()].concat()),
         };
         [
             b"{\"type\":\"BOOKMARK\",\"object\":",
             self.open.as_slice(),
-            mark_first.as_bytes(),
+            &first,
             &self.before,
             rv.to_string().as_bytes(),
             &self.behind,
-            mark_last.as_bytes(),
+            &last,
             &self.close,
             b"}\n",
         ]
@@ -186,8 +214,11 @@ impl JsonShape {
     }
 }
 
-/// Metadata's members without annotations, cut where the resource version's digits stand.
-fn split_metadata(metadata: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> {
+/// Metadata's members before the resource version's digits and behind them, and its annotations.
+type SplitMetadata = (Vec<u8>, Vec<u8>, [Vec<Vec<u8>>; 2]);
+
+fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
+    let mut annotations = Default::default();
     let mut before = Vec::new();
     let mut behind: Option<Vec<u8>> = None;
     let mut scanner = Scanner::new(metadata);
@@ -195,6 +226,7 @@ fn split_metadata(metadata: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> {
     while let Some(key) = scanner.next_key(&mut members)? {
         let value = scanner.skip()?;
         if key.text.is("annotations") {
+            annotations = split_annotations(&metadata[value])?;
             continue;
         }
         let part = behind.as_mut().unwrap_or(&mut before);
@@ -209,7 +241,23 @@ fn split_metadata(metadata: &[u8]) -> Result<(Vec<u8>, Vec<u8>), Error> {
         }
     }
     let behind = behind.ok_or(Error::Missing("metadata.resourceVersion"))?;
-    Ok((before, behind))
+    Ok((before, behind, annotations))
+}
+
+/// The members of annotations without the end mark: those that sort before it, and behind it.
+fn split_annotations(annotations: &[u8]) -> Result<[Vec<Vec<u8>>; 2], Error> {
+    let mut split = <[Vec<Vec<u8>>; 2]>::default();
+    let mut scanner = Scanner::new(annotations);
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        let value = scanner.skip()?;
+        if !key.text.is(INITIAL_EVENTS_END) {
+            let member = &annotations[key.start..value.end];
+            let is_behind = &member[1..] > INITIAL_EVENTS_END.as_bytes();
+            split[usize::from(is_behind)].push(member.to_vec());
+        }
+    }
+    Ok(split)
 }
 
 impl ProtobufShape {
@@ -234,10 +282,22 @@ impl ProtobufShape {
         for field in Fields::new(metadata) {
             let field = field?;
             match field.number {
-                6 | 12 => {}
+                6 => {}
+                12 => self.take_annotation(&field)?,
                 ..=5 => self.before.extend_from_slice(field.whole),
                 7..=11 => self.between.extend_from_slice(field.whole),
                 _ => self.behind.extend_from_slice(field.whole),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_annotation(&mut self, field: &Field<'_>) -> Result<(), Error> {
+        for part in Fields::new(field.bytes()?) {
+            let part = part?;
+            if part.number == 1 && part.bytes()? != INITIAL_EVENTS_END.as_bytes() {
+                let is_behind = part.bytes()? > INITIAL_EVENTS_END.as_bytes();
+                self.annotations[usize::from(is_behind)].extend_from_slice(field.whole);
             }
         }
         Ok(())
@@ -247,12 +307,14 @@ impl ProtobufShape {
         let mut metadata = self.before.clone();
         put_bytes(&mut metadata, 6, rv.to_string().as_bytes());
         metadata.extend_from_slice(&self.between);
+        metadata.extend_from_slice(&self.annotations[0]);
         if initial_events_end {
             let mut annotation = Vec::new();
             put_bytes(&mut annotation, 1, INITIAL_EVENTS_END.as_bytes());
             put_bytes(&mut annotation, 2, b"true");
             put_bytes(&mut metadata, 12, &annotation);
         }
+        metadata.extend_from_slice(&self.annotations[1]);
         metadata.extend_from_slice(&self.behind);
         let mut object = Vec::new();
         put_bytes(&mut object, 1, &metadata);

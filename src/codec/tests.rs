@@ -346,6 +346,28 @@ fn a_bookmark_of_an_older_server_keeps_its_null() {
 }
 
 #[test]
+fn a_bookmark_keeps_its_annotations_in_order() {
+    let frame = |annotations: &str| {
+        Bytes::from(format!(
+            "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"DaemonSet\",\"apiVersion\":\"apps/v1\",\"metadata\":{{\"resourceVersion\":\"7\",\"annotations\":{{{annotations}}}}},\"spec\":{{}}}}}}\n"
+        ))
+    };
+    let mark = r#""k8s.io/initial-events-end":"true""#;
+    let own = [
+        r#""deprecated.daemonset.template.generation":"0""#,
+        r#""z":"1""#,
+    ];
+    let plain = frame(&own.join(","));
+    let end = frame(&[own[0], mark, own[1]].join(","));
+    for learnt in [&plain, &end] {
+        let template = BookmarkTemplate::from_frame(JSON, learnt).unwrap();
+        let encoder = Encoder::new(JSON, "DaemonSet", "apps/v1").with_bookmark_template(template);
+        assert_eq!(encoder.bookmark(ResourceVersion(7), false), plain);
+        assert_eq!(encoder.bookmark(ResourceVersion(7), true), end);
+    }
+}
+
+#[test]
 fn a_protobuf_bookmark_without_its_end_mark_is_read_back() {
     let end = frames(PROTOBUF, golden!("sie-pb.bin")).pop().unwrap();
     let template = BookmarkTemplate::from_frame(PROTOBUF, &end).unwrap();

@@ -21,6 +21,7 @@ use crate::codec::Decoder;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::ResourceClient;
+use crate::upstream::Warnings;
 
 use super::Ended;
 use super::Freshness;
@@ -202,6 +203,11 @@ impl InformerSet {
             }
             (outcome, _) => outcome,
         }
+    }
+
+    /// What the API server warned of with the lists and watches of informers.
+    pub fn warnings(&self) -> &Warnings {
+        self.inner.client.warnings()
     }
 
     /// The informer that can answer for `namespace` now, without starting one.

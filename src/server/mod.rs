@@ -200,22 +200,22 @@ impl Server {
         info: &RequestInfo,
         query: &str,
     ) -> (Answer, Option<Instant>) {
-        let (read, subject) = match recognised {
+        let (asked, subject) = match recognised {
             Ok(recognised) => recognised,
             Err(reason) => return (Err(Miss::Forward(reason)), None),
         };
-        let deadline = match deadline_of(read.verb, query) {
+        let deadline = match deadline_of(asked.verb, query) {
             Ok(deadline) => deadline,
             Err(status) => return (Err(status.into()), None),
         };
         let request = ReadRequest {
             subject: &subject,
-            representation: read.representation,
+            representation: asked.representation,
             info,
             query,
             authority: Authority::Cache,
         };
-        let read = self.read(read.verb, &request);
+        let read = self.read(asked.verb, &request);
         let answer = match deadline {
             None => read.await,
             Some(deadline) => timeout_at(deadline, read)
@@ -265,6 +265,11 @@ impl Server {
         info: &RequestInfo,
         outcome: Outcome,
     ) -> Response<Body> {
+        if !matches!(outcome, Outcome::Forwarded(_)) {
+            // They go with everything said about the resource, refusals included.
+            let warnings = self.shared.informers.warnings();
+            warnings.add(|| info.gvr(), response.headers_mut());
+        }
         let answered = self.answered(info, outcome);
         response.extensions_mut().insert(answered);
         response

@@ -26,6 +26,7 @@ use super::body::Body;
 use super::kubeconfig;
 use super::transport::Pool;
 use super::transport::Stack;
+use super::warnings::Warnings;
 
 /// Time until a small answer's headers are there; the API server gives up after 60 s itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
@@ -65,6 +66,7 @@ struct Inner {
     server_text: String,
     default_namespace: String,
     stacks: ArcSwap<Stacks>,
+    warnings: Warnings,
 }
 
 /// The two identities' connections.
@@ -88,6 +90,7 @@ impl Client {
             server,
             default_namespace: loaded.default_namespace().to_owned(),
             stacks: ArcSwap::from_pointee(loaded.stacks().await?),
+            warnings: Warnings::default(),
         };
         Ok(Self {
             inner: Arc::new(inner),
@@ -108,6 +111,7 @@ impl Client {
                 caller: stack(),
             }),
             server,
+            warnings: Warnings::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -127,6 +131,11 @@ impl Client {
         let stacks = loaded.stacks().await?;
         self.inner.stacks.store(Arc::new(stacks));
         Ok(())
+    }
+
+    /// What the API server warned kubefan of.
+    pub fn warnings(&self) -> &Warnings {
+        &self.inner.warnings
     }
 
     /// The API server's URL, for logs.

@@ -22,6 +22,7 @@ mod suggestions;
 mod token_file;
 mod transport;
 mod upgrade;
+mod warnings;
 mod watch_events;
 
 #[cfg(test)]
@@ -73,4 +74,5 @@ pub use rest_mapper::UnknownResource;
 pub(crate) use suggestions::closest;
 pub use upgrade::Upgrade;
 pub use upgrade::UpgradedBytes;
+pub use warnings::Warnings;
 pub use watch_events::WatchEvents;

@@ -79,6 +79,8 @@ impl ResourceClient {
         let sent = self.client.request_http1(Identity::Kubefan, request);
         let response = client::in_time(sent).await?;
         let response = answer::success(response).await?;
+        let warnings = self.client.warnings();
+        warnings.learn(&self.resource.gvr, response.headers());
         let answered = answer::content_type(response.headers());
         let media_type = answered.split(';').next().unwrap_or_default().trim();
         if media_type != asked {

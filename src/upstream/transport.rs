@@ -95,7 +95,8 @@ impl Transport {
     }
 
     /// Sends; a GET or HEAD without body, and without upgrade, is sent once more when its connection broke before
-    /// anything was answered, as it does for a kept connection that the server closes meanwhile.
+    /// anything was answered, as it does for a kept connection that the server closes meanwhile. The second
+    /// time it has a connection to itself: a lane is closed under everybody when a caller is refused (401).
     async fn send(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let pool = request
             .extensions()
@@ -110,7 +111,7 @@ impl Transport {
         match repeat {
             Some(request) if failed.connected => {
                 tracing::debug!(error = %failed.error, "connection broke, sending again");
-                let again = self.attempt(pool, request).await;
+                let again = self.attempt(Pool::Http1, request).await;
                 again.map_err(|failed| failed.error)
             }
             _ => Err(failed.error),

@@ -213,6 +213,15 @@ fn identity_and_upgrade_are_forwarded() {
             },
             Err(Reason::Upgrade),
         ),
+        // A watch is never indented.
+        (
+            Facts {
+                is_pretty: true,
+                info: &watch,
+                ..facts
+            },
+            watched,
+        ),
         (
             Facts {
                 is_upgrade: true,

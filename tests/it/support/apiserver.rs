@@ -44,6 +44,7 @@ pub(crate) struct ApiServer {
     admin: Identity,
     port: u16,
     etcd_ports: [u16; 2],
+    flags: Vec<String>,
     // Before the directory: the processes end before their files go.
     apiserver: Mutex<Option<Process>>,
     etcd: Mutex<Option<Process>>,
@@ -67,7 +68,7 @@ pub(crate) fn shared() -> Option<&'static ApiServer> {
                 .build();
             runtime
                 .expect("a runtime")
-                .block_on(ApiServer::start(assets))
+                .block_on(ApiServer::start(assets, &[]))
         });
         start.join().expect("the shared API server starts")
     }))
@@ -78,7 +79,15 @@ pub(crate) fn shared() -> Option<&'static ApiServer> {
 /// # Panics
 /// As `shared`.
 pub(crate) async fn private() -> Option<ApiServer> {
-    Some(ApiServer::start(available()?).await)
+    private_with(&[]).await
+}
+
+/// As `private`, with more flags.
+///
+/// # Panics
+/// As `shared`.
+pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
+    Some(ApiServer::start(available()?, flags).await)
 }
 
 fn available() -> Option<Assets> {
@@ -103,7 +112,7 @@ fn found_or_said() -> Option<Assets> {
 }
 
 impl ApiServer {
-    async fn start(assets: Assets) -> Self {
+    async fn start(assets: Assets, flags: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
         let authority = Authority::new();
         let server = Self {
@@ -112,6 +121,7 @@ impl ApiServer {
             authority,
             port: free_port(),
             etcd_ports: [free_port(), free_port()],
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             apiserver: Mutex::default(),
             etcd: Mutex::default(),
             directory: directory.expect("a temporary directory"),
@@ -199,7 +209,8 @@ impl ApiServer {
                 "--etcd-compaction-interval=0",
                 "--kubelet-preferred-address-types=InternalIP",
                 "--max-requests-inflight=20000",
-            ]);
+            ])
+            .args(&self.flags);
         *self.apiserver.lock() = Some(self.spawn(command, "kube-apiserver.log"));
     }
 

@@ -264,6 +264,25 @@ pub(crate) fn split_watch(mut body: &[u8]) -> Vec<(bool, Vec<u8>)> {
     frames
 }
 
+/// What a protobuf bookmark says apart from its RV: the fields of the envelope, of the
+/// metadata and of the rest of the object, in order.
+pub(crate) fn bookmark_fields(frame: &[u8]) -> Vec<Vec<(u64, Bytes)>> {
+    let kept = |message: &[u8], without: u64| -> Vec<(u64, Bytes)> {
+        let kept = fields(message).filter(|(number, _)| *number != without);
+        kept.map(|(number, bytes)| (number, Bytes::copy_from_slice(bytes)))
+            .collect()
+    };
+    let envelope = bytes_field(&bytes_field(frame, 2), 1);
+    let unknown = envelope.strip_prefix(MAGIC).expect("the magic");
+    let object = bytes_field(unknown, 2);
+    // ObjectMeta: 6 is the RV.
+    vec![
+        kept(unknown, 2),
+        kept(&bytes_field(&object, 1), 6),
+        kept(&object, 1),
+    ]
+}
+
 fn json_item(object: &Value) -> Item {
     let metadata = &object["metadata"];
     let mut body = object.clone();

@@ -1,10 +1,8 @@
 //! Compressed answers: when, and that they say the same.
 
-use std::io::Read;
 use std::time::Duration;
 
 use bytes::Bytes;
-use flate2::read::GzDecoder;
 use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
@@ -17,22 +15,9 @@ use crate::support::connector::Connector;
 use crate::support::frames::Format;
 use crate::support::kubefan::Kubefan;
 use crate::support::poll::within;
-use crate::upstream::comparable::comparable;
+use crate::upstream::differential::comparable_body;
 
 const STEP: Duration = Duration::from_secs(30);
-
-fn plain(answer: &Answer) -> Vec<u8> {
-    match answer.header("content-encoding") {
-        None => answer.body.to_vec(),
-        Some("gzip") => {
-            let mut plain = Vec::new();
-            let read = GzDecoder::new(&answer.body[..]).read_to_end(&mut plain);
-            read.expect("gzip to the end");
-            plain
-        }
-        Some(other) => panic!("encoded as {other}"),
-    }
-}
 
 fn shown(answer: &Answer) -> String {
     let header = |name| answer.header(name).unwrap_or("-").to_owned();
@@ -42,7 +27,7 @@ fn shown(answer: &Answer) -> String {
         header("content-type"),
         header("content-encoding"),
         header("vary"),
-        comparable(&plain(answer), false)
+        comparable_body(answer)
     )
 }
 

@@ -14,7 +14,7 @@ use crate::support::connector::Connector;
 use crate::support::kubefan::Kubefan;
 use crate::support::poll::within;
 use crate::upstream::cluster::define_widgets;
-use crate::upstream::comparable::comparable;
+use crate::upstream::differential::comparable_body;
 
 const STEP: Duration = Duration::from_secs(30);
 
@@ -114,7 +114,7 @@ async fn methods_that_are_no_reads_are_alike_over_both_protocols() {
             let method: Method = method.parse().expect("a method");
             let shown = |answer: &Answer| {
                 let header = |name| answer.header(name).unwrap_or("-").to_owned();
-                let body = comparable(&answer.body, false);
+                let body = comparable_body(answer);
                 let (media_type, allow) = (header("content-type"), header("allow"));
                 format!("{} {media_type} {allow}\n{body}", answer.status)
             };

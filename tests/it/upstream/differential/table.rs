@@ -1,0 +1,344 @@
+//! The tables of tests/differential: rows, and the cases that each of them stands for.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Method;
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+const NOT_ENCODED: &[u8] = b"-._~!$&'()*+,;=:@/?%{}[]";
+
+/// HTTP/1.1 or HTTP/2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// What the request asks for by its Accept header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Wish {
+    Json,
+    Protobuf,
+    MetadataJson,
+    MetadataProtobuf,
+    Table,
+    Yaml,
+    /// The row has an Accept header of its own, or none is sent.
+    Own,
+}
+
+/// One line of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    /// Where it stands, for messages.
+    pub(super) place: String,
+    /// `cache`, `rejected`, or the router's reason for forwarding.
+    pub(super) answerer: String,
+    pub(super) wishes: Vec<Wish>,
+    pub(super) status: Option<u16>,
+    pub(super) items: Option<usize>,
+    pub(super) method: Method,
+    /// Path and query, with fillings that are still to be filled.
+    pub(super) target: String,
+    headers: Vec<(String, String)>,
+}
+
+/// One request to be compared.
+#[derive(Clone, Debug)]
+pub(super) struct Case<'a> {
+    pub(super) row: &'a Row,
+    pub(super) protocol: Protocol,
+    pub(super) wish: Wish,
+}
+
+/// A file of tests/differential.
+pub(super) fn file(name: &str) -> String {
+    let path = folder().join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+pub(super) fn folder() -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/differential")).to_owned()
+}
+
+/// The rows of a table, one for each value of what stands for several.
+///
+/// # Panics
+/// When it can't be understood.
+pub(super) fn rows(name: &str) -> Vec<Row> {
+    let mut each: Vec<(String, Vec<String>)> = Vec::new();
+    let mut rows = Vec::new();
+    for (index, line) in file(name).lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let place = format!("{name}:{}", index + 1);
+        if let Some(rest) = line.strip_prefix("each ") {
+            let (name, values) = rest.split_once(" = ").expect(&place);
+            each.retain(|(known, _)| known != name);
+            each.push((name.to_owned(), words(values)));
+            continue;
+        }
+        for line in spelled_out(line, &each) {
+            rows.push(row(&place, &line));
+        }
+    }
+    rows
+}
+
+fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn spelled_out(line: &str, each: &[(String, Vec<String>)]) -> Vec<String> {
+    let mut lines = vec![line.to_owned()];
+    for (name, values) in each.iter().filter(|(name, _)| line.contains(name.as_str())) {
+        let filled = lines
+            .iter()
+            .flat_map(|line| values.iter().map(|value| line.replace(name, value)));
+        lines = filled.collect();
+    }
+    lines
+}
+
+fn row(place: &str, line: &str) -> Row {
+    let mut parts = line.split(" | ");
+    let mut first = parts.next().expect(place);
+    let mut word = || {
+        let (word, rest) = first.split_once(char::is_whitespace).expect(place);
+        first = rest.trim_start();
+        word
+    };
+    let answerer = word().to_owned();
+    let wishes = word().split(',').map(|name| wish(place, name)).collect();
+    let (mut status, mut items) = (None, None);
+    let method = loop {
+        let word = word();
+        if let Some(number) = word.strip_prefix("items=") {
+            items = Some(number.parse().expect(place));
+        } else if word.starts_with(|c: char| c.is_ascii_digit()) {
+            status = Some(word.parse().expect(place));
+        } else {
+            break word.parse().expect(place);
+        }
+    };
+    let header = |text: &str| {
+        let (name, value) = text.split_once(':').expect(place);
+        (name.to_owned(), value.trim().to_owned())
+    };
+    Row {
+        place: place.to_owned(),
+        answerer,
+        wishes,
+        status,
+        items,
+        method,
+        target: encoded(first),
+        headers: parts.map(header).collect(),
+    }
+}
+
+fn wish(place: &str, name: &str) -> Wish {
+    match name {
+        "json" => Wish::Json,
+        "pb" => Wish::Protobuf,
+        "meta" => Wish::MetadataJson,
+        "metapb" => Wish::MetadataProtobuf,
+        "table" => Wish::Table,
+        "yaml" => Wish::Yaml,
+        "-" => Wish::Own,
+        _ => panic!("{place}: a request can't wish for {name:?}"),
+    }
+}
+
+/// So that tables may say ` `, `<`, `"` and `\` where URLs may not.
+fn encoded(target: &str) -> String {
+    let mut text = String::new();
+    for byte in target.bytes() {
+        if byte.is_ascii_alphanumeric() || NOT_ENCODED.contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    text
+}
+
+/// Each row in both protocols and in all that it wishes for.
+pub(super) fn cases(rows: &[Row]) -> Vec<Case<'_>> {
+    let protocols = [Protocol::Http1, Protocol::Http2];
+    let of = |row| {
+        protocols
+            .into_iter()
+            .flat_map(move |protocol| of_protocol(row, protocol))
+    };
+    rows.iter().flat_map(of).collect()
+}
+
+fn of_protocol(row: &Row, protocol: Protocol) -> impl Iterator<Item = Case<'_>> {
+    row.wishes.iter().map(move |&wish| Case {
+        row,
+        protocol,
+        wish,
+    })
+}
+
+impl Row {
+    /// The path, without the query.
+    pub(super) fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
+    /// True when the row has this header.
+    pub(super) fn brings(&self, name: &str) -> bool {
+        self.headers.iter().any(|(header, _)| header == name)
+    }
+
+    /// The first value of a parameter.
+    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
+        parameter(&self.target, name)
+    }
+
+    /// True when the path names an object, not a collection.
+    fn is_object(&self) -> bool {
+        let segments: Vec<&str> = self.path().trim_matches('/').split('/').collect();
+        match segments.as_slice() {
+            ["api", _, rest @ ..] | ["apis", _, _, rest @ ..] => match rest {
+                ["namespaces", _, _, rest @ ..] => !rest.is_empty(),
+                [_, rest @ ..] => !rest.is_empty(),
+                [] => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// True when the answer is a stream of events, if it is a success.
+    pub(super) fn is_watch(&self) -> bool {
+        let asks = |value: &str| !matches!(value.to_lowercase().as_str(), "0" | "false");
+        self.path().contains("/watch/")
+            || (!self.is_object() && self.parameter("watch").is_some_and(asks))
+    }
+}
+
+/// The first value of a parameter of `target`; a parameter without `=` is empty.
+pub(super) fn parameter<'a>(target: &'a str, name: &str) -> Option<&'a str> {
+    let (_, query) = target.split_once('?')?;
+    let mut pairs = query
+        .split('&')
+        .map(|pair| pair.split_once('=').unwrap_or((pair, "")));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// The same watch with ten seconds instead of a few; `None` where its time is what matters.
+pub(super) fn with_more_time(target: &str) -> Option<String> {
+    let seconds: u32 = parameter(target, "timeoutSeconds")?.parse().ok()?;
+    let waits_for_the_future = target.contains("resourceVersion=99999999");
+    let is_short = (1..10).contains(&seconds) && !waits_for_the_future;
+    let (few, ten) = (format!("timeoutSeconds={seconds}"), "timeoutSeconds=10");
+    is_short.then(|| target.replacen(&few, ten, 1))
+}
+
+impl Case<'_> {
+    /// The request's headers; those of the row win.
+    pub(super) fn headers(&self, number: usize) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("user-agent", HeaderValue::from_static("kubefan-it"));
+        headers.insert(
+            "audit-id",
+            format!("case-{number}").parse().expect("a value"),
+        );
+        if let Some(accept) = self.accept() {
+            headers.insert("accept", accept.parse().expect("a media type"));
+        }
+        for (name, value) in &self.row.headers {
+            let name: HeaderName = name.parse().expect("a header name");
+            match value.as_str() {
+                "" => drop(headers.remove(name)),
+                value => drop(headers.insert(name, value.parse().expect("a header value"))),
+            }
+        }
+        headers
+    }
+
+    fn accept(&self) -> Option<String> {
+        let stream = if self.row.is_watch() {
+            ";stream=watch"
+        } else {
+            ""
+        };
+        let collection = !self.row.is_watch() && !self.row.is_object();
+        let list = if collection { "List" } else { "" };
+        let metadata = |media| format!("{media};as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1");
+        match self.wish {
+            Wish::Json => Some("application/json".to_owned()),
+            Wish::Protobuf => Some(format!("{PROTOBUF}{stream}")),
+            Wish::MetadataJson => Some(metadata("application/json")),
+            Wish::MetadataProtobuf => Some(metadata(PROTOBUF)),
+            Wish::Table => Some(TABLE.to_owned()),
+            Wish::Yaml => Some("application/yaml".to_owned()),
+            Wish::Own => None,
+        }
+    }
+
+    /// The case in words.
+    pub(super) fn name(&self) -> String {
+        let Row {
+            place,
+            method,
+            target,
+            headers,
+            ..
+        } = self.row;
+        let mut name = format!(
+            "{place} {:?} {:?} {method} {target}",
+            self.protocol, self.wish
+        );
+        for (header, value) in headers {
+            name.push_str(&format!(" | {header}: {value}"));
+        }
+        name
+    }
+}
+
+#[test]
+fn a_row_is_understood() {
+    let row = row(
+        "table:1",
+        r"cache json,pb 200 items=2 GET /api/v1/namespaces/a/pods?watch=1&x=a\, b | accept: x",
+    );
+    assert_eq!((row.status, row.items), (Some(200), Some(2)));
+    assert_eq!(row.target, "/api/v1/namespaces/a/pods?watch=1&x=a%5C,%20b");
+    assert!(row.is_watch());
+    assert_eq!(cases(std::slice::from_ref(&row)).len(), 4);
+    assert_eq!(row.parameter("x"), Some("a%5C,%20b"));
+    let each = vec![
+        ("{k}".to_owned(), words("a b")),
+        ("{l}".to_owned(), words("c d")),
+    ];
+    assert_eq!(
+        spelled_out("{k}{l}", &each),
+        ["ac", "ad", "bc", "bd"].map(str::to_owned)
+    );
+    for (path, is_object) in [
+        ("/api/v1/pods", false),
+        ("/api/v1/namespaces", false),
+        ("/api/v1/namespaces/a", true),
+        ("/api/v1/namespaces/a/pods", false),
+        ("/api/v1/namespaces/a/pods/p", true),
+        ("/apis/apps/v1/deployments", false),
+        ("/version", false),
+    ] {
+        let row = Row {
+            target: path.to_owned(),
+            ..row.clone()
+        };
+        assert_eq!(row.is_object(), is_object, "{path}");
+    }
+}
