@@ -55,15 +55,13 @@ fn said(object: &Object) -> Said {
     )
 }
 
-/// A page is printed in parts, as long as was said, and reads as the same page.
+/// A page that is printed in parts reads as the same page.
 pub(super) fn page_again(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
     let (version, token) = (page.resource_version, page.continue_token.as_deref());
-    let length = encoder.list_len(version, token, Some(7), items.iter().map(AsRef::as_ref));
     let parts = encoder.list_parts(version, token, Some(7), items.iter().cloned());
     let printed: Vec<Bytes> = parts.collect();
     let printed = Bytes::from(printed.concat());
-    assert_eq!(printed.len(), length, "{printed:?}");
     let again = decoder.list(&printed).expect("a printed page is a page");
     assert_eq!(
         (again.resource_version, &again.continue_token),
