@@ -147,7 +147,7 @@ fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
     assert_eq!(printed, whole);
 }
 
-/// A page is printed in parts, as long as was said, and reads as the same page.
+/// A page that is printed in parts reads as the same page.
 fn list(decoder: &Decoder, data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let (Ok(page), Ok(type_meta)) = (

@@ -55,7 +55,7 @@ fn said(object: &Object) -> Said {
     )
 }
 
-/// A page is printed in parts, and reads as the same page.
+/// A page that is printed in parts reads as the same page.
 pub(super) fn page_again(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
     let (version, token) = (page.resource_version, page.continue_token.as_deref());
