@@ -2,6 +2,7 @@
 
 mod admin;
 mod answered;
+mod cached;
 mod chunks;
 mod collection;
 mod consistent;
@@ -29,26 +30,20 @@ use http::Response;
 use http::header;
 use hyper::body::Incoming;
 use tokio::time::Instant;
-use tokio::time::sleep;
-use tokio::time::timeout;
 use tokio::time::timeout_at;
 use tower::Service;
 use tower::ServiceBuilder;
 use tower::service_fn;
 
 use crate::api::Query;
-use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::api::pretty_parameter;
-use crate::api::request_timeout;
 use crate::api::wants_pretty;
 use crate::codec::Negotiated;
 use crate::codec::ReadVerb;
 use crate::codec::negotiate;
-use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
-use crate::informer::Refused;
 use crate::informer::Subject;
 use crate::shutdown::Shutdown;
 use crate::upstream;
@@ -74,35 +69,23 @@ pub use crate::upstream::boxed;
 pub use crate::upstream::full;
 
 use answered::verb_label;
-use consistent::prove;
 use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
-use handlers::Answer;
 use handlers::Miss;
-use handlers::Need;
-use handlers::ReadRequest;
 use request_info::RequestInfo;
 use rescue::Refusal;
-use router::Authority;
 use router::Facts;
 use router::Read;
 use router::Reason;
-use router::Verb;
 use shared_reads::ReadKey;
 use shared_reads::SharedReads;
 use websocket::Handshake;
 
-/// How long a read waits for an informer's first list.
-const SYNC_WAIT: Duration = Duration::from_secs(3);
-/// How long a read waits for a resource version that the cache has not reached.
-const ON_THE_WAY: Duration = Duration::from_millis(100);
 /// How long after a client's deadline the API server, which began to count later, may still tell
 /// that it is over.
 const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
-/// How long an informer that ended may still be found.
-const ENDING: Duration = Duration::from_millis(5);
 
 /// Answers clients. Cheap to clone.
 #[derive(Clone)]
@@ -193,38 +176,6 @@ impl Server {
         self.with_outcome(response, &info, outcome)
     }
 
-    /// What a cache answers, and the deadline that the client set for it.
-    async fn cached_answer(
-        &self,
-        recognised: Result<(Read, Subject), Reason>,
-        info: &RequestInfo,
-        query: &str,
-    ) -> (Answer, Option<Instant>) {
-        let (asked, subject) = match recognised {
-            Ok(recognised) => recognised,
-            Err(reason) => return (Err(Miss::Forward(reason)), None),
-        };
-        let deadline = match deadline_of(asked.verb, query) {
-            Ok(deadline) => deadline,
-            Err(status) => return (Err(status.into()), None),
-        };
-        let request = ReadRequest {
-            subject: &subject,
-            representation: asked.representation,
-            info,
-            query,
-            authority: Authority::Cache,
-        };
-        let read = self.read(asked.verb, &request);
-        let answer = match deadline {
-            None => read.await,
-            Some(deadline) => timeout_at(deadline, read)
-                .await
-                .unwrap_or_else(|_| Err(Status::timeout().into())),
-        };
-        (answer, deadline)
-    }
-
     async fn forward(
         &self,
         request: Request<Body>,
@@ -304,104 +255,6 @@ impl Server {
         Ok((read, subject.ok_or(Reason::NotCacheable)?))
     }
 
-    async fn read(&self, verb: Verb, request: &ReadRequest<'_>) -> Answer {
-        match verb {
-            Verb::Get => {
-                let informer = self.running(request)?.ok_or(Reason::NotCached)?;
-                let (needed, proof) = match handlers::get::needed(request) {
-                    Err(Miss::Forward(Reason::Consistent)) => {
-                        let proof = informer.relaxed().ok_or(Reason::Consistent)?;
-                        (ResourceVersion::ZERO, Some(proof))
-                    }
-                    needed => (needed?, None),
-                };
-                catch_up(&informer, needed).await;
-                let answer = handlers::get::get(request, informer.as_ref(), needed, proof.as_ref());
-                consistent::told(answer, proof.map(|proof| proof.method))
-            }
-            Verb::List => {
-                let checked = handlers::list::check(request)?;
-                let informer = self.informer(request, checked.need()).await?;
-                let proof = prove(checked.need(), request, checked.selection(), &informer).await;
-                let proof = proof.map_err(|_| consistent::forward_unproven(&informer))?;
-                let answer =
-                    handlers::list::list(request, &checked, informer.as_ref(), proof.as_ref());
-                consistent::told(answer, proof.map(|proof| proof.method))
-            }
-            Verb::Watch => {
-                let checked = handlers::watch::check(request)?;
-                let informer = self.informer(request, checked.need()).await?;
-                let proof = prove(checked.need(), request, checked.selection(), &informer).await;
-                let proof = match proof {
-                    Ok(proof) => proof,
-                    Err(unproven) => {
-                        return consistent::watch_unproven(&unproven, request, &informer);
-                    }
-                };
-                let method = proof.as_ref().map(|proof| proof.method);
-                let collection: Arc<dyn Collection> = informer;
-                let shutdown = &self.shared.shutdown;
-                let answer =
-                    handlers::watch::watch(request, &checked, &collection, proof, shutdown);
-                consistent::told(answer, method)
-            }
-        }
-    }
-
-    /// The informer that can answer `request`, if one runs.
-    fn running(&self, request: &ReadRequest<'_>) -> Result<Option<Arc<Informer>>, Miss> {
-        let scope = request.namespace()?;
-        Ok(self.shared.informers.get_ready(request.subject, scope))
-    }
-
-    /// The informer for `request`, started if need be, as far along as it needs or will be soon.
-    ///
-    /// A consistent read waits for the first list as well, even where it is forwarded in the end:
-    /// what it returns is then at least as new as the cache's first state, so a watch from there
-    /// finds its start in the log.
-    async fn informer(&self, request: &ReadRequest<'_>, need: Need) -> Result<Arc<Informer>, Miss> {
-        if need == Need::Past {
-            return self.running(request)?.ok_or(Reason::PastState.into());
-        }
-        match (timeout(SYNC_WAIT, self.synced(request)).await, need) {
-            (Ok(Ok(informer)), Need::NotOlderThan(needed)) => {
-                catch_up(&informer, needed).await;
-                Ok(informer)
-            }
-            (Ok(outcome), _) => outcome,
-            (Err(_), Need::Consistent) => Err(Miss::Forward(Reason::Unproven)),
-            (Err(_), _) => Err(Status::storage_reinitializing(1).into()),
-        }
-    }
-
-    /// The informer for `request` after its first list.
-    async fn synced(&self, request: &ReadRequest<'_>) -> Result<Arc<Informer>, Miss> {
-        let scope = request.namespace()?;
-        let subject = request.subject;
-        loop {
-            // Its definition may have changed meanwhile, and with it what selectors mean.
-            let current = self
-                .shared
-                .rest_mapper
-                .subject(&subject.resource.gvr, subject.format);
-            if current.is_none_or(|current| current.fields != subject.fields) {
-                return Err(Miss::Forward(Reason::NotCacheable));
-            }
-            let informer = match self.shared.informers.get_or_start(subject, scope) {
-                Ok(informer) => informer,
-                Err(Refused::Forbidden) => return Err(Miss::Forward(Reason::Forbidden)),
-                Err(Refused::NotAcceptable) => return Err(Miss::Forward(Reason::NoSuchFormat)),
-                Err(Refused::Gone) => return Err(Miss::Forward(Reason::NotCacheable)),
-                Err(Refused::ShuttingDown) => return Err(Miss::Forward(Reason::ShuttingDown)),
-            };
-            if informer.reader().ready().await {
-                return Ok(informer);
-            }
-            // It ended: look again for what it ended with, or for its successor.
-            sleep(ENDING).await;
-        }
-    }
-
     fn answered(&self, info: &RequestInfo, outcome: Outcome) -> Answered {
         let known = info.gvr().filter(|gvr| {
             let mapper = &self.shared.rest_mapper;
@@ -441,25 +294,6 @@ where
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }
         }))
-}
-
-/// When a read must be answered, if its client says so with `timeout`; a watch never looks at it.
-///
-/// # Errors
-///
-/// 400 for what is no duration.
-fn deadline_of(verb: Verb, query: &str) -> Result<Option<Instant>, Status> {
-    if verb == Verb::Watch {
-        return Ok(None);
-    }
-    let limit = request_timeout(&Query::parse(query))?;
-    Ok(limit.and_then(|limit| Instant::now().checked_add(limit)))
-}
-
-/// Waits a little for events on the way; what has not arrived then is the API server's to answer.
-async fn catch_up(informer: &Informer, needed: ResourceVersion) {
-    let reader = informer.reader();
-    reader.wait_for(needed, Instant::now() + ON_THE_WAY).await;
 }
 
 fn accept(headers: &HeaderMap) -> Option<String> {

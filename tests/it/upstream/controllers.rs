@@ -93,10 +93,10 @@ async fn reads_came_from_the_cache(
     for verb in ["create", "update", "delete", "deletecollection"] {
         assert!(answered("forwarded", verb) > 0.0, "{verb}: {metrics}");
     }
-    if begin == Begin::WatchList {
-        return;
+    match begin {
+        Begin::List => assert!(answered("cache", "list") > 20.0, "{metrics}"),
+        Begin::WatchList => assert!(answered("cache", "watch") > 20.0, "{metrics}"),
     }
-    assert!(answered("cache", "list") > 20.0, "{metrics}");
     let open = eventually("the caches' watches only", LIMIT, async || {
         let open = watches(server).await;
         let grown = open.iter().zip(&before).map(|(now, before)| now - before);
