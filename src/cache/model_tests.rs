@@ -572,7 +572,8 @@ impl World {
                 client.forget();
                 let proven = ResourceVersion((applied.0 + later).min(revision));
                 if self.etcd.state(proven) == self.etcd.state(applied) {
-                    let snapshot = self.reader.snapshot().ok_or("not ready")?.proven_at(proven);
+                    let snapshot = self.reader.snapshot().ok_or("not ready")?;
+                    let snapshot = self.reader.proven_at(&snapshot, proven);
                     let selection = client.selection.clone();
                     client.stream = self.reader.watch_snapshot(snapshot, selection).ok();
                     client.seen = proven;

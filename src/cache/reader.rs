@@ -78,6 +78,18 @@ impl Reader {
         self.shared.pins.lock().get(rv, age, Instant::now())
     }
 
+    /// The same objects as the state at `resource_version`, which the caller has proven them to be.
+    ///
+    /// A watch from it passes over changes up to there.
+    pub fn proven_at(&self, snapshot: &Snapshot, resource_version: ResourceVersion) -> Snapshot {
+        let proven = &self.shared.proven;
+        proven.fetch_max(resource_version.0, Ordering::SeqCst);
+        Snapshot {
+            resource_version,
+            ..snapshot.clone()
+        }
+    }
+
     /// Keeps `snapshot` for [`Reader::snapshot_at`] while retention allows; one of an earlier epoch
     /// is not kept.
     pub fn pin(&self, snapshot: &Snapshot) {

@@ -229,7 +229,7 @@ async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
     );
 
     let snapshot = reader.snapshot().unwrap();
-    let proven = snapshot.proven_at(ResourceVersion(16));
+    let proven = reader.proven_at(&snapshot, ResourceVersion(16));
     reader.pin(&proven);
     assert!(at(&reader, 16));
     writer.replace(writer.relist(), ResourceVersion(20));

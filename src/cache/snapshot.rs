@@ -29,20 +29,9 @@ impl Snapshot {
         self.resource_version
     }
 
-    /// The same objects as the state at `resource_version`, which the caller has proven them to be.
-    ///
-    /// A watch from it passes over changes up to there.
-    #[must_use]
-    pub fn proven_at(&self, resource_version: ResourceVersion) -> Self {
-        Self {
-            resource_version,
-            ..self.clone()
-        }
-    }
-
-    /// True when `other` is of the same history: their resource versions can be compared.
-    pub fn is_of_one_epoch_with(&self, other: &Self) -> bool {
-        self.epoch == other.epoch
+    /// Tells histories apart: versions of two epochs can't be compared.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// The object at `key`.

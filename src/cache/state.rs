@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(super) struct Shared {
     pub(super) pins: Mutex<Pins>,
     pub(super) wake: Arc<WakeList>,
     pub(super) watchers: AtomicUsize,
+    /// The newest version that a snapshot was proven to be the state at.
+    pub(super) proven: AtomicU64,
 }
 
 /// Store and log: they change together.
@@ -39,7 +42,7 @@ pub(super) struct State {
     /// `None` while not ready.
     pub(super) content: Option<Content>,
     pub(super) log: EventLog,
-    /// The newest version of any earlier epoch.
+    /// The newest version of any earlier epoch that a client may have.
     pub(super) abandoned: ResourceVersion,
     pub(super) is_closed: bool,
     pub(super) counters: Counters,
@@ -89,6 +92,7 @@ impl Shared {
             pins: Mutex::default(),
             wake: Arc::default(),
             watchers: AtomicUsize::new(0),
+            proven: AtomicU64::new(0),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Writer: the only one who changes a cache. Owned by the task that follows the upstream.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -226,7 +227,9 @@ impl Writer {
                 state.epoch += 1;
                 state.counters.epochs += 1;
                 state.counters.last_epoch_cause = cause;
-                state.abandoned = state.abandoned.max(state.applied().unwrap_or_default());
+                let proven = ResourceVersion(self.shared.proven.load(Ordering::SeqCst));
+                let applied = state.applied().unwrap_or_default();
+                state.abandoned = state.abandoned.max(applied).max(proven);
             }
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -36,6 +35,8 @@ use super::mutation::Mutation;
 
 /// So many objects are verified at once, without trying a barrier before.
 const VERIFIED_AT_ONCE: usize = 500;
+/// How long an API server that can't list metadata alone is not asked to.
+const UNABLE: Duration = Duration::from_secs(300);
 /// How long the watch has to reach a barrier before all objects are verified.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
 
@@ -106,14 +107,18 @@ struct Inner<P> {
     policy: FreshnessPolicy,
     /// The last proof of everything, if the policy asks for its age.
     last: Mutex<Option<Last>>,
-    /// False once the API server has shown that it can't list metadata alone.
-    can_verify: AtomicBool,
+    /// Until when the API server, which has shown that it can't list metadata alone, is not asked
+    /// to.
+    unable_until: Mutex<Option<Instant>>,
 }
 
 /// A proof of everything, and when it was asked for.
 struct Last {
     asked: Instant,
-    snapshot: Snapshot,
+    epoch: u64,
+    version: ResourceVersion,
+    /// The state, as long as the cache itself has no newer one.
+    snapshot: Option<Snapshot>,
 }
 
 /// The way to a proof.
@@ -140,7 +145,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             metrics: FreshnessMetrics::default(),
             policy,
             last: Mutex::default(),
-            can_verify: AtomicBool::new(true),
+            unable_until: Mutex::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -173,8 +178,7 @@ impl<P: FreshnessProbe> Freshness<P> {
     ///
     /// # Errors
     ///
-    /// [`Unproven`], at the latest after twice [`Freshness::LIMIT`]: who comes while two proofs are
-    /// under way waits for one of them to end.
+    /// [`Unproven`], after [`Freshness::LIMIT`] at the latest.
     pub async fn prove(&self, asked: Asked) -> Result<Proof, Unproven> {
         if let Some(proof) = self.relaxed() {
             return Ok(proof);
@@ -191,7 +195,8 @@ impl<P: FreshnessProbe> Freshness<P> {
             inner.metrics.count(&proof);
             proof
         };
-        self.group.join(asked, call).await
+        let proof = timeout(Self::LIMIT, self.group.join(asked, call)).await;
+        proof.unwrap_or(Err(Unproven::TimedOut))
     }
 }
 
@@ -207,11 +212,11 @@ impl<P: FreshnessProbe> Inner<P> {
     async fn run(&self, asked: HashSet<Asked>) -> Result<Proof, Unproven> {
         let before = self.reader.snapshot().ok_or(Unproven::NotReady)?;
         let began = Instant::now();
-        let can_verify = self.can_verify.load(Ordering::Relaxed);
+        let can_verify = self.unable_until.lock().is_none_or(|until| until < began);
         let proof = match plan(asked, &before, can_verify) {
             Plan::Verify(asked) => match self.verify(&before, &asked).await {
                 Err(Unproven::Upstream(error)) if is_unable(&error) => {
-                    self.can_verify.store(false, Ordering::Relaxed);
+                    *self.unable_until.lock() = Some(began + UNABLE);
                     self.barrier(&before, None).await
                 }
                 outcome => outcome,
@@ -219,26 +224,42 @@ impl<P: FreshnessProbe> Inner<P> {
             Plan::Barrier(asked) => self.barrier(&before, asked.as_ref()).await,
         }?;
         if proof.is_whole && matches!(self.policy, FreshnessPolicy::Bounded(_)) {
-            *self.last.lock() = Some(Last {
-                asked: began,
-                snapshot: proof.snapshot.clone(),
-            });
+            self.remember(began, &proof.snapshot);
         }
         Ok(proof)
+    }
+
+    /// Keeps a proof of everything, unless a newer one was kept meanwhile.
+    fn remember(&self, asked: Instant, snapshot: &Snapshot) {
+        let mut last = self.last.lock();
+        let version = snapshot.resource_version();
+        let is_newer = last
+            .as_ref()
+            .is_none_or(|last| last.epoch != snapshot.epoch() || last.version <= version);
+        if is_newer {
+            *last = Some(Last {
+                asked,
+                epoch: snapshot.epoch(),
+                version,
+                snapshot: Some(snapshot.clone()),
+            });
+        }
     }
 
     /// The newest state, if all up to a moment less than `bound` ago is in it.
     fn recent(&self, bound: Duration) -> Option<Snapshot> {
         let newest = self.reader.snapshot()?;
-        let last = self.last.lock();
-        let last = last.as_ref()?;
-        let counts = last.asked.elapsed() <= bound && last.snapshot.is_of_one_epoch_with(&newest);
+        let mut last = self.last.lock();
+        let last = last.as_mut()?;
+        if last.asked.elapsed() > bound || last.epoch != newest.epoch() {
+            return None;
+        }
+        if newest.resource_version() >= last.version {
+            last.snapshot = None;
+            return Some(newest);
+        }
         // A version that was shown once must not be followed by a lower one.
-        let is_behind = newest.resource_version() < last.snapshot.resource_version();
-        counts.then(|| match is_behind {
-            true => last.snapshot.clone(),
-            false => newest,
-        })
+        last.snapshot.clone()
     }
 
     async fn barrier(&self, before: &Snapshot, asked: Option<&Asked>) -> Result<Proof, Unproven> {
@@ -257,8 +278,13 @@ impl<P: FreshnessProbe> Inner<P> {
         tokio::select! {
             proof = self.reached(before, barrier) => proof,
             proof = verified => match proof {
-                // The watch may still come there.
-                Err(Unproven::Upstream(_)) => self.reached(before, barrier).await,
+                Err(Unproven::Upstream(error)) => {
+                    if is_unable(&error) {
+                        *self.unable_until.lock() = Some(Instant::now() + UNABLE);
+                    }
+                    // The watch may still come there.
+                    self.reached(before, barrier).await
+                }
                 proof => proof,
             },
         }
@@ -296,7 +322,7 @@ impl<P: FreshnessProbe> Inner<P> {
             }
             if expected.is_all_of(&snapshot, &asked.selection) {
                 return Ok(Proof {
-                    snapshot: snapshot.proven_at(listed),
+                    snapshot: self.reader.proven_at(&snapshot, listed),
                     method: ProofMethod::VerificationList,
                     is_whole: applied == listed || asked.selection.is_everything(),
                 });
@@ -322,7 +348,7 @@ impl<P: FreshnessProbe> Inner<P> {
     /// since then may be of the old one, and the versions of two histories can't be compared.
     fn current(&self, before: &Snapshot) -> Result<Snapshot, Unproven> {
         let snapshot = self.reader.snapshot().ok_or(Unproven::NotReady)?;
-        let is_same = snapshot.is_of_one_epoch_with(before);
+        let is_same = snapshot.epoch() == before.epoch();
         match is_same || mutation::is_active(Mutation::AcrossHistories) {
             true => Ok(snapshot),
             false => Err(Unproven::OtherHistory),
@@ -376,13 +402,13 @@ pub(super) fn plan(asked: HashSet<Asked>, cached: &Snapshot, can_verify: bool) -
     }
 }
 
-/// True when the API server will never list metadata alone: what it says is no matter of the moment.
+/// True when the API server won't list metadata alone, whatever is asked for.
 fn is_unable(error: &upstream::Error) -> bool {
     match error {
-        upstream::Error::MediaType { .. } | upstream::Error::Decode(_) => true,
+        upstream::Error::MediaType { .. } => true,
         error => error
             .status()
-            .is_some_and(|status| matches!(status.code, 400 | 406 | 415)),
+            .is_some_and(|status| matches!(status.code, 406 | 415)),
     }
 }
 

@@ -374,7 +374,9 @@ impl World {
     async fn consumed(&self, snapshot: Snapshot, rng: &mut StdRng) -> Snapshot {
         sleep(Duration::from_millis(rng.random_range(0..50))).await;
         match self.reader.snapshot() {
-            Some(later) if !self.is_pinned => later.proven_at(snapshot.resource_version()),
+            Some(later) if !self.is_pinned => {
+                self.reader.proven_at(&later, snapshot.resource_version())
+            }
             _ => snapshot,
         }
     }

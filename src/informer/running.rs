@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -128,10 +127,9 @@ impl Informer {
         self.freshness.prove(asked).await
     }
 
-    /// Leave to forward a read that could not be proven, until it is dropped; `None` when too many
-    /// are under way.
-    pub fn forward_unproven(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.unproven).try_acquire_owned().ok()
+    /// How many reads that could not be proven may be forwarded at a time.
+    pub fn unproven(&self) -> &Arc<Semaphore> {
+        &self.unproven
     }
 
     /// Prints objects, lists and events of this resource as the API server does.

@@ -136,7 +136,14 @@ impl Server {
                 Ok(informer)
             }
             (Ok(outcome), _) => outcome,
-            (Err(_), Need::Consistent) => Err(Miss::Forward(Reason::Unproven)),
+            // Only a LIST may be forwarded: a watch stays with the API server for long.
+            (Err(_), Need::Consistent) if request.info.verb == "list" => {
+                let scope = request.namespace()?;
+                let filling = self.shared.informers.get_or_start(request.subject, scope);
+                Err(filling.map_or(Miss::Forward(Reason::Unproven), |informer| {
+                    consistent::forward_unproven(&informer)
+                }))
+            }
             (Err(_), _) => Err(Status::storage_reinitializing(1).into()),
         }
     }

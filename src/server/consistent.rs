@@ -33,7 +33,6 @@ use super::handlers::Miss;
 use super::handlers::Need;
 use super::handlers::ReadRequest;
 use super::rescue;
-use super::router::Reason;
 
 /// Says how an answer from the cache was proven to be the most recent state.
 const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
@@ -54,10 +53,12 @@ pub(super) async fn prove(
     }
     let query = Query::parse(request.query);
     let text = |name| query.first(name).unwrap_or_default().to_owned();
-    // A deprecated path names its object itself; the query may only say the same.
-    let field_selector = match request.info.name.as_str() {
-        name if request.info.watch_path && !name.is_empty() => format!("metadata.name={name}"),
-        _ => text("fieldSelector"),
+    // A deprecated path names its object itself; a query that says more names it too.
+    let field_selector = match (text("fieldSelector"), request.info.name.as_str()) {
+        (said, name) if said.is_empty() && request.info.watch_path && !name.is_empty() => {
+            format!("metadata.name={}", escaped(name))
+        }
+        (said, _) => said,
     };
     let asked = Asked {
         scope: Scope {
@@ -74,23 +75,33 @@ pub(super) async fn prove(
     proof.map(Some)
 }
 
+/// `value` as field selectors have it.
+fn escaped(value: &str) -> String {
+    let mut escaped = String::with_capacity(value.len());
+    for character in value.chars() {
+        if matches!(character, '\\' | ',' | '=') {
+            escaped.push('\\');
+        }
+        escaped.push(character);
+    }
+    escaped
+}
+
 /// How a LIST goes on without a proof: to the API server, if not too many do.
 pub(super) fn forward_unproven(informer: &Informer) -> Miss {
-    match informer.forward_unproven() {
-        Some(leave) => Miss::ForwardUnproven(leave),
-        None => Status::too_many_consistent_reads().into(),
-    }
+    Miss::ForwardUnproven(Arc::clone(informer.unproven()))
 }
 
 /// How a WATCH goes on without a proof: as the API server's whose own cache is too old, in the
-/// stream.
+/// stream. Where the API server could not be asked, the client had better wait before it tries
+/// again, which it would not do after that.
 pub(super) fn watch_unproven(
     unproven: &Unproven,
     request: &ReadRequest<'_>,
     informer: &Informer,
 ) -> Answer {
     if let Unproven::Upstream(_) | Unproven::NotReady = unproven {
-        return Err(Miss::Forward(Reason::Unproven));
+        return Err(Status::too_many_consistent_reads().into());
     }
     let applied = informer.reader().stats().applied.unwrap_or_default();
     let newer = ResourceVersion(applied.0 + 1);
@@ -148,5 +159,17 @@ impl http_body::Body for Holding {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_escaped_as_field_selectors_have_it() {
+        for (name, expected) in [("web-1", "web-1"), ("a,b", "a\\,b"), ("a=\\b", "a\\=\\\\b")] {
+            assert_eq!(escaped(name), expected);
+        }
     }
 }

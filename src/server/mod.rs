@@ -29,7 +29,7 @@ use http::Request;
 use http::Response;
 use http::header;
 use hyper::body::Incoming;
-use tokio::time::Instant;
+use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 use tower::Service;
 use tower::ServiceBuilder;
@@ -79,6 +79,7 @@ use rescue::Refusal;
 use router::Facts;
 use router::Read;
 use router::Reason;
+use shared_reads::Failed;
 use shared_reads::ReadKey;
 use shared_reads::SharedReads;
 use websocket::Handshake;
@@ -159,16 +160,18 @@ impl Server {
             Err(Miss::Reject(status)) if status.code == 404 => Err((status, Outcome::Cache)),
             Err(Miss::Reject(status)) => Err((status, Outcome::Rejected)),
             Err(Miss::Forward(reason)) => Ok((reason, None)),
-            Err(Miss::ForwardUnproven(leave)) => Ok((Reason::Unproven, Some(leave))),
+            Err(Miss::ForwardUnproven(limit)) => Ok((Reason::Unproven, Some(limit))),
         };
         let (response, outcome) = match forwarded {
             Err((status, outcome)) if refusal.is_exact() => (refusal.respond(&status), outcome),
             refused => {
-                let (reason, leave) = refused.unwrap_or((Reason::MediaType, None));
-                let response = self.forward(request, &info, deadline, &refusal).await;
-                let response = match leave {
-                    Some(leave) => consistent::holding(response, leave),
-                    None => response,
+                let (reason, limit) = refused.unwrap_or((Reason::MediaType, None));
+                let forwarded = self.forward(request, &info, limit, &refusal);
+                let response = match deadline {
+                    None => forwarded.await,
+                    Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)
+                        .await
+                        .unwrap_or_else(|_| refusal.respond(&Status::timeout())),
                 };
                 (response, Outcome::Forwarded(reason))
             }
@@ -176,11 +179,12 @@ impl Server {
         self.with_outcome(response, &info, outcome)
     }
 
+    /// What the API server answers; with `limit`, only if that has a permit.
     async fn forward(
         &self,
         request: Request<Body>,
         info: &RequestInfo,
-        deadline: Option<Instant>,
+        limit: Option<Arc<Semaphore>>,
         refusal: &Refusal,
     ) -> Response<Body> {
         let Shared {
@@ -189,24 +193,23 @@ impl Server {
             shutdown,
             ..
         } = self.shared.as_ref();
-        let forwarded = async {
-            match handlers::forward::has_identity(request.headers()) {
-                false if let Some(key) = ReadKey::of(&request, info) => {
-                    let answer = shared_reads.forward(key, request).await;
-                    answer
-                        .unwrap_or_else(|error| refusal.respond(&rescue::forwarding_failed(&error)))
-                }
-                _ => {
-                    let is_watch = info.verb == "watch";
-                    handlers::forward::forward(request, is_watch, forwarder, shutdown).await
-                }
-            }
+        let has_identity = handlers::forward::has_identity(request.headers());
+        if !has_identity && let Some(key) = ReadKey::of(&request, info) {
+            let answer = shared_reads.forward(key, request, limit).await;
+            return answer.unwrap_or_else(|failed| match failed {
+                Failed::TooMany => refusal.respond(&Status::too_many_consistent_reads()),
+                Failed::Upstream(error) => refusal.respond(&rescue::forwarding_failed(&error)),
+            });
+        }
+        let permit = match limit.map(Semaphore::try_acquire_owned).transpose() {
+            Ok(permit) => permit,
+            Err(_) => return refusal.respond(&Status::too_many_consistent_reads()),
         };
-        match deadline {
-            None => forwarded.await,
-            Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)
-                .await
-                .unwrap_or_else(|_| refusal.respond(&Status::timeout())),
+        let is_watch = info.verb == "watch";
+        let response = handlers::forward::forward(request, is_watch, forwarder, shutdown).await;
+        match permit {
+            Some(permit) => consistent::holding(response, permit),
+            None => response,
         }
     }
 

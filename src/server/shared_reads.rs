@@ -21,6 +21,8 @@ use http::StatusCode;
 use http::Uri;
 use http::header;
 use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 
 use crate::upstream;
 use crate::upstream::Body;
@@ -29,14 +31,18 @@ use crate::upstream::Forwarder;
 use crate::upstream::GroupCommit;
 use crate::upstream::Identity;
 
+use super::consistent;
 use super::request_info::RequestInfo;
 
 /// A longer answer is not shared, so that it need not be kept in memory as a whole.
 const SHARED_BYTES: usize = 16 << 20;
+/// Calls at a time by askers whose answer was too long to be shared.
+const OWN_CALLS: usize = 2;
 /// The headers by which two requests for one URL may be answered differently.
-const THAT_MATTER: [header::HeaderName; 3] = [
+const THAT_MATTER: [header::HeaderName; 4] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
+    header::ORIGIN,
     // It decides whether JSON is indented.
     header::USER_AGENT,
 ];
@@ -63,6 +69,16 @@ struct Inner {
     reads: DashMap<ReadKey, Arc<Group>>,
     /// Numbers the askers, so that a call knows for how many it is made.
     askers: AtomicU64,
+    own_calls: Semaphore,
+}
+
+/// Why a read was not answered.
+#[derive(Clone, Debug)]
+pub(super) enum Failed {
+    /// As many calls are under way as the limit allows.
+    TooMany,
+    /// The API server can't be reached, or broke off.
+    Upstream(Arc<Error>),
 }
 
 type Group = GroupCommit<u64, Shared>;
@@ -86,7 +102,7 @@ enum Shared {
     },
     /// Each has to ask for itself.
     TooLong,
-    Failed(Arc<Error>),
+    Failed(Failed),
 }
 
 /// Somebody's use of a group; the last one to end takes the group out.
@@ -106,7 +122,8 @@ impl ReadKey {
         let is_read = *request.method() == Method::GET
             && info.is_resource_request
             && matches!(info.verb.as_str(), "get" | "list")
-            && info.subresource.is_empty();
+            && info.subresource.is_empty()
+            && !upstream::is_upgrade(headers);
         let is_personal = PERSONAL.iter().any(|name| headers.contains_key(name));
         (is_read && !is_personal).then(|| Self {
             uri: request.uri().clone(),
@@ -124,31 +141,34 @@ impl SharedReads {
             forwarder,
             reads: DashMap::new(),
             askers: AtomicU64::new(0),
+            own_calls: Semaphore::new(OWN_CALLS),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// The answer to `request`, whose key is `key`, from a call sent after this one. Cancel safe.
+    /// The answer to `request`, whose key is `key`, from a call sent after this one. With `limit`,
+    /// calls don't wait for its permits, but fail without. Cancel safe.
     ///
     /// # Errors
     ///
-    /// When the API server can't be reached, or breaks off.
+    /// [`Failed`].
     pub(super) async fn forward(
         &self,
         key: ReadKey,
         request: Request<Body>,
-    ) -> Result<Response<Body>, Arc<Error>> {
+        limit: Option<Arc<Semaphore>>,
+    ) -> Result<Response<Body>, Failed> {
         let own = bodiless(&request);
         let used = self.inner.join(key);
         let asker = self.inner.askers.fetch_add(1, Ordering::Relaxed);
         let forwarder = self.inner.forwarder.clone();
-        let call = move |askers: HashSet<u64>| call(forwarder, request, askers.len());
+        let call = move |askers: HashSet<u64>| call(forwarder, request, limit, askers.len());
         let shared = used.group().join(asker, call).await;
         drop(used);
         match shared {
-            Shared::Failed(error) => Err(error),
+            Shared::Failed(failed) => Err(failed),
             Shared::Whole {
                 status,
                 headers,
@@ -159,8 +179,11 @@ impl SharedReads {
                 None => unreachable!("an answer for one asker was given to two"),
             },
             Shared::TooLong => {
+                let turn = self.inner.own_calls.acquire().await;
                 let answer = self.inner.forwarder.forward(own, Identity::Kubefan).await;
-                answer.map(|forwarded| forwarded.response).map_err(Arc::new)
+                drop(turn);
+                let answer = answer.map(|forwarded| forwarded.response);
+                answer.map_err(|error| Failed::Upstream(Arc::new(error)))
             }
         }
     }
@@ -177,32 +200,51 @@ impl Inner {
     }
 }
 
-fn call(forwarder: Forwarder, request: Request<Body>, askers: usize) -> BoxFuture<'static, Shared> {
+fn call(
+    forwarder: Forwarder,
+    request: Request<Body>,
+    limit: Option<Arc<Semaphore>>,
+    askers: usize,
+) -> BoxFuture<'static, Shared> {
     Box::pin(async move {
-        let forwarded = forwarder.forward(request, Identity::Kubefan).await;
-        match forwarded {
-            Ok(forwarded) => shared(forwarded.response, askers).await,
-            Err(error) => Shared::Failed(Arc::new(error)),
+        let permit = match limit.map(Semaphore::try_acquire_owned).transpose() {
+            Ok(permit) => permit,
+            Err(_) => return Shared::Failed(Failed::TooMany),
+        };
+        match forwarder.forward(request, Identity::Kubefan).await {
+            Ok(forwarded) => shared(forwarded.response, askers, permit).await,
+            Err(error) => Shared::Failed(Failed::Upstream(Arc::new(error))),
         }
     })
 }
 
-async fn shared(response: Response<Body>, askers: usize) -> Shared {
+/// `permit` is given up when the API server has done its part.
+async fn shared(
+    response: Response<Body>,
+    askers: usize,
+    permit: Option<OwnedSemaphorePermit>,
+) -> Shared {
     if askers == 1 {
+        let response = match permit {
+            Some(permit) => consistent::holding(response, permit),
+            None => response,
+        };
         return Shared::Alone(Arc::new(Mutex::new(Some(response))));
     }
     let (parts, body) = response.into_parts();
     let mut headers = parts.headers;
     // Each asker's own is put there instead.
     headers.remove(AUDIT_ID);
-    match upstream::collect(body, SHARED_BYTES).await {
+    let collected = upstream::collect(body, SHARED_BYTES).await;
+    drop(permit);
+    match collected {
         Ok(body) => Shared::Whole {
             status: parts.status,
             headers: Arc::new(headers),
             body,
         },
         Err(Error::TooLarge { .. }) => Shared::TooLong,
-        Err(error) => Shared::Failed(Arc::new(error)),
+        Err(error) => Shared::Failed(Failed::Upstream(Arc::new(error))),
     }
 }
 

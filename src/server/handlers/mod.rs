@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 
 use crate::api::ListOptions;
 use crate::api::ResourceVersion;
@@ -49,8 +49,8 @@ pub(super) struct ReadRequest<'a> {
 pub(super) enum Miss {
     /// The API server is to be asked.
     Forward(Reason),
-    /// As well, for want of a proof, and only while this leave is held.
-    ForwardUnproven(OwnedSemaphorePermit),
+    /// As well, for want of a proof, as many at a time as there are permits.
+    ForwardUnproven(Arc<Semaphore>),
     /// The request is at fault, or can't be answered now.
     Reject(Box<Status>),
 }

@@ -31,8 +31,8 @@ use table::Row;
 use table::Wish;
 
 /// The body of an answer that is no watch, without what may differ.
-pub(super) fn comparable_body(answer: &Answer) -> String {
-    allowed::body("", false, answer)
+pub(super) fn comparable_body(target: &str, answer: &Answer) -> String {
+    allowed::body(target, false, answer)
 }
 
 /// What is not yet answered on a slow machine is not answered.

@@ -19,7 +19,7 @@ use crate::upstream::differential::comparable_body;
 
 const STEP: Duration = Duration::from_secs(30);
 
-fn shown(answer: &Answer) -> String {
+fn shown(target: &str, answer: &Answer) -> String {
     let header = |name| answer.header(name).unwrap_or("-").to_owned();
     format!(
         "{} {} {} {}\n{}",
@@ -27,7 +27,7 @@ fn shown(answer: &Answer) -> String {
         header("content-type"),
         header("content-encoding"),
         header("vary"),
-        comparable_body(answer)
+        comparable_body(target, answer)
     )
 }
 
@@ -83,9 +83,9 @@ async fn large_answers_are_compressed_as_the_api_server_does() {
                     let got = send(client).await;
                     let what = format!("{query} {format:?} {encoding}");
                     assert!(
-                        shown(&wanted) == shown(&got),
+                        shown(&query, &wanted) == shown(&query, &got),
                         "{what}: {:.300}",
-                        shown(&got)
+                        shown(&query, &got)
                     );
                     if let Some(length) = got.header("content-length") {
                         assert_eq!(length, got.body.len().to_string(), "{what}");
@@ -120,10 +120,10 @@ async fn a_long_error_is_compressed_and_a_watch_never() {
         };
         let (wanted, got) = (send(&server.client()).await, send(&kubefan.client()).await);
         assert!(
-            shown(&wanted) == shown(&got),
+            shown(&query, &wanted) == shown(&query, &got),
             "{:.300}\n{:.300}",
-            shown(&wanted),
-            shown(&got)
+            shown(&query, &wanted),
+            shown(&query, &got)
         );
     }
 }

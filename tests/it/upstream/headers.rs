@@ -114,7 +114,7 @@ async fn methods_that_are_no_reads_are_alike_over_both_protocols() {
             let method: Method = method.parse().expect("a method");
             let shown = |answer: &Answer| {
                 let header = |name| answer.header(name).unwrap_or("-").to_owned();
-                let body = comparable_body(answer);
+                let body = comparable_body(path, answer);
                 let (media_type, allow) = (header("content-type"), header("allow"));
                 format!("{} {media_type} {allow}\n{body}", answer.status)
             };
