@@ -20,8 +20,9 @@ use crate::api::WireFormat;
 /// `annotations` within ObjectMeta in protobuf.
 const ANNOTATIONS: u32 = 12;
 
-/// The fields of ObjectMeta in the order that the API declares them.
-pub(super) const OBJECT_META: [&str; 15] = [
+/// The fields of ObjectMeta in the order that the API declares them, which is that of JSON printed
+/// from it.
+pub const OBJECT_META: [&str; 15] = [
     "name",
     "generateName",
     "namespace",

@@ -46,6 +46,7 @@ pub use frame::FrameSplitter;
 pub use indent::Indenter;
 pub use indent::indented;
 pub use list_parts::ListParts;
+pub use metadata::OBJECT_META;
 pub use negotiate::Negotiated;
 pub use negotiate::ReadVerb;
 pub use negotiate::negotiate;

@@ -7,27 +7,9 @@ use serde_json::Value;
 
 use crate::api::Resource;
 use crate::api::Status;
+use crate::codec::OBJECT_META;
 
 use super::refusal;
-
-/// The order in which `metadata` is printed.
-const METADATA_ORDER: &[&str] = &[
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-];
 
 /// Top-level keys that come first, and those that come last.
 const FIRST: &[&str] = &["kind", "apiVersion", "metadata"];
@@ -132,7 +114,7 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
         }
         members.insert(
             "metadata".to_owned(),
-            picked(metadata, METADATA_ORDER, &[]).into(),
+            picked(metadata, &OBJECT_META, &[]).into(),
         );
     }
     picked(members, FIRST, LAST).into()
