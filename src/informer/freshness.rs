@@ -37,6 +37,11 @@ use super::mutation::Mutation;
 const VERIFIED_AT_ONCE: usize = 500;
 /// How long an API server that can't list metadata alone is not asked to.
 const UNABLE: Duration = Duration::from_secs(300);
+/// How long a cache that was listed anew, because it was found wrong, is not again. What differs may
+/// be how a selector is understood, which no list mends.
+const RELIST_PAUSE: Duration = Duration::from_secs(60);
+/// So many keys that differ are logged.
+const LOGGED_KEYS: usize = 5;
 /// How long the watch has to reach a barrier before all objects are verified.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
 
@@ -110,6 +115,8 @@ struct Inner<P> {
     /// Until when the API server, which has shown that it can't list metadata alone, is not asked
     /// to.
     unable_until: Mutex<Option<Instant>>,
+    /// When a list was last asked for because the cache was wrong.
+    relisted: Mutex<Option<Instant>>,
 }
 
 /// A proof of everything, and when it was asked for.
@@ -146,6 +153,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             policy,
             last: Mutex::default(),
             unable_until: Mutex::default(),
+            relisted: Mutex::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -328,7 +336,7 @@ impl<P: FreshnessProbe> Inner<P> {
                 });
             }
             if applied == listed {
-                self.differs(&snapshot);
+                self.differs(&expected.differing(&snapshot, &asked.selection), applied);
                 return Err(Unproven::CacheDiffers);
             }
             self.wait_for(ResourceVersion(applied.0 + 1)).await?;
@@ -377,13 +385,18 @@ impl<P: FreshnessProbe> Inner<P> {
         answer.map_err(|error| Unproven::Upstream(Arc::new(error)))
     }
 
-    fn differs(&self, snapshot: &Snapshot) {
+    fn differs(&self, keys: &[String], at: ResourceVersion) {
         tracing::error!(
-            resource_version = %snapshot.resource_version(),
-            objects = snapshot.len(),
-            "the cache has other objects than the API server at the same resource version; listing again"
+            resource_version = %at,
+            keys = keys.join(", "),
+            "the cache has other objects than the API server at the same resource version"
         );
-        self.relist.request();
+        let now = Instant::now();
+        let mut relisted = self.relisted.lock();
+        if relisted.is_none_or(|last| now.duration_since(last) >= RELIST_PAUSE) {
+            *relisted = Some(now);
+            self.relist.request();
+        }
     }
 }
 
@@ -433,23 +446,37 @@ impl<'a> Expected<'a> {
         Self(items.map(|item| (item.key.as_str(), item)).collect())
     }
 
+    /// Some keys that only one of the two has, or each at another version.
+    fn differing(&self, snapshot: &Snapshot, selection: &Selection) -> Vec<String> {
+        let cached: HashMap<_, _> = snapshot
+            .list(selection, None)
+            .map(|object| (object.key.as_str().to_owned(), object))
+            .collect();
+        let missing = self.0.keys().filter(|key| !cached.contains_key(**key));
+        let others = cached.values().filter(|object| !self.has(object));
+        let others = others.map(|object| object.key.to_string());
+        let missing = missing.map(|key| (*key).to_owned());
+        missing.chain(others).take(LOGGED_KEYS).collect()
+    }
+
+    fn has(&self, object: &Object) -> bool {
+        let expected = self.0.get(object.key.as_str());
+        expected.is_some_and(|expected| {
+            expected.uid == object.uid && expected.resource_version == object.resource_version
+        })
+    }
+
     /// The whole set at once: of a single key one can't say whether it is there no more or not yet.
     fn is_all_of(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
         let mut found = 0;
         let mut cached = snapshot.list(selection, None);
-        let is_same = |object: &Object| {
-            let expected = self.0.get(object.key.as_str());
-            expected.is_some_and(|expected| {
-                expected.uid == object.uid && expected.resource_version == object.resource_version
-            })
-        };
         if mutation::is_active(Mutation::KeyByKey) {
             let keys: HashSet<_> = cached.map(|object| object.key.clone()).collect();
             return self.0.keys().all(|key| keys.contains(*key));
         }
         let all_same = cached.all(|object| {
             found += 1;
-            is_same(&object)
+            self.has(&object)
         });
         all_same && found == self.0.len()
     }

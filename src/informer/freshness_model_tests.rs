@@ -122,7 +122,7 @@ impl Etcd {
     }
 }
 
-fn object(key: &str, (uid, version, app): &(String, u64, &'static str)) -> Object {
+pub(super) fn object(key: &str, (uid, version, app): &(String, u64, &'static str)) -> Object {
     let (namespace, name) = key.split_once('/').expect("a namespace");
     Object {
         key: ObjectKey::new(Some(namespace), name),

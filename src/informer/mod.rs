@@ -23,6 +23,8 @@ mod wire_shape;
 #[cfg(test)]
 mod freshness_model_tests;
 #[cfg(test)]
+mod freshness_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod recovery_tests;
