@@ -25,6 +25,7 @@ use crate::cache::Snapshot;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::GroupCommit;
+use crate::upstream::Pace;
 use crate::upstream::Scope;
 
 use super::FreshnessMetrics;
@@ -44,6 +45,14 @@ const RELIST_PAUSE: Duration = Duration::from_secs(60);
 const LOGGED_KEYS: usize = 5;
 /// How long the watch has to reach a barrier before all objects are verified.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
+/// How long it is remembered that only a list could prove the cache, as others change and it doesn't.
+const QUIET: Duration = Duration::from_secs(10);
+/// A thousand readers who come within 100 ms cost three or four questions.
+const PACE: Pace = Pace {
+    least: Duration::from_millis(5),
+    for_each: Duration::from_millis(1),
+    most: Duration::from_millis(100),
+};
 
 /// A snapshot, and that it is at least as fresh as the question.
 #[derive(Clone, Debug)]
@@ -115,6 +124,8 @@ struct Inner<P> {
     /// Until when the API server, which has shown that it can't list metadata alone, is not asked
     /// to.
     unable_until: Mutex<Option<Instant>>,
+    /// Until when a barrier is not tried, as the watch did not come to the last one.
+    quiet_until: Mutex<Option<Instant>>,
     /// When a list was last asked for because the cache was wrong.
     relisted: Mutex<Option<Instant>>,
 }
@@ -153,11 +164,12 @@ impl<P: FreshnessProbe> Freshness<P> {
             policy,
             last: Mutex::default(),
             unable_until: Mutex::default(),
+            quiet_until: Mutex::default(),
             relisted: Mutex::default(),
         };
         Self {
             inner: Arc::new(inner),
-            group: GroupCommit::default(),
+            group: GroupCommit::new(PACE),
         }
     }
 
@@ -182,12 +194,13 @@ impl<P: FreshnessProbe> Freshness<P> {
     }
 
     /// A state of what is `asked` that is at least as fresh as this call, or as the policy asks
-    /// for. Cancel safe.
+    /// for. Who has `patience` lets so much time pass from the question before, if that is under
+    /// way or was for many, so that more may share the next. Cancel safe.
     ///
     /// # Errors
     ///
     /// [`Unproven`], after [`Freshness::LIMIT`] at the latest.
-    pub async fn prove(&self, asked: Asked) -> Result<Proof, Unproven> {
+    pub async fn prove(&self, asked: Asked, patience: Duration) -> Result<Proof, Unproven> {
         if let Some(proof) = self.relaxed() {
             return Ok(proof);
         }
@@ -203,7 +216,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             inner.metrics.count(&proof);
             proof
         };
-        let proof = timeout(Self::LIMIT, self.group.join(asked, call)).await;
+        let proof = timeout(Self::LIMIT, self.group.join(asked, patience, call)).await;
         proof.unwrap_or(Err(Unproven::TimedOut))
     }
 }
@@ -220,8 +233,10 @@ impl<P: FreshnessProbe> Inner<P> {
     async fn run(&self, asked: HashSet<Asked>) -> Result<Proof, Unproven> {
         let before = self.reader.snapshot().ok_or(Unproven::NotReady)?;
         let began = Instant::now();
-        let can_verify = self.unable_until.lock().is_none_or(|until| until < began);
-        let proof = match plan(asked, &before, can_verify) {
+        let is_over = |until: &Mutex<Option<Instant>>| until.lock().is_none_or(|at| at < began);
+        let can_verify = is_over(&self.unable_until);
+        let is_quiet = !is_over(&self.quiet_until);
+        let proof = match plan(asked, &before, can_verify, is_quiet) {
             Plan::Verify(asked) => match self.verify(&before, &asked).await {
                 Err(Unproven::Upstream(error)) if is_unable(&error) => {
                     *self.unable_until.lock() = Some(began + UNABLE);
@@ -305,6 +320,7 @@ impl<P: FreshnessProbe> Inner<P> {
         barrier: ResourceVersion,
     ) -> Result<Proof, Unproven> {
         self.wait_for(barrier).await?;
+        self.note_quiet(false);
         Ok(Proof {
             snapshot: self.current(before)?,
             method: ProofMethod::Barrier,
@@ -322,6 +338,7 @@ impl<P: FreshnessProbe> Inner<P> {
             let snapshot = self.current(before)?;
             let applied = snapshot.resource_version();
             if applied > listed {
+                self.note_quiet(false);
                 return Ok(Proof {
                     snapshot,
                     method: ProofMethod::Barrier,
@@ -329,6 +346,7 @@ impl<P: FreshnessProbe> Inner<P> {
                 });
             }
             if expected.is_all_of(&snapshot, &asked.selection) {
+                self.note_quiet(applied < listed);
                 return Ok(Proof {
                     snapshot: self.reader.proven_at(&snapshot, listed),
                     method: ProofMethod::VerificationList,
@@ -341,6 +359,11 @@ impl<P: FreshnessProbe> Inner<P> {
             }
             self.wait_for(ResourceVersion(applied.0 + 1)).await?;
         }
+    }
+
+    /// Notes whether others change while this resource does not.
+    fn note_quiet(&self, is_quiet: bool) {
+        *self.quiet_until.lock() = is_quiet.then(|| Instant::now() + QUIET);
     }
 
     /// Waits as long as it takes; whoever asked has a limit.
@@ -401,13 +424,23 @@ impl<P: FreshnessProbe> Inner<P> {
 }
 
 /// The cheapest way to a proof for all that is asked.
-pub(super) fn plan(asked: HashSet<Asked>, cached: &Snapshot, can_verify: bool) -> Plan {
+///
+/// `is_quiet` says that the watch won't come to a barrier for long.
+pub(super) fn plan(
+    asked: HashSet<Asked>,
+    cached: &Snapshot,
+    can_verify: bool,
+    is_quiet: bool,
+) -> Plan {
     if !can_verify {
         return Plan::Barrier(None);
     }
     let is_single = asked.len() == 1;
     let asked = asked.into_iter().next().filter(|_| is_single);
     let asked = asked.unwrap_or_else(Asked::everything);
+    if is_quiet {
+        return Plan::Verify(asked);
+    }
     let some = cached.list(&asked.selection, None);
     match some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
         true => Plan::Verify(asked),

@@ -339,7 +339,8 @@ impl World {
             sleep(Duration::from_millis(rng.random_range(0..800))).await;
             let asked = asked(&mut rng);
             let (history, acknowledged) = self.now();
-            let fault = match self.freshness.prove(asked.clone()).await {
+            let patience = Duration::from_millis(100 * rng.random_range(0..2));
+            let fault = match self.freshness.prove(asked.clone(), patience).await {
                 // After a restore it may well differ at an equal version.
                 Err(Unproven::CacheDiffers) if history == 0 && self.now().0 == 0 => {
                     Some("the cache was found wrong".to_owned())

@@ -55,7 +55,7 @@ async fn a_cache_found_wrong_is_listed_anew_but_not_for_each_reader() {
             selection: Arc::default(),
             scope: Scope::default(),
         };
-        let proof = freshness.prove(asked).await;
+        let proof = freshness.prove(asked, Duration::ZERO).await;
         assert!(matches!(proof, Err(Unproven::CacheDiffers)), "{proof:?}");
         let requested = relists.is_requested();
         relists.answer();

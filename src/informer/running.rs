@@ -118,13 +118,14 @@ impl Informer {
     }
 
     /// A state of what is `asked` that is at least as fresh as this call, or as the resource's
-    /// [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Cancel safe.
+    /// [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Who has `patience` lets so much time
+    /// pass from the question before, if that is under way or was for many. Cancel safe.
     ///
     /// # Errors
     ///
     /// [`Unproven`], after some seconds at the latest.
-    pub async fn prove(&self, asked: Asked) -> Result<Proof, Unproven> {
-        self.freshness.prove(asked).await
+    pub async fn prove(&self, asked: Asked, patience: Duration) -> Result<Proof, Unproven> {
+        self.freshness.prove(asked, patience).await
     }
 
     /// How many reads that could not be proven may be forwarded at a time.

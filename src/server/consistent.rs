@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderName;
@@ -37,6 +38,10 @@ use super::rescue;
 /// Says how an answer from the cache was proven to be the most recent state.
 const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
+/// How long who opens a watch lets the next ones come, so that they share a question: after a
+/// restart, hundreds of informers begin at once, and each is in no hurry.
+const WATCHES_GATHER: Duration = Duration::from_millis(200);
+
 /// The proof that `need` calls for, if any.
 pub(super) async fn prove(
     need: Need,
@@ -68,7 +73,11 @@ pub(super) async fn prove(
         },
         selection: Arc::new(selection.clone()),
     };
-    let proof = informer.prove(asked).await;
+    let patience = match request.info.verb.as_str() {
+        "watch" => WATCHES_GATHER,
+        _ => Duration::ZERO,
+    };
+    let proof = informer.prove(asked, patience).await;
     if let Err(unproven) = &proof {
         tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
     }

@@ -8,6 +8,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use dashmap::DashMap;
@@ -30,6 +31,7 @@ use crate::upstream::Error;
 use crate::upstream::Forwarder;
 use crate::upstream::GroupCommit;
 use crate::upstream::Identity;
+use crate::upstream::Pace;
 
 use super::consistent;
 use super::request_info::RequestInfo;
@@ -165,7 +167,7 @@ impl SharedReads {
         let asker = self.inner.askers.fetch_add(1, Ordering::Relaxed);
         let forwarder = self.inner.forwarder.clone();
         let call = move |askers: HashSet<u64>| call(forwarder, request, limit, askers.len());
-        let shared = used.group().join(asker, call).await;
+        let shared = used.group().join(asker, Duration::ZERO, call).await;
         drop(used);
         match shared {
             Shared::Failed(failed) => Err(failed),
@@ -191,13 +193,18 @@ impl SharedReads {
 
 impl Inner {
     fn join(&self, key: ReadKey) -> Use<'_> {
-        let group = Arc::clone(&self.reads.entry(key.clone()).or_default());
+        let group = Arc::clone(&self.reads.entry(key.clone()).or_insert_with(new_group));
         Use {
             reads: &self.reads,
             key,
             group: Some(group),
         }
     }
+}
+
+fn new_group() -> Arc<Group> {
+    // At once, always: an object is read in a few milliseconds, and its readers count them.
+    Arc::new(Group::new(Pace::default()))
 }
 
 fn call(

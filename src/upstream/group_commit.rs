@@ -8,16 +8,22 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::future::Shared;
 use futures_util::future::WeakShared;
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
 
 /// Calls under way at once. With one, who comes right after a call began waits for two.
 const IN_FLIGHT: usize = 2;
+/// After a call for so many, more are to be expected: the patient wait though none is under way.
+const CROWD: u32 = 8;
 
 /// Calls that are shared by all who ask for them before they are made.
 ///
@@ -26,15 +32,36 @@ pub struct GroupCommit<K, T: Clone> {
     inner: Arc<Inner<K, T>>,
 }
 
+/// How soon a call may follow one that is under way. Where none is, it is made at once.
+///
+/// Calls that follow each other closely find few askers each, just when many come at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// From the beginning of a call to the next, at least.
+    pub least: Duration,
+    /// And so much longer for each who waited for the one before.
+    pub for_each: Duration,
+    /// But no longer than this.
+    pub most: Duration,
+}
+
 struct Inner<K, T: Clone> {
+    pace: Pace,
     in_flight: Semaphore,
     gathering: Mutex<Gathering<K, T>>,
+    /// Somebody joined who is in more of a hurry.
+    hurry: Notify,
 }
 
 struct Gathering<K, T: Clone> {
     /// Counts the calls, so that each closes its own gathering only.
     number: u64,
     asked: HashSet<K>,
+    askers: u32,
+    /// When the call may be made.
+    not_before: Option<Instant>,
+    /// When the call before was made, and for how many.
+    before: Option<(Instant, u32)>,
     /// The call that those who come now may join.
     next: Option<WeakShared<BoxFuture<'static, T>>>,
 }
@@ -46,36 +73,67 @@ where
     K: Eq + Hash + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
+    /// Calls that follow each other at `pace`.
+    pub fn new(pace: Pace) -> Self {
+        let gathering = Gathering {
+            number: 0,
+            asked: HashSet::new(),
+            askers: 0,
+            not_before: None,
+            before: None,
+            next: None,
+        };
+        let inner = Inner {
+            pace,
+            in_flight: Semaphore::new(IN_FLIGHT),
+            gathering: Mutex::new(gathering),
+            hurry: Notify::new(),
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
     /// The outcome of a call that is made after this one was called: `call`, or that of another who
     /// came before it was made.
     ///
-    /// `call` gets what all asked for whom it is made. Cancel safe: the call goes on while anybody
-    /// waits for it, and is dropped with the last one.
-    pub async fn join<F, C>(&self, asked: K, call: F) -> T
+    /// `call` gets what all asked for whom it is made. Who has `patience` lets so much time pass from
+    /// the beginning of a call that is under way, or was for many, to the next, for more to come.
+    /// Cancel safe: the call goes on while anybody waits for it, and is dropped with the last one.
+    pub async fn join<F, C>(&self, asked: K, patience: Duration, call: F) -> T
     where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
         C: Future<Output = T> + Send + 'static,
     {
-        let outcome = self.next(asked, call);
+        let outcome = self.next(asked, patience, call);
         outcome.await
     }
 
-    fn next<F, C>(&self, asked: K, call: F) -> Shared<BoxFuture<'static, T>>
+    fn next<F, C>(&self, asked: K, patience: Duration, call: F) -> Shared<BoxFuture<'static, T>>
     where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
         C: Future<Output = T> + Send + 'static,
     {
         let mut gathering = self.inner.gathering.lock();
+        let not_before = self.inner.not_before(gathering.before, patience);
         let next = gathering.next.as_ref().and_then(WeakShared::upgrade);
         if let Some(next) = next {
             gathering.asked.insert(asked);
+            gathering.askers += 1;
+            if not_before < gathering.not_before {
+                gathering.not_before = not_before;
+                self.inner.hurry.notify_one();
+            }
             return next;
         }
         gathering.number += 1;
         gathering.asked = HashSet::from([asked]);
+        gathering.askers = 1;
+        gathering.not_before = not_before;
         let inner = Arc::clone(&self.inner);
         let number = gathering.number;
         let made = async move {
+            inner.keep_pace().await;
             let permit = inner.in_flight.acquire().await;
             let asked = inner.close(number);
             let outcome = call(asked).await;
@@ -88,23 +146,6 @@ where
     }
 }
 
-impl<K, T: Clone> Default for GroupCommit<K, T> {
-    fn default() -> Self {
-        let gathering = Gathering {
-            number: 0,
-            asked: HashSet::new(),
-            next: None,
-        };
-        let inner = Inner {
-            in_flight: Semaphore::new(IN_FLIGHT),
-            gathering: Mutex::new(gathering),
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
-    }
-}
-
 impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GroupCommit").finish_non_exhaustive()
@@ -114,11 +155,44 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 // === impl Inner ===
 
 impl<K, T: Clone> Inner<K, T> {
+    /// When a call may be made for one who comes now; `None` is at once.
+    fn not_before(&self, before: Option<(Instant, u32)>, patience: Duration) -> Option<Instant> {
+        let (made, askers) = before?;
+        let Pace {
+            least,
+            for_each,
+            most,
+        } = self.pace;
+        let pause = (least + for_each.saturating_mul(askers)).min(most);
+        let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
+        match is_under_way {
+            true => Some(made + pause.max(patience)),
+            false if askers >= CROWD => Some(made + patience),
+            false => None,
+        }
+    }
+
+    /// Waits until the gathering may end.
+    async fn keep_pace(&self) {
+        loop {
+            let not_before = self.gathering.lock().not_before;
+            let Some(not_before) = not_before.filter(|not_before| *not_before > Instant::now())
+            else {
+                return;
+            };
+            tokio::select! {
+                () = sleep_until(not_before) => {}
+                () = self.hurry.notified() => {}
+            }
+        }
+    }
+
     /// From now on nobody joins call `number`; what was asked of it.
     fn close(&self, number: u64) -> HashSet<K> {
         let mut gathering = self.gathering.lock();
         debug_assert_eq!(gathering.number, number, "only the newest call gathers");
         gathering.next = None;
+        gathering.before = Some((Instant::now(), gathering.askers));
         std::mem::take(&mut gathering.asked)
     }
 }
@@ -127,10 +201,8 @@ impl<K, T: Clone> Inner<K, T> {
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::atomic::Ordering;
-    use std::time::Duration;
 
     use futures_util::future::join_all;
-    use tokio::time::Instant;
     use tokio::time::sleep;
     use tokio::time::timeout;
 
@@ -138,15 +210,26 @@ mod tests {
 
     const CALL: Duration = Duration::from_millis(100);
 
-    #[derive(Clone, Default)]
+    #[derive(Clone)]
     struct Calls {
         made: Arc<AtomicUsize>,
         group: Arc<GroupCommit<u32, (Instant, usize)>>,
     }
 
     impl Calls {
+        fn new(pace: Pace) -> Self {
+            Self {
+                made: Arc::default(),
+                group: Arc::new(GroupCommit::new(pace)),
+            }
+        }
+
         /// When the call was made whose outcome this is, and for how many questions.
         async fn join(&self, asked: u32) -> (Instant, usize) {
+            self.join_with(asked, Duration::ZERO).await
+        }
+
+        async fn join_with(&self, asked: u32, patience: Duration) -> (Instant, usize) {
             let made = Arc::clone(&self.made);
             let call = move |asked: HashSet<u32>| async move {
                 made.fetch_add(1, Ordering::Relaxed);
@@ -154,13 +237,13 @@ mod tests {
                 sleep(CALL).await;
                 (sent, asked.len())
             };
-            self.group.join(asked, call).await
+            self.group.join(asked, patience, call).await
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_serves_those_who_came_before_it() {
-        let calls = Calls::default();
+        let calls = Calls::new(Pace::default());
         let clients = (0..300u32).map(|n| {
             let calls = calls.clone();
             async move {
@@ -184,7 +267,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_learns_what_all_asked() {
-        let calls = Calls::default();
+        let calls = Calls::new(Pace::default());
         let asked = [1, 2, 3, 3, 4, 4];
         let outcomes = join_all(asked.map(|asked| calls.join(asked))).await;
         let questions = outcomes.iter().map(|(_, questions)| *questions);
@@ -193,7 +276,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nobody_depends_on_who_leaves() {
-        let calls = Calls::default();
+        let calls = Calls::new(Pace::default());
         let short = Duration::from_millis(10);
         let (_, _, left, stayed) = tokio::join!(
             calls.join(0),
@@ -207,5 +290,50 @@ mod tests {
         let all_left = timeout(short, calls.join(3)).await;
         assert!(all_left.is_err());
         timeout(3 * CALL, calls.join(4)).await.expect("an outcome");
+    }
+
+    const PACE: Pace = Pace {
+        least: Duration::from_millis(5),
+        for_each: Duration::from_millis(1),
+        most: Duration::from_millis(40),
+    };
+
+    /// When the calls were made, in ms, of askers who come at such times with such patience.
+    async fn made_for(askers: &[(u64, u64)]) -> Vec<u128> {
+        let calls = Calls::new(PACE);
+        let began = Instant::now();
+        let asked = askers.iter().map(async |&(comes, patience)| {
+            sleep(Duration::from_millis(comes)).await;
+            let patience = Duration::from_millis(patience);
+            let (sent, _) = calls.join_with(0, patience).await;
+            sent.duration_since(began).as_millis()
+        });
+        join_all(asked).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_keep_their_distance_while_one_is_under_way() {
+        for (askers, made) in [
+            (vec![(0, 0)], vec![0]),
+            // A pause for the one asker of the first call; two are under way from 6 to 100.
+            (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 6, 6, 101]),
+            // None is under way any more.
+            (vec![(0, 80), (100, 80), (200, 80)], vec![0, 100, 200]),
+            (vec![(0, 80), (1, 80), (2, 80)], vec![0, 80, 80]),
+            (vec![(0, 80), (1, 80), (20, 0)], vec![0, 20, 20]),
+            // None either, but the last was for a crowd.
+            (
+                [vec![(0, 80)], vec![(1, 80); 8], vec![(191, 80)]].concat(),
+                [vec![0], vec![80; 8], vec![191]].concat(),
+            ),
+            (
+                [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
+                [vec![0], vec![150; 8], vec![256, 256]].concat(),
+            ),
+            // The patient may come later, too.
+            (vec![(0, 0), (1, 0), (2, 80)], vec![0, 6, 6]),
+        ] {
+            assert_eq!(made_for(&askers).await, made, "{askers:?}");
+        }
     }
 }

@@ -59,6 +59,7 @@ pub use forward::Forwarder;
 pub use freshness_probe::FreshnessProbe;
 pub use freshness_probe::Scope;
 pub use group_commit::GroupCommit;
+pub use group_commit::Pace;
 pub use headers::is_upgrade;
 pub use lister_watcher::ListRequest;
 pub use lister_watcher::ListerWatcher;
