@@ -1,0 +1,126 @@
+//! What a proof of freshness costs kubefan itself, the API server's answer apart: `cargo bench
+//! --bench consistent_list`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::ItemsCount;
+use kubefan::api::ListPage;
+use kubefan::api::ResourceVersion;
+use kubefan::api::SelectableFields;
+use kubefan::api::WireFormat;
+use kubefan::cache;
+use kubefan::cache::Reader;
+use kubefan::cache::Writer;
+use kubefan::codec::Decoder;
+use kubefan::informer::Asked;
+use kubefan::informer::Freshness;
+use kubefan::informer::FreshnessPolicy;
+use kubefan::informer::ProofMethod;
+use kubefan::informer::relist_channel;
+use kubefan::upstream;
+use kubefan::upstream::FreshnessProbe;
+use kubefan::upstream::Scope;
+
+/// Where the cache is.
+const APPLIED: ResourceVersion = ResourceVersion(10);
+/// Where the API server is: others have changed.
+const CURRENT: ResourceVersion = ResourceVersion(1_000);
+
+fn main() {
+    divan::main();
+}
+
+/// An API server that answers at once.
+#[derive(Clone)]
+struct Instantly {
+    barrier: ResourceVersion,
+    list: Bytes,
+    decoder: Arc<Decoder>,
+}
+
+impl FreshnessProbe for Instantly {
+    async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
+        Ok(self.barrier)
+    }
+
+    async fn verification_list(&self, _: &Scope) -> Result<ListPage, upstream::Error> {
+        Ok(self.decoder.list(&self.list).expect("a list"))
+    }
+}
+
+/// A list of `count` objects as a verification list has them: metadata alone.
+fn list(count: usize, version: ResourceVersion) -> Bytes {
+    let item = |number| {
+        format!(
+            "{{\"metadata\":{{\"name\":\"web-{number:05}\",\"namespace\":\"shop\",\"uid\":\"uid-{number}\",\
+             \"resourceVersion\":\"5\",\"labels\":{{\"app\":\"web\",\"shard\":\"{}\"}}}}}}",
+            number % 100
+        )
+    };
+    let items: Vec<_> = (0..count).map(item).collect();
+    let head = format!(
+        "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"{}\"}},",
+        version.0
+    );
+    format!("{head}\"items\":[{}]}}\n", items.join(",")).into()
+}
+
+fn decoder() -> Decoder {
+    Decoder::new(WireFormat::Json, Arc::new(SelectableFields::default()))
+}
+
+fn filled(count: usize) -> (Writer, Reader) {
+    let (mut writer, reader) = cache::cache(cache::Config {
+        indexed_labels: Vec::new(),
+        field_count: 0,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 128,
+    });
+    let mut relist = writer.relist();
+    let page = decoder().list(&list(count, APPLIED)).expect("a list");
+    page.items.into_iter().for_each(|item| relist.add(item));
+    writer.replace(relist, APPLIED);
+    (writer, reader)
+}
+
+/// One proof after the other, of all of so many objects.
+fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, method: ProofMethod) {
+    let (_writer, reader) = filled(count);
+    let probe = Instantly {
+        barrier,
+        list: list(count, CURRENT),
+        decoder: Arc::new(decoder()),
+    };
+    let (relist, _relists) = relist_channel();
+    let freshness = Freshness::new(probe, reader, relist, FreshnessPolicy::Strict);
+    let asked = Asked {
+        selection: Arc::default(),
+        scope: Scope::default(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .expect("a runtime");
+    bencher.counter(ItemsCount::new(count)).bench_local(|| {
+        let proof = freshness.prove(asked.clone(), Duration::ZERO);
+        let proof = runtime.block_on(proof).expect("a proof");
+        assert_eq!(proof.method, method);
+        proof
+    });
+}
+
+/// The watch is where the barrier is: the resource that changes, or a cluster at rest.
+#[divan::bench(args = [1_000, 5_000])]
+fn proof_by_barrier(bencher: Bencher<'_, '_>, count: usize) {
+    prove(bencher, count, APPLIED, ProofMethod::Barrier);
+}
+
+/// Decode who is there, and compare it with the cache.
+#[divan::bench(args = [1, 100, 5_000])]
+fn proof_by_verification_list(bencher: Bencher<'_, '_>, count: usize) {
+    prove(bencher, count, CURRENT, ProofMethod::VerificationList);
+}
