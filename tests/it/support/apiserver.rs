@@ -34,7 +34,8 @@ pub(crate) const ADMIN: &str = "admin-token";
 pub(crate) const READER: &str = "reader-token";
 
 const TOKENS: &str = "admin-token,admin,admin,\"system:masters\"\nreader-token,reader,reader\n";
-const START: Duration = Duration::from_secs(90);
+/// How long a server may take to start.
+pub(super) const START: Duration = Duration::from_secs(90);
 
 /// A running kube-apiserver with its own etcd; both end when it is dropped.
 #[derive(Debug)]
@@ -187,11 +188,18 @@ impl ApiServer {
     }
 
     fn start_apiserver(&self) {
+        let mut command = self.serving(&self.etcd_url(), self.port);
+        command.args(&self.flags);
+        *self.apiserver.lock() = Some(self.spawn(command, "kube-apiserver.log"));
+    }
+
+    /// A kube-apiserver with these files, on this etcd and port.
+    pub(super) fn serving(&self, etcd: &str, port: u16) -> Command {
         let file = |flag: &str, name: &str| format!("--{flag}={}", self.file(name).display());
         let mut command = Command::new(self.assets.kube_apiserver());
         command
-            .arg(format!("--etcd-servers={}", self.etcd_url()))
-            .arg(format!("--secure-port={}", self.port))
+            .arg(format!("--etcd-servers={etcd}"))
+            .arg(format!("--secure-port={port}"))
             .arg(file("tls-cert-file", "serving.pem"))
             .arg(file("tls-private-key-file", "serving.key"))
             .arg(file("client-ca-file", "authority.pem"))
@@ -209,12 +217,12 @@ impl ApiServer {
                 "--etcd-compaction-interval=0",
                 "--kubelet-preferred-address-types=InternalIP",
                 "--max-requests-inflight=20000",
-            ])
-            .args(&self.flags);
-        *self.apiserver.lock() = Some(self.spawn(command, "kube-apiserver.log"));
+            ]);
+        command
     }
 
-    fn spawn(&self, mut command: Command, log: &str) -> Process {
+    /// Starts `command`; what it says goes into a file of the directory.
+    pub(super) fn spawn(&self, mut command: Command, log: &str) -> Process {
         let log = File::options()
             .create(true)
             .append(true)
@@ -277,7 +285,15 @@ impl ApiServer {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    fn etcd_url(&self) -> String {
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn etcd_port(&self) -> u16 {
+        self.etcd_ports[0]
+    }
+
+    pub(crate) fn etcd_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.etcd_ports[0])
     }
 

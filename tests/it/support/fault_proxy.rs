@@ -16,6 +16,7 @@ use http::HeaderMap;
 use http::Method;
 use http::Request;
 use http::StatusCode;
+use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 use hyper::body::Frame;
@@ -33,6 +34,7 @@ use tokio::time::sleep;
 use crate::support::apiserver::ApiServer;
 use crate::support::client::Client;
 use crate::support::client::chain;
+use crate::support::older::Older;
 use crate::support::replies::Reply;
 use crate::support::replies::expired_list;
 use crate::support::replies::expired_watch;
@@ -83,6 +85,11 @@ struct Plan {
     expire: Orders,
     refuse: Orders,
     delay: Duration,
+    /// How long each answer but a watch's is kept back.
+    slowness: Duration,
+    older: Vec<Older>,
+    /// Whole LISTs that are passed on now, and the most there were.
+    whole_lists: (u32, u32),
 }
 
 impl FaultProxy {
@@ -138,6 +145,22 @@ impl FaultProxy {
     /// Gives what comes down watches from now on only this much later.
     pub(crate) fn delay_watches(&self, by: Duration) {
         self.control.plan.lock().delay = by;
+    }
+
+    /// Keeps each answer but a watch's back for so long, from now on.
+    pub(crate) fn slow_down(&self, by: Duration) {
+        self.control.plan.lock().slowness = by;
+    }
+
+    /// Knows no more of these from now on.
+    pub(crate) fn grow_older(&self, unknown: &[Older]) {
+        self.control.plan.lock().older = unknown.to_vec();
+    }
+
+    /// The most LISTs that were passed on at a time, those not counted that ask for metadata or for
+    /// one object alone.
+    pub(crate) fn most_whole_lists(&self) -> u32 {
+        self.control.plan.lock().whole_lists.1
     }
 
     /// Makes open and new watches fall silent, or speak again.
@@ -228,6 +251,14 @@ impl Control {
 
     async fn forward(self: &Arc<Self>, kind: Kind, request: Request<Incoming>) -> Reply {
         let (mut parts, body) = request.into_parts();
+        let (older, slowness) = {
+            let plan = self.plan.lock();
+            (plan.older.clone(), plan.slowness)
+        };
+        if let Some(reply) = older.iter().find_map(|older| older.answer(&mut parts)) {
+            return reply;
+        }
+        let _counted = (kind == Kind::List && is_whole(&parts)).then(|| WholeList::new(self));
         for name in [
             "host",
             "authorization",
@@ -243,6 +274,9 @@ impl Control {
             .await
             .map(|body| body.to_bytes())
             .unwrap_or_default();
+        if kind != Kind::Watch && !slowness.is_zero() {
+            sleep(slowness).await;
+        }
         match self
             .upstream
             .open(parts.method, path, &parts.headers, body)
@@ -256,6 +290,35 @@ impl Control {
                 response.map(|body| body.map_err(|error| error.to_string()).boxed_unsync())
             }
         }
+    }
+}
+
+/// True for a LIST of whole objects, all that there are.
+fn is_whole(parts: &Parts) -> bool {
+    let accept = parts
+        .headers
+        .get("accept")
+        .map(|accept| accept.to_str().unwrap_or_default());
+    let metadata = accept.is_some_and(|accept| accept.contains("as=PartialObjectMetadata"));
+    let query = parts.uri.query().unwrap_or_default();
+    !metadata && !query.split('&').any(|part| part == "limit=1")
+}
+
+/// Counts a LIST from its request to its head.
+struct WholeList<'a>(&'a Control);
+
+impl<'a> WholeList<'a> {
+    fn new(control: &'a Control) -> Self {
+        let (now, most) = &mut control.plan.lock().whole_lists;
+        *now += 1;
+        *most = (*most).max(*now);
+        Self(control)
+    }
+}
+
+impl Drop for WholeList<'_> {
+    fn drop(&mut self) {
+        self.0.plan.lock().whole_lists.0 -= 1;
     }
 }
 

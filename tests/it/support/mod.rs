@@ -4,6 +4,7 @@
 
 pub(crate) mod apiserver;
 pub(crate) mod assets;
+pub(crate) mod balancer;
 pub(crate) mod certificates;
 pub(crate) mod client;
 pub(crate) mod connector;
@@ -14,9 +15,12 @@ pub(crate) mod informers;
 pub(crate) mod kubeconfig;
 pub(crate) mod kubectl;
 pub(crate) mod kubefan;
+pub(crate) mod lagging_etcd;
 pub(crate) mod normalise;
+pub(crate) mod older;
 pub(crate) mod poll;
 pub(crate) mod process;
 mod replies;
+pub(crate) mod sibling;
 pub(crate) mod sim;
 pub(crate) mod watcher;

@@ -22,6 +22,7 @@ mod isolation;
 mod kubectl;
 mod live_streams;
 mod measure;
+mod own_writes;
 mod protocols;
 mod representations;
 mod resume;
