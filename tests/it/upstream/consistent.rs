@@ -1,10 +1,5 @@
 //! Reads of the most recent state, proven by kubefan: what they cost, and what they never miss.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
-
 use futures::future::join_all;
 use serde_json::json;
 
@@ -14,7 +9,6 @@ use crate::support::client::Client;
 use crate::support::fault_proxy::Kind;
 use crate::support::frames::Event;
 use crate::support::frames::Format;
-use crate::support::kubefan::Kubefan;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::upstream::faulty::Faulty;
@@ -186,116 +180,4 @@ async fn a_policy_spares_the_question() {
     );
     assert_eq!(synced(&client, &faulty.path, Format::Json).await, 2);
     assert_eq!(faulty.proxy.count(Kind::List, "/configmaps"), lists);
-}
-
-/// Writers, each with an object that only ever grows.
-const WRITERS: usize = 3;
-const WRITES: u64 = 40;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn no_read_misses_what_was_acknowledged_before_it_began() {
-    let Some(server) = shared() else { return };
-    let namespace = server.namespace("history").await;
-    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-    // Replicas: a client may be answered by either.
-    let kubefans = [
-        Kubefan::start(server, &[]).await,
-        Kubefan::start(server, &[]).await,
-    ];
-    let direct = server.client();
-    for writer in 0..WRITERS {
-        let object = json!({ "metadata": { "name": format!("w{writer}") }, "data": { "n": "0" } });
-        direct.create(&path, &object).await.ok();
-    }
-    let acknowledged: [AtomicU64; WRITERS] = Default::default();
-    let write = async |writer: usize| {
-        for number in 1..=WRITES {
-            let change = json!({ "data": { "n": number.to_string() } });
-            direct
-                .merge(&format!("{path}/w{writer}"), &change)
-                .await
-                .ok();
-            acknowledged[writer].store(number, Ordering::SeqCst);
-        }
-    };
-    let read = async |reader: usize| {
-        let mut last_version = 0;
-        for number in 0.. {
-            let known: Vec<u64> = acknowledged
-                .iter()
-                .map(|n| n.load(Ordering::SeqCst))
-                .collect();
-            let client = kubefans[(reader + number) % 2].client();
-            let answer = client.get(&path).await.ok();
-            let list = answer.json();
-            for (writer, known) in known.iter().enumerate() {
-                let shown = shown(&list, writer);
-                assert!(
-                    shown >= *known,
-                    "w{writer} is {shown} after {known}: {answer}"
-                );
-            }
-            let version = &list["metadata"]["resourceVersion"];
-            let version: u64 = version.as_str().expect("an RV").parse().expect("a number");
-            assert!(version >= last_version, "{version} after {last_version}");
-            last_version = version;
-            let object = client.get(&format!("{path}/w{reader}")).await.ok().json();
-            let n = object["data"]["n"].as_str().expect("a number");
-            assert!(n.parse::<u64>().expect("a number") >= known[reader]);
-            if known.iter().all(|known| *known == WRITES) {
-                return number;
-            }
-        }
-        unreachable!("numbers don't end")
-    };
-    let all = async {
-        tokio::join!(
-            join_all((0..WRITERS).map(write)),
-            join_all((0..WRITERS).map(read)),
-        )
-    };
-    let (_, reads) = within("the history", Duration::from_secs(120), all).await;
-    assert!(reads.iter().all(|reads| *reads > 0), "{reads:?}");
-    let proven = proofs(&kubefans).await;
-    assert!(
-        proven["cache"] > 9 * proven.get("forwarded").copied().unwrap_or(0),
-        "{proven:?}"
-    );
-}
-
-fn shown(list: &serde_json::Value, writer: usize) -> u64 {
-    let items = list["items"].as_array().expect("items");
-    let name = format!("w{writer}");
-    let item = items
-        .iter()
-        .find(|item| item["metadata"]["name"] == name.as_str());
-    let n = item.expect("the object")["data"]["n"].as_str().expect("n");
-    n.parse().expect("a number")
-}
-
-/// LISTs of config maps by how they were answered.
-async fn proofs(kubefans: &[Kubefan]) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for kubefan in kubefans {
-        let metrics = kubefan.metrics().await;
-        let lines = metrics.lines().filter(|line| {
-            line.starts_with("kubefan_requests_total{")
-                && line.contains(r#"resource="configmaps""#)
-                && line.contains(r#"verb="list""#)
-        });
-        for line in lines {
-            let outcome = line
-                .split(r#"outcome=""#)
-                .nth(1)
-                .and_then(|rest| rest.split('"').next());
-            let value = line
-                .rsplit(' ')
-                .next()
-                .and_then(|value| value.parse::<f64>().ok());
-            *counts
-                .entry(outcome.expect("an outcome").to_owned())
-                .or_default() += value.expect("a number") as u64;
-        }
-    }
-    counts
 }
