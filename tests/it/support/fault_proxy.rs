@@ -88,8 +88,8 @@ struct Plan {
     /// How long each answer but a watch's is kept back.
     slowness: Duration,
     older: Vec<Older>,
-    /// Whole LISTs that are passed on now, and the most there were.
-    whole_lists: (u32, u32),
+    /// By path, whole LISTs that are passed on now, and the most there were.
+    whole_lists: BTreeMap<String, (u32, u32)>,
 }
 
 impl FaultProxy {
@@ -157,10 +157,11 @@ impl FaultProxy {
         self.control.plan.lock().older = unknown.to_vec();
     }
 
-    /// The most LISTs that were passed on at a time, those not counted that ask for metadata or for
-    /// one object alone.
-    pub(crate) fn most_whole_lists(&self) -> u32 {
-        self.control.plan.lock().whole_lists.1
+    /// The most LISTs of a collection that were passed on at a time, those not counted that ask for
+    /// metadata or for one object alone.
+    pub(crate) fn most_whole_lists(&self, path: &str) -> u32 {
+        let plan = self.control.plan.lock();
+        plan.whole_lists.get(path).map_or(0, |(_, most)| *most)
     }
 
     /// Makes open and new watches fall silent, or speak again.
@@ -258,7 +259,8 @@ impl Control {
         if let Some(reply) = older.iter().find_map(|older| older.answer(&mut parts)) {
             return reply;
         }
-        let _counted = (kind == Kind::List && is_whole(&parts)).then(|| WholeList::new(self));
+        let _counted = (kind == Kind::List && is_whole(&parts))
+            .then(|| WholeList::new(self, parts.uri.path()));
         for name in [
             "host",
             "authorization",
@@ -305,20 +307,30 @@ fn is_whole(parts: &Parts) -> bool {
 }
 
 /// Counts a LIST from its request to its head.
-struct WholeList<'a>(&'a Control);
+struct WholeList<'a> {
+    control: &'a Control,
+    path: String,
+}
 
 impl<'a> WholeList<'a> {
-    fn new(control: &'a Control) -> Self {
-        let (now, most) = &mut control.plan.lock().whole_lists;
+    fn new(control: &'a Control, path: &str) -> Self {
+        let mut plan = control.plan.lock();
+        let (now, most) = plan.whole_lists.entry(path.to_owned()).or_default();
         *now += 1;
         *most = (*most).max(*now);
-        Self(control)
+        Self {
+            control,
+            path: path.to_owned(),
+        }
     }
 }
 
 impl Drop for WholeList<'_> {
     fn drop(&mut self) {
-        self.0.plan.lock().whole_lists.0 -= 1;
+        let mut plan = self.control.plan.lock();
+        if let Some((now, _)) = plan.whole_lists.get_mut(&self.path) {
+            *now -= 1;
+        }
     }
 }
 

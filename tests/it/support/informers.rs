@@ -17,6 +17,7 @@ use tokio::process::Command;
 use crate::support::assets::Assets;
 use crate::support::poll::within;
 
+const DETECTOR: &str = "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR";
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// The running program; it ends with its standard input.
@@ -66,7 +67,18 @@ impl Informers {
 
 /// Runs `list`, `churn` or `restarts` and gives what it says.
 pub(crate) async fn run(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
-    let output = command(assets, kubeconfig, arguments).output();
+    output(command(assets, kubeconfig, arguments), arguments).await
+}
+
+/// Runs `herd`, without the LISTs with which client-go checks itself when it is told to.
+pub(crate) async fn run_plainly(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
+    let mut command = command(assets, kubeconfig, arguments);
+    command.env_remove(DETECTOR);
+    output(command, arguments).await
+}
+
+async fn output(mut command: Command, arguments: &[&str]) -> Value {
+    let output = command.output();
     let output = within(arguments[0], LIMIT, output).await.expect("it runs");
     assert!(output.status.success(), "{arguments:?}: {output:?}");
     serde_json::from_slice(&output.stdout).expect("JSON")
@@ -76,7 +88,7 @@ fn command(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(assets.informers());
     command
         .args(arguments)
-        .env("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", "true")
+        .env(DETECTOR, "true")
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .stdin(Stdio::piped())

@@ -18,6 +18,7 @@ mod faulty;
 mod freshness;
 mod gzip;
 mod headers;
+mod herd;
 mod isolation;
 mod kubectl;
 mod linearizable;

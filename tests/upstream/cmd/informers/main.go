@@ -27,12 +27,14 @@ func main() {
 		err = runList(ctx, arguments)
 	case "churn":
 		err = runChurn(ctx, arguments)
+	case "herd":
+		err = runHerd(ctx, arguments)
 	case "watchers":
 		err = runWatchers(ctx, arguments)
 	case "restarts":
 		err = runRestarts(ctx, arguments)
 	default:
-		err = fmt.Errorf("unknown command %q; there are run, list, churn, watchers, restarts", command)
+		err = fmt.Errorf("unknown command %q; there are run, list, churn, herd, watchers, restarts", command)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "informers:", err)
