@@ -183,6 +183,25 @@ impl Client {
             .await
     }
 
+    /// The status of a GET and how long its body is, which is read to its end and not kept.
+    ///
+    /// # Panics
+    /// When there is no whole response.
+    pub(crate) async fn drain(&self, path: &str) -> (u16, usize) {
+        let none = HeaderMap::new();
+        let response = self
+            .open(Method::GET, path, &none, Bytes::new())
+            .await
+            .unwrap_or_else(|error| panic!("{path}: {}", chain(&error)));
+        let (parts, mut body) = response.into_parts();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.unwrap_or_else(|error| panic!("{path}: {}", chain(&error)));
+            length += frame.data_ref().map_or(0, Bytes::len);
+        }
+        (parts.status.as_u16(), length)
+    }
+
     pub(crate) async fn get_as(&self, path: &str, format: Format) -> Answer {
         self.send(Method::GET, path, &format.accept(), Bytes::new())
             .await

@@ -19,6 +19,7 @@ pub(crate) mod kubefan;
 pub(crate) mod lagging_etcd;
 pub(crate) mod normalise;
 pub(crate) mod older;
+pub(crate) mod pods;
 pub(crate) mod poll;
 pub(crate) mod process;
 mod replies;

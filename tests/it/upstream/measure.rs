@@ -9,98 +9,111 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::future::join_all;
-use futures::stream;
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::support::apiserver::ApiServer;
-use crate::support::apiserver::private;
+use crate::support::apiserver::private_with;
 use crate::support::client::Client;
 use crate::support::connector::Connector;
 use crate::support::frames::Event;
 use crate::support::frames::Format;
 use crate::support::kubefan::Kubefan;
+use crate::support::pods;
 use crate::support::poll::within;
+use crate::support::settings::setting as environment;
 use crate::upstream::faulty::next;
 
-const MANY: usize = 5_000;
+const BETWEEN_WRITES: Duration = Duration::from_millis(50);
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-/// Who writes while it is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Writes {
-    Nobody,
-    Elsewhere,
-    Here,
+/// The pods of a large LIST.
+fn many() -> usize {
+    environment("KUBEFAN_PODS", 5_000)
 }
+
+/// Who writes while it is measured.
+#[derive(Clone, Copy)]
+struct Writes {
+    here: bool,
+    elsewhere: bool,
+}
+
+/// Nobody first: what is quiet must not have changed a moment ago.
+const WRITES: [Writes; 4] = [
+    Writes {
+        here: false,
+        elsewhere: false,
+    },
+    Writes {
+        here: false,
+        elsewhere: true,
+    },
+    Writes {
+        here: true,
+        elsewhere: false,
+    },
+    Writes {
+        here: true,
+        elsewhere: true,
+    },
+];
 
 struct Setting {
     server: ApiServer,
     kubefan: Kubefan,
     direct: Client,
     through: Client,
-    namespace: String,
 }
 
 impl Setting {
     async fn start() -> Option<Self> {
-        let server = private().await?;
+        let server = private_with(&["--allow-privileged=true"]).await?;
         let kubefan = Kubefan::start(&server, &[]).await;
         Some(Self {
             direct: server.client(),
             through: kubefan.client(),
-            namespace: server.namespace("measure").await,
             kubefan,
             server,
         })
     }
 
-    fn path(&self, resource: &str) -> String {
-        format!("/api/v1/namespaces/{}/{resource}", self.namespace)
+    async fn path(&self, resource: &str) -> String {
+        let namespace = self.server.namespace("measure").await;
+        format!("/api/v1/namespaces/{namespace}/{resource}")
     }
 
-    /// `count` config maps of 6 KiB in a namespace of their own, and what their path is.
-    async fn filled(&self, count: usize) -> String {
-        let namespace = self.server.namespace(&format!("with-{count}")).await;
-        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
-        let text = "x".repeat(6 << 10);
-        let made = (0..count).map(|number| {
-            let object = json!({
-                "metadata": { "name": format!("object-{number}"), "labels": { "side": "a" } },
-                "data": { "text": text },
-            });
-            let (client, path) = (&self.direct, &path);
-            async move { drop(client.create(path, &object).await.ok()) }
-        });
-        stream::iter(made)
-            .buffer_unordered(16)
-            .collect::<()>()
-            .await;
+    /// `count` pods in a namespace of their own and in kubefan's cache, and what their path is.
+    async fn pods(&self, count: usize) -> String {
+        let path = self.path("pods").await;
+        pods::create(&self.direct, &path, count).await;
+        let cached = format!("{path}?resourceVersion=0");
+        let (_, bytes) = self.through.drain(&cached).await;
+        println!("{count} pods of {} bytes each in JSON", bytes / count);
         path
     }
 
-    /// Changes something twenty times a second until `done`.
+    /// Changes things twenty times a second until `done`.
     async fn write(&self, path: &str, writes: Writes, done: &AtomicBool) {
-        let path = match writes {
-            Writes::Nobody => return,
-            Writes::Elsewhere => self.path("secrets"),
-            Writes::Here => path.to_owned(),
-        };
-        let object = json!({ "metadata": { "name": "object-0" } });
-        self.direct.create(&path, &object).await;
+        let secrets = self.path("secrets").await;
+        let object = json!({ "metadata": { "name": "one" } });
+        self.direct.create(&secrets, &object).await.ok();
         for number in 0.. {
             if done.load(Ordering::Relaxed) {
                 return;
             }
             let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
-            self.direct
-                .merge(&format!("{path}/object-0"), &change)
-                .await
-                .ok();
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            if writes.here {
+                let pod = format!("{path}/pod-0");
+                self.direct.merge(&pod, &change).await.ok();
+            }
+            if writes.elsewhere {
+                let secret = format!("{secrets}/one");
+                self.direct.merge(&secret, &change).await.ok();
+            }
+            tokio::time::sleep(BETWEEN_WRITES).await;
         }
     }
 
@@ -110,19 +123,29 @@ impl Setting {
         for _ in 0..rounds {
             for (client, took) in [&self.direct, &self.through].into_iter().zip(&mut took) {
                 let began = Instant::now();
-                client.get(path).await.ok();
+                let (status, _) = client.drain(path).await;
+                assert_eq!(status, 200, "{path}");
                 took.push(began.elapsed().as_secs_f64() * 1e3);
             }
         }
         took
     }
 
-    async fn cpu(&self) -> f64 {
-        self.server.metric("process_cpu_seconds_total", &[]).await
+    /// Seconds of the API server's and of kubefan's processor time.
+    async fn cpu(&self) -> [f64; 2] {
+        let metrics = self.kubefan.metrics().await;
+        let line = metrics
+            .lines()
+            .find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
+        let kubefan = line.and_then(|value| value.parse().ok());
+        [
+            self.server.metric("process_cpu_seconds_total", &[]).await,
+            kubefan.expect("a number"),
+        ]
     }
 
-    async fn requests(&self, verb: &str) -> f64 {
-        let labels = [("resource", "configmaps"), ("verb", verb)];
+    async fn requests(&self, resource: &str, verb: &str) -> f64 {
+        let labels = [("resource", resource), ("verb", verb)];
         self.server.metric("apiserver_request_total", &labels).await
     }
 }
@@ -131,47 +154,100 @@ fn percentile(sorted: &[f64], of: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * of) as usize]
 }
 
-fn row(what: &str, [mut direct, mut through]: [Vec<f64>; 2]) {
+fn header() {
+    println!(
+        "| read | pods change | others change | p50 direct | p50 kubefan | ratio | p99 direct | p99 kubefan | ratio |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+}
+
+fn row(what: &str, writes: Writes, [mut direct, mut through]: [Vec<f64>; 2]) {
     direct.sort_by(f64::total_cmp);
     through.sort_by(f64::total_cmp);
-    let pair = |of| (percentile(&direct, of), percentile(&through, of));
-    let ((d50, t50), (d99, t99)) = (pair(0.5), pair(0.99));
+    let told = |change| if change { "yes" } else { "no" };
+    let (here, elsewhere) = (told(writes.here), told(writes.elsewhere));
+    let columns = [0.5, 0.99].map(|of| {
+        let (direct, through) = (percentile(&direct, of), percentile(&through, of));
+        format!("{direct:.1} ms | {through:.1} ms | {:.2}", through / direct)
+    });
     println!(
-        "{what:<34} p50 {d50:7.1} ms direct {t50:7.1} ms kubefan {:5.2}x   p99 {d99:7.1} {t99:7.1} {:5.2}x",
-        t50 / d50,
-        t99 / d99
+        "| {what} | {here} | {elsewhere} | {} |",
+        columns.join(" | ")
     );
 }
 
+/// `KUBEFAN_PODS` stands for the 5,000, `KUBEFAN_READS` for how often each is read.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_latency_of_consistent_reads() {
     let Some(setting) = Setting::start().await else {
         return;
     };
-    for count in [1, 100, MANY] {
-        let path = setting.filled(count).await;
-        setting
-            .through
-            .get(&format!("{path}?resourceVersion=0"))
-            .await
-            .ok();
-        for writes in [Writes::Nobody, Writes::Elsewhere, Writes::Here] {
-            let done = AtomicBool::new(false);
-            let rounds = if count == MANY { 30 } else { 200 };
-            let reading = async {
-                let lists = setting.read(&path, rounds).await;
-                row(&format!("LIST of {count}, writes: {writes:?}"), lists);
-                if count == 100 {
-                    let gets = setting.read(&format!("{path}/object-7"), rounds).await;
-                    row(&format!("GET, writes: {writes:?}"), gets);
-                }
-                done.store(true, Ordering::Relaxed);
-            };
-            tokio::join!(reading, setting.write(&path, writes, &done));
+    let reads: usize = environment("KUBEFAN_READS", 200);
+    let mut measured = Vec::new();
+    for (count, rounds) in [(1, reads), (100, reads), (many(), reads.div_ceil(4))] {
+        let path = setting.pods(count).await;
+        measured.push((
+            format!("LIST of {count}"),
+            path.clone(),
+            path.clone(),
+            rounds,
+        ));
+        if count == 100 {
+            let pod = format!("{path}/pod-7");
+            measured.push(("GET".to_owned(), pod, path, rounds));
         }
     }
-    drop(setting.kubefan);
+    header();
+    for (what, read, collection, rounds) in measured {
+        for writes in WRITES {
+            let done = AtomicBool::new(false);
+            let reading = async {
+                row(&what, writes, setting.read(&read, rounds).await);
+                done.store(true, Ordering::Relaxed);
+            };
+            tokio::join!(reading, setting.write(&collection, writes, &done));
+        }
+    }
+}
+
+/// `KUBEFAN_READERS` at a time, 100 if not said, of all pods.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_processor_time_of_consistent_reads() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let readers = environment("KUBEFAN_READERS", 100);
+    let path = setting.pods(many()).await;
+    let mut each = Vec::new();
+    println!(
+        "| {readers} readers of {} pods at once | kube-apiserver's CPU a read | kubefan's CPU a read | all done after |",
+        many()
+    );
+    println!("|---|---|---|---|");
+    for (name, client) in [
+        ("directly", &setting.direct),
+        ("through kubefan", &setting.through),
+    ] {
+        let (before, began) = (setting.cpu().await, Instant::now());
+        let reads = (0..readers).map(|_| async {
+            let (status, bytes) = client.drain(&path).await;
+            assert!(
+                status == 200 && bytes > 1_000 * many(),
+                "{status}, {bytes} bytes"
+            );
+        });
+        join_all(reads).await;
+        let (after, took) = (setting.cpu().await, began.elapsed());
+        let [server, kubefan] = [0, 1].map(|of| (after[of] - before[of]) * 1e3 / readers as f64);
+        println!(
+            "| {name} | {server:.1} ms | {kubefan:.1} ms | {:.1} s |",
+            took.as_secs_f64()
+        );
+        each.push(server);
+    }
+    println!("kube-apiserver: 1/{:.0} of direct", each[0] / each[1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,32 +256,36 @@ async fn measure_what_consistent_reads_cost_upstream() {
     let Some(setting) = Setting::start().await else {
         return;
     };
-    let path = setting.filled(MANY).await;
+    let path = setting.pods(many()).await;
     let h2 = Client::http2(setting.kubefan.url(), Connector::plain());
-    setting
-        .through
-        .get(&format!("{path}?resourceVersion=0"))
-        .await
-        .ok();
 
-    let before = setting.requests("LIST").await;
+    let before = setting.requests("pods", "LIST").await;
     let lists = (0..1_000).map(|number| {
         let path = format!("{path}?labelSelector=side%20in%20(b,x{number})");
         let h2 = &h2;
         async move { drop(h2.get(&path).await.ok()) }
     });
     join_all(lists).await;
-    let asked = setting.requests("LIST").await - before;
+    let asked = setting.requests("pods", "LIST").await - before;
     println!("1,000 lists at a time, distinct selectors: {asked} upstream");
 
-    let before = setting.requests("GET").await;
-    let object = format!("{path}/object-7");
+    let before = setting.requests("pods", "GET").await;
+    let object = format!("{path}/pod-7");
     join_all((0..1_000).map(|_| async { drop(h2.get(&object).await.ok()) })).await;
-    let asked = setting.requests("GET").await - before;
+    let asked = setting.requests("pods", "GET").await - before;
     println!("1,000 GETs of one object at a time: {asked} upstream");
 
-    let few = setting.filled(20).await;
-    let before = setting.requests("LIST").await;
+    let few = setting.path("configmaps").await;
+    for number in 0..20 {
+        let object = json!({ "metadata": { "name": format!("object-{number}") } });
+        setting.direct.create(&few, &object).await.ok();
+    }
+    setting
+        .through
+        .get(&format!("{few}?resourceVersion=0"))
+        .await
+        .ok();
+    let before = setting.requests("configmaps", "LIST").await;
     let began = Instant::now();
     let watches = (0..500).map(|_| {
         let (h2, path) = (&h2, format!("{few}?{WATCH_LIST}"));
@@ -220,19 +300,11 @@ async fn measure_what_consistent_reads_cost_upstream() {
         join_all(watches),
     )
     .await;
-    let (asked, took) = (setting.requests("LIST").await - before, began.elapsed());
+    let (asked, took) = (
+        setting.requests("configmaps", "LIST").await - before,
+        began.elapsed(),
+    );
     println!("500 watch-lists at a time: {asked} LISTs upstream, all synced after {took:?}");
-
-    for (name, client) in [
-        ("directly", &setting.direct),
-        ("through kubefan", &setting.through),
-    ] {
-        let before = setting.cpu().await;
-        let reads = (0..100).map(|_| async { drop(client.get(&path).await.ok()) });
-        join_all(reads).await;
-        let cpu = setting.cpu().await - before;
-        println!("100 readers of {MANY} at a time {name}: {cpu:.2} s of the API server's CPU");
-    }
 }
 
 /// `KUBEFAN_ROUNDS` writes, each read back at once in every way.
@@ -242,11 +314,8 @@ async fn measure_reading_own_writes() {
     let Some(setting) = Setting::start().await else {
         return;
     };
-    let rounds = std::env::var("KUBEFAN_ROUNDS").ok();
-    let rounds: u32 = rounds
-        .and_then(|rounds| rounds.parse().ok())
-        .unwrap_or(2_000);
-    let path = setting.path("configmaps");
+    let rounds: u32 = environment("KUBEFAN_ROUNDS", 2_000);
+    let path = setting.path("configmaps").await;
     setting
         .direct
         .create(&path, &json!({ "metadata": { "name": "w" } }))
