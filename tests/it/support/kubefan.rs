@@ -180,6 +180,19 @@ impl Kubefan {
         String::from_utf8_lossy(&answer.body).into_owned()
     }
 
+    /// Seconds of processor time that it has used, to a hundredth.
+    pub(crate) fn cpu(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.process.id());
+        let stat = fs::read_to_string(path).expect("a running process");
+        // After the name, which may have spaces, the 12th and 13th: user and system ticks.
+        let (_, rest) = stat.rsplit_once(')').expect("a name in brackets");
+        let ticks = rest.split_whitespace().skip(11).take(2);
+        ticks
+            .map(|ticks| ticks.parse::<f64>().expect("a number"))
+            .sum::<f64>()
+            / 100.0
+    }
+
     /// Sends SIGTERM without waiting.
     pub(crate) fn terminate(&self) {
         self.process.signal("TERM");

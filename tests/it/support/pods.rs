@@ -15,7 +15,7 @@ use crate::support::client::Client;
 const WRITERS: usize = 16;
 /// What the API server works out itself, and refuses from others.
 const SPEC_OF_ADMISSION: [&str; 3] = ["priority", "priorityClassName", "preemptionPolicy"];
-const METADATA_OF_SERVER: [&str; 4] = ["uid", "resourceVersion", "namespace", "generateName"];
+const METADATA_OF_SERVER: [&str; 4] = ["uid", "namespace", "generateName", "managedFields"];
 
 /// Creates `pod-0`, `pod-1` and so on in a collection, with their status.
 ///
