@@ -423,28 +423,12 @@ impl ApiServer {
 
     /// The sum of a metric's values over the series that have all these labels.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        let answer = self.client().get("/metrics").await.ok();
-        let text = String::from_utf8_lossy(&answer.body);
-        let wanted: Vec<String> = labels
-            .iter()
-            .map(|(label, value)| format!("{label}=\"{value}\""))
-            .collect();
-        let series = text.lines().filter_map(|line| line.strip_prefix(name));
-        let chosen = series.filter(|rest| rest.starts_with(['{', ' ']));
-        chosen
-            .filter(|rest| wanted.iter().all(|label| rest.contains(label.as_str())))
-            .filter_map(|rest| {
-                rest.rsplit(' ')
-                    .next()
-                    .and_then(|value| value.parse::<f64>().ok())
-            })
-            .sum()
+        metric(&self.client(), name, labels).await
     }
 
     /// The watches that are open at the API server on a resource.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
-        let labels = [("resource", resource), ("verb", "WATCH")];
-        self.metric("apiserver_longrunning_requests", &labels).await
+        open_watches(&self.client(), resource).await
     }
 
     /// A value of an object by its JSON pointer, read from the API server.
@@ -452,6 +436,31 @@ impl ApiServer {
         let object = self.client().get(path).await.ok().json();
         object.pointer(pointer).cloned().unwrap_or_default()
     }
+}
+
+/// The sum of a metric's values over the series that have all these labels, at this server.
+pub(super) async fn metric(client: &Client, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let answer = client.get("/metrics").await.ok();
+    let text = String::from_utf8_lossy(&answer.body);
+    let wanted: Vec<String> = labels
+        .iter()
+        .map(|(label, value)| format!("{label}=\"{value}\""))
+        .collect();
+    let series = text.lines().filter_map(|line| line.strip_prefix(name));
+    let chosen = series.filter(|rest| rest.starts_with(['{', ' ']));
+    chosen
+        .filter(|rest| wanted.iter().all(|label| rest.contains(label.as_str())))
+        .filter_map(|rest| {
+            rest.rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok())
+        })
+        .sum()
+}
+
+pub(super) async fn open_watches(client: &Client, resource: &str) -> f64 {
+    let labels = [("resource", resource), ("verb", "WATCH")];
+    metric(client, "apiserver_longrunning_requests", &labels).await
 }
 
 /// A port that was free a moment ago.

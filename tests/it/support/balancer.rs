@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
+use parking_lot::Mutex;
 use tokio::io::copy_bidirectional;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
@@ -22,6 +23,7 @@ pub(crate) struct Balancer {
 struct Shared {
     ports: Vec<u16>,
     connections: AtomicUsize,
+    preferred: Mutex<Option<usize>>,
     /// Counts the cuts.
     cuts: watch::Sender<u64>,
 }
@@ -34,6 +36,7 @@ impl Balancer {
         let shared = Arc::new(Shared {
             ports: ports.to_vec(),
             connections: AtomicUsize::new(0),
+            preferred: Mutex::default(),
             cuts: watch::Sender::new(0),
         });
         let accepting = tokio::spawn(accept(listener, shared.clone()));
@@ -53,9 +56,9 @@ impl Balancer {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Lets the next connection go to the server whose turn it would not be.
-    pub(crate) fn skip(&self) {
-        self.shared.connections.fetch_add(1, Ordering::Relaxed);
+    /// Gives all new connections to this server, or to each in turn.
+    pub(crate) fn prefer(&self, server: Option<usize>) {
+        *self.shared.preferred.lock() = server;
     }
 }
 
@@ -68,8 +71,8 @@ impl Drop for Balancer {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        let turn = shared.connections.fetch_add(1, Ordering::Relaxed);
-        let port = shared.ports[turn % shared.ports.len()];
+        let turn = shared.connections.fetch_add(1, Ordering::Relaxed) % shared.ports.len();
+        let port = shared.ports[shared.preferred.lock().unwrap_or(turn)];
         let mut cuts = shared.cuts.subscribe();
         connections.spawn(async move {
             tokio::select! {

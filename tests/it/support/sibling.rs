@@ -13,6 +13,7 @@ use crate::support::apiserver::ADMIN;
 use crate::support::apiserver::ApiServer;
 use crate::support::apiserver::START;
 use crate::support::apiserver::free_port;
+use crate::support::apiserver::open_watches;
 use crate::support::client::Client;
 use crate::support::connector::Connector;
 use crate::support::kubeconfig;
@@ -71,6 +72,11 @@ impl Sibling {
     pub(crate) fn client(&self) -> Client {
         let connector = Connector::tls(&self.authority, None, &["http/1.1"]);
         Client::new(&self.url(), connector).as_token(ADMIN)
+    }
+
+    /// The watches that are open at this API server on a resource.
+    pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
+        open_watches(&self.client(), resource).await
     }
 
     fn url(&self) -> String {
