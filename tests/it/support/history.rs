@@ -41,6 +41,9 @@ pub(crate) struct History {
     pub(crate) reads: Vec<Read>,
 }
 
+/// Registers, each with how many of its writes were seen at the least.
+type Shown = Vec<(usize, usize)>;
+
 /// What must be known by those who begin now.
 struct Floor {
     /// How many writes of each register.
@@ -63,8 +66,7 @@ impl History {
             version: 0,
         };
         // Reads under way, by their ends, with what they showed at the least.
-        let mut under_way: BinaryHeap<Reverse<(Duration, u64, Vec<(usize, usize)>)>> =
-            BinaryHeap::new();
+        let mut under_way: BinaryHeap<Reverse<(Duration, u64, Shown)>> = BinaryHeap::new();
         for index in order {
             let read = &self.reads[index];
             while let Some(Reverse((ended, _, _))) = under_way.peek()
@@ -78,7 +80,7 @@ impl History {
             if read.version.is_some_and(|version| version < floor.version) {
                 return Err(format!("{read:?} after version {}", floor.version));
             }
-            let shown: Result<Vec<(usize, usize)>, String> = read
+            let shown: Result<Shown, String> = read
                 .seen
                 .iter()
                 .map(|(register, state)| self.least(read, *register, *state, &floor))

@@ -2,7 +2,8 @@
 //! tables and assert nothing about time, so they are run by hand:
 //!
 //! ```sh
-//! KUBEFAN_TEST_BINARY=target/release/kubefan cargo test --test it measure -- --ignored --nocapture
+//! KUBEFAN_TEST_BINARY=target/release/kubefan \
+//!     cargo test --test it measure -- --ignored --nocapture --test-threads=1
 //! ```
 
 use std::sync::atomic::AtomicBool;
@@ -25,6 +26,8 @@ use crate::support::poll::within;
 use crate::support::settings::setting as environment;
 use crate::upstream::faulty::next;
 
+/// A herd that reads directly may take longer than the minute that an API server allows.
+const FLAGS: [&str; 2] = ["--allow-privileged=true", "--request-timeout=15m"];
 const BETWEEN_WRITES: Duration = Duration::from_millis(10);
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
@@ -70,7 +73,7 @@ struct Setting {
 
 impl Setting {
     async fn start() -> Option<Self> {
-        let server = private_with(&["--allow-privileged=true"]).await?;
+        let server = private_with(&FLAGS).await?;
         let kubefan = Kubefan::start(&server, &[]).await;
         Some(Self {
             direct: server.client(),

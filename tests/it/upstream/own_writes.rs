@@ -4,7 +4,7 @@
 //! Some have a long form, which is run by hand:
 //!
 //! ```sh
-//! cargo test --test it own_writes -- --ignored --nocapture
+//! cargo test --test it own_writes -- --ignored --nocapture --test-threads=1
 //! ```
 //!
 //! `KUBEFAN_ROUNDS` says how many writes, `KUBEFAN_SEED` repeats a run.
