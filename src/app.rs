@@ -71,6 +71,7 @@ impl App {
         let client = Client::connect(ClientConfig {
             kubeconfig: config.kubeconfig.clone(),
             context: config.context.clone(),
+            ..ClientConfig::default()
         })
         .await?;
         let server_url = client.server().to_owned();

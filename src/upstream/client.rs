@@ -23,6 +23,9 @@ use super::Error;
 use super::answer;
 use super::body;
 use super::body::Body;
+use super::dedicated::Dedicated;
+use super::dedicated::HttpVersion;
+use super::dedicated::Opener;
 use super::kubeconfig;
 use super::transport::Pool;
 use super::transport::Stack;
@@ -42,6 +45,11 @@ pub struct ClientConfig {
     pub kubeconfig: Option<PathBuf>,
     /// The kubeconfig's context. Default is its `current-context`.
     pub context: Option<String>,
+    /// Another server than the kubeconfig's, reached with its credentials. Where neither `kubeconfig` nor
+    /// `context` is given, none is read: credentials go to nobody whom they were not meant for.
+    pub server: Option<String>,
+    /// A file with the bearer token to send, in place of the kubeconfig's credentials.
+    pub token_file: Option<PathBuf>,
 }
 
 /// As whom a request is sent.
@@ -73,6 +81,8 @@ struct Inner {
 pub(super) struct Stacks {
     pub(super) kubefan: Stack,
     pub(super) caller: Stack,
+    /// For connections of the caller's own, as kubefan.
+    pub(super) opener: Opener,
 }
 
 impl Client {
@@ -109,6 +119,7 @@ impl Client {
             stacks: ArcSwap::from_pointee(Stacks {
                 kubefan: stack(),
                 caller: stack(),
+                opener: super::memory_tests::opener(dial, &server),
             }),
             server,
             warnings: Warnings::default(),
@@ -178,6 +189,31 @@ impl Client {
         self.send(identity, Pool::Http1, request).await
     }
 
+    /// Opens a connection for the caller alone, on the runtime that this runs in, to send requests over as
+    /// kubefan.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection, or the server doesn't speak that version.
+    pub async fn open(&self, version: HttpVersion) -> Result<Dedicated, Error> {
+        let opener = self.inner.stacks.load().opener.clone();
+        opener.open(version).await.map_err(Error::Transport)
+    }
+
+    /// Sends a request over a connection that the caller opened.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::request`].
+    pub async fn request_over(
+        &self,
+        connection: &Dedicated,
+        mut request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        request.extensions_mut().insert(connection.clone());
+        self.send(Identity::Kubefan, Pool::Lanes, request).await
+    }
+
     /// Sends a request and reads its answer, which must be JSON of at most 256 MiB.
     ///
     /// # Errors
@@ -225,8 +261,12 @@ impl Client {
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         }
         *request.version_mut() = http::Version::HTTP_11;
+        let dedicated = request.extensions_mut().remove::<Dedicated>();
         request.extensions_mut().clear();
         request.extensions_mut().insert(pool);
+        if let Some(dedicated) = dedicated {
+            request.extensions_mut().insert(dedicated);
+        }
         let stacks = self.inner.stacks.load();
         let stack = match identity {
             Identity::Kubefan => &stacks.kubefan,

@@ -234,6 +234,7 @@ async fn reloading_takes_up_new_credentials_for_the_same_server() {
     let config = ClientConfig {
         kubeconfig: Some(file.path().to_owned()),
         context: None,
+        ..ClientConfig::default()
     };
     write(&server.url, "old");
     let client = Client::connect(config).await.expect("a client");
@@ -355,6 +356,7 @@ async fn client_of(url: &str) -> Client {
     let config = ClientConfig {
         kubeconfig: Some(file.path().to_owned()),
         context: None,
+        ..ClientConfig::default()
     };
     Client::connect(config).await.expect("a client")
 }

@@ -19,6 +19,7 @@ use super::client::Stacks;
 use super::connect_error::one_line;
 use super::connector::Connector;
 use super::connector::Tls;
+use super::dedicated::Opener;
 use super::route;
 use super::transport::Stack;
 use super::transport::Transport;
@@ -32,6 +33,23 @@ pub(super) struct Loaded {
 
 /// Finds and reads what `config` names.
 pub(super) async fn load(config: &ClientConfig) -> Result<Loaded, ConnectError> {
+    let Some(server) = &config.server else {
+        return Ok(found(config).await?.with_token_file(config));
+    };
+    let place = format!("server {server}");
+    let parsed: Result<Uri, _> = server.parse();
+    let Ok(url) = parsed else {
+        let problem = "it is no http:// or https:// URL".to_owned();
+        return Err(ConnectError::Invalid { place, problem });
+    };
+    let loaded = match (&config.kubeconfig, &config.context) {
+        (None, None) => Loaded::new(place, Config::new(url), None)?,
+        _ => found(config).await?.at(place, url)?,
+    };
+    Ok(loaded.with_token_file(config))
+}
+
+async fn found(config: &ClientConfig) -> Result<Loaded, ConnectError> {
     let paths = match &config.kubeconfig {
         Some(path) => vec![path.clone()],
         None => paths_of_environment(),
@@ -93,6 +111,25 @@ impl Loaded {
         })
     }
 
+    /// The same credentials for another server.
+    fn at(mut self, place: String, server: Uri) -> Result<Self, ConnectError> {
+        // The name was that of the kubeconfig's own server.
+        self.config.tls_server_name = None;
+        self.config.cluster_url = server;
+        let place = format!("{place} with {}", self.place);
+        Self::new(place, self.config, None)
+    }
+
+    fn with_token_file(mut self, config: &ClientConfig) -> Self {
+        if let Some(path) = &config.token_file {
+            self.config.auth_info = AuthInfo {
+                token_file: Some(path.display().to_string()),
+                ..AuthInfo::default()
+            };
+        }
+        self
+    }
+
     pub(super) fn server(&self) -> &Uri {
         &self.config.cluster_url
     }
@@ -143,13 +180,23 @@ impl Loaded {
         let mut caller = self.config.clone();
         caller.auth_info = AuthInfo::default();
         caller.headers.clear();
-        let kubefan = self.transport(&self.config)?;
-        let kubefan = kubefan.with_credentials(&self.config)?;
-        let caller = Stack::new(self.transport(&caller)?);
-        Ok(Stacks { kubefan, caller })
+        let kubefan = self.connectors(&self.config)?;
+        let opener = Opener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
+        let kubefan = self.transport(kubefan).with_credentials(&self.config)?;
+        let caller = Stack::new(self.transport(self.connectors(&caller)?));
+        Ok(Stacks {
+            kubefan,
+            caller,
+            opener,
+        })
     }
 
-    fn transport(&self, config: &Config) -> Result<Transport, kube::Error> {
+    fn transport(&self, (http1, http2): (Connector, Connector)) -> Transport {
+        Transport::new(http1, http2, self.server().clone())
+    }
+
+    /// For HTTP/1.1, and for HTTP/2.
+    fn connectors(&self, config: &Config) -> Result<(Connector, Connector), kube::Error> {
         let server_name = match &config.tls_server_name {
             None => None,
             Some(name) => {
@@ -160,8 +207,7 @@ impl Loaded {
         let http1 = Tls::new(config.rustls_client_config()?, server_name);
         let http2 = http1.with_http2();
         let connector = |tls| Connector::new(tls, self.proxy.as_ref());
-        let server = config.cluster_url.clone();
-        Ok(Transport::new(connector(http1), connector(http2), server))
+        Ok((connector(http1), connector(http2)))
     }
 }
 

@@ -30,6 +30,7 @@ async fn connect(text: &str, context: Option<&str>) -> Result<Client, String> {
     let config = ClientConfig {
         kubeconfig: Some(path),
         context: context.map(str::to_owned),
+        ..ClientConfig::default()
     };
     let connected = Client::connect(config).await;
     let folder = folder.path().display().to_string();
@@ -149,6 +150,7 @@ async fn a_missing_file_is_named() {
     let config = ClientConfig {
         kubeconfig: Some(PathBuf::from("/does/not/exist")),
         context: None,
+        ..ClientConfig::default()
     };
     let error = Client::connect(config).await.expect_err("no file");
     // As it is printed: each cause once.

@@ -12,6 +12,7 @@ use tokio::io::DuplexStream;
 
 use super::connector::Connector;
 use super::connector::Tls;
+use super::dedicated::Opener;
 use super::transport::Stack;
 use super::transport::Transport;
 
@@ -22,6 +23,12 @@ pub(crate) type Dial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 pub(super) fn stack(dial: &Dial, server: &Uri) -> Stack {
     let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
     Stack::new(Transport::new(connector(), connector(), server.clone()))
+}
+
+/// What opens connections over what `dial` gives.
+pub(super) fn opener(dial: &Dial, server: &Uri) -> Opener {
+    let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
+    Opener::new(connector(), connector(), server.clone())
 }
 
 /// A connector has to have one, though no URL here is https.

@@ -128,6 +128,7 @@ impl TestServer {
         let config = ClientConfig {
             kubeconfig: Some(file.path().to_owned()),
             context: None,
+            ..ClientConfig::default()
         };
         Client::connect(config).await.expect("a client")
     }

@@ -25,6 +25,7 @@ use super::body;
 use super::body::Body;
 use super::body::BoxError;
 use super::connector::Connector;
+use super::dedicated::Dedicated;
 use super::lanes::Lanes;
 use super::token_file::TokenFile;
 
@@ -97,7 +98,12 @@ impl Transport {
     /// Sends; a GET or HEAD without body, and without upgrade, is sent once more when its connection broke before
     /// anything was answered, as it does for a kept connection that the server closes meanwhile. The second
     /// time it has a connection to itself: a lane is closed under everybody when a caller is refused (401).
-    async fn send(self, request: Request<Body>) -> Result<Response<Body>, BoxError> {
+    ///
+    /// What is sent over a connection of the caller's own is sent once.
+    async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        if let Some(dedicated) = request.extensions_mut().remove::<Dedicated>() {
+            return dedicated.send(request).await;
+        }
         let pool = request
             .extensions()
             .get()
