@@ -27,6 +27,7 @@
 //! - [`informer`]: keeps caches equal to upstream.
 //! - [`server`]: the request path; start reading at its `mod.rs`.
 //! - [`sim`]: a simulated API server, of the same serving code over a store of its own.
+//! - [`load`]: a watch load test for any API server.
 //! - [`config`], [`app`], [`commands`]: what file, environment and flags say, the composition root,
 //!   the subcommands.
 
@@ -39,6 +40,7 @@ pub mod codec;
 pub mod commands;
 pub mod config;
 pub mod informer;
+pub mod load;
 pub mod net;
 pub mod server;
 pub mod shutdown;

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => commands::serve(&args, serve),
         Command::Demo(demo) => commands::demo(&args, demo),
         Command::Sim(sim) => commands::sim(&args, sim),
+        Command::Load(load) => commands::load(&args, load),
         Command::Kubeconfig(kubeconfig) => commands::kubeconfig(kubeconfig),
         Command::Config(config) => commands::config(&args, config),
     };

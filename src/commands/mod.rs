@@ -3,12 +3,14 @@
 mod config;
 mod demo;
 mod kubeconfig;
+mod load;
 mod serve;
 mod sim;
 
 pub use config::config;
 pub use demo::demo;
 pub use kubeconfig::kubeconfig;
+pub use load::load;
 pub use serve::serve;
 pub use sim::sim;
 

@@ -17,6 +17,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::Serialize;
 
+use super::args_load::LoadArgs;
 use super::freshness_rule::FreshnessRule;
 use super::units::parse_bytes;
 use super::units::parse_duration;
@@ -61,6 +62,8 @@ pub enum Command {
     Sim(SimArgs),
     /// Show kubefan at work before a simulated cluster; needs nothing else
     Demo(DemoArgs),
+    /// Test how an API server's watches do under load
+    Load(Box<LoadArgs>),
     /// Print a kubeconfig that points at a kubefan on this machine
     Kubeconfig(KubeconfigArgs),
     /// Check and show the configuration of kubefan serve

@@ -200,18 +200,19 @@ impl Client {
         opener.open(version).await.map_err(Error::Transport)
     }
 
-    /// Sends a request over a connection that the caller opened.
+    /// Sends a request over a connection that the caller opened; the answer's headers must come soon.
     ///
     /// # Errors
     ///
-    /// As [`Client::request`].
+    /// [`Error::Answer`] for every answer but 2xx, and what [`Client::request`] says.
     pub async fn request_over(
         &self,
         connection: &Dedicated,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         request.extensions_mut().insert(connection.clone());
-        self.send(Identity::Kubefan, Pool::Lanes, request).await
+        let sent = self.send(Identity::Kubefan, Pool::Lanes, request);
+        answer::success(in_time(sent).await?).await
     }
 
     /// Sends a request and reads its answer, which must be JSON of at most 256 MiB.
@@ -240,7 +241,11 @@ impl Client {
     }
 
     /// Sends a request whose answer's headers must come soon and say success.
-    pub(super) async fn request_success(
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Answer`] for every answer but 2xx, and what [`Client::request`] says.
+    pub async fn request_success(
         &self,
         identity: Identity,
         request: Request<Body>,

@@ -95,9 +95,7 @@ impl Opener {
     }
 }
 
-fn spawn<E: std::error::Error>(
-    connection: impl Future<Output = Result<(), E>> + Send + 'static,
-) {
+fn spawn<E: std::error::Error>(connection: impl Future<Output = Result<(), E>> + Send + 'static) {
     TokioExecutor::new().execute(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "connection to the API server broke");

@@ -26,15 +26,19 @@ pub(crate) const ROOMS: &[(&str, &str)] = &[
         "shutdown telemetry api net codec cache upstream informer",
     ),
     ("sim", "shutdown telemetry api net codec cache server"),
+    ("load", "shutdown api upstream"),
     (
         "config",
-        "shutdown telemetry api net cache upstream informer server",
+        "shutdown telemetry api net cache upstream informer server load",
     ),
     (
         "app",
         "shutdown telemetry api net codec cache upstream informer server sim workload config",
     ),
-    ("commands", "shutdown telemetry api net upstream config app"),
+    (
+        "commands",
+        "shutdown telemetry api net upstream load config app",
+    ),
 ];
 
 /// (crate or path, the only rooms that may name it).
@@ -52,7 +56,7 @@ const OUTSIDERS: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry net cache upstream informer server sim app commands",
+        "shutdown telemetry net cache upstream informer server sim load app commands",
     ),
     ("tokio::net", "net upstream app"),
 ];

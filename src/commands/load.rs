@@ -1,0 +1,115 @@
+//! `kubefan load`.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+
+use crate::config::Args;
+use crate::config::LoadArgs;
+use crate::config::LoadConfig;
+use crate::load;
+use crate::load::Progress;
+use crate::load::Report;
+use crate::shutdown;
+use crate::shutdown::Outcome;
+use crate::shutdown::Shutdown;
+use crate::shutdown::Signals;
+
+use super::Error;
+use super::serve::install_log;
+use super::serve::say;
+
+/// Time after a signal to report and clean up.
+const GRACE: Duration = Duration::from_secs(60);
+
+/// Runs a load test and prints its report.
+///
+/// # Errors
+///
+/// Usage faults before anything is opened; else whatever keeps it from testing, and a test that shows lost,
+/// repeated or unordered events.
+pub fn load(args: &Args, load: &LoadArgs) -> Result<(), Error> {
+    let config = LoadConfig::try_from(load)?;
+    for path in [&config.json, &config.html].into_iter().flatten() {
+        writable(path)?;
+    }
+    // What it does is told as progress; the log would only hide it.
+    install_log(args, true)?;
+    // The threads that receive are others: this one writes.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let outcome = runtime.block_on(run(config));
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn run(config: LoadConfig) -> Result<(), Error> {
+    let signals = Signals::of_process().context("cannot listen for signals")?;
+    let shutdown = Shutdown::new(shutdown::Config {
+        not_ready_delay: Duration::ZERO,
+        grace: GRACE,
+    });
+    let test = {
+        let (config, shutdown) = (config.load.clone(), shutdown.clone());
+        let mut progress = Progress::of_process();
+        // Counted, so that a drain waits for the cleaning up.
+        let running = shutdown.clone();
+        shutdown.spawn(async move { load::run(&config, &mut progress, &running).await })
+    };
+    let aborted = async {
+        match shutdown.run(signals).await {
+            Outcome::Aborted | Outcome::Unfinished { .. } => (),
+            // The test is over, and tells of itself.
+            Outcome::Drained => std::future::pending().await,
+        }
+    };
+    let report = tokio::select! {
+        report = test => report.context("the test ended early")?,
+        () = aborted => {
+            let left = "aborted: namespaces labelled app.kubernetes.io/managed-by=kubefan-load may be left";
+            return Err(anyhow::anyhow!(left).into());
+        }
+    };
+    tell(&report.map_err(anyhow::Error::from)?, &config)
+}
+
+/// Prints and writes the report, and judges it.
+fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
+    say(&load::table(report));
+    if let Some(path) = &config.json {
+        write(path, &report.to_json().context("cannot print the report")?)?;
+    }
+    if let Some(path) = &config.html {
+        write(path, &load::page(report))?;
+    }
+    let faults = report.faults();
+    if !faults.is_empty() {
+        let told = format!(
+            "{} events missed, {} twice, {} out of order, {} unwanted",
+            faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+        );
+        return Err(anyhow::anyhow!(told).into());
+    }
+    match report.runs.iter().find_map(|run| run.left_behind.as_ref()) {
+        None => Ok(()),
+        Some(left_behind) => Err(anyhow::anyhow!(left_behind.clone()).into()),
+    }
+}
+
+/// Fails now rather than after the test.
+fn writable(path: &Path) -> Result<(), Error> {
+    let opened = fs::OpenOptions::new().create(true).append(true).open(path);
+    opened
+        .map(drop)
+        .with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(())
+}

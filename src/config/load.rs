@@ -1,0 +1,389 @@
+//! `kubefan load`: typed arguments become a checked configuration, or all their faults at once.
+
+use std::path::PathBuf;
+
+use crate::api::WireFormat;
+use crate::load;
+use crate::load::Protocol;
+use crate::load::Rate;
+use crate::load::SelectorTemplate;
+use crate::load::Target;
+use crate::upstream::ClientConfig;
+
+use super::Fault;
+use super::Faults;
+use super::LoadArgs;
+use super::LoadFormat;
+use super::address::fault;
+
+/// Watchers on an HTTP/2 connection, where the connections are not given: what an API server takes.
+const STREAMS: u32 = 100;
+/// More than a machine can do, or a marker can number.
+const MAX_WATCHERS: u32 = 1_000_000;
+const MAX_OBJECTS: u32 = 1_000_000;
+const MAX_RATE: f64 = 1_000_000.0;
+const MAX_OBJECT_SIZE: usize = 1 << 20;
+
+/// A checked configuration of `kubefan load`.
+#[derive(Clone, Debug)]
+pub struct LoadConfig {
+    /// What is done.
+    pub load: load::Config,
+    /// Where the report goes as JSON.
+    pub json: Option<PathBuf>,
+    /// Where it goes as a page.
+    pub html: Option<PathBuf>,
+}
+
+impl TryFrom<&LoadArgs> for LoadConfig {
+    type Error = Faults;
+
+    fn try_from(args: &LoadArgs) -> Result<Self, Faults> {
+        let mut faults = counts(args);
+        let selector = args.selector_per_watcher.as_deref().map(str::parse);
+        let selector: Option<SelectorTemplate> = selector.transpose().unwrap_or_else(|error| {
+            let error: load::SelectorError = error;
+            faults.push(fault("--selector-per-watcher", error.to_string()));
+            None
+        });
+        let rate = rate(&args.rate).unwrap_or_else(|problem| {
+            faults.push(fault("--rate", problem));
+            Rate::Max
+        });
+        if let Some(selector) = &selector {
+            faults.extend(selector_faults(args, selector));
+        }
+        faults.extend(url_faults(args));
+        if let Some(namespace) = &args.namespace
+            && !is_name(namespace)
+        {
+            let problem = format!(
+                "{namespace:?} is no name of a namespace: lower-case letters, digits and -"
+            );
+            faults.push(fault("--namespace", problem));
+        }
+        if !faults.is_empty() {
+            return Err(Faults::new(faults));
+        }
+        Ok(Self {
+            load: load::Config {
+                watched: watched(args),
+                compared: compared(args),
+                written: written(args),
+                resource: args.resource.clone(),
+                namespace: args.namespace.clone(),
+                all_namespaces: args.all_namespaces,
+                watchers: args.watchers,
+                connections: args.connections.unwrap_or(args.watchers.div_ceil(STREAMS)),
+                protocol: match args.http {
+                    1 => Protocol::Http1,
+                    _ => Protocol::Http2,
+                },
+                format: match args.format {
+                    LoadFormat::Json => WireFormat::Json,
+                    LoadFormat::Protobuf => WireFormat::Protobuf,
+                },
+                selector,
+                rate,
+                objects: args.objects,
+                object_size: args.object_size,
+                duration: args.duration,
+                list_storm: args.list_storm,
+                slow_watchers: args.slow_watchers,
+                watch_list: args.watch_list,
+                threads: args.threads,
+            },
+            json: args.json.clone(),
+            html: args.html.clone(),
+        })
+    }
+}
+
+fn counts(args: &LoadArgs) -> Vec<Fault> {
+    let connections = args.connections.unwrap_or(1);
+    let limits = [
+        ("--watchers", args.watchers, 1, MAX_WATCHERS),
+        ("--connections", connections, 1, args.watchers.max(1)),
+        ("--objects", args.objects, 1, MAX_OBJECTS),
+        ("--list-storm", args.list_storm, 0, 10_000),
+        ("--slow-watchers", args.slow_watchers, 0, 100_000),
+        ("--threads", args.threads, 1, 256),
+    ];
+    let mut faults = Vec::new();
+    for (flag, given, least, most) in limits {
+        if given < least || given > most {
+            faults.push(fault(
+                flag,
+                format!("{given} is not from {least} to {most}"),
+            ));
+        }
+    }
+    if args.http == 1 && args.connections.is_some_and(|given| given != args.watchers) {
+        let problem = "over HTTP/1.1 each watcher has a connection of its own; leave it out";
+        faults.push(fault("--connections", problem.to_owned()));
+    }
+    if args.object_size > MAX_OBJECT_SIZE {
+        let problem = format!(
+            "{} bytes are more than an API server takes (1Mi)",
+            args.object_size
+        );
+        faults.push(fault("--object-size", problem));
+    }
+    if args.duration.is_zero() {
+        faults.push(fault(
+            "--duration",
+            "0 is too short; 30s would be right".to_owned(),
+        ));
+    }
+    faults
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    let number = match text {
+        "max" | "0" => return Ok(Rate::Max),
+        number => number.parse::<f64>().ok(),
+    };
+    match number {
+        Some(rate) if rate > 0.0 && rate <= MAX_RATE => Ok(Rate::PerSecond(rate)),
+        _ => Err(format!(
+            "{text:?} is no number of writes a second, such as 20 or 0.5, nor max"
+        )),
+    }
+}
+
+fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    let mut tell = |flag, problem| faults.push(fault(flag, problem));
+    if let Some(field) = selector.pod_field()
+        && !matches!(args.resource.as_str(), "pods" | "pod" | "po")
+    {
+        let problem = format!("only pods have {field}; add --resource pods");
+        tell("--selector-per-watcher", problem);
+    }
+    if selector.is_by_name() {
+        let most = if selector.is_per_watcher() {
+            args.watchers
+        } else {
+            1
+        };
+        if args.objects > most {
+            let problem = format!("only {most} can be named so that {selector} selects them");
+            tell("--objects", problem);
+        }
+    }
+    faults
+}
+
+fn url_faults(args: &LoadArgs) -> Vec<Fault> {
+    let urls = [
+        ("--server", &args.server),
+        ("--write-server", &args.write_server),
+        ("--compare", &args.compare),
+        ("--metrics-url", &args.metrics_url),
+        ("--compare-metrics-url", &args.compare_metrics_url),
+    ];
+    let given = urls
+        .into_iter()
+        .filter_map(|(flag, url)| Some((flag, url.as_ref()?)));
+    let odd = given.filter(|(_, url)| {
+        let uri: Result<http::Uri, _> = url.parse();
+        !uri.is_ok_and(|uri| {
+            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
+        })
+    });
+    let mut faults: Vec<Fault> = odd
+        .map(|(flag, url)| {
+            fault(
+                flag,
+                format!("{url:?} is no URL; https://127.0.0.1:6443 would be one"),
+            )
+        })
+        .collect();
+    let is_compared = args.compare.is_some() || args.compare_kubeconfig.is_some();
+    if !is_compared && (args.compare_server_pid.is_some() || args.compare_metrics_url.is_some()) {
+        let problem = "is missing: there is nothing that --compare-server-pid or --compare-metrics-url tell of";
+        faults.push(fault("--compare", problem.to_owned()));
+    }
+    faults
+}
+
+fn is_name(text: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_odd_end = text.starts_with('-') || text.ends_with('-');
+    (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !is_odd_end
+}
+
+fn watched(args: &LoadArgs) -> Target {
+    Target {
+        client: ClientConfig {
+            kubeconfig: args.kubeconfig.clone(),
+            context: args.context.clone(),
+            server: args.server.clone(),
+            token_file: args.token_file.clone(),
+        },
+        is_named: args.server.is_some() || args.context.is_some(),
+        server_pid: args.server_pid,
+        metrics_url: args.metrics_url.clone(),
+    }
+}
+
+fn compared(args: &LoadArgs) -> Option<Target> {
+    let client = another(
+        args,
+        args.compare.as_ref(),
+        args.compare_kubeconfig.as_ref(),
+    )?;
+    Some(Target {
+        client,
+        is_named: true,
+        server_pid: args.compare_server_pid,
+        metrics_url: args.compare_metrics_url.clone(),
+    })
+}
+
+fn written(args: &LoadArgs) -> Option<ClientConfig> {
+    another(
+        args,
+        args.write_server.as_ref(),
+        args.write_kubeconfig.as_ref(),
+    )
+}
+
+/// Another server, with credentials of its own or with those of the first.
+fn another(
+    args: &LoadArgs,
+    server: Option<&String>,
+    kubeconfig: Option<&PathBuf>,
+) -> Option<ClientConfig> {
+    let server = server.cloned();
+    match (server, kubeconfig) {
+        (None, None) => None,
+        (server, Some(kubeconfig)) => Some(ClientConfig {
+            kubeconfig: Some(kubeconfig.clone()),
+            server,
+            ..ClientConfig::default()
+        }),
+        (server, None) => Some(ClientConfig {
+            server,
+            ..watched(args).client
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Args;
+    use crate::config::Command;
+
+    fn checked(flags: &str) -> Result<LoadConfig, String> {
+        let words = ["kubefan", "load"]
+            .into_iter()
+            .chain(flags.split_whitespace());
+        let args = Args::try_parse_from(words).map_err(|error| error.to_string())?;
+        match args.command {
+            Command::Load(load) => {
+                LoadConfig::try_from(&*load).map_err(|faults| faults.to_string())
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_fault_is_told_with_what_would_be_right() {
+        for (flags, parts) in [
+            (
+                "--watchers 0 --objects 0",
+                &["--watchers: 0 is not from 1", "--objects: 0"][..],
+            ),
+            (
+                "--watchers 5 --connections 6",
+                &["--connections: 6 is not from 1 to 5"],
+            ),
+            (
+                "--http 1 --connections 7",
+                &["--connections: over HTTP/1.1 each watcher"],
+            ),
+            ("--http 3", &["3 is not in 1..=2"]),
+            (
+                "--rate fast",
+                &["--rate: \"fast\" is no number of writes a second, such as 20 or 0.5, nor max"],
+            ),
+            ("--rate -1", &["unexpected argument"]),
+            ("--duration 0s", &["--duration: 0 is too short; 30s"]),
+            (
+                "--object-size 2Mi",
+                &["--object-size: 2097152 bytes are more"],
+            ),
+            (
+                "--selector-per-watcher app",
+                &["--selector-per-watcher: \"app\" is no KEY=VALUE"],
+            ),
+            (
+                "--selector-per-watcher spec.nodeName=a",
+                &["only pods have spec.nodeName; add --resource pods"],
+            ),
+            (
+                "--selector-per-watcher metadata.name=a-{i} --watchers 3",
+                &["--objects: only 3 can be named so that metadata.name=a-{i} selects them"],
+            ),
+            (
+                "--server here",
+                &["--server: \"here\" is no URL; https://127.0.0.1:6443 would be one"],
+            ),
+            ("-n Shop", &["--namespace: \"Shop\" is no name"]),
+            ("--compare-server-pid 1", &["--compare: is missing"]),
+            ("--format yaml", &["possible values: json, protobuf"]),
+        ] {
+            let told = checked(flags).expect_err(flags);
+            for part in parts {
+                assert!(told.contains(part), "{flags}: {told}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_left_out_is_what_one_expects() {
+        let config = checked("--watchers 250").expect("a configuration").load;
+        assert_eq!((config.connections, config.protocol), (3, Protocol::Http2));
+        assert_eq!((config.objects, config.object_size), (20, 2048));
+        assert!(!config.watched.is_named && config.compared.is_none() && config.written.is_none());
+        assert_eq!(config.rate, Rate::PerSecond(20.0));
+        assert_eq!(checked("--rate max").expect("a rate").load.rate, Rate::Max);
+        assert_eq!(checked("--rate 0").expect("a rate").load.rate, Rate::Max);
+        assert!(
+            checked("--context c")
+                .expect("a context")
+                .load
+                .watched
+                .is_named
+        );
+    }
+
+    #[test]
+    fn credentials_go_where_they_are_said_to() {
+        let config =
+            checked("--kubeconfig k --server http://a --compare http://b --write-kubeconfig w");
+        let config = config.expect("a configuration").load;
+        let compared = config.compared.expect("it compares").client;
+        let named = |client: &ClientConfig| {
+            let kubeconfig = client
+                .kubeconfig
+                .as_ref()
+                .map(|path| path.display().to_string());
+            (
+                kubeconfig.unwrap_or_default(),
+                client.server.clone().unwrap_or_default(),
+            )
+        };
+        assert_eq!(
+            named(&config.watched.client),
+            ("k".into(), "http://a".into())
+        );
+        assert_eq!(named(&compared), ("k".into(), "http://b".into()));
+        assert_eq!(
+            named(&config.written.expect("elsewhere")),
+            ("w".into(), String::new())
+        );
+    }
+}

@@ -1,0 +1,330 @@
+//! Whether one watcher got every event that its selector wants, once and in order.
+
+use serde::Serialize;
+
+/// Gaps that are remembered, so that an event which comes late is told from one that comes twice.
+const MAX_GAPS: usize = 256;
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The next one of its object, or a later one: then those between are missed.
+    Delivered,
+    /// One that was missed until now.
+    Late,
+    /// One that was there already.
+    Duplicate,
+    /// The state of an object, told again by a watch that began anew.
+    Repeated,
+    /// One that the selector does not want.
+    Unwanted,
+}
+
+/// What went wrong with events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Faults {
+    /// Events that did not come.
+    pub missed: u64,
+    /// Events that came twice.
+    pub duplicated: u64,
+    /// Events that came after later ones.
+    pub out_of_order: u64,
+    /// Events that the watcher's selector does not want, and deletions that nobody asked for.
+    pub unwanted: u64,
+}
+
+/// The numbers of the objects that a watcher wants: `first`, and every `step`th after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) first: u32,
+    pub(super) step: u32,
+    /// Objects that there are.
+    pub(super) objects: u32,
+}
+
+/// The state of one watcher.
+#[derive(Debug)]
+pub(super) struct Checker {
+    wanted: Wanted,
+    /// Of each object that is wanted: the number of the write that comes next; 0 until it was seen.
+    next: Box<[u32]>,
+    unseen: usize,
+    gaps: Vec<(u32, u32)>,
+    faults: Faults,
+    /// The greatest version that came on this connection.
+    last_version: u64,
+}
+
+/// How far the writes to an object are acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The last write that was.
+    pub(super) acknowledged: u32,
+    /// True when one more was sent, of which nobody knows.
+    pub(super) perhaps_more: bool,
+}
+
+// === impl Faults ===
+
+impl Faults {
+    /// True when nothing went wrong.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.missed += other.missed;
+        self.duplicated += other.duplicated;
+        self.out_of_order += other.out_of_order;
+        self.unwanted += other.unwanted;
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    pub(super) fn count(self) -> usize {
+        (self.first..self.objects).step_by(self.step as usize).len()
+    }
+
+    fn position(self, object: u32) -> Option<usize> {
+        let behind = object.checked_sub(self.first)?;
+        let is_wanted = object < self.objects && behind.is_multiple_of(self.step);
+        is_wanted.then_some((behind / self.step) as usize)
+    }
+
+    fn object(self, position: usize) -> usize {
+        self.first as usize + position * self.step as usize
+    }
+}
+
+// === impl Checker ===
+
+impl Checker {
+    pub(super) fn new(wanted: Wanted) -> Self {
+        let count = wanted.count();
+        Self {
+            wanted,
+            next: vec![0; count].into(),
+            unseen: count,
+            gaps: Vec::new(),
+            faults: Faults::default(),
+            last_version: 0,
+        }
+    }
+
+    /// True when every object that is wanted was seen.
+    pub(super) fn has_seen_all(&self) -> bool {
+        self.unseen == 0
+    }
+
+    /// Takes the write `sequence` of `object`, told at `version`; `is_state` when it may be an object's
+    /// state rather than a change, at the beginning of a watch.
+    pub(super) fn take(
+        &mut self,
+        object: u32,
+        sequence: u32,
+        version: u64,
+        is_state: bool,
+    ) -> Verdict {
+        let Some(position) = self.wanted.position(object) else {
+            self.faults.unwanted += 1;
+            return Verdict::Unwanted;
+        };
+        // States come by name, not by version.
+        if version <= self.last_version && !is_state {
+            self.faults.out_of_order += 1;
+        }
+        self.last_version = self.last_version.max(version);
+        let next = self.next[position];
+        if sequence >= next {
+            if next == 0 {
+                self.unseen -= 1;
+            }
+            for missed in next..sequence {
+                self.faults.missed += 1;
+                if self.gaps.len() < MAX_GAPS {
+                    self.gaps.push((object, missed));
+                }
+            }
+            self.next[position] = sequence + 1;
+            return Verdict::Delivered;
+        }
+        if is_state && sequence + 1 == next {
+            return Verdict::Repeated;
+        }
+        match self.gaps.iter().position(|gap| *gap == (object, sequence)) {
+            Some(gap) => {
+                self.gaps.swap_remove(gap);
+                self.faults.missed -= 1;
+                self.faults.out_of_order += 1;
+                Verdict::Late
+            }
+            None => {
+                self.faults.duplicated += 1;
+                Verdict::Duplicate
+            }
+        }
+    }
+
+    /// Takes a deletion, which nobody has asked for while this is open.
+    pub(super) fn take_deletion(&mut self) {
+        self.faults.unwanted += 1;
+    }
+
+    /// Forgets the order of versions, as a watch begins anew.
+    pub(super) fn begin_anew(&mut self) {
+        self.last_version = 0;
+    }
+
+    /// The faults, with what is still missing of what was written.
+    pub(super) fn finish(&self, written: &[Written]) -> Faults {
+        let mut faults = self.faults;
+        for (position, next) in self.next.iter().enumerate() {
+            let written = written[self.wanted.object(position)];
+            let end = written.acknowledged + 1;
+            faults.missed += u64::from(end.saturating_sub(*next));
+            let most = end + u32::from(written.perhaps_more);
+            faults.unwanted += u64::from(next.saturating_sub(most));
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: Wanted = Wanted {
+        first: 0,
+        step: 1,
+        objects: 2,
+    };
+
+    fn written(acknowledged: u32) -> Written {
+        Written {
+            acknowledged,
+            perhaps_more: false,
+        }
+    }
+
+    /// Events as (object, write); versions count up.
+    fn checked(events: &[(u32, u32)]) -> Checker {
+        let mut checker = Checker::new(ALL);
+        for (version, (object, sequence)) in (1..).zip(events) {
+            checker.take(*object, *sequence, version, false);
+        }
+        checker
+    }
+
+    #[test]
+    fn each_kind_of_loss_is_noticed() {
+        let faults = |missed, duplicated, out_of_order, unwanted| Faults {
+            missed,
+            duplicated,
+            out_of_order,
+            unwanted,
+        };
+        let start = [(0, 0), (1, 0)];
+        let table: [(&str, &[(u32, u32)], Faults); 8] = [
+            ("all", &[(0, 1), (1, 1), (0, 2)], faults(0, 0, 0, 0)),
+            ("one dropped", &[(1, 1), (0, 2)], faults(1, 0, 0, 0)),
+            ("the last dropped", &[(0, 1), (1, 1)], faults(1, 0, 0, 0)),
+            (
+                "an object's only one dropped",
+                &[(0, 1), (0, 2)],
+                faults(1, 0, 0, 0),
+            ),
+            (
+                "one twice",
+                &[(0, 1), (0, 1), (1, 1), (0, 2)],
+                faults(0, 1, 0, 0),
+            ),
+            ("swapped", &[(0, 2), (0, 1), (1, 1)], faults(0, 0, 1, 0)),
+            (
+                "of another selector",
+                &[(0, 1), (1, 1), (0, 2), (2, 1)],
+                faults(0, 0, 0, 1),
+            ),
+            (
+                "never written",
+                &[(0, 1), (1, 1), (0, 2), (1, 2)],
+                faults(0, 0, 0, 1),
+            ),
+        ];
+        for (name, events, expected) in table {
+            let checker = checked(&[&start, events].concat());
+            assert_eq!(
+                checker.finish(&[written(2), written(1)]),
+                expected,
+                "{name}"
+            );
+        }
+        let nothing = Checker::new(ALL);
+        assert_eq!(
+            nothing.finish(&[written(2), written(1)]),
+            faults(5, 0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn a_write_of_unknown_outcome_may_come_or_not() {
+        let perhaps = Written {
+            acknowledged: 1,
+            perhaps_more: true,
+        };
+        let start = [(0, 0), (1, 0), (0, 1), (1, 1)];
+        for (events, unwanted) in [(&[][..], 0), (&[(0, 2)], 0), (&[(0, 2), (0, 3)], 1)] {
+            let checker = checked(&[&start, events].concat());
+            let faults = checker.finish(&[perhaps, written(1)]);
+            assert_eq!(
+                (faults.missed, faults.unwanted),
+                (0, unwanted),
+                "{events:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn versions_must_grow_but_for_states() {
+        let mut checker = Checker::new(ALL);
+        assert_eq!(checker.take(0, 0, 9, true), Verdict::Delivered);
+        assert!(!checker.has_seen_all());
+        assert_eq!(checker.take(1, 0, 8, true), Verdict::Delivered);
+        assert!(checker.has_seen_all());
+        assert_eq!(checker.take(0, 1, 11, false), Verdict::Delivered);
+        assert_eq!(checker.take(1, 1, 10, false), Verdict::Delivered);
+        assert_eq!(checker.finish(&[written(1), written(1)]).out_of_order, 1);
+        checker.begin_anew();
+        assert_eq!(checker.take(0, 1, 11, true), Verdict::Repeated);
+        assert_eq!(checker.take(1, 1, 10, true), Verdict::Repeated);
+        assert_eq!(checker.take(0, 2, 12, false), Verdict::Delivered);
+        assert_eq!(checker.finish(&[written(2), written(1)]).out_of_order, 1);
+    }
+
+    #[test]
+    fn selectors_want_every_nth_object() {
+        let wanted = Wanted {
+            first: 3,
+            step: 5,
+            objects: 14,
+        };
+        assert_eq!(wanted.count(), 3);
+        let positions: Vec<_> = (0..20)
+            .filter_map(|object| wanted.position(object))
+            .collect();
+        assert_eq!(positions, [0, 1, 2]);
+        assert_eq!(
+            (0..3).map(|at| wanted.object(at)).collect::<Vec<_>>(),
+            [3, 8, 13]
+        );
+        assert_eq!(
+            Wanted {
+                first: 14,
+                ..wanted
+            }
+            .count(),
+            0
+        );
+    }
+}

@@ -1,0 +1,303 @@
+//! Cuts a watch response into frames where they lie, and reads of each what a load test needs.
+
+use memchr::memchr;
+use memchr::memmem::Finder;
+
+use crate::api::WireFormat;
+
+/// Length of the number before a protobuf message.
+const LENGTH_PREFIX: usize = 4;
+/// Longest frame that is taken.
+const MAX_FRAME: usize = 64 << 20;
+/// What begins a protobuf object.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// What a frame tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+    Unknown,
+}
+
+/// The start of a frame whose end has not come.
+#[derive(Debug)]
+pub(super) struct Cutter {
+    format: WireFormat,
+    partial: Vec<u8>,
+}
+
+/// A frame that is longer than any should be.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a frame of {0} bytes, which no watch sends")]
+pub(super) struct TooLong(usize);
+
+/// Reads versions out of frames.
+pub(super) struct Versions {
+    format: WireFormat,
+    name: Finder<'static>,
+}
+
+// === impl Cutter ===
+
+impl Cutter {
+    pub(super) fn new(format: WireFormat) -> Self {
+        Self {
+            format,
+            partial: Vec::new(),
+        }
+    }
+
+    /// Gives every frame that `chunk` completes to `each`; copies only what is cut in the middle.
+    pub(super) fn cut(
+        &mut self,
+        mut chunk: &[u8],
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), TooLong> {
+        while !self.partial.is_empty() && !chunk.is_empty() {
+            let Some(missing) = self.missing(chunk)? else {
+                self.partial.extend_from_slice(chunk);
+                return Ok(());
+            };
+            let (end, rest) = chunk.split_at(missing.min(chunk.len()));
+            self.partial.extend_from_slice(end);
+            chunk = rest;
+            // Of a message, the length may only be known now.
+            if self.missing(&[])? == Some(0) {
+                each(&self.partial);
+                self.partial = Vec::new();
+            }
+        }
+        while let Some(length) = self.frame_length(chunk)? {
+            let (frame, rest) = chunk.split_at(length);
+            each(frame);
+            chunk = rest;
+        }
+        self.partial.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    /// Bytes that are missing of the partial frame, as far as `chunk` tells; `None` when it is not the end.
+    fn missing(&self, chunk: &[u8]) -> Result<Option<usize>, TooLong> {
+        match self.format {
+            WireFormat::Json if self.partial.ends_with(b"\n") => Ok(Some(0)),
+            WireFormat::Json => {
+                check(self.partial.len() + chunk.len())?;
+                Ok(memchr(b'\n', chunk).map(|at| at + 1))
+            }
+            WireFormat::Protobuf => {
+                let length = match message_length(&self.partial) {
+                    Some(message) => message,
+                    None => LENGTH_PREFIX,
+                };
+                check(length)?;
+                let is_whole = self.partial.len() >= LENGTH_PREFIX;
+                let missing = length - self.partial.len();
+                match is_whole || !chunk.is_empty() {
+                    true => Ok(Some(missing)),
+                    false => Ok(None),
+                }
+            }
+        }
+    }
+
+    fn frame_length(&self, chunk: &[u8]) -> Result<Option<usize>, TooLong> {
+        let length = match self.format {
+            WireFormat::Json => memchr(b'\n', chunk).map(|at| at + 1),
+            WireFormat::Protobuf => message_length(chunk),
+        };
+        check(length.unwrap_or_default())?;
+        Ok(length.filter(|length| *length <= chunk.len()))
+    }
+}
+
+fn check(length: usize) -> Result<(), TooLong> {
+    match length > MAX_FRAME {
+        true => Err(TooLong(length)),
+        false => Ok(()),
+    }
+}
+
+/// Length of a message with the number before it.
+fn message_length(bytes: &[u8]) -> Option<usize> {
+    let prefix = bytes.first_chunk::<LENGTH_PREFIX>()?;
+    Some(u32::from_be_bytes(*prefix) as usize + LENGTH_PREFIX)
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub(super) fn of(format: WireFormat, frame: &[u8]) -> Self {
+        let at = match format {
+            WireFormat::Json => frame.strip_prefix(b"{\"type\":\""),
+            WireFormat::Protobuf => frame.get(LENGTH_PREFIX + 2..),
+        };
+        match at.and_then(|name| name.first()) {
+            Some(b'A') => Self::Added,
+            Some(b'M') => Self::Modified,
+            Some(b'D') => Self::Deleted,
+            Some(b'B') => Self::Bookmark,
+            Some(b'E') => Self::Error,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+// === impl Versions ===
+
+impl Versions {
+    pub(super) fn new(format: WireFormat) -> Self {
+        Self {
+            format,
+            name: Finder::new(b"\"resourceVersion\":\"").into_owned(),
+        }
+    }
+
+    /// The version of the object in `frame`.
+    pub(super) fn find(&self, frame: &[u8]) -> Option<u64> {
+        let digits = match self.format {
+            WireFormat::Json => &frame[self.name.find(frame)? + self.name.needle().len()..],
+            WireFormat::Protobuf => {
+                let event = frame.get(LENGTH_PREFIX..)?;
+                let object = field(field(event, 2)?, 1)?;
+                let object = field(object.strip_prefix(MAGIC)?, 2)?;
+                field(field(object, 1)?, 6)?
+            }
+        };
+        let end = digits.iter().position(|digit| !digit.is_ascii_digit());
+        let digits = &digits[..end.unwrap_or(digits.len())];
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    }
+}
+
+/// The first field `number` of a protobuf message, if it has bytes.
+fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
+    loop {
+        let tag = varint(&mut message)?;
+        let length = match tag & 7 {
+            0 => {
+                varint(&mut message)?;
+                0
+            }
+            1 => 8,
+            2 => usize::try_from(varint(&mut message)?).ok()?,
+            5 => 4,
+            _ => return None,
+        };
+        let (value, rest) = message.split_at_checked(length)?;
+        if tag == number << 3 | 2 {
+            return Some(value);
+        }
+        message = rest;
+    }
+}
+
+fn varint(message: &mut &[u8]) -> Option<u64> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = message.split_first()?;
+        *message = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(field: u8, content: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(content.len()).expect("it is short");
+        assert!(length < 0x80);
+        [&[field << 3 | 2, length], content].concat()
+    }
+
+    fn protobuf(kind: &str, version: &str) -> Vec<u8> {
+        let metadata = [message(1, b"name"), message(6, version.as_bytes())].concat();
+        let unknown = [message(1, b"type"), message(2, &message(1, &metadata))].concat();
+        let raw = message(1, &[MAGIC, &unknown].concat());
+        let event = [message(1, kind.as_bytes()), message(2, &raw)].concat();
+        let length = u32::try_from(event.len()).expect("it is short");
+        [&length.to_be_bytes(), &event[..]].concat()
+    }
+
+    fn json(kind: &str, version: &str) -> Vec<u8> {
+        let object =
+            format!("{{\"metadata\":{{\"name\":\"a\",\"resourceVersion\":\"{version}\"}}}}");
+        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n").into()
+    }
+
+    #[test]
+    fn frames_do_not_hang_on_how_the_stream_was_cut() {
+        type Make = fn(&str, &str) -> Vec<u8>;
+        for (format, make) in [
+            (WireFormat::Json, json as Make),
+            (WireFormat::Protobuf, protobuf),
+        ] {
+            let frames = [
+                make("ADDED", "7"),
+                make("MODIFIED", "123"),
+                make("ERROR", "9"),
+            ];
+            let stream = frames.concat();
+            for size in 1..=stream.len() {
+                let mut cutter = Cutter::new(format);
+                let mut found = Vec::new();
+                for chunk in stream.chunks(size) {
+                    let each = |frame: &[u8]| found.push(frame.to_vec());
+                    cutter.cut(chunk, each).expect("short frames");
+                }
+                assert_eq!(found, frames, "{format:?} by {size}");
+                assert!(cutter.partial.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_and_versions_are_read() {
+        let table = [
+            ("ADDED", Kind::Added),
+            ("MODIFIED", Kind::Modified),
+            ("DELETED", Kind::Deleted),
+            ("BOOKMARK", Kind::Bookmark),
+            ("ERROR", Kind::Error),
+            ("OTHER", Kind::Unknown),
+        ];
+        for (name, kind) in table {
+            assert_eq!(Kind::of(WireFormat::Json, &json(name, "1")), kind);
+            assert_eq!(Kind::of(WireFormat::Protobuf, &protobuf(name, "1")), kind);
+        }
+        let (texts, messages) = (
+            Versions::new(WireFormat::Json),
+            Versions::new(WireFormat::Protobuf),
+        );
+        for (version, number) in [
+            ("1", Some(1)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("x", None),
+        ] {
+            assert_eq!(texts.find(&json("ADDED", version)), number);
+            assert_eq!(messages.find(&protobuf("ADDED", version)), number);
+        }
+        let frame = protobuf("ADDED", "77");
+        for end in 0..frame.len() - 2 {
+            assert_eq!(messages.find(&frame[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn endless_frames_are_refused() {
+        let mut cutter = Cutter::new(WireFormat::Protobuf);
+        assert!(cutter.cut(&[0xff; 8], |_| ()).is_err());
+        let mut cutter = Cutter::new(WireFormat::Json);
+        let chunk = vec![b'x'; MAX_FRAME / 2 + 1];
+        assert!(cutter.cut(&chunk, |_| ()).is_ok());
+        assert!(cutter.cut(&chunk, |_| ()).is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! How far a run is: a line that is written over on a terminal, plain lines elsewhere.
+
+use std::io::IsTerminal;
+use std::io::Write;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const WIDTH: usize = 30;
+/// Between plain lines.
+const PLAIN_PAUSE: Duration = Duration::from_secs(5);
+
+/// Writes to standard error.
+#[derive(Debug)]
+pub struct Progress {
+    is_terminal: bool,
+    is_quiet: bool,
+    last_plain: Option<Instant>,
+    has_open_line: bool,
+}
+
+impl Progress {
+    /// For this process' standard error.
+    pub fn of_process() -> Self {
+        Self {
+            is_terminal: std::io::stderr().is_terminal(),
+            is_quiet: false,
+            last_plain: None,
+            has_open_line: false,
+        }
+    }
+
+    /// Tells nothing.
+    pub fn quiet() -> Self {
+        Self {
+            is_quiet: true,
+            ..Self::of_process()
+        }
+    }
+
+    /// A line that stays.
+    pub(super) fn say(&mut self, text: &str) {
+        self.close_line();
+        self.put(&format!("{text}\n"));
+        self.last_plain = Some(Instant::now());
+    }
+
+    /// How far something is, and what more there is to say of it.
+    pub(super) fn show(&mut self, what: &str, done: f64, more: &str) {
+        if self.is_terminal {
+            self.has_open_line = true;
+            return self.put(&format!("\r\x1b[K{what} {} {more}", bar(done)));
+        }
+        let is_due = self
+            .last_plain
+            .is_none_or(|last| last.elapsed() >= PLAIN_PAUSE);
+        if is_due {
+            self.say(&format!("{what} {:.0} % {more}", done * 100.0));
+        }
+    }
+
+    fn close_line(&mut self) {
+        if std::mem::take(&mut self.has_open_line) {
+            self.put("\r\x1b[K");
+        }
+    }
+
+    fn put(&self, text: &str) {
+        if self.is_quiet {
+            return;
+        }
+        let mut out = std::io::stderr().lock();
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            tracing::debug!(%error, "standard error is closed");
+        }
+    }
+}
+
+fn bar(done: f64) -> String {
+    // Between nothing and the width.
+    let filled = (done.clamp(0.0, 1.0) * WIDTH as f64) as usize;
+    format!("[{}{}]", "#".repeat(filled), "-".repeat(WIDTH - filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_is_as_long_as_it_should() {
+        for (done, filled) in [(-1.0, 0), (0.0, 0), (0.5, 15), (1.0, 30), (7.0, 30)] {
+            let bar = bar(done);
+            assert_eq!(bar.matches('#').count(), filled, "{done}");
+            assert_eq!(bar.len(), WIDTH + 2);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! What each watcher selects by, and what an object must carry so that it is selected.
+
+use std::fmt;
+
+use super::checker::Wanted;
+
+/// What stands for the watcher's number.
+const NUMBER: &str = "{i}";
+/// Fields that objects can be given a value of.
+const FIELDS: [&str; 3] = ["metadata.name", "spec.nodeName", "spec.schedulerName"];
+
+/// A selector with `{i}` for the watcher's number, such as `spec.nodeName=node-{i}` or `app=load-{i}`.
+///
+/// What begins with `metadata.`, `spec.` or `status.` is a field selector, all else a label selector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SelectorTemplate {
+    key: String,
+    value: String,
+    is_field: bool,
+}
+
+/// Why a text is no [`SelectorTemplate`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectorError {
+    /// It is not `key=value`.
+    #[error("{0:?} is no KEY=VALUE; spec.nodeName=node-{{i}} and app=load-{{i}} would be")]
+    NotAnEquality(String),
+    /// A field that objects can't be given a value of.
+    #[error(
+        "objects can't be made so that field {0:?} selects them; {list} can, and labels, such as app=load-{{i}}",
+        list = FIELDS.join(", ")
+    )]
+    UnknownField(String),
+    /// A label or value that the API server would refuse.
+    #[error("{0}")]
+    NotALabel(String),
+}
+
+/// What an object must carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Carried<'a> {
+    Label(&'a str),
+    Name,
+    Spec(&'a str),
+}
+
+// === impl SelectorTemplate ===
+
+impl std::str::FromStr for SelectorTemplate {
+    type Err = SelectorError;
+
+    fn from_str(text: &str) -> Result<Self, SelectorError> {
+        let not_an_equality = || SelectorError::NotAnEquality(text.to_owned());
+        let (key, value) = text.split_once('=').ok_or_else(not_an_equality)?;
+        let value = value.strip_prefix('=').unwrap_or(value);
+        let is_odd = |part: &str| part.is_empty() || part.contains(['=', ',', '!', '(', ' ']);
+        if is_odd(key) || is_odd(value) {
+            return Err(not_an_equality());
+        }
+        let is_field = ["metadata.", "spec.", "status."]
+            .iter()
+            .any(|root| key.starts_with(root));
+        if is_field && !FIELDS.contains(&key) {
+            return Err(SelectorError::UnknownField(key.to_owned()));
+        }
+        let template = Self {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            is_field,
+        };
+        if !is_field {
+            let selector = template.of(u32::MAX);
+            crate::api::LabelSelector::parse(&selector).map_err(SelectorError::NotALabel)?;
+        }
+        Ok(template)
+    }
+}
+
+impl SelectorTemplate {
+    /// True when watchers select differently.
+    pub fn is_per_watcher(&self) -> bool {
+        self.value.contains(NUMBER)
+    }
+
+    /// True when objects have to be named as watchers select.
+    pub fn is_by_name(&self) -> bool {
+        self.carried() == Carried::Name
+    }
+
+    /// The field that only pods have, if it selects by one.
+    pub fn pod_field(&self) -> Option<&str> {
+        match self.carried() {
+            Carried::Spec(_) => Some(&self.key),
+            _ => None,
+        }
+    }
+
+    /// What watcher `number` selects by.
+    pub(super) fn of(&self, number: u32) -> String {
+        format!("{}={}", self.key, self.value(number))
+    }
+
+    /// The value that the objects of watcher `number` carry.
+    pub(super) fn value(&self, number: u32) -> String {
+        self.value.replace(NUMBER, &number.to_string())
+    }
+
+    /// The query parameter that it goes into.
+    pub(super) fn parameter(&self) -> &'static str {
+        match self.is_field {
+            true => "fieldSelector",
+            false => "labelSelector",
+        }
+    }
+
+    pub(super) fn carried(&self) -> Carried<'_> {
+        match (self.is_field, self.key.strip_prefix("spec.")) {
+            (false, _) => Carried::Label(&self.key),
+            (true, Some(field)) => Carried::Spec(field),
+            (true, None) => Carried::Name,
+        }
+    }
+}
+
+impl fmt::Display for SelectorTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+/// The objects that watcher `number` of `watchers` wants, of so many: every `watchers`th from its own
+/// number on, or all where all select the same.
+pub(super) fn wanted(
+    selector: Option<&SelectorTemplate>,
+    number: u32,
+    watchers: u32,
+    objects: u32,
+) -> Wanted {
+    match selector.is_some_and(SelectorTemplate::is_per_watcher) {
+        true => Wanted {
+            first: number,
+            step: watchers,
+            objects,
+        },
+        false => Wanted {
+            first: 0,
+            step: 1,
+            objects,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_and_labels_are_told_apart() {
+        let table = [
+            (
+                "spec.nodeName=node-{i}",
+                "fieldSelector",
+                "spec.nodeName=node-7",
+                Carried::Spec("nodeName"),
+            ),
+            (
+                "metadata.name=x{i}y",
+                "fieldSelector",
+                "metadata.name=x7y",
+                Carried::Name,
+            ),
+            (
+                "app=load-{i}",
+                "labelSelector",
+                "app=load-7",
+                Carried::Label("app"),
+            ),
+            (
+                "example.com/app==a",
+                "labelSelector",
+                "example.com/app=a",
+                Carried::Label("example.com/app"),
+            ),
+        ];
+        for (text, parameter, seventh, carried) in table {
+            let template: SelectorTemplate = text.parse().expect(text);
+            assert_eq!(
+                (template.parameter(), template.carried()),
+                (parameter, carried)
+            );
+            assert_eq!(template.of(7), seventh);
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_meant_is_said() {
+        for (text, part) in [
+            ("app", "is no KEY=VALUE"),
+            ("app!=x", "is no KEY=VALUE"),
+            ("a=b,c=d", "is no KEY=VALUE"),
+            ("=x", "is no KEY=VALUE"),
+            (
+                "status.phase=Running",
+                "\"status.phase\" selects them; metadata.name, spec.nodeName",
+            ),
+            ("app=-{i}-", "app"),
+        ] {
+            let error = text
+                .parse::<SelectorTemplate>()
+                .expect_err(text)
+                .to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_object_is_wanted_by_one_watcher_or_by_all() {
+        let per_watcher: SelectorTemplate = "app=load-{i}".parse().expect("a selector");
+        let shared: SelectorTemplate = "app=load".parse().expect("a selector");
+        for (watchers, objects) in [(1, 1), (3, 20), (20, 3), (7, 7)] {
+            let total = |selector| -> usize {
+                (0..watchers)
+                    .map(|number| wanted(selector, number, watchers, objects).count())
+                    .sum()
+            };
+            assert_eq!(total(Some(&per_watcher)), objects as usize);
+            assert_eq!(total(Some(&shared)), (watchers * objects) as usize);
+            assert_eq!(total(None), (watchers * objects) as usize);
+        }
+    }
+}

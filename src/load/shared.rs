@@ -1,0 +1,159 @@
+//! What the threads of a run share.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::api::WireFormat;
+use crate::upstream::Client;
+use crate::upstream::HttpVersion;
+
+use super::clock::Acknowledgements;
+use super::clock::Clock;
+use super::config::Config;
+use super::config::Protocol;
+use super::frames::Versions;
+use super::marker::MarkerFinder;
+
+/// Time until every watcher has to have seen all objects.
+pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(120);
+/// Unread bytes that a stream takes; and all streams of a connection together.
+const STREAM_WINDOW: u32 = 4 << 20;
+const CONNECTION_WINDOW: u32 = 1 << 30;
+/// Longest that a watch is asked to last, at least.
+const WATCH_SECONDS: u64 = 3_600;
+
+/// One run's common state.
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) client: Client,
+    /// The path that is watched and listed.
+    pub(super) collection: String,
+    pub(super) clock: Clock,
+    pub(super) acknowledgements: Acknowledgements,
+    pub(super) markers: MarkerFinder,
+    pub(super) versions: Versions,
+    /// Nanoseconds of the clock from which events count; none yet when it is the maximum.
+    measured_from: AtomicU64,
+    /// Watchers that have seen every object.
+    pub(super) synced: AtomicUsize,
+    /// Changes that came.
+    pub(super) delivered: AtomicU64,
+    pub(super) sync_deadline: Instant,
+    fatal: Mutex<Option<String>>,
+    is_cut_short: AtomicBool,
+    stop: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(super) fn new(config: &Config, client: Client, collection: String, run: &str) -> Self {
+        Self {
+            config: config.clone(),
+            client,
+            collection,
+            clock: Clock::start(),
+            acknowledgements: Acknowledgements::default(),
+            markers: MarkerFinder::new(run),
+            versions: Versions::new(config.format),
+            measured_from: AtomicU64::new(u64::MAX),
+            synced: AtomicUsize::new(0),
+            delivered: AtomicU64::new(0),
+            sync_deadline: Instant::now() + SYNC_LIMIT,
+            fatal: Mutex::new(None),
+            is_cut_short: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+        }
+    }
+
+    /// From now on, events count; gives the moment.
+    pub(super) fn measure(&self) -> u64 {
+        let now = self.clock.now();
+        self.measured_from.store(now, Ordering::Release);
+        now
+    }
+
+    /// From when on events count, if they do.
+    pub(super) fn measured_from(&self) -> Option<u64> {
+        let from = self.measured_from.load(Ordering::Acquire);
+        (from != u64::MAX).then_some(from)
+    }
+
+    /// Ends everything, for a reason that more tries would not change. The first one counts.
+    pub(super) fn fail(&self, problem: String) {
+        self.fatal.lock().get_or_insert(problem);
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.fatal.lock().clone()
+    }
+
+    /// Gives up the rest of the schedule.
+    pub(super) fn cut_short(&self) {
+        self.is_cut_short.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_cut_short(&self) -> bool {
+        self.is_cut_short.load(Ordering::Relaxed)
+    }
+
+    /// Lets the watchers end.
+    pub(super) fn stop(&self) {
+        self.stop.send_replace(true);
+    }
+
+    /// Completes when the watchers should end.
+    pub(super) async fn stopped(&self) {
+        let mut stop = self.stop.subscribe();
+        // The sender lives here, so it can't be gone.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+
+    /// What the watchers' connections speak.
+    pub(super) fn version(&self) -> HttpVersion {
+        match self.config.protocol {
+            Protocol::Http1 => HttpVersion::Http1,
+            Protocol::Http2 => HttpVersion::Http2 {
+                stream_window: STREAM_WINDOW,
+                connection_window: CONNECTION_WINDOW,
+            },
+        }
+    }
+
+    pub(super) fn accept(&self) -> &'static str {
+        match self.config.format {
+            WireFormat::Json => "application/json",
+            WireFormat::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+        }
+    }
+
+    /// The path of a watch by watcher `number`, which goes on at `version` if there is one.
+    pub(super) fn watch_path(&self, number: u32, version: Option<u64>) -> String {
+        let seconds = WATCH_SECONDS.max(2 * self.config.duration.as_secs());
+        let mut query = form_urlencoded::Serializer::new(String::new());
+        query.append_pair("watch", "true");
+        query.append_pair("allowWatchBookmarks", "true");
+        query.append_pair("timeoutSeconds", &seconds.to_string());
+        match version {
+            Some(version) => {
+                query.append_pair("resourceVersion", &version.to_string());
+            }
+            None if self.config.watch_list => {
+                query.append_pair("sendInitialEvents", "true");
+                query.append_pair("resourceVersionMatch", "NotOlderThan");
+            }
+            None => {
+                query.append_pair("resourceVersion", "0");
+            }
+        }
+        if let Some(selector) = &self.config.selector {
+            query.append_pair(selector.parameter(), &selector.of(number));
+        }
+        format!("{}?{}", self.collection, query.finish())
+    }
+}

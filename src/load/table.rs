@@ -1,0 +1,223 @@
+//! The report as people read it in a terminal.
+
+use std::fmt::Write as _;
+
+use super::histogram::Latency;
+use super::report::Ratios;
+use super::report::Report;
+use super::report::Run;
+
+/// The whole report as text.
+pub fn table(report: &Report) -> String {
+    let mut text = String::new();
+    for run in &report.runs {
+        text.push('\n');
+        for (name, value) in rows(run) {
+            // Writing to a String can't fail.
+            let _ = writeln!(text, "{name:<26} {value}");
+        }
+        text.push_str(
+            "\nlatency, ms                     p50       p90       p99     p99.9       max\n",
+        );
+        for (name, latency) in latencies(run) {
+            let Latency {
+                p50,
+                p90,
+                p99,
+                p999,
+                max,
+                ..
+            } = latency;
+            let _ = writeln!(
+                text,
+                "{name:<26} {p50:>8.2}  {p90:>8.2}  {p99:>8.2}  {p999:>8.2}  {max:>8.2}"
+            );
+        }
+    }
+    if let (Some(ratios), [first, second]) = (&report.ratios, report.runs.as_slice()) {
+        let (first, second) = (&first.settings.server, &second.settings.server);
+        let _ = writeln!(text, "\n{first} / {second}");
+        for (name, ratio) in ratio_rows(ratios) {
+            let _ = writeln!(text, "{name:<26} {ratio:.3}");
+        }
+    }
+    text
+}
+
+/// Name and value of all that is no distribution.
+pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
+    let settings = &run.settings;
+    let events = &run.events;
+    let faults = &events.faults;
+    let rate = settings
+        .rate
+        .map_or("as many as possible".to_owned(), |rate| format!("{rate}/s"));
+    let mut rows = vec![
+        (
+            "server",
+            format!("{} ({})", settings.server, settings.server_version),
+        ),
+        (
+            "watchers",
+            format!(
+                "{} on {} {} connections, {} of {}{}{}",
+                settings.watchers,
+                settings.connections,
+                settings.protocol,
+                settings.format,
+                settings.resource,
+                if settings.all_namespaces {
+                    " in all namespaces"
+                } else {
+                    ""
+                },
+                settings
+                    .selector
+                    .as_ref()
+                    .map(|by| format!(", by {by}"))
+                    .unwrap_or_default(),
+            ),
+        ),
+        (
+            "writes",
+            format!(
+                "{} acknowledged, {:.1}/s (asked for {rate} for {} s), {} objects of {} bytes",
+                run.writes.acknowledged,
+                run.writes.per_second,
+                settings.seconds,
+                settings.objects,
+                run.object_bytes
+            ),
+        ),
+        (
+            "all watchers in sync",
+            format!("after {:.2} s", run.all_synced_seconds),
+        ),
+        (
+            "events",
+            format!(
+                "{} of {} delivered, {:.0}/s, {:.1} MB",
+                events.delivered,
+                events.expected,
+                events.per_second,
+                events.bytes as f64 / 1e6
+            ),
+        ),
+        (
+            "events that went wrong",
+            format!(
+                "{} missed, {} twice, {} out of order, {} unwanted",
+                faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+            ),
+        ),
+        (
+            "watches",
+            format!(
+                "{} reconnected, {} expired",
+                run.watches.reconnects, run.watches.expired
+            ),
+        ),
+    ];
+    if settings.write_server != settings.server {
+        rows.insert(1, ("written to", settings.write_server.clone()));
+    }
+    if run.interrupted {
+        rows.push((
+            "interrupted",
+            "by a signal; this is what was until then".to_owned(),
+        ));
+    }
+    if run.writes.given_up + run.writes.retries > 0 {
+        let (given_up, retries) = (run.writes.given_up, run.writes.retries);
+        rows.push((
+            "writes that failed",
+            format!("{retries} sent again, {given_up} given up"),
+        ));
+    }
+    if settings.slow_watchers > 0 {
+        let (slow, ended) = (run.watches.slow, run.watches.slow_ended);
+        rows.push((
+            "watchers that don't read",
+            format!("{slow}, {ended} of them ended by the server"),
+        ));
+    }
+    if let Some(lists) = &run.lists {
+        let (count, bytes, failed) = (
+            lists.latency_ms.count,
+            lists.bytes as f64 / 1e6,
+            lists.failed,
+        );
+        rows.push((
+            "lists",
+            format!(
+                "{count} of {} clients, {bytes:.1} MB, {failed} failed",
+                settings.list_storm
+            ),
+        ));
+    }
+    match (&run.server, &run.server_unknown) {
+        (Some(usage), _) => {
+            let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            rows.push((
+                "server CPU",
+                format!(
+                    "{:.2} s, {:.2} µs for each event",
+                    usage.cpu_seconds, usage.cpu_microseconds_per_event
+                ),
+            ));
+            rows.push((
+                "server memory",
+                format!(
+                    "{:.1} MiB before, {:.1} with idle watchers, {:.1} at most",
+                    mebibytes(usage.resident_bytes_before),
+                    mebibytes(usage.resident_bytes_idle),
+                    mebibytes(usage.resident_bytes_peak)
+                ),
+            ));
+        }
+        (None, Some(problem)) => {
+            rows.push(("server CPU and memory", format!("unknown: {problem}")))
+        }
+        (None, None) => {}
+    }
+    if let Some(left_behind) = &run.left_behind {
+        rows.push(("left behind", left_behind.clone()));
+    }
+    rows
+}
+
+/// Name and figures of all distributions, in milliseconds.
+pub(super) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
+    let mut latencies = vec![
+        ("write due → received", run.events.from_schedule_ms),
+        (
+            "acknowledged → received",
+            run.events.from_acknowledgement_ms,
+        ),
+        ("write sent → acknowledged", run.writes.latency_ms),
+        ("write due → sent", run.writes.lateness_ms),
+        ("watch opened → in sync", run.sync_ms),
+    ];
+    if let Some(lists) = &run.lists {
+        latencies.push(("list", lists.latency_ms));
+    }
+    latencies
+}
+
+/// Name and value of the ratios that there are.
+pub(super) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
+    let all = [
+        ("events a second", ratios.events_per_second),
+        ("due → received, p50", ratios.from_schedule_p50),
+        ("due → received, p99", ratios.from_schedule_p99),
+        ("acknowledged → rec., p50", ratios.from_acknowledgement_p50),
+        ("acknowledged → rec., p99", ratios.from_acknowledgement_p99),
+        ("all watchers in sync", ratios.all_synced),
+        ("list, p50", ratios.lists_p50),
+        ("server CPU for each event", ratios.cpu_per_event),
+        ("server memory at most", ratios.resident_peak),
+    ];
+    all.into_iter()
+        .filter_map(|(name, ratio)| Some((name, ratio?)))
+        .collect()
+}

@@ -1,0 +1,126 @@
+//! Who is tested: connects, and refuses what nobody named.
+
+use std::net::IpAddr;
+
+use http::HeaderValue;
+use http::Method;
+use http::Request;
+use http::Uri;
+use http::header::ACCEPT;
+use http::header::CONTENT_TYPE;
+use http::header::USER_AGENT;
+
+use crate::api::Resource;
+use crate::upstream::Body;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+use crate::upstream::Discovery;
+use crate::upstream::full;
+
+use super::Error;
+
+const OUR_USER_AGENT: &str = concat!("kubefan-load/", env!("CARGO_PKG_VERSION"));
+
+/// A client of the server, if it was named or is on this machine.
+pub(super) async fn connect(config: &ClientConfig, is_named: bool) -> Result<Client, Error> {
+    let client = Client::connect(config.clone()).await?;
+    match is_named || is_loopback(client.server()) {
+        true => Ok(client),
+        false => Err(Error::NotNamed {
+            server: client.server().to_owned(),
+        }),
+    }
+}
+
+fn is_loopback(server: &str) -> bool {
+    let uri: Result<Uri, _> = server.parse();
+    let host = uri.ok().and_then(|uri| uri.host().map(str::to_owned));
+    let host = host.unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// The resource of that name, if it can be tested with.
+pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Error> {
+    let found = Discovery::fetch(client).await;
+    let mapper = found.map_err(failed(|| "ask the server for its resources".to_owned()))?;
+    let resource = mapper.find(name);
+    let resource = resource.map_err(|error| Error::Resource(error.to_string()))?;
+    if !resource.namespaced {
+        return Err(Error::Resource(format!(
+            "{} don't live in namespaces, and a load test makes objects only in one of its own",
+            resource.gvr.group_resource()
+        )));
+    }
+    let verbs = ["create", "patch", "deletecollection", "list", "watch"];
+    match verbs.iter().find(|verb| !resource.can(verb)) {
+        None => Ok(Resource::clone(resource)),
+        Some(verb) => Err(Error::Resource(format!(
+            "the server offers no {verb} of {}",
+            resource.gvr.group_resource()
+        ))),
+    }
+}
+
+/// Makes an error of what a server answered.
+pub(super) fn failed(
+    what: impl FnOnce() -> String,
+) -> impl FnOnce(crate::upstream::Error) -> Error {
+    |source| Error::Server {
+        what: what(),
+        source,
+    }
+}
+
+/// A request with our name; `path` is made here, of names that need no escape.
+pub(super) fn request(
+    method: Method,
+    path: &str,
+    accept: &str,
+    body: Body,
+) -> Result<Request<Body>, http::Error> {
+    Request::builder()
+        .method(method)
+        .uri(path)
+        .header(USER_AGENT, HeaderValue::from_static(OUR_USER_AGENT))
+        .header(ACCEPT, accept)
+        .body(body)
+}
+
+/// A request with a JSON body.
+pub(super) fn json_request(
+    method: Method,
+    path: &str,
+    content_type: &'static str,
+    body: String,
+) -> Result<Request<Body>, http::Error> {
+    let mut request = request(method, path, "application/json", full(body))?;
+    let content_type = HeaderValue::from_static(content_type);
+    request.headers_mut().insert(CONTENT_TYPE, content_type);
+    Ok(request)
+}
+
+/// What can only go wrong when a name from the command line makes no path.
+pub(super) fn not_a_path(error: &http::Error) -> Error {
+    Error::Refused(format!("a request can't be made: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_this_machine_only() {
+        for (server, expected) in [
+            ("http://127.0.0.1:8001", true),
+            ("https://[::1]:6443/prefix", true),
+            ("http://localhost:8001", true),
+            ("https://10.0.0.1:6443", false),
+            ("https://localhost.example.com", false),
+            ("https://127.0.0.1.example.com", false),
+            ("nonsense", false),
+        ] {
+            assert_eq!(is_loopback(server), expected, "{server}");
+        }
+    }
+}

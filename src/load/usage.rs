@@ -1,0 +1,227 @@
+//! What the server needs: CPU time and memory, of its process or by its own metrics.
+
+use std::fs;
+
+use http::Method;
+use serde::Serialize;
+
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+use crate::upstream::Identity;
+use crate::upstream::collect;
+use crate::upstream::empty;
+
+use super::Error;
+use super::config::Target;
+use super::target::request;
+
+/// Ticks of a second in `/proc`; the kernel tells them so on every common architecture.
+const TICKS: f64 = 100.0;
+/// Bytes of metrics that are read.
+const METRICS_LIMIT: usize = 64 << 20;
+/// The header by which kubefan is known: it forwards `/metrics`, so they would be the API server's.
+const KUBEFAN: &str = "x-kubefan-proof";
+
+/// A moment's figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// User and system time of the process.
+    pub(super) cpu_seconds: f64,
+    pub(super) resident_bytes: u64,
+}
+
+/// What the server needed during the run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Usage {
+    /// User and system time, from the first write to the last event.
+    pub cpu_seconds: f64,
+    /// The same in microseconds for each event that was delivered.
+    pub cpu_microseconds_per_event: f64,
+    /// Memory before the watchers came.
+    pub resident_bytes_before: u64,
+    /// Memory once they were there, before the first write.
+    pub resident_bytes_idle: u64,
+    /// The most that was seen.
+    pub resident_bytes_peak: u64,
+}
+
+/// Where the figures come from.
+pub(super) enum Source {
+    Process(u32),
+    Metrics {
+        client: Client,
+        path: String,
+        identity: Identity,
+    },
+    /// There are none, for this reason.
+    None(String),
+}
+
+impl Source {
+    /// What `target` says, else the server's `/metrics`, if they are its own. `collection` is what is tested.
+    pub(super) async fn of(
+        target: &Target,
+        client: &Client,
+        collection: &str,
+    ) -> Result<Self, Error> {
+        if let Some(pid) = target.server_pid {
+            let source = Self::Process(pid);
+            return match source.sample().await {
+                Ok(_) => Ok(source),
+                Err(problem) => Err(Error::Refused(format!("--server-pid {pid}: {problem}"))),
+            };
+        }
+        if let Some(url) = &target.metrics_url {
+            let uri: Result<http::Uri, _> = url.parse();
+            let path = uri.ok().and_then(|uri| uri.path_and_query().cloned());
+            let path = path.map(|path| path.to_string()).filter(|path| path != "/");
+            let path = path.unwrap_or_else(|| "/metrics".to_owned());
+            let config = ClientConfig {
+                server: Some(url.trim_end_matches(path.as_str()).to_owned()),
+                ..ClientConfig::default()
+            };
+            let source = Self::Metrics {
+                client: Client::connect(config).await?,
+                path,
+                identity: Identity::Caller,
+            };
+            return match source.sample().await {
+                Ok(_) => Ok(source),
+                Err(problem) => Err(Error::Refused(format!("--metrics-url {url}: {problem}"))),
+            };
+        }
+        if forwards_metrics(client, collection).await {
+            let problem =
+                "kubefan's metrics are on its admin listener: give --metrics-url or --server-pid";
+            return Ok(Self::None(problem.to_owned()));
+        }
+        let source = Self::Metrics {
+            client: client.clone(),
+            path: "/metrics".to_owned(),
+            identity: Identity::Kubefan,
+        };
+        Ok(match source.sample().await {
+            Ok(_) => source,
+            Err(problem) => Self::None(format!(
+                "/metrics: {problem}; give --server-pid or --metrics-url"
+            )),
+        })
+    }
+
+    pub(super) async fn sample(&self) -> Result<Sample, String> {
+        match self {
+            Self::Process(pid) => of_process(*pid),
+            Self::Metrics {
+                client,
+                path,
+                identity,
+            } => {
+                let request = request(Method::GET, path, "text/plain", empty());
+                let request = request.map_err(|error| error.to_string())?;
+                let sent = client.request_success(*identity, request).await;
+                let answer = sent.map_err(|error| with_causes(&error))?;
+                let body = collect(answer.into_body(), METRICS_LIMIT).await;
+                let body = body.map_err(|error| with_causes(&error))?;
+                of_metrics(&String::from_utf8_lossy(&body))
+            }
+            Self::None(problem) => Err(problem.clone()),
+        }
+    }
+}
+
+async fn forwards_metrics(client: &Client, collection: &str) -> bool {
+    let path = format!("{collection}?limit=1");
+    let Ok(request) = request(Method::GET, &path, "application/json", empty()) else {
+        return false;
+    };
+    let answer = client.request_success(Identity::Kubefan, request).await;
+    // A server that can't be asked for a list fails elsewhere, and louder.
+    answer.is_ok_and(|answer| answer.headers().contains_key(KUBEFAN))
+}
+
+fn of_process(pid: u32) -> Result<Sample, String> {
+    let read = |name: &str| {
+        let path = format!("/proc/{pid}/{name}");
+        fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))
+    };
+    let cpu_seconds = cpu_of(&read("stat")?).ok_or("its stat is not as expected")?;
+    let resident_bytes = resident_of(&read("status")?).ok_or("its status has no VmRSS")?;
+    Ok(Sample {
+        cpu_seconds,
+        resident_bytes,
+    })
+}
+
+/// Fields 14 and 15; the second, a name in parentheses, may have blanks.
+fn cpu_of(stat: &str) -> Option<f64> {
+    let (_, behind_name) = stat.rsplit_once(')')?;
+    let mut fields = behind_name.split_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some((user + system) as f64 / TICKS)
+}
+
+fn resident_of(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+fn of_metrics(text: &str) -> Result<Sample, String> {
+    let value = |name: &str| {
+        let line = text
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = line.and_then(|value| value.trim().parse::<f64>().ok());
+        value.ok_or_else(|| format!("it has no {name}"))
+    };
+    Ok(Sample {
+        cpu_seconds: value("process_cpu_seconds_total")?,
+        // A size is told as a float, and is no fraction.
+        resident_bytes: value("process_resident_memory_bytes")? as u64,
+    })
+}
+
+/// An error and its causes, on one line.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_is_understood() {
+        let stat = "12 (a (b) c) S 1 12 12 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 100 1 2";
+        assert_eq!(cpu_of(stat), Some(3.0));
+        assert_eq!(cpu_of("12 (a) S 1"), None);
+        let status = "Name:\ta\nVmPeak:\t 9 kB\nVmRSS:\t    2048 kB\n";
+        assert_eq!(resident_of(status), Some(2 << 20));
+        let own = of_process(std::process::id()).expect("this process");
+        assert!(own.resident_bytes > 1 << 20, "{own:?}");
+        let nobody = of_process(u32::MAX).expect_err("no such process");
+        assert!(nobody.contains("/proc/4294967295/stat"), "{nobody}");
+    }
+
+    #[test]
+    fn metrics_are_read() {
+        let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 1.25e+02\n\
+                    process_cpu_seconds_total_other 1\nprocess_resident_memory_bytes 1.048576e+06\n";
+        let sample = of_metrics(text).expect("both");
+        assert_eq!(
+            (sample.cpu_seconds, sample.resident_bytes),
+            (125.0, 1 << 20)
+        );
+        let error = of_metrics("").expect_err("neither");
+        assert_eq!(error, "it has no process_cpu_seconds_total");
+    }
+}
