@@ -5,6 +5,7 @@ use crate::repository::root;
 
 pub(crate) const BY_THE_BOOK: &str = "tests/it/upstream/by_the_book.rs";
 const CONFIGURATION: &str = "tests/it/configuration.rs";
+const LOAD: &str = "tests/it/load.rs";
 const SIM: &str = "tests/it/sim_end_to_end.rs";
 
 /// (command as README.md has it, the file of the repository that exercises it).
@@ -28,6 +29,10 @@ const COMMANDS: &[(&str, &str)] = &[
     (
         "curl -X POST http://127.0.0.1:8004/faults/drop-watches",
         SIM,
+    ),
+    (
+        "kubefan load --server http://127.0.0.1:8003 --watchers 500 --rate 20 --duration 10s --html load.html",
+        LOAD,
     ),
     ("kubefan config check config/kubefan.yaml", CONFIGURATION),
     (

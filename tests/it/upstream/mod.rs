@@ -23,6 +23,7 @@ mod isolation;
 mod kubectl;
 mod linearizable;
 mod live_streams;
+mod load;
 mod measure;
 mod outcomes;
 mod own_writes;

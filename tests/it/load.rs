@@ -1,0 +1,362 @@
+//! `kubefan load` against the simulator: what it reports, that it notices loss, and that it leaves nothing.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use http::Method;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::readme::commands_run_by;
+use crate::support::kubeconfig;
+use crate::support::kubeconfig::User;
+use crate::support::kubefan::binary;
+use crate::support::kubefan::run;
+use crate::support::kubefan::start_in;
+use crate::support::poll::eventually;
+use crate::support::process::Process;
+use crate::support::sim::Sim;
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// A `kubefan load` at work.
+pub(crate) struct Load {
+    process: Process,
+    directory: TempDir,
+}
+
+/// How one ended.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+    /// `Null` when there is none.
+    pub(crate) report: Value,
+    pub(crate) page: String,
+}
+
+impl Load {
+    /// With these flags, and both reports.
+    pub(crate) fn start(flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new(binary());
+        command.arg("load").args(flags);
+        for (flag, name) in [("--json", "report.json"), ("--html", "load.html")] {
+            if !flags.contains(&flag) {
+                command.arg(flag).arg(directory.path().join(name));
+            }
+        }
+        command.current_dir(directory.path());
+        let process = start_in(&mut command, directory.path());
+        Self { process, directory }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    pub(crate) fn ended(mut self) -> Loaded {
+        let status = self.process.wait(LIMIT);
+        let (stdout, stderr) = (self.read("stdout"), self.read("stderr"));
+        let status = status.unwrap_or_else(|| panic!("it did not end: {stdout}{stderr}"));
+        Loaded {
+            code: status.code(),
+            stdout,
+            stderr,
+            report: serde_json::from_str(&self.read("report.json")).unwrap_or_default(),
+            page: self.read("load.html"),
+        }
+    }
+}
+
+impl Loaded {
+    /// The report of its only run, in which nothing went wrong.
+    pub(crate) fn sound(&self) -> &Value {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        for run in self.report["runs"].as_array().expect("runs") {
+            let events = &run["events"];
+            for fault in ["missed", "duplicated", "out_of_order", "unwanted"] {
+                assert_eq!(events[fault], 0, "{fault}: {run}");
+            }
+            assert_eq!(events["delivered"], events["expected"], "{run}");
+            assert_ne!(events["delivered"], 0, "{run}");
+            assert_eq!(run["left_behind"], Value::Null, "{run}");
+        }
+        &self.report["runs"][0]
+    }
+}
+
+/// The names of the namespaces that a load test has made.
+async fn left(sim: &Sim) -> Vec<String> {
+    let list = sim.client().get("/api/v1/namespaces").await.ok().json();
+    let items = list["items"].as_array().cloned().unwrap_or_default();
+    let names = items
+        .iter()
+        .filter_map(|item| item["metadata"]["name"].as_str());
+    let ours = names.filter(|name| name.starts_with("kubefan-load-"));
+    ours.map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_arrives_over_both_protocols_and_nothing_is_left() {
+    let sim = Sim::start(&[]).await;
+    let server = sim.client().server().to_owned();
+    let common = [
+        "--server",
+        &server,
+        "--watchers",
+        "50",
+        "--duration",
+        "2s",
+        "--rate",
+        "25",
+    ];
+    let runs: [(&[&str], &str, u64, u64); 4] = [
+        (&["--http", "1"], "HTTP/1.1", 50, 50 * 50),
+        (&["--http", "2", "--connections", "2"], "HTTP/2", 2, 50 * 50),
+        (
+            &["--watch-list", "-r", "leases", "-A", "--slow-watchers", "2"],
+            "HTTP/2",
+            1,
+            50 * 50,
+        ),
+        (
+            &[
+                "-r",
+                "pods",
+                "--selector-per-watcher",
+                "spec.nodeName=node-{i}",
+                "--list-storm",
+                "2",
+            ],
+            "HTTP/2",
+            1,
+            50,
+        ),
+    ];
+    for (flags, protocol, connections, delivered) in runs {
+        let loaded = Load::start(&[&common, flags].concat()).ended();
+        let run = loaded.sound();
+        assert_eq!(run["settings"]["protocol"], protocol);
+        assert_eq!(run["settings"]["connections"], connections);
+        assert_eq!(run["writes"]["acknowledged"], 50, "{run}");
+        assert_eq!(run["events"]["delivered"], delivered, "{run}");
+        assert_eq!(run["sync_ms"]["count"], 50, "{run}");
+        assert_eq!(run["object_bytes"], 2048, "{run}");
+        assert_eq!(run["watches"]["reconnects"], 0, "{run}");
+        let latency = &run["events"]["from_schedule_ms"];
+        assert_eq!(latency["count"], delivered);
+        assert!(latency["p50"].as_f64() <= latency["p999"].as_f64(), "{run}");
+        assert!(loaded.stdout.contains("0 missed, 0 twice"), "{loaded:?}");
+        assert!(
+            loaded.stderr.contains("50 watchers have seen all objects"),
+            "{loaded:?}"
+        );
+        for elsewhere in ["http-equiv", "src=", "href=", "url(", "@import", "<script"] {
+            assert!(
+                !loaded.page.contains(elsewhere),
+                "{elsewhere}: {}",
+                loaded.page
+            );
+        }
+        assert_eq!(loaded.page.matches("<svg").count(), 3);
+        assert_eq!(left(&sim).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
+    let (sim, other) = (Sim::start(&[]).await, Sim::start(&[]).await);
+    let (server, compared) = (
+        sim.client().server().to_owned(),
+        other.client().server().to_owned(),
+    );
+    let flags = [
+        "--server",
+        &server,
+        "--compare",
+        &compared,
+        "-n",
+        "default",
+        "--watchers",
+        "5",
+    ];
+    let more = [
+        "--duration",
+        "1s",
+        "--rate",
+        "max",
+        "--objects",
+        "3",
+        "--format",
+        "json",
+    ];
+    let loaded = Load::start(&[flags, more].concat()).ended();
+    loaded.sound();
+    assert_eq!(loaded.report["runs"][1]["settings"]["server"], *compared);
+    assert!(
+        loaded.report["ratios"]["from_schedule_p50"].is_f64(),
+        "{loaded:?}"
+    );
+    assert!(
+        loaded.stdout.contains(&format!("{server} / {compared}")),
+        "{loaded:?}"
+    );
+    for sim in [sim, other] {
+        let path = "/api/v1/namespaces/default/configmaps";
+        assert_eq!(
+            sim.client().get(path).await.ok().json()["items"],
+            serde_json::json!([])
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_it_with_a_report_and_nothing_left() {
+    let sim = Sim::start(&[]).await;
+    let server = sim.client().server().to_owned();
+    let load = Load::start(&["--server", &server, "--watchers", "5", "--duration", "5m"]);
+    eventually("writes", LIMIT, async || {
+        let namespace = left(&sim).await.pop().ok_or("no namespace")?;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        let list = String::from_utf8_lossy(&sim.client().get(&path).await.body).into_owned();
+        // The first write of an object.
+        match list.contains(".00000001.") {
+            true => Ok(()),
+            false => Err("no write"),
+        }
+    })
+    .await;
+    load.process.signal("INT");
+    let loaded = load.ended();
+    assert_eq!(loaded.sound()["interrupted"], true, "{loaded:?}");
+    assert!(loaded.stdout.contains("by a signal"), "{loaded:?}");
+    assert_eq!(left(&sim).await, Vec::<String>::new());
+}
+
+/// A watch that ends with 410 begins anew, from the objects as they are then: what was between is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn loss_is_noticed() {
+    let sim = Sim::start(&[]).await;
+    let server = sim.client().server().to_owned();
+    let flags = [
+        "--server",
+        &server,
+        "--watchers",
+        "20",
+        "--objects",
+        "1",
+        "--rate",
+        "max",
+    ];
+    let mut load = Load::start(&[&flags[..], &["--duration", "2s"]].concat());
+    while load.process.wait(Duration::from_millis(50)).is_none() {
+        sim.admin(Method::POST, "/faults/gone").await.ok();
+    }
+    let loaded = load.ended();
+    assert_eq!(loaded.code, Some(1), "{loaded:?}");
+    let run = &loaded.report["runs"][0];
+    assert!(run["events"]["missed"].as_u64() > Some(0), "{run}");
+    assert!(run["watches"]["expired"].as_u64() > Some(0), "{run}");
+    assert!(loaded.stderr.contains("events missed"), "{loaded:?}");
+    assert!(loaded.page.contains("class=\"bad\""), "{loaded:?}");
+    assert_eq!(left(&sim).await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_readmes_command_runs() {
+    let sim = Sim::start(&[]).await;
+    for command in commands_run_by("tests/it/load.rs") {
+        let command = command
+            .replace("http://127.0.0.1:8003", sim.client().server())
+            .replace("--duration 10s", "--duration 1s");
+        let words: Vec<_> = command.split_whitespace().collect();
+        assert_eq!(words[..2], ["kubefan", "load"], "{command}");
+        let loaded = Load::start(&words[2..]).ended();
+        loaded.sound();
+        assert!(loaded.page.starts_with("<!doctype html>"), "{loaded:?}");
+    }
+}
+
+#[test]
+fn what_can_not_be_done_is_said() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("config");
+    // An address of a test network, where nobody is.
+    kubeconfig::write(&config, "https://192.0.2.1:6443", None, &User::Nobody);
+    let config = config.display().to_string();
+    for (flags, code, part) in [
+        (
+            &["--watchers", "0", "--rate", "x"][..],
+            64,
+            "--rate: \"x\" is no number",
+        ),
+        (
+            &["--kubeconfig", &config],
+            1,
+            "https://192.0.2.1:6443 is the current context's server",
+        ),
+        (
+            &["--kubeconfig", &config, "--context", "prod"],
+            1,
+            "has no context \"prod\"",
+        ),
+        (&["--server", "http://127.0.0.1:1"], 1, "onnection refused"),
+        (
+            &[
+                "--server",
+                "http://127.0.0.1:1",
+                "--token-file",
+                "/no/token",
+            ],
+            1,
+            "/no/token",
+        ),
+        (
+            &["--server", "http://127.0.0.1:1", "--json", "/no/report"],
+            1,
+            "cannot write /no/report",
+        ),
+        (
+            &[
+                "--server",
+                "http://127.0.0.1:1",
+                "--http",
+                "1",
+                "--watchers",
+                "1000000",
+            ],
+            1,
+            "connections need 1000064 open files",
+        ),
+    ] {
+        let ended = run(&[&["load"], flags].concat());
+        assert_eq!(ended.code, Some(code), "{flags:?}: {ended:?}");
+        assert!(ended.stderr.contains(part), "{flags:?}: {ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn resources_that_can_not_be_tested_with_are_refused_with_the_reason() {
+    let sim = Sim::start(&[]).await;
+    let server = sim.client().server().to_owned();
+    for (resource, part) in [
+        (
+            "confgimaps",
+            "the API server has no resource \"confgimaps\"",
+        ),
+        ("nodes", "nodes don't live in namespaces"),
+    ] {
+        let ended = run(&["load", "--server", &server, "-r", resource]);
+        assert_eq!(ended.code, Some(1), "{ended:?}");
+        assert!(ended.stderr.contains(part), "{resource}: {ended:?}");
+        assert_eq!(left(&sim).await, Vec::<String>::new());
+    }
+}
