@@ -25,6 +25,7 @@ use crate::net;
 use crate::net::Acceptor;
 use crate::net::Listener;
 use crate::server::Admin;
+use crate::server::RenderingMetrics;
 use crate::server::RequestMetrics;
 use crate::server::Server;
 use crate::shutdown;
@@ -94,6 +95,7 @@ impl App {
             Arc::clone(&rest_mapper),
             Forwarder::new(client.clone()),
             RequestMetrics::new(&registry),
+            RenderingMetrics::new(&registry),
             shutdown.clone(),
         );
         let renewed = client;

@@ -16,10 +16,11 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::WireFormat;
 
-/// The parts of a LIST body, in order.
+/// The parts of a LIST body, in order; of the objects' bodies none is copied. A clone gives what is
+/// left, too.
 ///
-/// Made by `Encoder::list_parts`.
-#[derive(Debug)]
+/// Made by [`Encoder::list_parts`] and [`ListItems::finish`].
+#[derive(Clone, Debug)]
 pub struct ListParts {
     head: Option<Bytes>,
     bodies: std::vec::IntoIter<Bytes>,
@@ -27,10 +28,24 @@ pub struct ListParts {
     /// The body of an item whose separator was given.
     body: Option<Bytes>,
     tail: Option<Bytes>,
+    /// Bytes of what is left.
+    length: u64,
+}
+
+/// The items of a LIST body, taken one by one: a caller with others to serve pauses in between, for
+/// there may be many, and metadata on its own has to be looked for.
+#[derive(Debug)]
+pub struct ListItems<'a> {
+    encoder: &'a Encoder,
+    bodies: Vec<Bytes>,
+    /// Bytes of them.
+    length: usize,
+    /// How many of them lack nothing at their start.
+    whole: usize,
 }
 
 /// What stands before each item's body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum Separators {
     Json {
         /// What ends an item, a comma, and what is missing of a body that lacks its start.
@@ -72,33 +87,20 @@ impl Encoder {
     where
         I: IntoIterator<Item = Arc<Object>>,
     {
-        let bodies = items.into_iter().map(|item| self.body_of(&item));
-        let bodies: Vec<_> = bodies.collect();
-        let list = Head {
-            rv,
-            token: continue_token.unwrap_or_default(),
-            remaining,
-            is_empty: bodies.is_empty(),
-        };
-        let (head, separators, tail) = match self.format {
-            WireFormat::Json => {
-                let (head, tail) = self.json_list_ends(list);
-                (head, self.json_separators(), tail)
-            }
-            WireFormat::Protobuf => {
-                let lengths = bodies.iter().map(Bytes::len);
-                let items_length = lengths.clone().map(protobuf_item_length).sum();
-                let separators = protobuf_separators(self.item_number(), lengths);
-                let (head, tail) = self.protobuf_list_ends(list, items_length);
-                (head, separators, tail)
-            }
-        };
-        ListParts {
-            head: Some(head),
-            bodies: bodies.into_iter(),
-            separators,
-            body: None,
-            tail: Some(tail),
+        let mut list = self.list_items();
+        for item in items {
+            list.push(&item);
+        }
+        list.finish(rv, continue_token, remaining)
+    }
+
+    /// The items of a LIST body, none so far.
+    pub fn list_items(&self) -> ListItems<'_> {
+        ListItems {
+            encoder: self,
+            bodies: Vec::new(),
+            length: 0,
+            whole: 0,
         }
     }
 
@@ -190,7 +192,85 @@ impl Encoder {
     }
 }
 
+impl ListItems<'_> {
+    /// Takes the next item.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    pub fn push(&mut self, item: &Object) {
+        let body = self.encoder.body_of(item);
+        self.length += body.len();
+        self.whole += usize::from(body.first() == Some(&b'{'));
+        self.bodies.push(body);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bodies.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bodies.is_empty()
+    }
+
+    /// The list with these items; `remaining` is `remainingItemCount`.
+    pub fn finish(
+        self,
+        rv: ResourceVersion,
+        continue_token: Option<&str>,
+        remaining: Option<u64>,
+    ) -> ListParts {
+        let Self {
+            encoder, bodies, ..
+        } = self;
+        let list = Head {
+            rv,
+            token: continue_token.unwrap_or_default(),
+            remaining,
+            is_empty: bodies.is_empty(),
+        };
+        let (head, separators, tail) = match encoder.format {
+            WireFormat::Json => {
+                let (head, tail) = encoder.json_list_ends(list);
+                (head, encoder.json_separators(), tail)
+            }
+            WireFormat::Protobuf => {
+                let lengths = bodies.iter().map(Bytes::len);
+                let items_length = lengths.clone().map(protobuf_item_length).sum();
+                let separators = protobuf_separators(encoder.item_number(), lengths);
+                let (head, tail) = encoder.protobuf_list_ends(list, items_length);
+                (head, separators, tail)
+            }
+        };
+        let between = separators.length(bodies.len(), self.whole);
+        let length = head.len() + between + self.length + tail.len();
+        ListParts {
+            head: Some(head),
+            bodies: bodies.into_iter(),
+            separators,
+            body: None,
+            tail: Some(tail),
+            length: length as u64,
+        }
+    }
+}
+
 impl Separators {
+    /// The length of all before `count` bodies, of which `whole` lack nothing at their start.
+    fn length(&self, count: usize, whole: usize) -> usize {
+        match self {
+            _ if count == 0 => 0,
+            Self::Json {
+                open,
+                whole: before_whole,
+                skip,
+            } => before_whole * whole + open.len() * (count - whole) - skip,
+            Self::Protobuf { prefixes, .. } => prefixes.len(),
+        }
+    }
+
     fn next(&mut self, body: &[u8]) -> Bytes {
         match self {
             Self::Json { open, whole, skip } => {
@@ -208,10 +288,13 @@ impl Separators {
     }
 }
 
-impl Iterator for ListParts {
-    type Item = Bytes;
+impl ListParts {
+    /// Bytes of what is left.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
 
-    fn next(&mut self) -> Option<Bytes> {
+    fn part(&mut self) -> Option<Bytes> {
         if let Some(part) = self.head.take().or_else(|| self.body.take()) {
             return Some(part);
         }
@@ -228,6 +311,16 @@ impl Iterator for ListParts {
                 }
             }
         }
+    }
+}
+
+impl Iterator for ListParts {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let part = self.part()?;
+        self.length -= part.len() as u64;
+        Some(part)
     }
 }
 

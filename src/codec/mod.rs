@@ -45,6 +45,7 @@ pub use error::Error;
 pub use frame::FrameSplitter;
 pub use indent::Indenter;
 pub use indent::indented;
+pub use list_parts::ListItems;
 pub use list_parts::ListParts;
 pub use metadata::OBJECT_META;
 pub use negotiate::Negotiated;

@@ -22,6 +22,7 @@ use super::consistent;
 use super::consistent::prove;
 use super::handlers;
 use super::handlers::Answer;
+use super::handlers::Delivery;
 use super::handlers::Miss;
 use super::handlers::Need;
 use super::handlers::ReadRequest;
@@ -45,6 +46,7 @@ impl Server {
         recognised: Result<(Read, Subject), Reason>,
         info: &RequestInfo,
         query: &str,
+        delivery: Delivery,
     ) -> (Answer, Option<Instant>) {
         let (asked, subject) = match recognised {
             Ok(recognised) => recognised,
@@ -60,6 +62,8 @@ impl Server {
             info,
             query,
             authority: Authority::Cache,
+            renderings: delivery.is_gzip_accepted.then_some(&self.shared.renderings),
+            is_framed: delivery.is_framed,
         };
         let read = self.read(asked.verb, &request);
         let answer = match deadline {
@@ -92,7 +96,8 @@ impl Server {
                 let proof = prove(checked.need(), request, checked.selection(), &informer).await;
                 let proof = proof.map_err(|_| consistent::forward_unproven(&informer))?;
                 let answer =
-                    handlers::list::list(request, &checked, informer.as_ref(), proof.as_ref());
+                    handlers::list::list(request, &checked, informer.as_ref(), proof.as_ref())
+                        .await;
                 consistent::told(answer, proof.map(|proof| proof.method))
             }
             Verb::Watch => {

@@ -1,6 +1,5 @@
-//! A body made of shared slices, of known length.
+//! A body made of shared slices.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::Context;
@@ -11,73 +10,114 @@ use http_body::Frame;
 use http_body::SizeHint;
 
 use crate::codec::Indenter;
+use crate::server::gzip::THRESHOLD;
 use crate::upstream;
 use crate::upstream::Body;
 
-/// JSON up to this length, its line break included, is indented before anything is sent. So what is
-/// of unknown length is longer than the API server sends without compressing it.
-const AT_ONCE: usize = (128 << 10) + 1;
 /// About so many bytes of indented JSON are sent at a time.
 const INDENTED_CHUNK: usize = 32 << 10;
+/// Short parts are copied together up to this length.
+const GATHERED: usize = 64 << 10;
 
-/// Slices that are sent one after another; nothing is copied together.
-pub(super) struct Chunks {
-    parts: VecDeque<Bytes>,
+/// Slices that are sent one after another; nothing is copied together. A clone sends what is left,
+/// too.
+#[derive(Clone, Debug)]
+pub(super) struct Chunks<P> {
+    parts: P,
+    /// What indents them, where they are JSON for people: a long text piece by piece, when it is sent.
+    indenter: Option<Indenter>,
+    /// Bytes of what is left; of indented JSON, which is longer, at the least.
     left: u64,
 }
 
-impl Chunks {
-    /// A body of `parts`.
-    pub(super) fn new(parts: VecDeque<Bytes>) -> Self {
-        let left = parts.iter().map(|part| part.len() as u64).sum();
-        Self { parts, left }
+/// The same with fewer and longer parts, where each part sent costs more than copying it.
+struct Gathered<P> {
+    chunks: Chunks<P>,
+    /// A part taken that did not fit.
+    next: Option<Bytes>,
+}
+
+impl<P> Chunks<P>
+where
+    P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+{
+    /// `parts`, which are `length` bytes.
+    pub(super) fn new(parts: P, length: u64) -> Self {
+        Self {
+            parts,
+            indenter: None,
+            left: length,
+        }
     }
 
-    /// The same JSON text as a response's body, indented. A long one is indented piece by piece
-    /// when it is sent; of its length is known that it is at least that of `parts`.
-    pub(super) fn indented(parts: VecDeque<Bytes>) -> Body {
-        let left: usize = parts.iter().map(Bytes::len).sum();
-        let mut body = Indented {
-            parts,
-            indenter: Indenter::default(),
+    /// The same JSON text, indented.
+    pub(super) fn indented(self) -> Self {
+        Self {
+            indenter: Some(Indenter::default()),
             // The line break at the end goes.
-            left: left.saturating_sub(1) as u64,
-        };
-        if left > AT_ONCE {
-            return upstream::boxed(body);
+            left: self.left.saturating_sub(1),
+            ..self
         }
-        Self::new(std::iter::from_fn(|| body.next()).collect()).boxed()
+    }
+
+    /// True when it is longer than what the API server sends without compressing it. Only then is
+    /// JSON indented while it is sent, so that its length is known by its parts alone.
+    pub(super) fn is_long(&self) -> bool {
+        self.left > THRESHOLD
     }
 
     /// The same as a response's body.
     pub(super) fn boxed(self) -> Body {
+        if self.indenter.is_some() && !self.is_long() {
+            let printed: Vec<Bytes> = self.collect();
+            return upstream::full(printed.concat());
+        }
         upstream::boxed(self)
+    }
+
+    /// The same, its short parts copied together.
+    pub(super) fn gathered(self) -> Body {
+        match self.indenter {
+            Some(_) => self.boxed(),
+            None => upstream::boxed(Gathered {
+                chunks: self,
+                next: None,
+            }),
+        }
     }
 }
 
-/// The slices of one JSON text, indented when they are sent.
-struct Indented {
-    parts: VecDeque<Bytes>,
-    indenter: Indenter,
-    /// Bytes of what is left, at the least.
-    left: u64,
-}
+impl<P> Iterator for Chunks<P>
+where
+    P: Iterator<Item = Bytes>,
+{
+    type Item = Bytes;
 
-impl Indented {
     fn next(&mut self) -> Option<Bytes> {
+        let Self {
+            parts,
+            indenter,
+            left,
+        } = self;
+        let mut taken = parts.inspect(|part| *left = left.saturating_sub(part.len() as u64));
+        let Some(indenter) = indenter else {
+            return taken.next();
+        };
         let mut printed = Vec::new();
         while printed.len() < INDENTED_CHUNK {
-            let Some(part) = self.parts.pop_front() else {
+            let Some(part) = taken.next() else {
                 break;
             };
-            self.left = self.left.saturating_sub(part.len() as u64);
-            self.indenter.push(&part, &mut printed);
+            indenter.push(&part, &mut printed);
         }
         (!printed.is_empty()).then(|| printed.into())
     }
 }
 
-impl http_body::Body for Indented {
+impl<P> http_body::Body for Chunks<P>
+where
+    P: Iterator<Item = Bytes> + Unpin,
+{
     type Data = Bytes;
     type Error = Infallible;
 
@@ -88,14 +128,46 @@ impl http_body::Body for Indented {
         Poll::Ready(self.next().map(|chunk| Ok(Frame::data(chunk))))
     }
 
+    fn is_end_stream(&self) -> bool {
+        self.indenter.is_none() && self.left == 0
+    }
+
     fn size_hint(&self) -> SizeHint {
-        let mut hint = SizeHint::new();
-        hint.set_lower(self.left);
+        let mut hint = SizeHint::with_exact(self.left);
+        if self.indenter.is_some() {
+            hint = SizeHint::new();
+            hint.set_lower(self.left);
+        }
         hint
     }
 }
 
-impl http_body::Body for Chunks {
+impl<P> Gathered<P>
+where
+    P: Iterator<Item = Bytes>,
+{
+    fn gather(&mut self) -> Option<Bytes> {
+        let first = self.next.take().or_else(|| self.chunks.next())?;
+        if first.len() >= GATHERED {
+            return Some(first);
+        }
+        let mut gathered = Vec::with_capacity(GATHERED);
+        gathered.extend_from_slice(&first);
+        for part in self.chunks.by_ref() {
+            if gathered.len() + part.len() > GATHERED {
+                self.next = Some(part);
+                break;
+            }
+            gathered.extend_from_slice(&part);
+        }
+        Some(gathered.into())
+    }
+}
+
+impl<P> http_body::Body for Gathered<P>
+where
+    P: Iterator<Item = Bytes> + Unpin,
+{
     type Data = Bytes;
     type Error = Infallible;
 
@@ -103,17 +175,16 @@ impl http_body::Body for Chunks {
         mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let part = self.parts.pop_front();
-        self.left -= part.as_ref().map_or(0, |part| part.len() as u64);
-        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+        Poll::Ready(self.gather().map(|part| Ok(Frame::data(part))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.parts.is_empty()
+        self.next.is_none() && self.chunks.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        let next = self.next.as_ref().map_or(0, |part| part.len() as u64);
+        SizeHint::with_exact(next + self.chunks.left)
     }
 }
 
@@ -128,24 +199,74 @@ mod tests {
     #[tokio::test]
     async fn indented_whether_short_or_long() {
         for items in [1, 10_000] {
-            let parts = || {
-                let item = Bytes::from_static(b"{\"a\":[1,{}],\"b\":\"c\"}");
-                let items = (0..items).flat_map(|_| [item.clone(), Bytes::from_static(b",")]);
-                let end = Bytes::from_static(b"null]\n");
-                let list = [Bytes::from_static(b"[")].into_iter().chain(items);
-                list.chain([end]).collect::<VecDeque<_>>()
-            };
-            let plain: Vec<u8> = parts().into_iter().flatten().collect();
+            let item = Bytes::from_static(b"{\"a\":[1,{}],\"b\":\"c\"}");
+            let list = (0..items).flat_map(|_| [item.clone(), Bytes::from_static(b",")]);
+            let mut parts = vec![Bytes::from_static(b"[")];
+            parts.extend(list);
+            parts.push(Bytes::from_static(b"null]\n"));
+            let plain = parts.concat();
+            assert_eq!(plain.len() as u64 - 1 > THRESHOLD, items > 1);
             let expected = codec::indented(&plain);
-            let body = Chunks::indented(parts());
+            let chunks = Chunks::new(parts.into_iter(), plain.len() as u64).indented();
+            assert_eq!(chunks.is_long(), items > 1);
+            let body = chunks.boxed();
             let hint = body.size_hint();
             assert!(hint.lower() <= expected.len() as u64);
-            match plain.len() > AT_ONCE {
+            match items > 1 {
                 true => assert!(hint.lower() as usize >= plain.len() - 1),
                 false => assert_eq!(hint.exact(), Some(expected.len() as u64)),
             }
             let sent = body.collect().await.expect("a body").to_bytes();
             assert!(sent == expected, "{items} items");
         }
+    }
+
+    #[tokio::test]
+    async fn gathered_says_the_same_in_fewer_frames() {
+        let sizes = [
+            1,
+            GATHERED,
+            70_000,
+            1,
+            7_000,
+            1,
+            60_000,
+            GATHERED - 1,
+            1,
+            1,
+            0,
+            2,
+        ];
+        let parts = sizes.map(|size| Bytes::from(vec![size as u8; size]));
+        let whole = parts.concat();
+        let mut body = Chunks::new(parts.into_iter(), whole.len() as u64).gathered();
+        let mut sent = Vec::new();
+        let mut frames = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.expect("no failure").into_data().expect("data");
+            assert!(frame.len() <= 70_000);
+            sent.extend_from_slice(&frame);
+            frames += 1;
+            assert_eq!(
+                body.size_hint().exact(),
+                Some((whole.len() - sent.len()) as u64)
+            );
+        }
+        assert!(sent == whole);
+        assert!(body.is_end_stream());
+        assert_eq!(frames, 7);
+    }
+
+    #[tokio::test]
+    async fn known_to_the_end() {
+        let parts = ["ab", "c", "def"].map(|part| Bytes::from_static(part.as_bytes()));
+        let mut chunks = Chunks::new(parts.into_iter(), 6);
+        for left in [6, 4, 3] {
+            assert_eq!(http_body::Body::size_hint(&chunks).exact(), Some(left));
+            assert!(!chunks.is_end_stream());
+            chunks.frame().await.expect("a frame").expect("no failure");
+        }
+        assert!(chunks.is_end_stream());
+        assert!(chunks.frame().await.is_none());
     }
 }

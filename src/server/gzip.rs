@@ -1,5 +1,6 @@
-//! A body as gzip, compressed while it is sent.
+//! Gzip: when a client gets it, and a body compressed while it is sent.
 
+use std::io;
 use std::io::Write;
 use std::pin::Pin;
 use std::task::Context;
@@ -8,18 +9,60 @@ use std::task::ready;
 
 use bytes::Bytes;
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::Crc;
+use flate2::write::DeflateEncoder;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+use http::Request;
+use http::Response;
+use http::header;
 use http_body::Frame;
 
 use crate::upstream::Body;
 use crate::upstream::BoxError;
 
+/// Bytes up to which an answer goes as it is.
+pub(super) const THRESHOLD: u64 = 128 << 10;
+/// Bytes compressed before other tasks get their turn: well under a millisecond.
+pub(super) const TURN: usize = 64 << 10;
 /// As the API server's: what is sent once is not worth more.
 const LEVEL: u32 = 1;
-/// Bytes compressed before other tasks get their turn: well under a millisecond.
-const TURN: usize = 64 << 10;
 /// Compressed bytes sent together.
 const OUTPUT: usize = 16 << 10;
+/// Deflate, no name, no time, compressed the fastest way, of an unknown system.
+const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
+
+/// True with the bare word `gzip` in the first `Accept-Encoding`: a quality makes it another word.
+/// Nobody compresses for a HEAD.
+pub(super) fn is_accepted<B>(request: &Request<B>) -> bool {
+    *request.method() != Method::HEAD && accepts_gzip(request.headers())
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT_ENCODING);
+    let accepted = accepted.map_or(&b""[..], HeaderValue::as_bytes);
+    let mut codings = accepted.split(|byte| *byte == b',');
+    codings.any(|coding| coding.trim_ascii() == b"gzip")
+}
+
+/// The same answer, whose body is gzip.
+pub(super) fn announced(mut response: Response<Body>) -> Response<Body> {
+    let headers = response.headers_mut();
+    headers.remove(header::CONTENT_LENGTH);
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}
+
+/// Compresses what is pushed into it.
+pub(super) struct GzipWriter {
+    deflate: DeflateEncoder<Vec<u8>>,
+    /// Of all that was pushed.
+    crc: Crc,
+    /// Compressed bytes given out together.
+    output: usize,
+}
 
 /// Compresses another body. Holds no more than one of its parts, and one of its own.
 pub(super) struct Gzip {
@@ -27,17 +70,93 @@ pub(super) struct Gzip {
     /// What of the body was taken but not compressed.
     part: Bytes,
     /// `None` after the end.
-    encoder: Option<GzEncoder<Vec<u8>>>,
+    writer: Option<GzipWriter>,
+}
+
+impl GzipWriter {
+    /// At the start, giving out `output` bytes together.
+    pub(super) fn new(output: usize) -> Self {
+        let mut buffer = Vec::with_capacity(output);
+        buffer.extend_from_slice(&HEADER);
+        Self::with(buffer, Crc::new(), output)
+    }
+
+    /// Where another was cut. Needs nothing of what came before but its checksum.
+    pub(super) fn resume(crc: &Crc) -> Self {
+        Self::with(Vec::with_capacity(OUTPUT), copied(crc), OUTPUT)
+    }
+
+    fn with(buffer: Vec<u8>, crc: Crc, output: usize) -> Self {
+        Self {
+            deflate: DeflateEncoder::new(buffer, Compression::new(LEVEL)),
+            crc,
+            output,
+        }
+    }
+
+    /// Compresses `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// When the compressor finds itself at fault.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.crc.update(bytes);
+        self.deflate.write_all(bytes)
+    }
+
+    /// Compressed bytes, once there are enough.
+    pub(super) fn output(&mut self) -> Option<Bytes> {
+        let buffer = self.deflate.get_mut();
+        if buffer.len() < self.output {
+            return None;
+        }
+        let full = std::mem::replace(buffer, Vec::with_capacity(self.output));
+        Some(full.into())
+    }
+
+    /// Ends in the middle: the last compressed bytes, and what [`GzipWriter::resume`] goes on with.
+    ///
+    /// # Errors
+    ///
+    /// As [`GzipWriter::push`].
+    pub(super) fn cut(mut self) -> io::Result<(Bytes, Crc)> {
+        // To a byte's end.
+        self.deflate.flush()?;
+        let rest = std::mem::take(self.deflate.get_mut());
+        Ok((rest.into(), self.crc))
+    }
+
+    /// The last compressed bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`GzipWriter::push`].
+    pub(super) fn finish(self) -> io::Result<Bytes> {
+        let mut rest = self.deflate.finish()?;
+        rest.extend_from_slice(&self.crc.sum().to_le_bytes());
+        rest.extend_from_slice(&self.crc.amount().to_le_bytes());
+        Ok(rest.into())
+    }
+}
+
+fn copied(crc: &Crc) -> Crc {
+    let mut copy = Crc::new();
+    copy.combine(crc);
+    copy
 }
 
 impl Gzip {
     /// The same as `body`, compressed.
     pub(super) fn new(body: Body) -> Self {
-        let output = Vec::with_capacity(OUTPUT);
+        Self::with(body, GzipWriter::new(OUTPUT))
+    }
+
+    /// The same as `body`, compressed by `writer`.
+    pub(super) fn with(body: Body, writer: GzipWriter) -> Self {
         Self {
             body,
             part: Bytes::new(),
-            encoder: Some(GzEncoder::new(output, Compression::new(LEVEL))),
+            writer: Some(writer),
         }
     }
 }
@@ -52,10 +171,9 @@ impl http_body::Body for Gzip {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
         let mut left = TURN;
-        while let Some(encoder) = &mut this.encoder {
-            if encoder.get_ref().len() >= OUTPUT {
-                let output = std::mem::replace(encoder.get_mut(), Vec::with_capacity(OUTPUT));
-                return Poll::Ready(Some(Ok(Frame::data(output.into()))));
+        while let Some(writer) = &mut this.writer {
+            if let Some(output) = writer.output() {
+                return Poll::Ready(Some(Ok(Frame::data(output))));
             }
             if left == 0 {
                 cx.waker().wake_by_ref();
@@ -66,15 +184,15 @@ impl http_body::Body for Gzip {
                     Some(Ok(frame)) => this.part = frame.into_data().unwrap_or_default(),
                     Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                     None => {
-                        let rest = this.encoder.take().map(GzEncoder::finish).transpose();
-                        let rest = rest.map(|rest| Frame::data(rest.unwrap_or_default().into()));
+                        let rest = this.writer.take().map(GzipWriter::finish).transpose();
+                        let rest = rest.map(|rest| Frame::data(rest.unwrap_or_default()));
                         return Poll::Ready(Some(rest.map_err(BoxError::from)));
                     }
                 }
             }
             let now = this.part.split_to(this.part.len().min(left));
             left -= now.len();
-            if let Err(error) = encoder.write_all(&now) {
+            if let Err(error) = writer.push(&now) {
                 return Poll::Ready(Some(Err(error.into())));
             }
         }
@@ -82,13 +200,12 @@ impl http_body::Body for Gzip {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.encoder.is_none()
+        self.writer.is_none()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
     use std::io::Read;
 
     use flate2::read::GzDecoder;
@@ -104,6 +221,30 @@ mod tests {
         let read = GzDecoder::new(gzip).read_to_end(&mut plain);
         read.expect("gzip to the end");
         plain
+    }
+
+    #[test]
+    fn only_the_bare_word_counts() {
+        for (accepted, expected) in [
+            ("", false),
+            ("gzip", true),
+            ("deflate, gzip", true),
+            ("deflate , gzip ,br", true),
+            ("gzip;q=0.5", false),
+            ("gzip;q=1.0, identity", false),
+            ("GZIP", false),
+            ("x-gzip", false),
+            ("*", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted));
+            assert_eq!(accepts_gzip(&headers), expected, "{accepted}");
+        }
+        assert!(!accepts_gzip(&HeaderMap::new()));
+        let mut two = HeaderMap::new();
+        two.append(header::ACCEPT_ENCODING, HeaderValue::from_static("br"));
+        two.append(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        assert!(!accepts_gzip(&two));
     }
 
     #[tokio::test]
@@ -124,16 +265,37 @@ mod tests {
             (0..5_000_usize).map(|length| noise(length % 97)).collect(),
         ] {
             let whole = parts.concat();
-            let body = Chunks::new(VecDeque::from(parts)).boxed();
+            let body = Chunks::new(parts.into_iter(), whole.len() as u64).boxed();
             let gzip = Gzip::new(body).collect().await.expect("no failure");
             assert!(decoded(&gzip.to_bytes()) == whole, "{} bytes", whole.len());
         }
     }
 
     #[test]
+    fn cut_anywhere_it_can_be_resumed() {
+        let text: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
+        for at in [0, 1, 77_777, text.len()] {
+            let (first, second) = text.split_at(at);
+            let mut writer = GzipWriter::new(OUTPUT);
+            writer.push(first).expect("no fault");
+            let (mut gzip, crc) = writer
+                .cut()
+                .map(|(end, crc)| (end.to_vec(), crc))
+                .expect("a cut");
+            for _ in 0..2 {
+                let mut resumed = GzipWriter::resume(&crc);
+                resumed.push(second).expect("no fault");
+                let whole = [&gzip[..], &resumed.finish().expect("an end")].concat();
+                assert!(decoded(&whole) == text, "cut at {at}");
+            }
+            gzip.clear();
+        }
+    }
+
+    #[test]
     fn gives_others_their_turn() {
-        let parts = VecDeque::from([Bytes::from(vec![b'a'; TURN * 10])]);
-        let mut gzip = Gzip::new(Chunks::new(parts).boxed());
+        let parts = upstream::full(vec![b'a'; TURN * 10]);
+        let mut gzip = Gzip::new(parts);
         // So regular a body gives nothing to send in its first turn.
         assert!(gzip.frame().now_or_never().is_none());
     }

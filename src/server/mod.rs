@@ -9,6 +9,8 @@ mod consistent;
 mod filters;
 mod gzip;
 mod handlers;
+mod rendering;
+mod renderings;
 pub mod request_info;
 mod rescue;
 pub mod router;
@@ -54,6 +56,7 @@ pub use answered::Answered;
 pub use answered::Outcome;
 pub use collection::Collection;
 pub use filters::RequestMetrics;
+pub use renderings::RenderingMetrics;
 pub use rescue::answer;
 pub use rescue::plain_text;
 pub use rescue::respond;
@@ -73,7 +76,9 @@ use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
+use handlers::Delivery;
 use handlers::Miss;
+use renderings::Renderings;
 use request_info::RequestInfo;
 use rescue::Refusal;
 use router::Facts;
@@ -99,6 +104,7 @@ struct Shared {
     rest_mapper: Arc<LiveRestMapper>,
     forwarder: Forwarder,
     shared_reads: SharedReads,
+    renderings: Renderings,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -110,12 +116,14 @@ impl Server {
         rest_mapper: Arc<LiveRestMapper>,
         forwarder: Forwarder,
         metrics: RequestMetrics,
+        rendering_metrics: RenderingMetrics,
         shutdown: Shutdown,
     ) -> Self {
         let shared = Shared {
             informers,
             rest_mapper,
             shared_reads: SharedReads::new(forwarder.clone()),
+            renderings: Renderings::new(rendering_metrics, shutdown.clone()),
             forwarder,
             metrics,
             shutdown,
@@ -144,7 +152,9 @@ impl Server {
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
         let recognised = self.recognise(&request, &info);
         let refusal = Refusal::of(&request);
-        let (answer, deadline) = self.cached_answer(recognised, &info, query).await;
+        let delivery = Delivery::of(&request);
+        let cached = self.cached_answer(recognised, &info, query, delivery);
+        let (answer, deadline) = cached.await;
         let forwarded = match answer {
             Ok(response) => {
                 let response = match Handshake::possible(&request) {

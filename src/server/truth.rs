@@ -60,6 +60,8 @@ pub async fn read_truth(
         info,
         query,
         authority: Authority::Truth,
+        renderings: None,
+        is_framed: false,
     };
     let verb = match info.verb.as_str() {
         "get" => Verb::Get,
@@ -70,12 +72,12 @@ pub async fn read_truth(
     if verb != Verb::Watch {
         request_timeout(&Query::parse(query))?;
     }
-    let mut answer = read(verb, &request, collection, shutdown);
+    let mut answer = read(verb, &request, collection, shutdown).await;
     if matches!(answer, Err(Miss::Forward(Reason::AheadOfCache))) {
         let asked = asked_version(query);
         let deadline = Instant::now() + FUTURE_WAIT;
         if collection.reader().wait_for(asked, deadline).await {
-            answer = read(verb, &request, collection, shutdown);
+            answer = read(verb, &request, collection, shutdown).await;
         }
     }
     answer.map_err(|miss| match miss {
@@ -85,7 +87,7 @@ pub async fn read_truth(
     })
 }
 
-fn read(
+async fn read(
     verb: Verb,
     request: &ReadRequest<'_>,
     collection: &Arc<dyn Collection>,
@@ -103,7 +105,7 @@ fn read(
                 // Whoever saw this version may ask for exactly it later.
                 reader.pin(&snapshot);
             }
-            handlers::list::list(request, &checked, collection.as_ref(), None)
+            handlers::list::list(request, &checked, collection.as_ref(), None).await
         }
         Verb::Watch => {
             let checked = handlers::watch::check(request)?;

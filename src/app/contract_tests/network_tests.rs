@@ -25,6 +25,7 @@ use crate::net::Protocol;
 use crate::net::serve_connection;
 use crate::server;
 use crate::server::Body;
+use crate::server::RenderingMetrics;
 use crate::server::RequestMetrics;
 use crate::server::Server;
 use crate::shutdown;
@@ -138,6 +139,7 @@ impl Replica {
             Arc::new(rest_mapper.expect("discovered")),
             Forwarder::new(client),
             RequestMetrics::new(&registry),
+            RenderingMetrics::new(&registry),
             shutdown.clone(),
         );
         let clients = Link::new();

@@ -7,9 +7,6 @@ use std::task::Poll;
 use futures_util::FutureExt;
 use futures_util::future::Either;
 use futures_util::future::Map;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
 use http::Request;
 use http::Response;
 use http::header;
@@ -19,12 +16,11 @@ use tower::Service;
 
 use crate::server::Answered;
 use crate::server::Outcome;
+use crate::server::gzip;
 use crate::server::gzip::Gzip;
+use crate::server::gzip::THRESHOLD;
 use crate::upstream;
 use crate::upstream::Body;
-
-/// Bytes up to which an answer goes as it is.
-const THRESHOLD: u64 = 128 << 10;
 
 /// Adds [`Compress`].
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +56,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let accepts = accepts_gzip(request.headers()) && *request.method() != Method::HEAD;
+        let accepts = gzip::is_accepted(&request);
         let answer = self.inner.call(request);
         match accepts {
             false => Either::Left(answer),
@@ -69,61 +65,26 @@ where
     }
 }
 
-/// True with the bare word `gzip` in the first `Accept-Encoding`: a quality makes it another word.
-fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(header::ACCEPT_ENCODING);
-    let accepted = accepted.map_or(&b""[..], HeaderValue::as_bytes);
-    let mut codings = accepted.split(|byte| *byte == b',');
-    codings.any(|coding| coding.trim_ascii() == b"gzip")
-}
-
 fn compressed(response: Response<Body>) -> Response<Body> {
     let answered = response.extensions().get::<Answered>();
     let is_forwarded = answered.is_some_and(|answered| {
         // Its length is its own, and so is its encoding.
         matches!(answered.outcome, Outcome::Forwarded(_))
     });
+    // A list's may be made for several at once.
+    let is_encoded = response.headers().contains_key(header::CONTENT_ENCODING);
     // Of indented JSON only the least length is known, of a watch none.
     let length = response.body().size_hint().lower();
-    if is_forwarded || length <= THRESHOLD {
+    if is_forwarded || is_encoded || length <= THRESHOLD {
         return response;
     }
-    let mut response = response.map(|body| upstream::boxed(Gzip::new(body)));
-    let headers = response.headers_mut();
-    headers.remove(header::CONTENT_LENGTH);
-    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
-    headers.append(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-    response
+    gzip::announced(response.map(|body| upstream::boxed(Gzip::new(body))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::server::router::Reason;
-
-    #[test]
-    fn only_the_bare_word_counts() {
-        for (accepted, expected) in [
-            ("", false),
-            ("gzip", true),
-            ("deflate, gzip", true),
-            ("deflate , gzip ,br", true),
-            ("gzip;q=0.5", false),
-            ("gzip;q=1.0, identity", false),
-            ("GZIP", false),
-            ("x-gzip", false),
-            ("*", false),
-        ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(accepted));
-            assert_eq!(accepts_gzip(&headers), expected, "{accepted}");
-        }
-        assert!(!accepts_gzip(&HeaderMap::new()));
-        let mut two = HeaderMap::new();
-        two.append(header::ACCEPT_ENCODING, HeaderValue::from_static("br"));
-        two.append(header::ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        assert!(!accepts_gzip(&two));
-    }
 
     #[test]
     fn only_large_answers_of_ours_are_compressed() {

@@ -49,7 +49,9 @@ pub(crate) fn get(
         None => Err(Status::not_found(&request.resource().gvr, name).into()),
         Some(object) => {
             let parts = request.encoder(collection).object_body(&object);
-            Ok(request.answer(parts.into()))
+            let length = parts.iter().map(|part| part.len() as u64).sum();
+            let chunks = request.chunks(parts.into_iter(), length);
+            Ok(request.response(chunks.boxed()))
         }
     }
 }

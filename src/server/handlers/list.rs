@@ -1,14 +1,20 @@
 //! LIST of a collection.
 
-use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use crate::api::ContinueToken;
 use crate::api::ListOptions;
-use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
+use crate::codec::Encoder;
+use crate::codec::ListParts;
 use crate::informer::Proof;
 use crate::server::collection::Collection;
+use crate::server::gzip;
+use crate::server::renderings::ListKey;
 use crate::server::router;
 use crate::server::router::ListPlan;
 use crate::server::router::Page;
@@ -18,6 +24,11 @@ use super::Answer;
 use super::Miss;
 use super::Need;
 use super::ReadRequest;
+
+/// How long a list is prepared before others who use the thread get their turn.
+const TURN: Duration = Duration::from_micros(500);
+/// Items between two looks at the clock.
+const CLOCK_ITEMS: usize = 32;
 
 /// A LIST whose parameters are in order.
 pub(crate) struct Checked {
@@ -57,12 +68,13 @@ pub(crate) fn check(request: &ReadRequest<'_>) -> Result<Checked, Miss> {
     Ok(Checked { plan, selection })
 }
 
-/// Answers from a snapshot of `collection`; the most recent state from `proof` only.
+/// Answers from a snapshot of `collection`; the most recent state from `proof` only. A long list is
+/// prepared in turns with others who use the thread. Cancel safe.
 ///
 /// # Errors
 ///
 /// [`Miss`] where no snapshot can answer.
-pub(crate) fn list(
+pub(crate) async fn list(
     request: &ReadRequest<'_>,
     checked: &Checked,
     collection: &dyn Collection,
@@ -87,50 +99,140 @@ pub(crate) fn list(
             (proof.snapshot.clone(), page)
         }
     };
-    let (items, more) = take_page(&snapshot, &checked.selection, page);
-    let continued = more.then(|| items.last()).flatten().map(|last| {
+    let pin = || {
         // The following pages must show this very state. Where it is proven of a part only, it is
         // not for everybody who names its version; then the API server has them.
         if proof.is_none_or(|proof| proof.is_whole) {
             reader.pin(&snapshot);
         }
-        let namespace = checked.selection.namespace.as_deref();
+    };
+    let shared = request.renderings.map(|renderings| {
+        let key = key(request, collection, &snapshot, &checked.selection, page);
+        (renderings, key)
+    });
+    if let Some((renderings, key)) = &shared
+        && let Some(found) = renderings.get(key)
+    {
+        if found.has_more {
+            pin();
+        }
+        return Ok(gzip::announced(request.response(found.body)));
+    }
+    let (parts, has_more) = {
+        let encoder = request.encoder(collection);
+        parts(&encoder, &snapshot, &checked.selection, page).await
+    };
+    if has_more {
+        pin();
+    }
+    let length = parts.length();
+    let chunks = request.chunks(parts, length);
+    match shared {
+        Some((renderings, key)) if chunks.is_long() => {
+            let body = renderings.render(key, chunks, has_more);
+            Ok(gzip::announced(request.response(body)))
+        }
+        _ => {
+            let body = match request.is_framed {
+                true => chunks.gathered(),
+                false => chunks.boxed(),
+            };
+            Ok(request.response(body))
+        }
+    }
+}
+
+fn key(
+    request: &ReadRequest<'_>,
+    collection: &dyn Collection,
+    snapshot: &Snapshot,
+    selection: &Selection,
+    page: &Page,
+) -> ListKey {
+    ListKey {
+        encoder: collection.encoder(),
+        epoch: snapshot.epoch(),
+        resource_version: snapshot.resource_version(),
+        objects: snapshot.len(),
+        representation: request.representation,
+        selection: selection.clone(),
+        after: page.after.clone(),
+        limit: page.limit,
+    }
+}
+
+/// The page's text, and whether any key of the scope follows its last one.
+async fn parts(
+    encoder: &Encoder,
+    snapshot: &Snapshot,
+    selection: &Selection,
+    page: &Page,
+) -> (ListParts, bool) {
+    let mut turn = Turn::new();
+    let mut items = encoder.list_items();
+    let mut last = None;
+    let limit = page.limit.unwrap_or(usize::MAX);
+    let mut selected = snapshot.list(selection, page.after.as_deref());
+    while items.len() < limit
+        && let Some(item) = selected.next()
+    {
+        items.push(&item);
+        last = Some(item);
+        turn.pause().await;
+    }
+    let scope = scope_of(selection);
+    let following = last.filter(|last| {
+        let follows = || {
+            snapshot
+                .list(&scope, Some(last.key.as_str()))
+                .next()
+                .is_some()
+        };
+        // A list of one name has at most one item and no next page.
+        items.len() == limit && selection.name().is_none() && follows()
+    });
+    let continued = following.as_ref().map(|last| {
+        let namespace = selection.namespace.as_deref();
         ContinueToken::after(&last.key, namespace, snapshot.resource_version()).encode()
     });
-    let remaining = (continued.is_some() && checked.selection.is_unfiltered())
-        .then(|| remaining(&snapshot, &checked.selection, page, items.len()));
-    let parts = request.encoder(collection).list_parts(
-        snapshot.resource_version(),
-        continued.as_deref(),
-        remaining,
-        items,
-    );
-    Ok(request.answer(parts.collect()))
-}
-
-/// The page's items, and whether any key of the scope follows its last one.
-fn take_page(snapshot: &Snapshot, selection: &Selection, page: &Page) -> (Vec<Arc<Object>>, bool) {
-    let selected = snapshot.list(selection, page.after.as_deref());
-    let Some(limit) = page.limit else {
-        return (selected.collect(), false);
+    let remaining = match &following {
+        Some(last) if selection.is_unfiltered() => {
+            let mut count = 0;
+            for _ in snapshot.list(&scope, Some(last.key.as_str())) {
+                count += 1;
+                turn.pause().await;
+            }
+            Some(count)
+        }
+        _ => None,
     };
-    let items: Vec<_> = selected.take(limit).collect();
-    let more = items.len() == limit
-        && items.last().is_some_and(|last| {
-            let scope = scope_of(selection);
-            let mut following = snapshot.list(&scope, Some(last.key.as_str()));
-            following.next().is_some()
-        })
-        // A list of one name has at most one item and no next page.
-        && selection.name().is_none();
-    (items, more)
+    let parts = items.finish(snapshot.resource_version(), continued.as_deref(), remaining);
+    (parts, continued.is_some())
 }
 
-fn remaining(snapshot: &Snapshot, selection: &Selection, page: &Page, shown: usize) -> u64 {
-    let all = snapshot
-        .list(&scope_of(selection), page.after.as_deref())
-        .count();
-    (all - shown) as u64
+/// The time until others who use the thread get theirs.
+struct Turn {
+    items: usize,
+    began: Instant,
+}
+
+impl Turn {
+    fn new() -> Self {
+        Self {
+            items: 0,
+            began: Instant::now(),
+        }
+    }
+
+    /// To be called after each item.
+    async fn pause(&mut self) {
+        self.items += 1;
+        // The clock is dearer than most items.
+        if self.items.is_multiple_of(CLOCK_ITEMS) && self.began.elapsed() >= TURN {
+            yield_now().await;
+            self.began = Instant::now();
+        }
+    }
 }
 
 fn scope_of(selection: &Selection) -> Selection {

@@ -5,11 +5,12 @@ pub(super) mod get;
 pub(super) mod list;
 pub(super) mod watch;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Request;
 use http::Response;
+use http::Version;
 use tokio::sync::Semaphore;
 
 use crate::api::ListOptions;
@@ -25,6 +26,8 @@ use crate::upstream::Body;
 
 use super::chunks::Chunks;
 use super::collection::Collection;
+use super::gzip;
+use super::renderings::Renderings;
 use super::request_info::RequestInfo;
 use super::rescue;
 use super::router::Authority;
@@ -42,6 +45,19 @@ pub(super) struct ReadRequest<'a> {
     pub query: &'a str,
     /// Whether the cache is the truth, or only follows it.
     pub authority: Authority,
+    /// Where long lists are compressed, if the client accepts that.
+    pub renderings: Option<&'a Renderings>,
+    /// As [`Delivery::is_framed`].
+    pub is_framed: bool,
+}
+
+/// How an answer travels to its client.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Delivery {
+    /// The client accepts gzip.
+    pub is_gzip_accepted: bool,
+    /// In HTTP/2, where each frame of a body costs as much as some KiB.
+    pub is_framed: bool,
 }
 
 /// Why a cache gave no answer.
@@ -68,6 +84,16 @@ pub(super) enum Need {
 
 /// An answer from a cache.
 pub(super) type Answer = Result<Response<Body>, Miss>;
+
+impl Delivery {
+    /// Of the answer to `request`.
+    pub(super) fn of<B>(request: &Request<B>) -> Self {
+        Self {
+            is_gzip_accepted: gzip::is_accepted(request),
+            is_framed: request.version() == Version::HTTP_2,
+        }
+    }
+}
 
 impl ReadRequest<'_> {
     /// The namespace asked for; `None` for all, and for cluster scope.
@@ -121,12 +147,20 @@ impl ReadRequest<'_> {
         encoder(collection, self.representation)
     }
 
-    /// The answer whose body is made of `parts`.
-    pub(super) fn answer(&self, parts: VecDeque<Bytes>) -> Response<Body> {
-        let body = match self.representation.indent {
-            true => Chunks::indented(parts),
-            false => Chunks::new(parts).boxed(),
-        };
+    /// `parts`, which are `length` bytes, as the request wants them.
+    pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
+    where
+        P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+    {
+        let chunks = Chunks::new(parts, length);
+        match self.representation.indent {
+            true => chunks.indented(),
+            false => chunks,
+        }
+    }
+
+    /// The answer with `body`.
+    pub(super) fn response(&self, body: Body) -> Response<Body> {
         rescue::answer(self.format().media_type(), body)
     }
 

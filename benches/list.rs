@@ -1,0 +1,171 @@
+//! LIST of 5,000 pods of 6.8 KiB: making the answer, and its body polled to the end.
+
+mod support;
+
+use std::sync::Arc;
+
+use divan::Bencher;
+use divan::counter::BytesCount;
+use http_body_util::BodyExt;
+use kubefan::api::GroupVersionResource;
+use kubefan::api::Object;
+use kubefan::api::ObjectKey;
+use kubefan::api::Resource;
+use kubefan::api::ResourceVersion;
+use kubefan::api::SelectableFields;
+use kubefan::api::WireFormat;
+use kubefan::cache;
+use kubefan::cache::Reader;
+use kubefan::cache::Writer;
+use kubefan::codec::Decoder;
+use kubefan::codec::Encoder;
+use kubefan::codec::MetaVersion;
+use kubefan::codec::Representation;
+use kubefan::codec::View;
+use kubefan::server;
+use kubefan::server::Collection;
+use kubefan::server::request_info::RequestInfo;
+use kubefan::shutdown;
+use kubefan::shutdown::Shutdown;
+
+use support::pods;
+
+/// Pods, as a real cluster's protobuf is about two thirds of the JSON.
+const PROTOBUF_BYTES: usize = 4_700;
+const PATH: &str = "/api/v1/pods";
+
+fn main() {
+    divan::main();
+}
+
+struct Pods {
+    _writer: Writer,
+    reader: Reader,
+    encoder: Arc<Encoder>,
+    resource: Arc<Resource>,
+    fields: Arc<SelectableFields>,
+    format: WireFormat,
+}
+
+impl Collection for Pods {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        &self.fields
+    }
+
+    fn format(&self) -> WireFormat {
+        self.format
+    }
+}
+
+impl Pods {
+    fn new(format: WireFormat, count: usize) -> Arc<dyn Collection> {
+        let fields = Arc::new(SelectableFields::default());
+        let (mut writer, reader) = cache::cache(cache::Config {
+            indexed_labels: Vec::new(),
+            field_count: 0,
+            retention_age: std::time::Duration::from_secs(75),
+            retention_bytes: None,
+            retention_events: 128,
+        });
+        let decoder = Decoder::new(WireFormat::Json, Arc::clone(&fields));
+        let mut relist = writer.relist();
+        for pod in pods(count) {
+            let pod = decoder.object(pod.as_bytes()).expect("a pod");
+            relist.add(Arc::new(match format {
+                WireFormat::Json => pod,
+                WireFormat::Protobuf => protobuf(pod),
+            }));
+        }
+        writer.replace(relist, ResourceVersion(1_000_000));
+        Arc::new(Self {
+            _writer: writer,
+            reader,
+            encoder: Arc::new(Encoder::new(format, "Pod", "v1")),
+            resource: Arc::new(Resource {
+                gvr: GroupVersionResource::new("", "v1", "pods"),
+                kind: "Pod".into(),
+                singular: "pod".into(),
+                short_names: Vec::new(),
+                namespaced: true,
+                verbs: Vec::new(),
+            }),
+            fields,
+            format,
+        })
+    }
+}
+
+/// As long as in protobuf; a list looks no further into it.
+fn protobuf(pod: Object) -> Object {
+    Object {
+        key: ObjectKey::new(Some(pod.key.namespace()), pod.key.name()),
+        body: pod.body.slice(..PROTOBUF_BYTES.min(pod.body.len())),
+        ..pod
+    }
+}
+
+fn list(collection: &Arc<dyn Collection>, representation: Representation, query: &str) -> usize {
+    let info = RequestInfo::parse(&http::Method::GET, PATH, query);
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let all = async {
+        let answer = server::read_truth(collection, representation, &info, query, &shutdown);
+        let mut body = answer.await.expect("a list").into_body();
+        let mut bytes = 0;
+        while let Some(frame) = body.frame().await {
+            let data = frame.expect("no failure").into_data();
+            bytes += data.map_or(0, |data| data.len());
+        }
+        bytes
+    };
+    support::runtime().block_on(all)
+}
+
+fn bench(bencher: Bencher<'_, '_>, view: View, format: WireFormat, indent: bool, query: &str) {
+    let collection = Pods::new(format, 5_000);
+    let representation = Representation {
+        format,
+        view,
+        indent,
+    };
+    let bytes = list(&collection, representation, query);
+    bencher
+        .counter(BytesCount::new(bytes))
+        .bench_local(|| list(&collection, representation, query));
+}
+
+/// Whole objects.
+#[divan::bench(args = ["json", "protobuf", "indented"])]
+fn identity(bencher: Bencher<'_, '_>, form: &str) {
+    let format = match form {
+        "protobuf" => WireFormat::Protobuf,
+        _ => WireFormat::Json,
+    };
+    let indent = form == "indented";
+    bench(bencher, View::Whole, format, indent, "resourceVersion=0");
+}
+
+/// Metadata on its own.
+#[divan::bench]
+fn metadata(bencher: Bencher<'_, '_>) {
+    let view = View::Metadata(MetaVersion::V1);
+    bench(bencher, view, WireFormat::Json, false, "resourceVersion=0");
+}
+
+/// One in a hundred, by a label that is not indexed.
+#[divan::bench]
+fn selective(bencher: Bencher<'_, '_>) {
+    let query = "resourceVersion=0&labelSelector=shard%3D7";
+    bench(bencher, View::Whole, WireFormat::Json, false, query);
+}

@@ -1,0 +1,61 @@
+//! What several benches need.
+
+use std::time::SystemTime;
+
+use kubefan::workload;
+use kubefan::workload::Operation;
+use kubefan::workload::Workload;
+use serde_json::Value;
+
+/// What a pod of a real cluster has on average.
+const POD_BYTES: usize = 6_800;
+
+/// A runtime of one thread, as serves clients.
+pub fn runtime() -> tokio::runtime::Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime")
+}
+
+/// So many pods in JSON, some 6.8 KiB each.
+pub fn pods(count: usize) -> Vec<String> {
+    let mut workload = Workload::new(workload::Config {
+        nodes: count.div_ceil(30),
+        pods: count,
+        seed: 1,
+        now: SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000),
+    });
+    let pods = workload.initial().filter_map(|operation| match operation {
+        Operation::Create { target, object } if target.resource == "pods" => Some(object),
+        _ => None,
+    });
+    pods.take(count)
+        .enumerate()
+        .map(|(number, pod)| text(number, pod))
+        .collect()
+}
+
+/// `pod`, without some of its managed fields where it is too long.
+fn text(number: usize, mut pod: Value) -> String {
+    pod["metadata"]["resourceVersion"] = (number + 1).to_string().into();
+    pod["metadata"]["labels"]["shard"] = (number % 100).to_string().into();
+    while pod.to_string().len() > POD_BYTES
+        && pod["metadata"]["managedFields"]
+            .as_array_mut()
+            .is_some_and(|fields| fields.pop().is_some())
+    {}
+    let padding = POD_BYTES.saturating_sub(pod.to_string().len());
+    pod["metadata"]["annotations"]["example.com/notes"] = note(number, padding).into();
+    pod.to_string()
+}
+
+/// Text that compresses about as well as the rest of a pod.
+fn note(number: usize, length: usize) -> String {
+    let mut note = String::new();
+    while note.len() < length {
+        note += &format!("f:container-{}-{} ", note.len(), number * 7919 % 10_007);
+    }
+    note.truncate(length);
+    note
+}
