@@ -83,10 +83,10 @@ impl Pods {
         let mut relist = writer.relist();
         for pod in pods(count) {
             let pod = decoder.object(pod.as_bytes()).expect("a pod");
-            relist.add(Arc::new(match format {
+            relist.add(match format {
                 WireFormat::Json => pod,
                 WireFormat::Protobuf => protobuf(pod),
-            }));
+            });
         }
         writer.replace(relist, ResourceVersion(1_000_000));
         Arc::new(Self {

@@ -11,7 +11,7 @@ use serde_json::Value;
 const POD_BYTES: usize = 6_800;
 
 /// A runtime of one thread, as serves clients.
-pub fn runtime() -> tokio::runtime::Runtime {
+pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
@@ -19,7 +19,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 
 /// So many pods in JSON, some 6.8 KiB each.
-pub fn pods(count: usize) -> Vec<String> {
+pub(crate) fn pods(count: usize) -> Vec<String> {
     let mut workload = Workload::new(workload::Config {
         nodes: count.div_ceil(30),
         pods: count,

@@ -45,7 +45,17 @@ impl Snapshot {
         selection: &'a Selection,
         after: Option<&str>,
     ) -> Box<dyn Iterator<Item = Arc<Object>> + Send + 'a> {
-        self.store.select(selection, after)
+        Box::new(self.store.select(selection, after))
+    }
+
+    /// The objects that have to be looked at for it, in key order: whether they are selected is left
+    /// to a caller who pauses in between, for there may be many.
+    pub fn candidates<'a>(
+        &'a self,
+        selection: &Selection,
+        after: Option<&str>,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a> {
+        self.store.candidates(selection, after)
     }
 
     /// How many objects there are in all.

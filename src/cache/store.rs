@@ -34,7 +34,7 @@ pub(super) struct KeyRange {
 /// How far the sizes of candidate sets are counted before any of them will do.
 const ESTIMATE_LIMIT: usize = 256;
 
-type Objects<'a> = Box<dyn Iterator<Item = Arc<Object>> + Send + 'a>;
+type Objects<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
 
 // === impl Store ===
 
@@ -87,26 +87,30 @@ impl Store {
         &'a self,
         selection: &'a Selection,
         after: Option<&str>,
+    ) -> impl Iterator<Item = Arc<Object>> + Send + use<'a> {
+        let candidates = self.candidates(selection, after);
+        let selected = candidates.filter(|object| selection.matches(object));
+        selected.cloned()
+    }
+
+    /// Objects with keys above `after`, in key order: all that are selected, and others where the
+    /// narrowest way passes them.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        selection: &Selection,
+        after: Option<&str>,
     ) -> Objects<'a> {
         let namespace = selection.namespace.as_deref();
         let namespace = namespace.or_else(|| demanded_namespace(selection));
         if let Some(key) = self.only_key(selection, namespace) {
-            let object = self.get(&key).cloned();
+            let object = self.get(&key);
             let is_after = after.is_none_or(|after| key.as_str() > after);
-            let selected = object.filter(|object| is_after && selection.matches(object));
-            return Box::new(selected.into_iter());
+            return Box::new(object.filter(|_| is_after).into_iter());
         }
         let range = KeyRange::new(namespace, after);
-        let selected = |object: &&Arc<Object>| selection.matches(object);
         match self.narrowest(selection, &range) {
-            Some(index) => {
-                let objects = index.keys(&range).filter_map(|key| self.objects.get(key));
-                Box::new(objects.filter(selected).cloned())
-            }
-            None => {
-                let objects = self.range(&range).map(|(_, object)| object);
-                Box::new(objects.filter(selected).cloned())
-            }
+            Some(index) => Box::new(index.keys(&range).filter_map(|key| self.objects.get(key))),
+            None => Box::new(self.range(&range).map(|(_, object)| object)),
         }
     }
 

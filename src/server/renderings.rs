@@ -44,8 +44,10 @@ use super::rendering::Rest;
 const MAX_BYTES: usize = 64 << 20;
 /// Renderings kept at most.
 const MAX_KEPT: usize = 256;
-/// How long one is kept after somebody asked for it.
+/// How long one is kept after somebody asked for it, if several did.
 const KEPT_FOR: Duration = Duration::from_secs(5);
+/// The same if one did: enough for a herd's second.
+const KEPT_FOR_ONE: Duration = Duration::from_secs(1);
 /// Compressed bytes added, and sent, together.
 const OUTPUT: usize = 64 << 10;
 
@@ -80,6 +82,7 @@ struct Limits {
 struct Kept {
     rendering: Arc<Rendering>,
     asked: Instant,
+    is_shared: bool,
     has_more: bool,
 }
 
@@ -199,6 +202,7 @@ impl Renderings {
             let entry = Kept {
                 rendering: Arc::clone(&rendering),
                 asked: Instant::now(),
+                is_shared: false,
                 has_more,
             };
             kept.insert(key.clone(), entry);
@@ -229,6 +233,7 @@ impl Shared {
         let found = kept.get_mut(key)?;
         self.metrics.count("shared");
         found.asked = Instant::now();
+        found.is_shared = true;
         Some(Found {
             body: upstream::boxed(found.rendering.read()),
             has_more: found.has_more,
@@ -263,19 +268,28 @@ impl Shared {
 
     /// Forgets `rendering` once nobody has asked for it for long enough.
     async fn expire(&self, key: &ListKey, rendering: &Weak<Rendering>) {
-        while let Some(until) = self.kept_until(key, rendering) {
+        let ended = Instant::now();
+        while let Some(until) = self.kept_until(key, rendering, ended) {
             sleep_until(until).await;
         }
     }
 
-    /// How long `rendering` is kept; `None` once it is not.
-    fn kept_until(&self, key: &ListKey, rendering: &Weak<Rendering>) -> Option<Instant> {
+    /// How long `rendering`, which ended at `ended`, is kept; `None` once it is not.
+    fn kept_until(
+        &self,
+        key: &ListKey,
+        rendering: &Weak<Rendering>,
+        ended: Instant,
+    ) -> Option<Instant> {
         let mut kept = self.kept.lock();
         let entry = kept.get(key)?;
         if Arc::as_ptr(&entry.rendering) != rendering.as_ptr() {
             return None;
         }
-        let until = entry.asked + KEPT_FOR;
+        let until = match entry.is_shared {
+            true => entry.asked + KEPT_FOR,
+            false => entry.asked.max(ended) + KEPT_FOR_ONE,
+        };
         if until <= Instant::now() {
             kept.remove(key);
             return None;

@@ -27,8 +27,8 @@ use super::ReadRequest;
 
 /// How long a list is prepared before others who use the thread get their turn.
 const TURN: Duration = Duration::from_micros(500);
-/// Items between two looks at the clock.
-const CLOCK_ITEMS: usize = 32;
+/// Objects between two looks at the clock.
+const CLOCK_OBJECTS: usize = 32;
 
 /// A LIST whose parameters are in order.
 pub(crate) struct Checked {
@@ -172,21 +172,21 @@ async fn parts(
     let mut items = encoder.list_items();
     let mut last = None;
     let limit = page.limit.unwrap_or(usize::MAX);
-    let mut selected = snapshot.list(selection, page.after.as_deref());
+    let mut candidates = snapshot.candidates(selection, page.after.as_deref());
     while items.len() < limit
-        && let Some(item) = selected.next()
+        && let Some(item) = candidates.next()
     {
-        items.push(&item);
-        last = Some(item);
+        if selection.matches(item) {
+            items.push(item);
+            last = Some(item);
+        }
         turn.pause().await;
     }
     let scope = scope_of(selection);
     let following = last.filter(|last| {
         let follows = || {
-            snapshot
-                .list(&scope, Some(last.key.as_str()))
-                .next()
-                .is_some()
+            let mut following = snapshot.candidates(&scope, Some(last.key.as_str()));
+            following.next().is_some()
         };
         // A list of one name has at most one item and no next page.
         items.len() == limit && selection.name().is_none() && follows()
@@ -198,7 +198,7 @@ async fn parts(
     let remaining = match &following {
         Some(last) if selection.is_unfiltered() => {
             let mut count = 0;
-            for _ in snapshot.list(&scope, Some(last.key.as_str())) {
+            for _ in snapshot.candidates(&scope, Some(last.key.as_str())) {
                 count += 1;
                 turn.pause().await;
             }
@@ -212,23 +212,23 @@ async fn parts(
 
 /// The time until others who use the thread get theirs.
 struct Turn {
-    items: usize,
+    objects: usize,
     began: Instant,
 }
 
 impl Turn {
     fn new() -> Self {
         Self {
-            items: 0,
+            objects: 0,
             began: Instant::now(),
         }
     }
 
-    /// To be called after each item.
+    /// To be called after each object.
     async fn pause(&mut self) {
-        self.items += 1;
-        // The clock is dearer than most items.
-        if self.items.is_multiple_of(CLOCK_ITEMS) && self.began.elapsed() >= TURN {
+        self.objects += 1;
+        // The clock is dearer than most objects.
+        if self.objects.is_multiple_of(CLOCK_OBJECTS) && self.began.elapsed() >= TURN {
             yield_now().await;
             self.began = Instant::now();
         }

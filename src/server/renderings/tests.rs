@@ -18,24 +18,25 @@ fn encoder() -> Arc<Encoder> {
     Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1"))
 }
 
-/// A list at `version` of `count` pods of a KiB, none of which can be compressed much.
-fn chunks(encoder: &Encoder, version: u64, count: u32) -> Chunks<ListParts> {
+/// A list at `version` of `count` pods of 10 KiB, none of which can be compressed much.
+fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts> {
     let mut state = 7_u32;
-    let mut letter = || {
+    let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        b"0123456789abcdef"[(state >> 28) as usize]
-    };
+        char::from(b"0123456789abcdef"[(state >> 28) as usize])
+    });
+    let noise: String = noise.take(50_000).collect();
     let items = (0..count).map(|number| {
-        let noise: Vec<u8> = (0..1000).map(|_| letter()).collect();
-        let noise = String::from_utf8(noise).expect("letters");
         let name = format!("pod-{number}");
+        let noise = &noise[number % 40_000..][..10_000];
+        let body = format!("\"metadata\":{{\"name\":\"{name}\"}},\"noise\":\"{noise}\"}}");
         Arc::new(Object {
             key: ObjectKey::new(Some("shop"), &name),
             uid: "".into(),
             resource_version: ResourceVersion(1),
             labels: Box::default(),
             fields: Box::default(),
-            body: format!("\"metadata\":{{\"name\":\"{name}\"}},\"noise\":\"{noise}\"}}").into(),
+            body: body.into(),
         })
     });
     let parts = encoder.list_parts(ResourceVersion(version), None, None, items);
@@ -101,10 +102,10 @@ async fn until(condition: impl Fn() -> bool) {
 async fn a_herd_costs_one_rendering() {
     let renderings = roomy();
     let encoder = encoder();
-    let text = plain(chunks(&encoder, 1, 1000));
+    let text = plain(chunks(&encoder, 1, 100));
     let bodies: Vec<_> = (0..50)
         .map(|_| {
-            let chunks = chunks(&encoder, 1, 1000);
+            let chunks = chunks(&encoder, 1, 100);
             decoded(renderings.render(key(&encoder, 1), chunks, false))
         })
         .collect();
@@ -123,7 +124,7 @@ async fn whatever_differs_is_another_list() {
     let renderings = roomy();
     let encoder = encoder();
     let first = key(&encoder, 1);
-    let body = renderings.render(first.clone(), chunks(&encoder, 1, 300), true);
+    let body = renderings.render(first.clone(), chunks(&encoder, 1, 30), true);
     let found = renderings.get(&first.clone()).expect("the same");
     assert!(found.has_more);
     let other = |change: &dyn Fn(&mut ListKey)| {
@@ -149,9 +150,9 @@ async fn whatever_differs_is_another_list() {
     ] {
         assert!(renderings.get(&key).is_none(), "{what}");
     }
-    let second = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 300), false);
-    assert!(decoded(second).await == plain(chunks(&encoder, 2, 300)));
-    assert!(decoded(body).await == plain(chunks(&encoder, 1, 300)));
+    let second = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 30), false);
+    assert!(decoded(second).await == plain(chunks(&encoder, 2, 30)));
+    assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
     assert_eq!(counted(&renderings, "rendered"), 2);
 }
 
@@ -162,7 +163,7 @@ async fn what_nobody_reads_any_more_is_given_up() {
     let metrics = renderings.shared.metrics.clone();
     // Before its turn, and while it is compressed.
     for has_begun in [false, true] {
-        let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 20_000), false);
+        let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 2000), false);
         if has_begun {
             until(|| metrics.held() > 0).await;
         }
@@ -171,8 +172,8 @@ async fn what_nobody_reads_any_more_is_given_up() {
         until(|| metrics.held() == 0).await;
     }
     // Whoever asks then gets a new one.
-    let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 300), false);
-    assert!(decoded(body).await == plain(chunks(&encoder, 1, 300)));
+    let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 30), false);
+    assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
 }
 
 #[tokio::test]
@@ -180,13 +181,13 @@ async fn one_that_leaves_does_not_disturb_the_others() {
     let renderings = roomy();
     let encoder = encoder();
     let mut bodies: Vec<_> = (0..3)
-        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 2000), false))
+        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 200), false))
         .collect();
     let mut leaving = bodies.remove(0);
     leaving.frame().await.expect("a frame").expect("no failure");
     drop(leaving);
     for body in bodies {
-        assert!(decoded(body).await == plain(chunks(&encoder, 1, 2000)));
+        assert!(decoded(body).await == plain(chunks(&encoder, 1, 200)));
     }
 }
 
@@ -197,18 +198,18 @@ async fn too_long_to_be_kept_each_compresses_the_rest() {
         kept: MAX_KEPT,
     });
     let encoder = encoder();
-    let text = plain(chunks(&encoder, 1, 2000));
+    let text = plain(chunks(&encoder, 1, 200));
     let bodies: Vec<_> = (0..3)
-        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 2000), false))
+        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 200), false))
         .collect();
     let metrics = &renderings.shared.metrics;
     until(|| renderings.shared.kept.lock().is_empty()).await;
     // Nothing was read yet, and it went no further than the limit and what was being made.
     assert!(metrics.held() <= 5 * OUTPUT, "{}", metrics.held());
     // Meanwhile there is no room for another.
-    let alone = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 2000), false);
+    let alone = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 200), false);
     assert_eq!(counted(&renderings, "alone"), 1);
-    assert!(decoded(alone).await == plain(chunks(&encoder, 2, 2000)));
+    assert!(decoded(alone).await == plain(chunks(&encoder, 2, 200)));
     for body in bodies {
         assert!(decoded(body).await == text);
     }
@@ -223,16 +224,12 @@ async fn the_longest_unasked_for_makes_room() {
     });
     let encoder = encoder();
     for version in 1..=2 {
-        let body = renderings.render(
-            key(&encoder, version),
-            chunks(&encoder, version, 300),
-            false,
-        );
+        let body = renderings.render(key(&encoder, version), chunks(&encoder, version, 30), false);
         decoded(body).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert!(renderings.get(&key(&encoder, 1)).is_some());
-    let third = renderings.render(key(&encoder, 3), chunks(&encoder, 3, 300), false);
+    let third = renderings.render(key(&encoder, 3), chunks(&encoder, 3, 30), false);
     assert!(renderings.get(&key(&encoder, 1)).is_some());
     assert!(renderings.get(&key(&encoder, 2)).is_none());
     decoded(third).await;
@@ -243,8 +240,8 @@ async fn kept_for_seconds_after_it_was_asked_for() {
     let renderings = roomy();
     let encoder = encoder();
     let key = key(&encoder, 1);
-    decoded(renderings.render(key.clone(), chunks(&encoder, 1, 300), false)).await;
-    sleep(KEPT_FOR - Duration::from_millis(10)).await;
+    decoded(renderings.render(key.clone(), chunks(&encoder, 1, 30), false)).await;
+    sleep(KEPT_FOR_ONE - Duration::from_millis(10)).await;
     assert!(renderings.get(&key).is_some());
     sleep(KEPT_FOR - Duration::from_millis(10)).await;
     assert!(renderings.shared.kept.lock().contains_key(&key));
@@ -264,7 +261,7 @@ async fn who_waits_is_told_when_it_is_given_up() {
         shared: Arc::clone(&renderings.shared),
         key: key(&encoder, 1),
         rendering,
-        chunks: chunks(&encoder, 1, 300),
+        chunks: chunks(&encoder, 1, 30),
     });
     let frame = body.frame().await.expect("not the end");
     assert_eq!(

@@ -1,0 +1,133 @@
+//! How long other streams wait while lists are made: `cargo bench --bench list_pause`.
+//!
+//! One thread serves kubefan, a simulated cluster of 5,000 pods, and a task that wants to run all the
+//! time. What the thread computes between two of its turns is what a watch event would wait for. It
+//! is counted in CPU time, so other programs on the machine don't matter.
+
+use std::io::Read;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use kubefan::app::DemoApp;
+use kubefan::config::DemoConfig;
+
+const PODS: usize = 5_000;
+const CLIENTS: usize = 4;
+const LISTS: usize = 10;
+
+/// Makes each list another one, for which nothing is kept.
+static OTHER: AtomicU64 = AtomicU64::new(0);
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(measure());
+}
+
+async fn measure() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let app = DemoApp::start(DemoConfig {
+        nodes: 200,
+        pods: PODS,
+        churn: 0,
+        seed: 1,
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        kubeconfig_out: directory.path().join("kubeconfig"),
+    });
+    let app = app.await.expect("a demo");
+    let url = app.kubefan().url();
+    let address = url.strip_prefix("http://").expect("plain HTTP");
+    let address: SocketAddr = address.parse().expect("an address");
+    let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let whole = "application/json";
+    println!("longest computation between two turns of another task, in microseconds of CPU");
+    for (what, accept, encoding, is_same) in [
+        ("warm-up", whole, "identity", true),
+        ("identity", whole, "identity", true),
+        ("selective", whole, "identity", false),
+        ("metadata", metadata, "identity", true),
+        ("gzip, all alike", whole, "gzip", true),
+        ("gzip, all different", whole, "gzip", false),
+        ("metadata, gzip, all different", metadata, "gzip", false),
+    ] {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let listing = thread::spawn({
+            let is_over = Arc::clone(&is_over);
+            move || {
+                lists(address, accept, encoding, is_same);
+                is_over.store(true, Ordering::Release);
+            }
+        });
+        let mut pauses = Vec::new();
+        let mut before = cpu_time();
+        while !is_over.load(Ordering::Acquire) {
+            tokio::task::yield_now().await;
+            let now = cpu_time();
+            pauses.push(now - before);
+            before = now;
+        }
+        listing.join().expect("lists");
+        pauses.sort_unstable();
+        let at = |share: f64| pauses[((pauses.len() - 1) as f64 * share) as usize].as_micros();
+        println!(
+            "{what:30} p50 {:5}  p99 {:5}  p99.9 {:5}  max {:5}  of {} turns",
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            at(1.0),
+            pauses.len()
+        );
+    }
+}
+
+/// Some clients at a time, some lists each.
+fn lists(address: SocketAddr, accept: &'static str, encoding: &'static str, is_same: bool) {
+    let clients = (0..CLIENTS).map(|_| {
+        thread::spawn(move || {
+            for _ in 0..LISTS {
+                let other = match is_same {
+                    true => 0,
+                    false => OTHER.fetch_add(1, Ordering::Relaxed),
+                };
+                list(address, accept, encoding, other);
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.join().expect("a client");
+    }
+}
+
+fn list(address: SocketAddr, accept: &str, encoding: &str, other: u64) {
+    let mut socket = TcpStream::connect(address).expect("connected");
+    let request = format!(
+        "GET /api/v1/pods?resourceVersion=0&labelSelector=none%21%3D{other} HTTP/1.1\r\n\
+         Host: localhost\r\nAccept: {accept}\r\nAccept-Encoding: {encoding}\r\n\
+         Connection: close\r\n\r\n"
+    );
+    socket.write_all(request.as_bytes()).expect("sent");
+    let mut buffer = vec![0; 1 << 20];
+    let mut total = 0;
+    loop {
+        match socket.read(&mut buffer).expect("an answer") {
+            0 => break,
+            read => total += read,
+        }
+    }
+    assert!(total > 1 << 20, "a long list");
+}
+
+/// What this thread has computed so far.
+fn cpu_time() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
+    let nanoseconds = stat.split(' ').next().expect("three numbers");
+    Duration::from_nanos(nanoseconds.parse().expect("a number"))
+}
