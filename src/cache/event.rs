@@ -221,6 +221,13 @@ impl Event {
         self.charge.ledger.get_or_init(|| ledger.clone());
     }
 
+    /// Counts `bytes` that were spent to keep this event at hand.
+    pub(super) fn charge(&self, bytes: usize) {
+        if bytes > 0 {
+            self.charge.add(bytes);
+        }
+    }
+
     /// Takes this event's bytes off its ledger for good.
     pub(super) fn discharge(&self) {
         let bytes = self.charge.bytes.swap(EVICTED, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use crate::cache::Event;
 use crate::cache::Expired;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
+use crate::cache::watch_stream::Batch;
 
 /// The retained events.
 pub(super) struct EventLog {
@@ -28,8 +29,8 @@ pub(super) struct EventLog {
     /// Bytes of all entries, including frames encoded since.
     ledger: Arc<AtomicUsize>,
     evicted_early: u64,
-    /// Holes opened so far.
-    relists: u32,
+    /// The end of the last hole that is no longer in `holes`.
+    lost_holes: ResourceVersion,
 }
 
 struct Entry {
@@ -74,7 +75,7 @@ impl EventLog {
             holes: VecDeque::new(),
             ledger: Arc::default(),
             evicted_early: 0,
-            relists: 0,
+            lost_holes: ResourceVersion::ZERO,
         }
     }
 
@@ -90,12 +91,13 @@ impl EventLog {
         self.start
     }
 
-    pub(super) fn relists(&self) -> u32 {
-        self.relists
-    }
-
     pub(super) fn evicted_early(&self) -> u64 {
         self.evicted_early
+    }
+
+    /// The position of the oldest event retained, or of the next one.
+    pub(super) fn first(&self) -> u64 {
+        self.first
     }
 
     /// The position that the next event will have.
@@ -103,12 +105,14 @@ impl EventLog {
         self.first + self.entries.len() as u64
     }
 
-    pub(super) fn append(&mut self, event: Event, now: Instant) {
+    pub(super) fn append(&mut self, event: Event, now: Instant) -> Arc<Event> {
         event.charge_to(&self.ledger);
+        let event = Arc::new(event);
         self.entries.push_back(Entry {
-            event: Arc::new(event),
+            event: Arc::clone(&event),
             appended: now,
         });
+        event
     }
 
     /// Notes that the events appended next, up to `list`, are a relist's.
@@ -118,7 +122,6 @@ impl EventLog {
         list: ResourceVersion,
         now: Instant,
     ) {
-        self.relists = self.relists.wrapping_add(1);
         self.holes.push_back(Hole {
             before,
             list,
@@ -155,6 +158,18 @@ impl EventLog {
         Some(Expired { requested, oldest })
     }
 
+    /// Why an open stream whose start was still to come can't go on, if a relist jumped over it.
+    pub(super) fn jumped_over(&self, start: ResourceVersion) -> Option<Expired> {
+        let around = self.hole_around(start).map(|hole| hole.list);
+        // It was not there when the stream was opened, so it is from before the start to its end.
+        let lost = (start < self.lost_holes).then_some(self.lost_holes);
+        let oldest = around.or(lost)?.max(self.start);
+        Some(Expired {
+            requested: start,
+            oldest,
+        })
+    }
+
     /// True when a reader at `position` has fallen off.
     pub(super) fn has_lost(&self, position: u64) -> bool {
         position < self.first
@@ -165,7 +180,7 @@ impl EventLog {
         &self,
         position: u64,
         max: usize,
-        batch: &mut VecDeque<Arc<Event>>,
+        batch: &mut Batch,
     ) -> Result<u64, FellOff> {
         let skipped = position.checked_sub(self.first).ok_or(FellOff)?;
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
@@ -174,7 +189,7 @@ impl EventLog {
         batch.extend(
             self.entries
                 .range(from..to)
-                .map(|entry| entry.event.clone()),
+                .map(|entry| (Arc::clone(&entry.event), None)),
         );
         Ok(position + (to - from) as u64)
     }
@@ -200,7 +215,7 @@ impl EventLog {
                 break;
             }
             self.start = self.start.max(hole.list);
-            self.holes.pop_front();
+            self.lose_first_hole();
         }
         evicted
     }
@@ -211,7 +226,9 @@ impl EventLog {
         while let Some(event) = self.evict_first() {
             evicted.push(event);
         }
-        self.holes.clear();
+        while !self.holes.is_empty() {
+            self.lose_first_hole();
+        }
         self.start = self.start.max(applied);
         evicted
     }
@@ -227,8 +244,14 @@ impl EventLog {
             if !mutation::is_active(Mutation::HoleEvictedAsEvents) {
                 self.start = self.start.max(hole.list);
             }
-            self.holes.pop_front();
+            self.lose_first_hole();
         }
         Some(event)
+    }
+
+    fn lose_first_hole(&mut self) {
+        if let Some(hole) = self.holes.pop_front() {
+            self.lost_holes = self.lost_holes.max(hole.list);
+        }
     }
 }

@@ -31,9 +31,12 @@
 //!
 //! What can't be told as events starts a new *epoch*: everything is dropped and all watches expire.
 
+mod dispatcher;
 mod event;
 mod event_log;
+mod group;
 mod index;
+mod interest;
 mod mutation;
 mod reader;
 mod relist;
@@ -63,6 +66,7 @@ use std::time::Duration;
 
 use crate::api::ResourceVersion;
 
+pub use dispatcher::Dispatcher;
 pub use event::Event;
 #[cfg(test)]
 pub(crate) use mutation::Mutation;
@@ -148,6 +152,8 @@ pub struct Stats {
     pub last_epoch_cause: Option<EpochCause>,
     /// Watch streams open.
     pub watchers: usize,
+    /// Different selections among those that have caught up.
+    pub groups: usize,
     /// Snapshots pinned.
     pub pinned: usize,
 }

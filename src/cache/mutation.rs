@@ -19,6 +19,17 @@ pub(crate) enum Mutation {
     AheadUnchecked,
     /// Losing a part of a hole moves the log's start as any other event does.
     HoleEvictedAsEvents,
+    /// The index finds no group by the object before a change.
+    OldObjectNotIndexed,
+    /// A stream joins its group before it has read the log up to the tip: as if a commit had come in
+    /// between.
+    JoinedBeforeTip,
+    /// A group's queue is taken to reach back to before the group was made.
+    GroupSinceEver,
+    /// What is evicted from a group's queue is not counted, so that nobody falls off.
+    FallUnnoticed,
+    /// The end of an epoch leaves the groups' queues as they are.
+    QueueKeptAtEpoch,
 }
 
 #[cfg(test)]

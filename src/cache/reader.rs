@@ -165,15 +165,16 @@ impl Reader {
             epochs: state.counters.epochs,
             last_epoch_cause: state.counters.last_epoch_cause,
             watchers: self.shared.watchers.load(Ordering::Relaxed),
+            groups: self.shared.interest.lock().len(),
             pinned: self.shared.pins.lock().len(),
         }
     }
 
     /// Completes when `condition` holds (true) or the cache is closed (false).
     async fn until(&self, condition: impl Fn(&State) -> bool) -> bool {
-        let mut registration = Registration::new(&self.shared.wake);
+        let mut registration = Registration::default();
         poll_fn(move |cx| {
-            registration.register(cx.waker());
+            drop(registration.register(&self.shared.wakes, cx.waker()));
             let state = self.shared.state.read();
             if condition(&state) {
                 return Poll::Ready(true);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
@@ -16,8 +17,9 @@ use crate::cache::EpochCause;
 use crate::cache::Snapshot;
 use crate::cache::event_log::EventLog;
 use crate::cache::event_log::Retention;
+use crate::cache::interest::Interest;
 use crate::cache::store::Store;
-use crate::cache::wake::WakeList;
+use crate::cache::wake::WakeSet;
 
 /// Bytes of history kept at least, if no limit is configured.
 const MIN_RETENTION_BYTES: usize = 64 << 20;
@@ -27,10 +29,15 @@ const MAX_PINNED: usize = 1024;
 /// What writer and readers share.
 pub(super) struct Shared {
     pub(super) config: Config,
-    /// Taken before `pins` where both are.
+    /// Taken before any other lock where both are.
     pub(super) state: RwLock<State>,
     pub(super) pins: Mutex<Pins>,
-    pub(super) wake: Arc<WakeList>,
+    /// Changes together with the log. Whoever joins at the log's tip must hold the state to know it.
+    pub(super) interest: Mutex<Interest>,
+    /// Those who wait for a version or the first list; streams wait in their groups.
+    pub(super) wakes: WakeSet,
+    /// Relists that were appended to a log so far.
+    pub(super) relists: AtomicU32,
     pub(super) watchers: AtomicUsize,
     /// The newest version that a snapshot was proven to be the state at.
     pub(super) proven: AtomicU64,
@@ -90,7 +97,9 @@ impl Shared {
                 counters: Counters::default(),
             }),
             pins: Mutex::default(),
-            wake: Arc::default(),
+            interest: Mutex::default(),
+            wakes: WakeSet::default(),
+            relists: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             proven: AtomicU64::new(0),
         }

@@ -1,7 +1,8 @@
-//! WatchStream: one client's walk along the log, at its own pace.
+//! WatchStream: one client's walk along the events that concern it, at its own pace.
 //!
-//! Catching up is delivery: a stream is a position in the log that it moves itself, so there is no
-//! hand-over between old and live events, and a slow stream costs the writer nothing.
+//! Catching up is delivery: a stream is a place in its group's queue that it moves itself, so there is
+//! no hand-over between old and live events, and a slow stream costs the writer nothing. One that
+//! starts before its group's queue does walks along the log up to the tip first.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,6 +21,9 @@ use crate::cache::Expired;
 use crate::cache::Snapshot;
 use crate::cache::WatchFrom;
 use crate::cache::event_log::FellOff;
+use crate::cache::group::Group;
+use crate::cache::group::Read;
+use crate::cache::interest::Joined;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
 use crate::cache::state::Shared;
@@ -39,10 +43,11 @@ pub struct WatchStream {
     selection: Arc<Selection>,
     epoch: u64,
     phase: Phase,
-    /// Position of the next event to take from the log.
-    position: u64,
-    /// Events taken but not yet looked at.
-    batch: VecDeque<Arc<Event>>,
+    /// Whose queue the stream follows; `None` while it still reads the log.
+    group: Option<Arc<Group>>,
+    /// The next event to take: its number in the group's queue, or its position in the log.
+    next: u64,
+    batch: Batch,
     /// What the client had seen when the live part began.
     start: ResourceVersion,
     /// True while `start` lies in the future.
@@ -54,10 +59,13 @@ pub struct WatchStream {
     registration: Registration,
 }
 
+/// Events taken but not yet looked at, with the verdict if one was given already.
+pub(super) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
+
 enum Phase {
     /// Gives the snapshot's objects.
     Initial(Box<Initial>),
-    /// Follows the log.
+    /// Follows the changes.
     Live,
     Ended,
 }
@@ -179,44 +187,54 @@ impl WatchStream {
         let applied = state.applied().ok_or(not_ready(start))?;
         let position = state.log.position_after(start)?;
         shared.watchers.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
+        let mut stream = Self {
             shared: shared.clone(),
             selection,
             epoch: state.epoch,
             phase: Phase::Live,
-            position,
+            group: None,
+            next: position,
             batch: VecDeque::new(),
             start,
             is_ahead: start > applied,
-            relists: state.log.relists(),
+            relists: shared.relists.load(Ordering::Acquire),
             seen: start,
-            registration: Registration::new(&shared.wake),
-        })
+            registration: Registration::default(),
+        };
+        let joined = shared
+            .interest
+            .lock()
+            .join(&stream.selection, position, state.log.tip());
+        if let Some(joined) = joined {
+            stream.enter(joined);
+        }
+        Ok(stream)
+    }
+
+    fn enter(&mut self, (group, number): Joined) {
+        // All of them share one.
+        self.selection = Arc::clone(&group.selection);
+        self.group = Some(group);
+        self.next = number;
     }
 
     /// The next item; `None` when the cache was closed and all was delivered, or after
     /// [`WatchItem::Expired`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
-        let mut is_registered = false;
         for _ in 0..BATCHES_PER_POLL {
             if let Some(item) = self.take() {
                 return Poll::Ready(Some(item));
             }
-            match self.fill() {
+            match self.fill(cx) {
                 Filled::Batch => {}
                 Filled::Item(item) => return Poll::Ready(Some(item)),
                 Filled::Closed => return Poll::Ready(self.end(None)),
                 Filled::Expired(expired) => {
                     return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
                 }
-                Filled::AtTip if is_registered => {
+                Filled::AtTip => {
                     self.batch.shrink_to(IDLE_CAPACITY);
                     return Poll::Pending;
-                }
-                // What came before the waker was left would wake nobody: look once more.
-                Filled::AtTip => {
-                    self.registration.register(cx.waker());
-                    is_registered = true;
                 }
             }
         }
@@ -236,7 +254,11 @@ impl WatchStream {
             return None;
         }
         let state = self.shared.state.read();
-        let is_at_tip = self.position == state.log.tip() && self.check(&state).is_none();
+        let has_everything = match &self.group {
+            Some(group) => group.is_at_tip(self.next),
+            None => self.next == state.log.tip(),
+        };
+        let is_at_tip = has_everything && self.check(&state).is_none();
         let applied = state.applied().filter(|_| is_at_tip)?;
         (applied > self.start).then_some(applied)
     }
@@ -246,7 +268,7 @@ impl WatchStream {
     /// A client whose last version lies inside the relist's hole can't resume from it, so it should
     /// be given a bookmark as soon as it has everything.
     pub fn was_relisted(&mut self) -> bool {
-        let relists = self.shared.state.read().log.relists();
+        let relists = self.shared.relists.load(Ordering::Acquire);
         std::mem::replace(&mut self.relists, relists) != relists
     }
 
@@ -255,48 +277,101 @@ impl WatchStream {
         if let Phase::Initial(initial) = &mut self.phase {
             return initial.batch.pop_front().map(WatchItem::Initial);
         }
-        while let Some(event) = self.batch.pop_front() {
+        while let Some((event, verdict)) = self.batch.pop_front() {
             self.seen = self.seen.max(event.resource_version);
             if event.is_known_at(self.start) {
                 continue;
             }
-            if let Some(verdict) = event.verdict(&self.selection) {
+            if let Some(verdict) = verdict.or_else(|| event.verdict(&self.selection)) {
                 return Some(WatchItem::Change { event, verdict });
             }
         }
         None
     }
 
-    /// Fetches the next batch without looking at it.
-    fn fill(&mut self) -> Filled {
-        let state = self.shared.state.read();
-        if matches!(self.phase, Phase::Ended) {
-            return Filled::Closed;
+    /// Fetches the next batch without looking at it; where there is none, leaves the waker.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Filled {
+        match (&self.phase, &self.group) {
+            (Phase::Initial(_), _) => self.fill_from_snapshot(),
+            (Phase::Live, Some(_)) => self.fill_from_group(cx),
+            (Phase::Live, None) => self.fill_from_log(),
+            (Phase::Ended, _) => Filled::Closed,
         }
+    }
+
+    fn fill_from_snapshot(&mut self) -> Filled {
+        let state = self.shared.state.read();
         if let Some(expired) = self.check(&state) {
             return Filled::Expired(expired);
         }
-        if let Phase::Initial(initial) = &mut self.phase {
-            if state.log.has_lost(self.position) {
-                // It could never go on from here, so the rest of the objects would be in vain.
-                return Filled::Expired(self.expired(&state));
-            }
-            drop(state);
-            if initial.fill(&self.selection) {
-                return Filled::Batch;
-            }
-            self.phase = Phase::Live;
-            return Filled::Item(WatchItem::InitialEnd(self.start));
+        let can_go_on = match &self.group {
+            Some(group) => group.retains(self.next),
+            None => !state.log.has_lost(self.next),
+        };
+        if !can_go_on {
+            // So the rest of the objects would be in vain.
+            return Filled::Expired(self.expired(&state));
         }
-        self.is_ahead &= state.applied() < Some(self.start);
-        match state.log.read(self.position, BATCH, &mut self.batch) {
-            Err(FellOff) => Filled::Expired(self.expired(&state)),
-            Ok(position) if position > self.position => {
-                self.position = position;
+        drop(state);
+        if let Phase::Initial(initial) = &mut self.phase
+            && initial.fill(&self.selection)
+        {
+            return Filled::Batch;
+        }
+        self.phase = Phase::Live;
+        Filled::Item(WatchItem::InitialEnd(self.start))
+    }
+
+    fn fill_from_log(&mut self) -> Filled {
+        let joined = {
+            let state = self.shared.state.read();
+            if let Some(expired) = self.check(&state) {
+                return Filled::Expired(expired);
+            }
+            self.is_ahead &= state.applied() < Some(self.start);
+            match state.log.read(self.next, BATCH, &mut self.batch) {
+                Err(FellOff) => return Filled::Expired(self.expired(&state)),
+                Ok(next) if next > self.next => {
+                    self.next = next;
+                    return Filled::Batch;
+                }
+                Ok(_) if state.is_closed => return Filled::Closed,
+                // Under the lock that the writer needs, so that nothing can come in between.
+                Ok(tip) => self
+                    .shared
+                    .interest
+                    .lock()
+                    .join_at_tip(&self.selection, tip),
+            }
+        };
+        self.enter(joined);
+        Filled::Batch
+    }
+
+    fn fill_from_group(&mut self, cx: &mut Context<'_>) -> Filled {
+        let Some(group) = &self.group else {
+            return Filled::Batch;
+        };
+        // While the start is to come, together with the state: a relist may jump over it.
+        let state = self.is_ahead.then(|| self.shared.state.read());
+        if let Some(state) = &state {
+            if let Some(expired) = self.check(state) {
+                return Filled::Expired(expired);
+            }
+            self.is_ahead = state.applied() < Some(self.start);
+        }
+        let (waker, registration) = (cx.waker(), &mut self.registration);
+        let (read, replaced) = group.read(self.next, BATCH, &mut self.batch, registration, waker);
+        drop(state);
+        drop(replaced);
+        match read {
+            Read::Some(next) => {
+                self.next = next;
                 Filled::Batch
             }
-            Ok(_) if state.is_closed => Filled::Closed,
-            Ok(_) => Filled::AtTip,
+            Read::AtTip => Filled::AtTip,
+            Read::Closed => Filled::Closed,
+            Read::Expired => Filled::Expired(self.expired(&self.shared.state.read())),
         }
     }
 
@@ -311,7 +386,7 @@ impl WatchStream {
             return Some(self.expired(state));
         }
         if self.is_ahead && !mutation::is_active(Mutation::AheadUnchecked) {
-            return state.log.expired(self.start);
+            return state.log.jumped_over(self.start);
         }
         None
     }
@@ -326,6 +401,9 @@ impl WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            self.shared.interest.lock().leave(group);
+        }
         self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -5,10 +5,12 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Wake;
 use std::task::Waker;
+use std::thread;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -149,7 +151,18 @@ fn a_stream_is_small() {
 async fn what_comes_before_the_waker_is_left_is_not_slept_through() {
     let (mut writer, reader) = two_hundred(config());
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
-    before_registering(move || modify(&mut writer, "a/000", 1001, "web"));
+    // On another thread: the stream holds a lock here that the writer has to wait for.
+    let (started, writing) = mpsc::channel();
+    before_registering(move || {
+        let write = move || modify(&mut writer, "a/000", 1001, "web");
+        started.send(thread::spawn(write)).unwrap();
+    });
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    let polled = stream.poll_next(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    writing.recv().unwrap().join().unwrap();
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
     assert_eq!(tell(&drain(&mut stream)), ["MODIFIED a/000@1001"]);
 
     let (mut writer, reader) = two_hundred(config());

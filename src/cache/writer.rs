@@ -15,6 +15,7 @@ use crate::cache::Event;
 use crate::cache::Reader;
 use crate::cache::Relist;
 use crate::cache::event_log::EventLog;
+use crate::cache::group::Group;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
 use crate::cache::relist::Difference;
@@ -27,6 +28,8 @@ use crate::cache::store::size_of_object;
 pub struct Writer {
     shared: Arc<Shared>,
     reader: Reader,
+    /// The groups to wake; empty between changes.
+    concerned: Vec<Arc<Group>>,
 }
 
 /// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
@@ -57,6 +60,9 @@ pub enum Replaced {
     NewEpoch(EpochCause),
 }
 
+/// So much room for groups to wake is kept between changes.
+const IDLE_CAPACITY: usize = 64;
+
 /// What one critical section brings in.
 struct Update {
     content: Content,
@@ -73,7 +79,11 @@ impl Writer {
     pub(super) fn new(config: Config) -> Self {
         let shared = Arc::new(Shared::new(config));
         let reader = Reader::new(shared.clone());
-        Self { shared, reader }
+        Self {
+            shared,
+            reader,
+            concerned: Vec::new(),
+        }
     }
 
     /// Applies a change that the upstream told; `frame` is how it told it.
@@ -176,9 +186,12 @@ impl Writer {
         let dropped = {
             let mut state = self.shared.state.write();
             let evicted = state.log.forget(applied);
+            let mut interest = self.shared.interest.lock();
+            interest.evict(state.log.first());
+            self.concerned.extend(interest.groups().cloned());
             (evicted, self.shared.pins.lock().take())
         };
-        self.shared.wake.wake_all();
+        self.wake();
         drop(dropped);
     }
 
@@ -234,9 +247,11 @@ impl Writer {
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);
             let log = std::mem::replace(&mut state.log, log);
-            (content, log, self.shared.pins.lock().take())
+            let interest = self.shared.interest.lock().expire();
+            self.concerned.extend(interest.groups().cloned());
+            (content, log, interest, self.shared.pins.lock().take())
         };
-        self.shared.wake.wake_all();
+        self.wake();
         // Megabytes perhaps, so behind the locks and the wake-up.
         drop(dropped);
     }
@@ -255,16 +270,37 @@ impl Writer {
             }
             state.counters.replaced_bytes += replaced;
             state.counters.events += (update.block.len() + update.changes.len()) as u64;
+            let mut interest = self.shared.interest.lock();
             for event in update.block.into_iter().chain(update.changes) {
-                state.log.append(event, now);
+                let position = state.log.tip();
+                let event = state.log.append(event, now);
+                interest.tell(position, &event, &mut self.concerned);
             }
             let content = state.content.replace(update.content);
             let evicted = state.log.evict(retention, now);
+            interest.evict(state.log.first());
+            if update.is_jump {
+                // All are to hear of it, be it for a bookmark, or because their start was jumped over.
+                self.concerned.clear();
+                self.concerned.extend(interest.groups().cloned());
+                self.shared.relists.fetch_add(1, Ordering::Release);
+            }
             (content, evicted, state.counters.replaced_bytes)
         };
-        self.shared.wake.wake_all();
+        self.wake();
         let unpinned = self.shared.pins.lock().evict(retention, dropped.2, now);
         drop((dropped, unpinned));
+    }
+}
+
+impl Writer {
+    /// Wakes who waits for a version, and the streams concerned.
+    fn wake(&mut self) {
+        self.shared.wakes.notify();
+        for group in self.concerned.drain(..) {
+            group.wakes.notify();
+        }
+        self.concerned.shrink_to(IDLE_CAPACITY);
     }
 }
 
@@ -274,9 +310,12 @@ impl Drop for Writer {
         let dropped = {
             let mut state = self.shared.state.write();
             state.is_closed = true;
+            let interest = self.shared.interest.lock();
+            self.concerned.extend(interest.groups().cloned());
+            self.concerned.iter().for_each(|group| group.close());
             (state.content.take(), self.shared.pins.lock().take())
         };
-        self.shared.wake.wake_all();
+        self.wake();
         drop(dropped);
     }
 }

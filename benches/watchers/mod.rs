@@ -1,0 +1,133 @@
+//! What the watch benches share: pods of about 2 KiB, and watchers that are polled only when woken.
+
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Wake;
+use std::task::Waker;
+
+use bytes::Bytes;
+use kubefan::api::EventType;
+use kubefan::api::Object;
+use kubefan::api::ObjectKey;
+use kubefan::api::ResourceVersion;
+use kubefan::api::Selection;
+use kubefan::cache;
+use kubefan::cache::Reader;
+use kubefan::cache::WatchFrom;
+use kubefan::cache::WatchItem;
+use kubefan::cache::WatchStream;
+use kubefan::cache::Writer;
+use parking_lot::Mutex;
+
+/// A cache of so many pods, each on a node and in a shard of its own.
+pub(crate) struct Pods {
+    writer: Writer,
+    pub(crate) reader: Reader,
+    count: usize,
+    version: u64,
+    body: Bytes,
+}
+
+/// Streams, and which of them were woken.
+pub(crate) struct Watchers {
+    streams: Vec<(WatchStream, Waker)>,
+    woken: Arc<Mutex<Vec<usize>>>,
+    round: Vec<usize>,
+}
+
+struct Mark {
+    index: usize,
+    woken: Arc<Mutex<Vec<usize>>>,
+}
+
+// === impl Pods ===
+
+impl Pods {
+    pub(crate) fn new(count: usize) -> Self {
+        let (mut writer, reader) = cache::cache(cache::Config {
+            indexed_labels: Vec::new(),
+            field_count: 1,
+            retention_age: std::time::Duration::from_secs(75),
+            retention_bytes: None,
+            retention_events: 128,
+        });
+        writer.replace(writer.relist(), ResourceVersion(1));
+        let body = Bytes::from(vec![b'x'; 2_000]);
+        let mut pods = Self {
+            writer,
+            reader,
+            count,
+            version: 1,
+            body,
+        };
+        (0..count).for_each(|index| pods.change(index));
+        pods
+    }
+
+    /// Applies the next version of one pod.
+    pub(crate) fn change(&mut self, index: usize) {
+        self.version += 1;
+        let index = index % self.count;
+        let shard: Box<str> = format!("shard-{index}").into();
+        let object = Object {
+            key: ObjectKey::new(Some("shop"), &format!("pod-{index:05}")),
+            uid: format!("uid-{index}").into(),
+            resource_version: ResourceVersion(self.version),
+            labels: [("app".into(), "web".into()), ("shard".into(), shard)].into(),
+            fields: [format!("node-{index}").into()].into(),
+            body: self.body.clone(),
+        };
+        let applied = self.writer.apply(EventType::Modified, object, None);
+        applied.expect("versions only grow");
+    }
+}
+
+// === impl Watchers ===
+
+impl Watchers {
+    /// One watch for each selection, all of them waiting.
+    pub(crate) fn open(reader: &Reader, selections: impl Iterator<Item = Selection>) -> Self {
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let open = |(index, selection)| {
+            let stream = reader.watch(WatchFrom::Tip, Arc::new(selection));
+            let woken = Arc::clone(&woken);
+            let waker = Waker::from(Arc::new(Mark { index, woken }));
+            (stream.expect("the cache is ready"), waker)
+        };
+        let streams: Vec<_> = selections.enumerate().map(open).collect();
+        let round = (0..streams.len()).collect();
+        let mut watchers = Self {
+            streams,
+            woken,
+            round,
+        };
+        watchers.poll_round();
+        watchers
+    }
+
+    /// Polls whoever was woken until nobody has anything more; how many changes they took.
+    pub(crate) fn take(&mut self) -> usize {
+        std::mem::swap(&mut self.round, &mut self.woken.lock());
+        self.poll_round()
+    }
+
+    fn poll_round(&mut self) -> usize {
+        let mut taken = 0;
+        for index in self.round.drain(..) {
+            let (stream, waker) = &mut self.streams[index];
+            let mut context = Context::from_waker(waker);
+            while let Poll::Ready(item) = stream.poll_next(&mut context) {
+                assert!(matches!(item, Some(WatchItem::Change { .. })), "{item:?}");
+                taken += 1;
+            }
+        }
+        taken
+    }
+}
+
+impl Wake for Mark {
+    fn wake(self: Arc<Self>) {
+        self.woken.lock().push(self.index);
+    }
+}

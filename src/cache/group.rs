@@ -1,0 +1,224 @@
+//! Group: the streams of one selection, and the queue of what concerns them.
+//!
+//! The writer judges an event once a group and queues it; each stream is a place in the queue. A
+//! stream at the queue's end is at the log's tip, whatever happens to others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::RwLock;
+
+use crate::api::EventType;
+use crate::api::Selection;
+use crate::cache::Event;
+use crate::cache::mutation;
+use crate::cache::mutation::Mutation;
+use crate::cache::wake::Registration;
+use crate::cache::wake::Replaced;
+use crate::cache::wake::WakeSet;
+use crate::cache::watch_stream::Batch;
+
+/// Queues with more room than this give it back when it is no longer needed.
+const IDLE_CAPACITY: usize = 16;
+
+/// All streams of one selection.
+pub(super) struct Group {
+    /// Never given twice.
+    pub(super) id: u64,
+    pub(super) selection: Arc<Selection>,
+    pub(super) wakes: WakeSet,
+    /// Taken behind the state where both are: what is read here is in the state a moment later.
+    queue: RwLock<Queue>,
+}
+
+struct Queue {
+    /// The retained events that concern the selection, in order.
+    entries: VecDeque<Queued>,
+    /// Number of the first entry; numbers count the group's events and never go back.
+    first: u64,
+    /// The log's tip when the group was made: what came before is not in the queue.
+    since: u64,
+    fate: Fate,
+}
+
+struct Queued {
+    /// In the log.
+    position: u64,
+    event: Arc<Event>,
+    verdict: EventType,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Open,
+    /// Nothing will follow.
+    Closed,
+    /// The epoch is over.
+    Expired,
+}
+
+/// What a stream found.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    /// Events were put into the batch; the number of the one behind them.
+    Some(u64),
+    /// None are left; the stream will be woken.
+    AtTip,
+    /// None are left and none will come.
+    Closed,
+    /// The stream has fallen off, or the epoch is over.
+    Expired,
+}
+
+/// What a queued event takes in memory: here, and in the record of who has queued it.
+pub(super) const QUEUED_BYTES: usize = size_of::<Queued>() + size_of::<(u64, u64)>();
+
+// === impl Group ===
+
+impl Group {
+    /// The group of `selection`, of what comes from log position `since` on.
+    pub(super) fn new(id: u64, selection: Arc<Selection>, since: u64) -> Self {
+        Self {
+            id,
+            selection,
+            wakes: WakeSet::default(),
+            queue: RwLock::new(Queue {
+                entries: VecDeque::new(),
+                first: 0,
+                since,
+                fate: Fate::Open,
+            }),
+        }
+    }
+
+    /// The number of the first event from log position `position` on; `None` when the group has not
+    /// seen all of them.
+    pub(super) fn number_at(&self, position: u64) -> Option<u64> {
+        let queue = self.queue.read();
+        if position < queue.since && !mutation::is_active(Mutation::GroupSinceEver) {
+            return None;
+        }
+        let before = |queued: &Queued| queued.position < position;
+        Some(queue.first + queue.entries.partition_point(before) as u64)
+    }
+
+    /// The number that the next event will have.
+    pub(super) fn end(&self) -> u64 {
+        self.queue.read().end()
+    }
+
+    /// Queues `event` of log position `position`, unless it was; true if it concerns the group.
+    pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
+        let Some(verdict) = event.verdict(&self.selection) else {
+            return false;
+        };
+        let mut queue = self.queue.write();
+        if queue
+            .entries
+            .back()
+            .is_some_and(|last| last.position == position)
+        {
+            return false;
+        }
+        queue.entries.push_back(Queued {
+            position,
+            event: Arc::clone(event),
+            verdict,
+        });
+        true
+    }
+
+    /// Forgets the events before log position `first`.
+    pub(super) fn evict(&self, first: u64) {
+        let mut queue = self.queue.write();
+        while queue
+            .entries
+            .front()
+            .is_some_and(|queued| queued.position < first)
+        {
+            queue.entries.pop_front();
+            if !mutation::is_active(Mutation::FallUnnoticed) {
+                queue.first += 1;
+            }
+        }
+        shrink(&mut queue.entries);
+    }
+
+    /// Ends the group's streams where they are.
+    pub(super) fn expire(&self) {
+        if mutation::is_active(Mutation::QueueKeptAtEpoch) {
+            return;
+        }
+        let mut queue = self.queue.write();
+        queue.fate = Fate::Expired;
+        queue.first = queue.end();
+        queue.entries = VecDeque::new();
+    }
+
+    /// Ends the group's streams once they have delivered what is queued.
+    pub(super) fn close(&self) {
+        self.queue.write().fate = Fate::Closed;
+    }
+
+    /// True when the stream that has come to `number` can go on from there.
+    pub(super) fn retains(&self, number: u64) -> bool {
+        let queue = self.queue.read();
+        queue.fate != Fate::Expired && queue.first <= number
+    }
+
+    /// True when the stream that has come to `number` has everything.
+    pub(super) fn is_at_tip(&self, number: u64) -> bool {
+        let queue = self.queue.read();
+        queue.fate != Fate::Expired && number == queue.end()
+    }
+
+    /// Puts up to `max` events from `number` on into `batch`; where there are none, leaves `waker`.
+    pub(super) fn read(
+        &self,
+        number: u64,
+        max: usize,
+        batch: &mut Batch,
+        registration: &mut Registration,
+        waker: &Waker,
+    ) -> (Read, Replaced) {
+        let queue = self.queue.read();
+        let read = match number.checked_sub(queue.first) {
+            _ if queue.fate == Fate::Expired => Read::Expired,
+            None => Read::Expired,
+            Some(skipped) => {
+                let from = usize::try_from(skipped).unwrap_or(usize::MAX);
+                let from = from.min(queue.entries.len());
+                let to = from.saturating_add(max).min(queue.entries.len());
+                let told = |queued: &Queued| (Arc::clone(&queued.event), Some(queued.verdict));
+                batch.extend(queue.entries.range(from..to).map(told));
+                match (from < to, queue.fate) {
+                    (true, _) => Read::Some(number + (to - from) as u64),
+                    (false, Fate::Open) => Read::AtTip,
+                    (false, _) => Read::Closed,
+                }
+            }
+        };
+        // Under the lock, so that nothing can come between the look and the registration.
+        let replaced = match read {
+            Read::AtTip => registration.register(&self.wakes, waker),
+            _ => Replaced::default(),
+        };
+        (read, replaced)
+    }
+}
+
+// === impl Queue ===
+
+impl Queue {
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+}
+
+/// Gives memory back that a burst took.
+pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
+    if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 4 {
+        queue.shrink_to(2 * queue.len());
+    }
+}
