@@ -154,6 +154,9 @@ impl Interest {
 
     /// Forgets what is queued of events before log position `first`.
     pub(super) fn evict(&mut self, first: u64) {
+        if first > 0 && mutation::is_active(Mutation::QuietFallsOff) {
+            self.groups().for_each(|group| group.expire());
+        }
         while let Some((_, id)) = self.trail.pop_front_if(|(position, _)| *position < first) {
             if let Some(member) = self.members.get(&id) {
                 member.group.evict(first);

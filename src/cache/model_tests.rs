@@ -20,6 +20,7 @@ use proptest::test_runner::TestRunner;
 
 use crate::api::EventType;
 use crate::api::Field;
+use crate::api::LabelSelector;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
@@ -45,8 +46,8 @@ use crate::cache::support_tests::with_field;
 use crate::cache::support_tests::with_label;
 
 const KEYS: [&str; 6] = ["a/x", "a/y", "a/z", "a-b/x", "b/x", "b/z"];
-const APPS: [&str; 2] = ["web", "db"];
-const CLIENTS: usize = 4;
+const APPS: [&str; 3] = ["web", "db", "job"];
+const CLIENTS: usize = 5;
 /// Bytes of history; an event of these objects counts 400 to 600.
 const RETENTION: [Option<usize>; 4] = [None, Some(1300), Some(2500), Some(6500)];
 /// The revision before the first change.
@@ -91,6 +92,7 @@ enum Op {
     Restore {
         revisions: u64,
     },
+    ForgetHistory,
     Pin,
     SnapshotAt {
         behind: u64,
@@ -142,6 +144,10 @@ struct Client {
     view: Option<View>,
     arriving: View,
     seen: ResourceVersion,
+    /// Where its stream started.
+    start: ResourceVersion,
+    /// What was applied when its stream last had everything.
+    caught_up: Option<ResourceVersion>,
 }
 
 struct World {
@@ -179,11 +185,19 @@ fn operations() -> impl Strategy<Value = Vec<Op>> {
         3 => (0..4u64, select(vec![false, true]))
             .prop_map(|(behind, as_watch_list)| Op::Relist { behind, as_watch_list }),
         1 => (1..12u64).prop_map(|revisions| Op::Restore { revisions }),
+        1 => Just(Op::ForgetHistory),
         1 => Just(Op::Pin),
         1 => (0..8u64).prop_map(|behind| Op::SnapshotAt { behind }),
         18 => (0..CLIENTS, client_op).prop_map(|(client, does)| Op::Client { client, does }),
     ];
     vec(op, 1..120)
+}
+
+fn labelled(selector: &str) -> Selection {
+    Selection {
+        labels: LabelSelector::parse(selector).expect("a selector"),
+        ..Selection::default()
+    }
 }
 
 fn selections() -> Vec<Selection> {
@@ -196,7 +210,15 @@ fn selections() -> Vec<Selection> {
         in_namespace("a"),
         with_label("web"),
         with_field(Field::Value(0), false, "web"),
+        with_field(Field::Value(0), true, "db"),
         with_field(Field::Name, true, "x"),
+        with_field(Field::Namespace, true, "b"),
+        Selection {
+            namespace: Some("a".to_owned()),
+            ..with_field(Field::Name, true, "z")
+        },
+        labelled("app in (db,web)"),
+        labelled("app notin (db,web)"),
         both,
     ]
 }
@@ -277,12 +299,14 @@ impl Etcd {
 impl Client {
     fn forget(&mut self) {
         self.stream = None;
+        self.caught_up = None;
         self.view = None;
         self.arriving.clear();
     }
 
     fn cut(&mut self) {
         self.stream = None;
+        self.caught_up = None;
         self.arriving.clear();
     }
 
@@ -294,7 +318,10 @@ impl Client {
         match poll(stream) {
             Poll::Pending => return Ok(false),
             Poll::Ready(None) => return Err("a stream ended though the writer lives".into()),
-            Poll::Ready(Some(WatchItem::Expired(_))) => self.forget(),
+            Poll::Ready(Some(WatchItem::Expired(_))) => {
+                self.check_expiry(etcd)?;
+                self.forget();
+            }
             Poll::Ready(Some(WatchItem::Initial(object))) => {
                 let last = self.arriving.last_key_value();
                 if last.is_some_and(|(last, _)| *last >= object.key) {
@@ -355,6 +382,25 @@ impl Client {
         self.seen = ResourceVersion(etcd.revision());
     }
 
+    /// Who had everything can only have fallen off what concerns it.
+    fn check_expiry(&self, etcd: &Etcd) -> Checked {
+        let Some(caught_up) = self.caught_up else {
+            return Ok(());
+        };
+        let is_selected_at = |key: &ObjectKey, version: u64| {
+            let object = etcd.state(ResourceVersion(version)).get(key);
+            object.is_some_and(|object| self.selection.matches(object))
+        };
+        let concerns = |(_, object): (EventType, Object)| {
+            let version = object.resource_version.0;
+            is_selected_at(&object.key, version) || is_selected_at(&object.key, version - 1)
+        };
+        match etcd.changes_after(caught_up).any(concerns) {
+            true => Ok(()),
+            false => Err(format!("expired after {caught_up} by others' changes")),
+        }
+    }
+
     fn check(&self, etcd: &Etcd, version: ResourceVersion, what: &str) -> Checked {
         let expected = etcd.selected(&self.selection, version);
         match &self.view {
@@ -383,6 +429,8 @@ impl World {
             view: None,
             arriving: View::new(),
             seen: ResourceVersion::ZERO,
+            start: ResourceVersion::ZERO,
+            caught_up: None,
         };
         Self {
             etcd: Etcd::new(),
@@ -446,6 +494,7 @@ impl World {
                 as_watch_list,
             } => self.relist(behind, as_watch_list)?,
             Op::Restore { revisions } => self.restore(revisions)?,
+            Op::ForgetHistory => self.writer.forget_history(),
             Op::Pin => self.reader.pin(&self.reader.snapshot().ok_or("not ready")?),
             Op::SnapshotAt { behind } => {
                 let version = self.etcd.revision().saturating_sub(behind);
@@ -577,6 +626,7 @@ impl World {
                     let selection = client.selection.clone();
                     client.stream = self.reader.watch_snapshot(snapshot, selection).ok();
                     client.seen = proven;
+                    client.start = proven;
                 }
             }
             ClientOp::Poll { items } => {
@@ -585,8 +635,14 @@ impl World {
                         continue;
                     }
                     // It has all there is, unless what it waits for is yet to come.
-                    if client.stream.is_some() && client.seen <= applied {
+                    if let Some(stream) = &client.stream
+                        && client.seen <= applied
+                    {
                         client.check(&self.etcd, applied, "the tip")?;
+                        if applied > client.start && stream.bookmark() != Some(applied) {
+                            return Err(format!("no bookmark at the tip, {applied}"));
+                        }
+                        client.caught_up = Some(applied);
                         self.served += 1;
                     }
                     break;
@@ -623,7 +679,12 @@ impl World {
     }
 
     fn open(&mut self, index: usize, from: WatchFrom) {
+        let applied = self.applied();
         let client = &mut self.clients[index];
+        client.start = match from {
+            WatchFrom::After(start) => start,
+            WatchFrom::Snapshot | WatchFrom::Tip => applied,
+        };
         match self.reader.watch(from, client.selection.clone()) {
             Ok(stream) => client.stream = Some(stream),
             Err(_) => client.forget(),
@@ -676,9 +737,13 @@ fn every_client_ends_with_the_true_view_or_is_told_expired() {
     }
 }
 
-fn assert_needed(rule_off: Mutation, retention: Option<usize>) {
+fn noticed(rule_off: Mutation, retention: Option<usize>) -> String {
     let outcome = mutation::with(rule_off, || run_model(1000, 0, &[retention]));
-    let noticed = outcome.expect_err("the model should notice");
+    outcome.expect_err("the model should notice")
+}
+
+fn assert_needed(rule_off: Mutation, retention: Option<usize>) {
+    let noticed = noticed(rule_off, retention);
     assert!(noticed.contains(": has ["), "not a wrong view: {noticed}");
 }
 
@@ -710,4 +775,36 @@ fn model_needs_waiting_streams_to_notice_holes() {
 #[test]
 fn model_needs_a_torn_block_to_expire() {
     assert_needed(Mutation::HoleEvictedAsEvents, Some(1300));
+}
+
+#[test]
+fn model_needs_groups_found_by_the_object_before() {
+    assert_needed(Mutation::OldObjectNotIndexed, None);
+}
+
+#[test]
+fn model_needs_the_log_read_to_the_tip_before_joining() {
+    assert_needed(Mutation::JoinedBeforeTip, None);
+}
+
+#[test]
+fn model_needs_to_know_how_far_back_a_queue_reaches() {
+    assert_needed(Mutation::GroupSinceEver, None);
+}
+
+#[test]
+fn model_needs_streams_to_fall_off_their_queue() {
+    assert_needed(Mutation::FallUnnoticed, Some(1300));
+}
+
+#[test]
+fn model_needs_queues_to_end_with_their_epoch() {
+    let noticed = noticed(Mutation::QueueKeptAtEpoch, None);
+    assert!(noticed.contains("an old watch was left open"), "{noticed}");
+}
+
+#[test]
+fn model_needs_others_changes_to_expire_nobody() {
+    let noticed = noticed(Mutation::QuietFallsOff, Some(1300));
+    assert!(noticed.contains("by others' changes"), "{noticed}");
 }

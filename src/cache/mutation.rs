@@ -28,6 +28,8 @@ pub(crate) enum Mutation {
     GroupSinceEver,
     /// What is evicted from a group's queue is not counted, so that nobody falls off.
     FallUnnoticed,
+    /// What is evicted from the log ends the streams of all groups.
+    QuietFallsOff,
     /// The end of an epoch leaves the groups' queues as they are.
     QueueKeptAtEpoch,
 }
