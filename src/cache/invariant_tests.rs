@@ -1,5 +1,6 @@
 //! One test for each invariant that the room's documentation numbers, and named after it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,11 @@ use std::thread;
 use bytes::Bytes;
 
 use crate::api::EventType;
+use crate::api::Field;
+use crate::api::Object;
+use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::Config;
 use crate::cache::EpochCause;
@@ -25,9 +30,12 @@ use crate::cache::support_tests::key;
 use crate::cache::support_tests::object;
 use crate::cache::support_tests::poll;
 use crate::cache::support_tests::tell;
+use crate::cache::support_tests::with_field;
 use crate::cache::support_tests::with_label;
 
 const WRITES: u64 = 3000;
+
+type View = BTreeMap<ObjectKey, Arc<Object>>;
 
 /// A ready cache of nothing, at resource version 10.
 fn ready(config: Config) -> (Writer, Reader) {
@@ -198,6 +206,73 @@ fn i4_a_watch_delivers_everything_in_order_or_expires() {
         drop(stream);
         assert_eq!(reader.stats().watchers, 0);
     }
+}
+
+/// Watches, takes a few changes, is cut and resumes, until `end` is applied and told; what it sees then.
+fn resumed_until(reader: &Reader, selection: &Arc<Selection>, end: u64) -> View {
+    let mut view = View::new();
+    let mut seen = ResourceVersion(10);
+    loop {
+        let has_all = reader.stats().applied == Some(ResourceVersion(end));
+        let mut stream = reader.watch(WatchFrom::After(seen), selection.clone());
+        let stream = stream.as_mut().unwrap();
+        let mut taken = 0;
+        while let Poll::Ready(item) = poll(stream) {
+            let Some(WatchItem::Change { event, verdict }) = item else {
+                panic!("{item:?}");
+            };
+            assert!(event.resource_version > seen);
+            seen = event.resource_version;
+            let object = event.told_object(verdict).clone();
+            match verdict {
+                EventType::Deleted => assert!(view.remove(&object.key).is_some()),
+                EventType::Added => assert!(view.insert(object.key.clone(), object).is_none()),
+                EventType::Modified => assert!(view.insert(object.key.clone(), object).is_some()),
+            }
+            taken += 1;
+            if taken == 40 && !has_all {
+                break;
+            }
+        }
+        if has_all {
+            return view;
+        }
+    }
+}
+
+#[test]
+fn i4_who_joins_while_the_writer_writes_misses_nothing() {
+    let (mut writer, reader) = ready(config());
+    let selections = [
+        Selection::default(),
+        with_label("web"),
+        with_field(Field::Value(0), true, "db"),
+        with_field(Field::Value(0), false, "db"),
+    ];
+    let watches: Vec<_> = selections
+        .into_iter()
+        .map(|selection| {
+            let (reader, selection) = (reader.clone(), Arc::new(selection));
+            thread::spawn(move || {
+                let view = resumed_until(&reader, &selection, 10 + WRITES);
+                let snapshot = reader.snapshot().unwrap();
+                let listed: Vec<_> = snapshot.list(&selection, None).collect();
+                assert_eq!(Vec::from_iter(view.into_values()), listed);
+            })
+        })
+        .collect();
+    for version in 11..=10 + WRITES {
+        let (name, app) = (
+            format!("a/{}", version % 7),
+            ["web", "db"][version as usize % 2],
+        );
+        write(&mut writer, EventType::Modified, &name, version, app);
+    }
+    for watch in watches {
+        watch.join().unwrap();
+    }
+    let stats = reader.stats();
+    assert_eq!((stats.watchers, stats.groups), (0, 0));
 }
 
 #[test]

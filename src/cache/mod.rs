@@ -43,6 +43,7 @@ mod relist;
 mod snapshot;
 mod state;
 mod store;
+mod update;
 mod wake;
 mod watch_stream;
 mod writer;

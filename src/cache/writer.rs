@@ -11,18 +11,14 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::cache::Config;
 use crate::cache::EpochCause;
-use crate::cache::Event;
 use crate::cache::Reader;
 use crate::cache::Relist;
 use crate::cache::event_log::EventLog;
 use crate::cache::group::Group;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
-use crate::cache::relist::Difference;
 use crate::cache::state::Content;
 use crate::cache::state::Shared;
 use crate::cache::store::Store;
-use crate::cache::store::size_of_object;
+use crate::cache::update::Update;
 
 /// The only mutator of a cache. Dropping it ends all watches cleanly.
 pub struct Writer {
@@ -62,16 +58,6 @@ pub enum Replaced {
 
 /// So much room for groups to wake is kept between changes.
 const IDLE_CAPACITY: usize = 64;
-
-/// What one critical section brings in.
-struct Update {
-    content: Content,
-    /// Deletions that were missed, for all or for some selections, told at the version applied before.
-    block: Vec<Event>,
-    changes: Vec<Event>,
-    /// True when the history from the version applied before up to now is not fully known.
-    is_jump: bool,
-}
 
 // === impl Writer ===
 
@@ -291,9 +277,7 @@ impl Writer {
         let unpinned = self.shared.pins.lock().evict(retention, dropped.2, now);
         drop((dropped, unpinned));
     }
-}
 
-impl Writer {
     /// Wakes who waits for a version, and the streams concerned.
     fn wake(&mut self) {
         self.shared.wakes.notify();
@@ -317,112 +301,5 @@ impl Drop for Writer {
         };
         self.wake();
         drop(dropped);
-    }
-}
-
-// === impl Update ===
-
-impl Update {
-    fn quiet(store: Arc<Store>, applied: ResourceVersion) -> Self {
-        Self {
-            content: Content { store, applied },
-            block: Vec::new(),
-            changes: Vec::new(),
-            is_jump: false,
-        }
-    }
-
-    fn deletion(content: &Content, object: Object, told: Option<(EventType, Bytes)>) -> Self {
-        let applied = object.resource_version;
-        let mut store = Store::clone(&content.store);
-        let Some(previous) = store.remove(&object.key) else {
-            return Self::quiet(content.store.clone(), applied);
-        };
-        let event = Event::new(EventType::Deleted, Arc::new(object), Some(previous), told);
-        Self {
-            changes: vec![event],
-            ..Self::quiet(Arc::new(store), applied)
-        }
-    }
-
-    fn state(content: &Content, object: Object, told: Option<(EventType, Bytes)>) -> Self {
-        let applied = object.resource_version;
-        let object = Arc::new(object);
-        let mut store = Store::clone(&content.store);
-        let previous = store.insert(object.clone());
-        // With another uid, a deletion was missed: somewhere between `content.applied` and here.
-        let is_recreated = |previous: &Arc<Object>| previous.uid != object.uid;
-        let (missed, previous) = match previous {
-            Some(previous) if is_recreated(&previous) => (Some(previous), None),
-            previous => (None, previous),
-        };
-        let event_type = match previous {
-            Some(_) => EventType::Modified,
-            None => EventType::Added,
-        };
-        let imply = |missed| Event::implied_deletion(missed, content.applied);
-        let block: Vec<_> = missed.into_iter().map(imply).collect();
-        Self {
-            is_jump: !block.is_empty(),
-            block,
-            changes: vec![Event::new(event_type, object, previous, told)],
-            ..Self::quiet(Arc::new(store), applied)
-        }
-    }
-
-    fn relist(
-        applied: ResourceVersion,
-        difference: Difference,
-        list: ResourceVersion,
-    ) -> (Self, Replaced) {
-        let deleted = difference.deleted.len();
-        let modified = difference.changed.iter();
-        let modified = modified.filter(|(_, previous)| previous.is_some()).count();
-        let added = difference.changed.len() - modified;
-        let change = |(object, previous): (Arc<Object>, Option<Arc<Object>>)| {
-            let event_type = match previous {
-                Some(_) => EventType::Modified,
-                None => EventType::Added,
-            };
-            let event = Event::new(event_type, object, previous, None);
-            match mutation::is_active(Mutation::DepartureWithChange) {
-                true => event,
-                false => event.but_departure(),
-            }
-        };
-        let departure = |(object, previous): &(Arc<Object>, Option<Arc<Object>>)| {
-            Event::implied_departure(object, previous.as_ref()?, applied)
-        };
-        let departures: Vec<_> = match mutation::is_active(Mutation::DepartureWithChange) {
-            true => Vec::new(),
-            false => difference.changed.iter().filter_map(departure).collect(),
-        };
-        let imply = |missed| Event::implied_deletion(missed, applied);
-        let deletions = difference.deleted.into_iter().map(imply);
-        let block = deletions.chain(departures).collect();
-        let mut update = Self {
-            is_jump: list > applied,
-            block,
-            changes: difference.changed.into_iter().map(change).collect(),
-            ..Self::quiet(Arc::new(difference.store), list)
-        };
-        if mutation::is_active(Mutation::BlockAtList) {
-            let moved = |event: Event| event.moved_to(list);
-            update.changes.extend(update.block.drain(..).map(moved));
-        }
-        let replaced = Replaced::Diffed {
-            added,
-            modified,
-            deleted,
-        };
-        (update, replaced)
-    }
-
-    /// Bytes of the objects that are in no store any more after this.
-    fn replaced_bytes(&self) -> u64 {
-        let events = self.block.iter().chain(&self.changes);
-        let events = events.filter(|event| !event.is_departure());
-        let previous = events.filter_map(|event| event.previous.as_ref());
-        previous.map(|object| size_of_object(object) as u64).sum()
     }
 }
