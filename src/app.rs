@@ -24,6 +24,7 @@ use crate::informer::Required;
 use crate::net;
 use crate::net::Acceptor;
 use crate::net::Listener;
+use crate::net::ServingThreads;
 use crate::server::Admin;
 use crate::server::RenderingMetrics;
 use crate::server::RequestMetrics;
@@ -56,6 +57,8 @@ pub struct App {
     admin_address: SocketAddr,
     scheme: &'static str,
     registry: Registry,
+    /// They end with this.
+    _threads: Option<Arc<ServingThreads>>,
 }
 
 impl App {
@@ -101,22 +104,32 @@ impl App {
         let renewed = client;
         let admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
 
+        let threads = config.threads.map(ServingThreads::start).transpose();
+        let threads = threads.context("cannot start the serving threads")?;
+        let threads = threads.map(Arc::new);
+        if threads.is_some() {
+            shutdown.keep_background_here();
+        }
         let metrics = net::Metrics::new(&registry);
         let listener = |name, socket| {
             let config = net::Config::default();
             Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
         };
         let admin_listener = listener("admin", admin_socket);
-        let client_listener = match &acceptor {
-            Some(acceptor) => listener("clients", socket).with_tls(acceptor.clone()),
-            None => listener("clients", socket),
-        };
+        let mut client_listener = listener("clients", socket);
+        if let Some(acceptor) = &acceptor {
+            client_listener = client_listener.with_tls(acceptor.clone());
+        }
+        if let Some(threads) = &threads {
+            client_listener = client_listener.on_threads(Arc::clone(threads));
+        }
         let app = Self {
             address: client_listener.local_address()?,
             admin_address: admin_listener.local_address()?,
             scheme: if acceptor.is_some() { "https" } else { "http" },
             shutdown: shutdown.clone(),
             registry,
+            _threads: threads,
         };
         tracing::info!(
             upstream = server_url,

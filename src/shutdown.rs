@@ -9,6 +9,7 @@ use std::future::pending;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -16,16 +17,23 @@ use std::task::Poll;
 use std::task::ready;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::signal::unix::Signal;
 use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Sleep;
 use tokio::time::sleep;
 use tokio::time::timeout;
 use tracing::info;
 use tracing::warn;
+
+use waiters::Waiter;
+use waiters::Waiters;
+
+mod waiters;
 
 /// Clients that lost their watch connect again elsewhere; one end each this long spares the siblings
 /// a stampede, while a handful of watches still ends at once.
@@ -81,7 +89,9 @@ pub struct Shutdown {
 
 struct Shared {
     config: Config,
-    phase: watch::Sender<Phase>,
+    waiters: Waiters,
+    /// Where background tasks run; where they are spawned as long as nothing is set.
+    background_runtime: OnceLock<Handle>,
     serving: watch::Sender<usize>,
     background: watch::Sender<usize>,
     watches: AtomicUsize,
@@ -92,14 +102,14 @@ struct Shared {
 pub struct Reached {
     shutdown: Shutdown,
     phase: Phase,
-    wait: Pin<Box<dyn Future<Output = ()> + Send + Sync>>,
-    is_over: bool,
+    waiter: Waiter,
 }
 
 /// Future of [`Shutdown::watch_end`]. Cancel safe.
 pub struct WatchEnd {
-    shutdown: Shutdown,
-    wait: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ending: Reached,
+    /// Until the moment of this watch, once watches end.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 /// Where the signals come from.
@@ -118,6 +128,19 @@ enum Source {
 /// Counts a task as long as it lives, panics included.
 struct Counted(watch::Sender<usize>);
 
+// === impl Phase ===
+
+impl Phase {
+    /// All, in their order.
+    const ALL: [Phase; 5] = [
+        Phase::Serving,
+        Phase::NotReady,
+        Phase::StopAccepting,
+        Phase::EndWatches,
+        Phase::Done,
+    ];
+}
+
 // === impl Shutdown ===
 
 impl Shutdown {
@@ -125,7 +148,8 @@ impl Shutdown {
     pub fn new(config: Config) -> Shutdown {
         let shared = Shared {
             config,
-            phase: watch::Sender::new(Phase::Serving),
+            waiters: Waiters::new(),
+            background_runtime: OnceLock::new(),
             serving: watch::Sender::new(0),
             background: watch::Sender::new(0),
             watches: AtomicUsize::new(0),
@@ -137,7 +161,7 @@ impl Shutdown {
 
     /// The current phase.
     pub fn phase(&self) -> Phase {
-        *self.shared.phase.borrow()
+        self.shared.waiters.phase()
     }
 
     /// Whether a drain has begun: readiness should be withdrawn.
@@ -152,15 +176,10 @@ impl Shutdown {
 
     /// Completes when `phase`, or a later one, is reached.
     pub fn reached(&self, phase: Phase) -> Reached {
-        let mut phases = self.shared.phase.subscribe();
         Reached {
             shutdown: self.clone(),
             phase,
-            wait: Box::pin(async move {
-                // The sender lives in `shutdown`, beside this future: it can't be gone.
-                let _ = phases.wait_for(|now| *now >= phase).await;
-            }),
-            is_over: false,
+            waiter: Waiter::default(),
         }
     }
 
@@ -170,15 +189,9 @@ impl Shutdown {
     /// more these moments are spread.
     pub fn watch_end(&self) -> WatchEnd {
         self.shared.watches.fetch_add(1, Ordering::Relaxed);
-        let ending = self.reached(Phase::EndWatches);
-        let shutdown = self.clone();
         WatchEnd {
-            shutdown: self.clone(),
-            wait: Box::pin(async move {
-                ending.await;
-                let share = rand::random::<f64>();
-                sleep(shutdown.watch_end_spread().mul_f64(share)).await;
-            }),
+            ending: self.reached(Phase::EndWatches),
+            pause: None,
         }
     }
 
@@ -188,16 +201,32 @@ impl Shutdown {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    #[allow(clippy::disallowed_methods)] // counted
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
+        self.spawn_on(&Handle::current(), future)
+    }
+
+    /// As [`Shutdown::spawn`], on another runtime than the current one.
+    pub fn spawn_on<F>(&self, runtime: &Handle, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
         let counted = Counted::new(&self.shared.serving);
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             let _counted = counted;
             future.await
         })
+    }
+
+    /// Has all further background tasks run on the current runtime, whoever spawns them: they may
+    /// compute for long, which who serves clients must not wait for. Only the first call counts.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn keep_background_here(&self) {
+        self.shared.background_runtime.get_or_init(Handle::current);
     }
 
     /// Spawns a task that serves everybody, such as an informer: it is dropped at
@@ -205,14 +234,15 @@ impl Shutdown {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    #[allow(clippy::disallowed_methods)] // counted
     pub fn spawn_background<F>(&self, future: F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let counted = Counted::new(&self.shared.background);
         let done = self.reached(Phase::Done);
-        tokio::spawn(async move {
+        let runtime = self.shared.background_runtime.get().cloned();
+        let runtime = runtime.unwrap_or_else(Handle::current);
+        runtime.spawn(async move {
             let _counted = counted;
             tokio::select! {
                 () = done => {}
@@ -261,13 +291,7 @@ impl Shutdown {
     }
 
     fn enter(&self, phase: Phase) {
-        let entered = self.shared.phase.send_if_modified(|now| {
-            let forward = phase > *now;
-            if forward {
-                *now = phase;
-            }
-            forward
-        });
+        let entered = self.shared.waiters.enter(phase);
         if entered {
             info!(?phase, tasks = self.serving_tasks(), "shutdown");
         }
@@ -309,11 +333,18 @@ impl Future for Reached {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_over {
-            ready!(self.wait.as_mut().poll(cx));
-            self.is_over = true;
-        }
-        Poll::Ready(())
+        let Reached {
+            shutdown,
+            phase,
+            waiter,
+        } = &mut *self;
+        shutdown.shared.waiters.poll(*phase, waiter, cx)
+    }
+}
+
+impl Drop for Reached {
+    fn drop(&mut self) {
+        self.shutdown.shared.waiters.leave(&mut self.waiter);
     }
 }
 
@@ -333,13 +364,20 @@ impl Future for WatchEnd {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.wait.as_mut().poll(cx)
+        ready!(Pin::new(&mut self.ending).poll(cx));
+        let WatchEnd { ending, pause } = &mut *self;
+        let pause = pause.get_or_insert_with(|| {
+            let share = rand::random::<f64>();
+            Box::pin(sleep(ending.shutdown.watch_end_spread().mul_f64(share)))
+        });
+        pause.as_mut().poll(cx)
     }
 }
 
 impl Drop for WatchEnd {
     fn drop(&mut self) {
-        self.shutdown.shared.watches.fetch_sub(1, Ordering::Relaxed);
+        let watches = &self.ending.shutdown.shared.watches;
+        watches.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -158,6 +158,7 @@ async fn kubefan(config: &DemoConfig, inner: &InnerKubeconfig) -> anyhow::Result
         context: None,
         listen: config.listen,
         admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        threads: None,
         resources: Resources::All,
         informer: informer::Config::default(),
         tls: Tls::Plain,

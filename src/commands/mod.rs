@@ -14,13 +14,31 @@ pub use load::load;
 pub use serve::serve;
 pub use sim::sim;
 
+use std::num::NonZeroUsize;
+
 use anyhow::Context;
+use tokio::runtime::Builder;
 
 use crate::config::Faults;
 
-/// Runs `command` on a runtime of its own.
+/// Runs `command` on a runtime of its own, with a thread for each core.
 fn block_on(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    run_on(Builder::new_multi_thread(), command)
+}
+
+/// Runs `command` where clients are not served: threads for a part of the cores are enough.
+fn block_on_few_threads(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads((cores / 4).max(2));
+    run_on(builder, command)
+}
+
+fn run_on(
+    mut builder: Builder,
+    command: impl Future<Output = Result<(), Error>>,
+) -> Result<(), Error> {
+    let runtime = builder
         .enable_all()
         .build()
         .context("cannot start the runtime")?;

@@ -15,7 +15,7 @@ use crate::shutdown::Signals;
 use crate::telemetry;
 
 use super::Error;
-use super::block_on;
+use super::block_on_few_threads;
 
 /// Serves until a signal comes; the first drains, a second ends it at once.
 ///
@@ -29,7 +29,7 @@ pub fn serve(args: &Args, serve: &ServeArgs) -> Result<(), Error> {
         serve: config, log, ..
     } = Effective::new(args, serve)?;
     telemetry::install_log(log).context("cannot set up the log")?;
-    block_on(run(config))
+    block_on_few_threads(run(config))
 }
 
 async fn run(config: ServeConfig) -> Result<(), Error> {

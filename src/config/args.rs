@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -122,6 +123,10 @@ pub struct ServeArgs {
         env = "KUBEFAN_ADMIN_LISTEN"
     )]
     pub admin_listen: String,
+
+    /// Threads that serve clients; without it one for each core
+    #[arg(long, value_name = "COUNT", env = "KUBEFAN_THREADS")]
+    pub threads: Option<NonZeroUsize>,
 
     /// A resource to cache from the start, such as pods or deployments.apps; may be repeated, or a
     /// list with commas. Others are cached once a client lists or watches them

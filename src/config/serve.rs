@@ -1,6 +1,7 @@
 //! `kubefan serve`: settings become a checked configuration, or all their faults at once.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ pub struct ServeConfig {
     pub listen: SocketAddr,
     /// Where /livez, /readyz and /metrics are.
     pub admin_listen: SocketAddr,
+    /// Threads that serve clients; `None`: those of the runtime that it is started on.
+    pub threads: Option<NonZeroUsize>,
     /// What is cached from the start.
     pub resources: Resources,
     /// How informers are run.
@@ -88,6 +91,7 @@ pub(super) fn check(
         context: settings.upstream.context.clone(),
         listen: listen?,
         admin_listen: admin_listen?,
+        threads: Some(settings.listen.threads.unwrap_or_else(cores)),
         resources,
         informer: informer::Config {
             idle: cache.idle_timeout.0,
@@ -185,6 +189,11 @@ impl Checking<'_> {
             false => Resources::Named(cache.resources.clone()),
         }
     }
+}
+
+/// The cores that this process may use, its container's limit included.
+fn cores() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// `kubefan/tls` in the user's state directory; `None` when neither `XDG_STATE_HOME` nor `HOME` is

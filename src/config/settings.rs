@@ -3,6 +3,7 @@
 //! The JSON Schema is made of these structs and their comments, so the comments are written for
 //! whoever writes such a file. Nothing here is checked against anything else.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,6 +57,8 @@ pub(super) struct Listen {
     pub(super) address: String,
     /// How connections are secured; plain HTTP without certFile and selfSigned.
     pub(super) tls: ListenTls,
+    /// Threads that serve clients; without it one for each core.
+    pub(super) threads: Option<NonZeroUsize>,
 }
 
 /// How connections are secured; plain HTTP without certFile and selfSigned.
@@ -155,6 +158,7 @@ impl Default for Listen {
         Self {
             address: "127.0.0.1:8001".to_owned(),
             tls: ListenTls::default(),
+            threads: None,
         }
     }
 }

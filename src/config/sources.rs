@@ -30,7 +30,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of the file.
-pub(super) const SETTINGS: [Setting; 18] = [
+pub(super) const SETTINGS: [Setting; 19] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -62,6 +62,9 @@ pub(super) const SETTINGS: [Setting; 18] = [
     ),
     setting("listen.tls.directory", "tls_dir", |to, _, serve| {
         to.listen.tls.directory.clone_from(&serve.tls_dir);
+    }),
+    setting("listen.threads", "threads", |to, _, serve| {
+        to.listen.threads = serve.threads;
     }),
     setting("admin.address", "admin_listen", |to, _, serve| {
         to.admin.address.clone_from(&serve.admin_listen);

@@ -2,11 +2,14 @@
 
 use std::error::Error;
 use std::future::Future;
+use std::future::poll_fn;
 use std::io;
 use std::iter::successors;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::pin::pin;
+use std::task::Context;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::Request;
@@ -23,6 +26,9 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tower::Service;
 use tower::ServiceExt;
+
+use crate::net::coalesce::coalesce;
+use crate::net::stall::Impatient;
 
 /// Any error, as bodies and services give them.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -51,9 +57,18 @@ pub struct Config {
     pub max_send_buffer: usize,
     /// Bytes of a request's head in HTTP/2. Default is 1 MiB: label selectors can be long.
     pub max_header_list: u32,
+    /// Requests on one HTTP/2 connection that the peer may have cancelled before they were looked at;
+    /// with more, it is ended. Default is 1,000: whoever cancels many watches at once did not open
+    /// them in the same moment.
+    pub max_early_resets: usize,
+    /// How long a peer may take no byte of what is written to it. Default is five minutes: a
+    /// process may well be stopped for a while, and what it holds is no more than the
+    /// connection's buffers.
+    pub write_timeout: Duration,
     /// How often an HTTP/2 peer is asked whether it lives. Default is 30 s.
     pub ping_interval: Duration,
-    /// How long it may take to answer. Default is 20 s.
+    /// How long it may take to answer. Default is 60 s: a client that reads nothing answers nothing
+    /// either, and with the interval that is longer than the history is kept for it to go on.
     pub ping_timeout: Duration,
 }
 
@@ -110,48 +125,58 @@ where
         request.extensions_mut().insert(peer.clone());
         service.clone().oneshot(request)
     });
-    let io = TokioIo::new(io);
+    let io = Impatient::new(io, config.write_timeout);
     match protocol {
         Protocol::Http1 => {
-            let connection = http1(config).serve_connection(io, service).with_upgrades();
-            drive(
-                connection,
-                http1::UpgradeableConnection::graceful_shutdown,
-                stop,
-            )
-            .await
+            let connection = http1(config).serve_connection(TokioIo::new(io), service);
+            let finish = http1::UpgradeableConnection::graceful_shutdown;
+            drive(connection.with_upgrades(), finish, stop, |_| Poll::Pending).await
         }
         Protocol::Http2 => {
-            let connection = http2(config).serve_connection(io, service);
-            drive(connection, http2::Connection::graceful_shutdown, stop).await
+            let (io, write_out) = coalesce(io);
+            let connection = http2(config).serve_connection(TokioIo::new(io), service);
+            let finish = http2::Connection::graceful_shutdown;
+            drive(connection, finish, stop, |cx| write_out.poll(cx)).await
         }
     }
 }
 
+/// Polls the connection to its end, and `write_out` after it each time.
 async fn drive<C>(
     connection: C,
     finish: impl FnOnce(Pin<&mut C>),
     stop: impl Future<Output = ()>,
+    write_out: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), BoxError>
 where
     C: Future<Output = Result<(), hyper::Error>>,
 {
     let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop => {
+    let mut stop = pin!(stop);
+    let mut finish = Some(finish);
+    let ended = poll_fn(|cx| {
+        if finish.is_some()
+            && stop.as_mut().poll(cx).is_ready()
+            && let Some(finish) = finish.take()
+        {
             finish(connection.as_mut());
-            connection.await
         }
-    };
-    match ended {
-        Err(error) if !is_ordinary_end(&error) => Err(error.into()),
+        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+            return Poll::Ready(ended.map_err(BoxError::from));
+        }
+        match write_out(cx) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            _ => Poll::Pending,
+        }
+    });
+    match ended.await {
+        Err(error) if !is_ordinary_end(error.as_ref()) => Err(error),
         _ => Ok(()),
     }
 }
 
 /// The peer left, or stayed idle (or silent) for too long.
-fn is_ordinary_end(error: &hyper::Error) -> bool {
+fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
     let is_gone = |error: &io::Error| {
         matches!(
             error.kind(),
@@ -162,9 +187,9 @@ fn is_ordinary_end(error: &hyper::Error) -> bool {
                 | io::ErrorKind::UnexpectedEof
         )
     };
-    error.is_incomplete_message()
-        || error.is_timeout()
-        || successors(error.source(), |&cause| cause.source())
+    let is_silent = |error: &hyper::Error| error.is_incomplete_message() || error.is_timeout();
+    error.downcast_ref().is_some_and(is_silent)
+        || successors(Some(error), |&cause| cause.source())
             .any(|cause| cause.downcast_ref().is_some_and(is_gone))
 }
 
@@ -184,6 +209,7 @@ fn http2(config: &Config) -> http2::Builder<TokioExecutor> {
         .max_concurrent_streams(config.max_concurrent_streams)
         .max_send_buf_size(config.max_send_buffer)
         .max_header_list_size(config.max_header_list)
+        .max_pending_accept_reset_streams(config.max_early_resets)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(config.ping_interval)
@@ -210,8 +236,10 @@ impl Default for Config {
             max_concurrent_streams: 50_000,
             max_send_buffer: 16 << 10,
             max_header_list: 1 << 20,
+            max_early_resets: 1_000,
+            write_timeout: Duration::from_secs(300),
             ping_interval: Duration::from_secs(30),
-            ping_timeout: Duration::from_secs(20),
+            ping_timeout: Duration::from_secs(60),
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::net::Metrics;
 use crate::net::Peer;
 use crate::net::Protocol;
 use crate::net::ResponseBody;
+use crate::net::ServingThreads;
 use crate::net::serve_connection;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
@@ -39,6 +40,7 @@ const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 pub struct Listener {
     socket: TcpListener,
     tls: Option<Acceptor>,
+    threads: Option<Arc<ServingThreads>>,
     context: Arc<Context>,
 }
 
@@ -74,6 +76,7 @@ impl Listener {
         Listener {
             socket,
             tls: None,
+            threads: None,
             context: Arc::new(context),
         }
     }
@@ -81,6 +84,12 @@ impl Listener {
     /// Takes only TLS connections from now on.
     pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
         self.tls = Some(acceptor);
+        self
+    }
+
+    /// Deals connections out to `threads`, instead of serving them where [`Listener::serve`] runs.
+    pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
+        self.threads = Some(threads);
         self
     }
 
@@ -105,8 +114,27 @@ impl Listener {
             let context = self.context.clone();
             let tls = self.tls.clone();
             let service = service.clone();
-            self.context.shutdown.spawn(async move {
-                context.serve_one(stream, address, tls, service).await;
+            let shutdown = &self.context.shutdown;
+            let Some(threads) = &self.threads else {
+                shutdown.spawn(async move {
+                    context.serve_one(stream, address, tls, service).await;
+                    drop(place);
+                });
+                continue;
+            };
+            // A socket is waited for by the runtime that it was registered with.
+            let stream = match stream.into_std() {
+                Ok(stream) => stream,
+                Err(error) => {
+                    context.accept_failed(&error);
+                    continue;
+                }
+            };
+            shutdown.spawn_on(threads.next(), async move {
+                match TcpStream::from_std(stream) {
+                    Ok(stream) => context.serve_one(stream, address, tls, service).await,
+                    Err(error) => context.accept_failed(&error),
+                }
                 drop(place);
             });
         }
@@ -129,8 +157,7 @@ impl Listener {
                     debug!(listener = self.context.name, %error, "connection gone before it was accepted");
                 }
                 Err(error) => {
-                    self.context.count_failure("accept");
-                    warn!(listener = self.context.name, %error, "cannot accept connections");
+                    self.context.accept_failed(&error);
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -213,6 +240,11 @@ impl Context {
 
     fn open_gauge(&self) -> IntGauge {
         self.metrics.open.with_label_values(&[self.name])
+    }
+
+    fn accept_failed(&self, error: &io::Error) {
+        self.count_failure("accept");
+        warn!(listener = self.name, %error, "cannot accept connections");
     }
 
     fn count_failure(&self, stage: &str) {

@@ -1,13 +1,16 @@
 //! Sockets: accept, TLS, HTTP/1.1 and HTTP/2 framing. Knows nothing of Kubernetes.
 //!
 //! A [`Listener`] takes a bound socket and gives every connection a task of its own, which ends with
-//! the connection; a request reaches the service with its [`Peer`] among the extensions.
+//! the connection, on one of the [`ServingThreads`] if there are any; a request reaches the service with its [`Peer`] among the extensions.
 
+mod coalesce;
 mod connection;
 mod error;
 mod listener;
 mod metrics;
 mod self_signed;
+mod serving;
+mod stall;
 mod throwaway;
 mod tls;
 
@@ -23,6 +26,7 @@ pub use listener::Listener;
 pub use metrics::Metrics;
 pub use self_signed::SelfSigned;
 pub use self_signed::SelfSignedFiles;
+pub use serving::ServingThreads;
 pub use throwaway::throwaway_client_certificate;
 pub use tls::Acceptor;
 pub use tls::TlsFiles;

@@ -64,6 +64,7 @@ impl Server {
             authority: Authority::Cache,
             renderings: delivery.is_gzip_accepted.then_some(&self.shared.renderings),
             is_framed: delivery.is_framed,
+            one_by_one: delivery.one_by_one,
         };
         let read = self.read(asked.verb, &request);
         let answer = match deadline {

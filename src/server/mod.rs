@@ -9,6 +9,7 @@ mod consistent;
 mod filters;
 mod gzip;
 mod handlers;
+mod merged;
 mod rendering;
 mod renderings;
 pub mod request_info;

@@ -62,6 +62,7 @@ pub async fn read_truth(
         authority: Authority::Truth,
         renderings: None,
         is_framed: false,
+        one_by_one: true,
     };
     let verb = match info.verb.as_str() {
         "get" => Verb::Get,

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
+use std::task::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,6 +30,7 @@ use crate::upstream::BoxError;
 
 use super::collection::Collection;
 use super::handlers;
+use super::merged;
 
 /// How often a stream that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -52,9 +54,15 @@ pub(super) struct WatchBody {
     encoder: Arc<Encoder>,
     representation: Representation,
     deadline: Instant,
-    end: Pin<Box<Sleep>>,
+    /// Goes off when the next bookmark is due, or the deadline has come.
+    alarm: Pin<Box<Sleep>>,
+    /// True once the alarm has been polled, without which it never goes off.
+    is_alarm_set: bool,
     bookmarks: Option<Bookmarks>,
     initial_events_end: bool,
+    one_by_one: bool,
+    /// Did not fit into the last burst.
+    held: Option<Bytes>,
     drain: WatchEnd,
 }
 
@@ -66,7 +74,7 @@ enum State {
 }
 
 struct Bookmarks {
-    due: Pin<Box<Sleep>>,
+    due: Instant,
     /// The client should have one as soon as it has everything.
     is_urgent: bool,
 }
@@ -82,6 +90,8 @@ pub(super) struct WatchTerms {
     pub initial_events_end: bool,
     /// `timeoutSeconds`; `None` leaves it to the server. Zero ends at once.
     pub timeout: Option<Duration>,
+    /// Each event is a frame of its own, even where several are there.
+    pub one_by_one: bool,
 }
 
 // === impl WatchBody ===
@@ -103,6 +113,7 @@ impl WatchBody {
             Err(expired) => State::Last(expired_frame(&encoder, expired)),
         };
         let bookmarks = terms.bookmarks.then(|| Bookmarks::new(deadline));
+        let due = bookmarks.as_ref().map_or(deadline, |next| next.due);
         Self {
             state,
             collection,
@@ -110,9 +121,12 @@ impl WatchBody {
             encoder,
             representation: terms.representation,
             deadline,
-            end: Box::pin(tokio::time::sleep_until(deadline)),
+            alarm: Box::pin(tokio::time::sleep_until(deadline.min(due))),
+            is_alarm_set: false,
             bookmarks,
             initial_events_end: terms.initial_events_end,
+            one_by_one: terms.one_by_one,
+            held: None,
             drain,
         }
     }
@@ -151,24 +165,73 @@ impl WatchBody {
         }
     }
 
-    /// A bookmark frame if one is due and the client has everything up to it.
-    fn poll_bookmark(&mut self, cx: &mut Context<'_>) -> Poll<Bytes> {
+    /// What the stream has to say, as much of it in one frame as fits.
+    fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        let first = match self.held.take() {
+            Some(held) => held,
+            None => match ready!(self.poll_state(cx)) {
+                Some(first) => first,
+                None => return Poll::Ready(None),
+            },
+        };
+        if self.one_by_one {
+            self.uncounted += 1;
+            return Poll::Ready(Some(first));
+        }
+        let next = || match self.poll_state(cx) {
+            Poll::Ready(next) => next,
+            // Asked again before anybody waits: the waker that was left may be taken meanwhile.
+            Poll::Pending => None,
+        };
+        let (frame, count, held) = merged::merge(first, next);
+        self.held = held;
+        self.uncounted += count as u64;
+        Poll::Ready(Some(frame))
+    }
+
+    /// True when the stream must end, whatever it has to say. Cheap, so that it can be asked for
+    /// every frame.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        if Pin::new(&mut self.drain).poll(cx).is_ready() {
+            return true;
+        }
+        let has_gone_off = match self.is_alarm_set {
+            true => self.alarm.is_elapsed(),
+            false => self.poll_alarm(cx).is_ready(),
+        };
+        has_gone_off && Instant::now() >= self.deadline
+    }
+
+    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.is_alarm_set = true;
+        self.alarm.as_mut().poll(cx)
+    }
+
+    /// A bookmark frame if one is due and the client has everything up to it; `None` at the
+    /// deadline. Else the alarm is set.
+    fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
+            let has_gone_off = self.poll_alarm(cx).is_ready();
+            if has_gone_off && Instant::now() >= self.deadline {
+                self.state = State::Ended;
+                return Poll::Ready(None);
+            }
             let (Some(bookmarks), State::Streaming(stream)) =
                 (&mut self.bookmarks, &mut self.state)
             else {
                 return Poll::Pending;
             };
-            let is_due = bookmarks.due.as_mut().poll(cx).is_ready();
             let was_relisted = stream.was_relisted();
             bookmarks.is_urgent |= was_relisted;
-            if !is_due && !was_relisted {
+            if !has_gone_off && !was_relisted {
                 return Poll::Pending;
             }
             let at = stream.bookmark();
             bookmarks.schedule(at.is_some(), self.deadline);
+            let next = bookmarks.due.min(self.deadline);
+            self.alarm.as_mut().reset(next);
             if let Some(at) = at {
-                return Poll::Ready(self.bookmark_frame(at, false));
+                return Poll::Ready(Some(self.bookmark_frame(at, false)));
             }
         }
     }
@@ -210,23 +273,16 @@ impl http_body::Body for WatchBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        // The deadline first: a stream that always has something to say must end too.
-        let over =
-            this.end.as_mut().poll(cx).is_ready() || Pin::new(&mut this.drain).poll(cx).is_ready();
-        if over {
+        // First: a stream that always has something to say must end too.
+        if this.is_over(cx) {
+            this.held = None;
             this.state = State::Ended;
         }
-        let frame = match this.poll_state(cx) {
-            Poll::Ready(frame) => {
-                this.uncounted += u64::from(frame.is_some());
-                frame
-            }
+        let frame = match this.poll_burst(cx) {
+            Poll::Ready(frame) => frame,
             Poll::Pending => {
                 this.count();
-                match this.poll_bookmark(cx) {
-                    Poll::Ready(frame) => Some(frame),
-                    Poll::Pending => return Poll::Pending,
-                }
+                ready!(this.poll_alarms(cx))
             }
         };
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
@@ -261,7 +317,7 @@ fn random_timeout() -> Duration {
 impl Bookmarks {
     fn new(deadline: Instant) -> Self {
         let mut bookmarks = Self {
-            due: Box::pin(tokio::time::sleep_until(deadline)),
+            due: deadline,
             is_urgent: false,
         };
         bookmarks.schedule(true, deadline);
@@ -273,7 +329,7 @@ impl Bookmarks {
         let now = Instant::now();
         let last = deadline.checked_sub(LAST_BOOKMARK);
         self.is_urgent &= !was_sent;
-        let next = match last.filter(|last| *last > now) {
+        self.due = match last.filter(|last| *last > now) {
             _ if self.is_urgent => now + BOOKMARK_RETRY,
             Some(last) => (now + jittered(BOOKMARK_PERIOD)).min(last),
             // The client was in the middle of something, or nothing had happened so far.
@@ -281,7 +337,6 @@ impl Bookmarks {
             // As the API server: a watch too short for the one before its end gets none at all.
             None => deadline + LAST_BOOKMARK,
         };
-        self.due.as_mut().reset(next);
     }
 }
 

@@ -85,6 +85,7 @@ impl Things {
             bookmarks: true,
             initial_events_end: false,
             timeout: timeout.map(Duration::from_secs),
+            one_by_one: true,
         };
         self.watch_with(from, terms)
     }
@@ -274,6 +275,7 @@ async fn initial_events_are_closed_by_one_marked_bookmark() {
             bookmarks,
             initial_events_end: bookmarks,
             timeout: Some(Duration::from_secs(10)),
+            one_by_one: true,
         };
         let watch = things.watch_with(WatchFrom::Snapshot, terms);
         things.add(&format!("new-{bookmarks}"), if bookmarks { 11 } else { 12 });

@@ -211,3 +211,28 @@ async fn a_phase_waits_also_when_asked_late_or_cloned() {
     assert_eq!(shutdown.drain().await, Outcome::Drained);
     assert_eq!(shutdown.phase(), Phase::Done);
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_later_phase_is_not_forgotten_on_the_way() {
+    let shutdown = shutdown(10);
+    // Waits all the time, and is polled only when it is woken.
+    let done = tokio::spawn(shutdown.reached(Phase::Done));
+    tokio::task::yield_now().await;
+    for phase in [Phase::NotReady, Phase::StopAccepting, Phase::EndWatches] {
+        shutdown.enter(phase);
+        tokio::task::yield_now().await;
+        assert!(!done.is_finished(), "{phase:?}");
+    }
+    shutdown.enter(Phase::Done);
+    done.await.unwrap();
+}
+
+#[tokio::test]
+async fn who_waits_no_more_leaves_a_free_place() {
+    let shutdown = shutdown(10);
+    for _ in 0..1000 {
+        let mut reached = shutdown.reached(Phase::Done);
+        assert!(futures::poll!(&mut reached).is_pending());
+    }
+    assert_eq!(shutdown.shared.waiters.places(), 1);
+}

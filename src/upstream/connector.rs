@@ -24,6 +24,7 @@ use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
 use super::body::BoxError;
+use super::home::Home;
 use super::route;
 
 /// The ALPN name of HTTP/2.
@@ -34,6 +35,7 @@ const ALPN_HTTP2: &[u8] = b"h2";
 pub(super) struct Connector {
     path: Path,
     tls: Arc<Tls>,
+    home: Home,
 }
 
 /// How TLS is spoken, where the URL says https.
@@ -108,6 +110,7 @@ impl Connector {
         Self {
             path,
             tls: Arc::new(tls),
+            home: Home::here(),
         }
     }
 
@@ -117,7 +120,13 @@ impl Connector {
         Self {
             path: Path::Memory(dial),
             tls: Arc::new(tls),
+            home: Home::here(),
         }
+    }
+
+    /// Where its connections live.
+    pub(super) fn home(&self) -> Home {
+        self.home.clone()
     }
 
     async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
@@ -190,7 +199,9 @@ impl tower::Service<Uri> for Connector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        Box::pin(self.clone().connect(uri))
+        let home = self.home();
+        let connecting = self.clone().connect(uri);
+        Box::pin(async move { home.run(connecting).await? })
     }
 }
 

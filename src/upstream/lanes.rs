@@ -17,7 +17,6 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::Builder;
 use hyper::client::conn::http2::SendRequest;
 use hyper::rt::Executor;
-use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use tower::ServiceExt;
@@ -122,7 +121,8 @@ impl Lanes {
         if !stream.http2 {
             return Ok(None);
         }
-        let (sender, connection) = Builder::new(TokioExecutor::new())
+        let home = self.connector.home();
+        let (sender, connection) = Builder::new(home.clone())
             .timer(TokioTimer::new())
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_stream_window_size(STREAM_WINDOW)
@@ -133,7 +133,7 @@ impl Lanes {
             .keep_alive_while_idle(true)
             .handshake(stream)
             .await?;
-        TokioExecutor::new().execute(async move {
+        home.execute(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
             }

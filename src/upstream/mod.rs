@@ -13,6 +13,7 @@ mod forward;
 mod freshness_probe;
 mod group_commit;
 mod headers;
+mod home;
 mod kubeconfig;
 mod lanes;
 mod lister_watcher;

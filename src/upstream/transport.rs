@@ -13,7 +13,6 @@ use http::Response;
 use http::Uri;
 use http::header::UPGRADE;
 use http_body::Body as _;
-use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioTimer;
 use kube::client::AuthError;
 use kube::client::ConfigExt;
@@ -67,7 +66,7 @@ struct Failed {
 
 impl Transport {
     pub(super) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
-        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        let client = hyper_util::client::legacy::Client::builder(http1.home())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())

@@ -32,6 +32,7 @@ use super::request_info::RequestInfo;
 use super::rescue;
 use super::router::Authority;
 use super::router::Reason;
+use super::websocket::Handshake;
 
 /// A read of a resource that may be cached.
 pub(super) struct ReadRequest<'a> {
@@ -49,6 +50,8 @@ pub(super) struct ReadRequest<'a> {
     pub renderings: Option<&'a Renderings>,
     /// As [`Delivery::is_framed`].
     pub is_framed: bool,
+    /// As [`Delivery::one_by_one`].
+    pub one_by_one: bool,
 }
 
 /// How an answer travels to its client.
@@ -58,6 +61,8 @@ pub(super) struct Delivery {
     pub is_gzip_accepted: bool,
     /// In HTTP/2, where each frame of a body costs as much as some KiB.
     pub is_framed: bool,
+    /// Over a WebSocket, where each event of a watch is a message, even where several are there.
+    pub one_by_one: bool,
 }
 
 /// Why a cache gave no answer.
@@ -87,10 +92,11 @@ pub(super) type Answer = Result<Response<Body>, Miss>;
 
 impl Delivery {
     /// Of the answer to `request`.
-    pub(super) fn of<B>(request: &Request<B>) -> Self {
+    pub(super) fn of(request: &Request<Body>) -> Self {
         Self {
             is_gzip_accepted: gzip::is_accepted(request),
             is_framed: request.version() == Version::HTTP_2,
+            one_by_one: Handshake::possible(request).is_some(),
         }
     }
 }

@@ -113,6 +113,7 @@ pub(crate) fn watch(
         bookmarks: checked.request.allow_bookmarks,
         initial_events_end: checked.request.initial_events_end,
         timeout: checked.request.timeout,
+        one_by_one: request.one_by_one,
     };
     let body = WatchBody::new(Arc::clone(collection), stream, terms, shutdown.watch_end());
     Ok(rescue::answer(

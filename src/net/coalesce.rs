@@ -1,0 +1,185 @@
+//! One write for all that HTTP/2 has to say at a time.
+//!
+//! The `h2` crate flushes after every DATA frame, so each stream of a connection would cost a system
+//! call for each event. Here frames are gathered while the connection is polled, and written out
+//! once after that. Only for HTTP/2: after an upgrade of HTTP/1.1 nobody would write them out.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+
+use parking_lot::Mutex;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::task::yield_now;
+
+/// Bytes that are gathered at most: four TLS records. What doesn't fit waits for the socket.
+pub(super) const LIMIT: usize = 64 << 10;
+
+thread_local! {
+    /// A connection needs a buffer only while it writes, and one of a thread's writes at a time.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// What the connection reads from and writes to.
+pub(super) struct Coalesced<I>(Arc<Mutex<Inner<I>>>);
+
+/// The other end of a [`Coalesced`]: writes out what was gathered.
+pub(super) struct WriteOut<I>(Arc<Mutex<Inner<I>>>);
+
+struct Inner<I> {
+    io: I,
+    gathered: Vec<u8>,
+    /// How much of it is written.
+    written: usize,
+    /// Others had their turn since the first byte was gathered.
+    has_yielded: bool,
+    /// False when `io` may hold back bytes itself, as TLS does.
+    is_flushed: bool,
+}
+
+/// Both ends; `io` must not be used except through them.
+pub(super) fn coalesce<I>(io: I) -> (Coalesced<I>, WriteOut<I>) {
+    let inner = Arc::new(Mutex::new(Inner {
+        io,
+        gathered: Vec::new(),
+        written: 0,
+        has_yielded: false,
+        is_flushed: true,
+    }));
+    (Coalesced(Arc::clone(&inner)), WriteOut(inner))
+}
+
+// === impl WriteOut ===
+
+impl<I: AsyncWrite + Unpin> WriteOut<I> {
+    /// Writes out what the connection wrote since; to be called after each poll of it that was
+    /// pending, by the same task. After an error the connection is of no use.
+    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.0.lock();
+        if !inner.gathered.is_empty() && inner.gathered.len() < LIMIT && !inner.has_yielded {
+            // Streams that were woken with the one that made this task run may not have run yet.
+            inner.has_yielded = true;
+            return pin!(yield_now()).poll(cx).map(Ok);
+        }
+        inner.poll_drain(cx)
+    }
+}
+
+// === impl Inner ===
+
+impl<I: AsyncWrite + Unpin> Inner<I> {
+    fn gather(&mut self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        if self.gathered.len() >= LIMIT {
+            ready!(self.poll_make_room(cx))?;
+        }
+        if self.gathered.capacity() == 0 {
+            self.gathered = SPARE.take();
+            self.gathered.reserve_exact(LIMIT);
+        }
+        let mut taken = 0;
+        for part in data {
+            let room = LIMIT - self.gathered.len();
+            let part = &part[..part.len().min(room)];
+            self.gathered.extend_from_slice(part);
+            taken += part.len();
+        }
+        Poll::Ready(Ok(taken))
+    }
+
+    /// Ready when at least a part was written.
+    fn poll_make_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let written = self.poll_write_out(cx);
+        if let Poll::Ready(Err(error)) = written {
+            return Poll::Ready(Err(error));
+        }
+        if self.written == 0 {
+            return Poll::Pending;
+        }
+        self.gathered.drain(..self.written);
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.gathered.len() {
+            let rest = &self.gathered[self.written..];
+            let written = ready!(Pin::new(&mut self.io).poll_write(cx, rest))?;
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.written += written;
+            self.is_flushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Writes all out; then the buffer is not kept.
+    fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.poll_write_out(cx))?;
+        if self.gathered.capacity() > 0 {
+            self.written = 0;
+            self.has_yielded = false;
+            self.gathered.clear();
+            SPARE.set(std::mem::take(&mut self.gathered));
+        }
+        if !self.is_flushed {
+            ready!(Pin::new(&mut self.io).poll_flush(cx))?;
+            self.is_flushed = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+// === impl Coalesced ===
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Coalesced<I> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.0.lock().gather(cx, &[IoSlice::new(data)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.0.lock().gather(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Nothing: [`WriteOut`] does it when the connection has said all that it has to say now.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut inner = self.0.lock();
+        ready!(inner.poll_drain(cx))?;
+        Pin::new(&mut inner.io).poll_shutdown(cx)
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Coalesced<I> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0.lock().io).poll_read(cx, buffer)
+    }
+}

@@ -1,0 +1,93 @@
+//! Ends connections whose peer takes nothing for long.
+
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::time::Sleep;
+use tokio::time::sleep;
+
+/// A socket on which a write fails that waits longer than `limit` for the peer to take a byte.
+pub(super) struct Impatient<I> {
+    io: I,
+    limit: Duration,
+    /// While a write waits.
+    patience: Option<Pin<Box<Sleep>>>,
+}
+
+impl<I> Impatient<I> {
+    pub(super) fn new(io: I, limit: Duration) -> Impatient<I> {
+        Impatient {
+            io,
+            limit,
+            patience: None,
+        }
+    }
+
+    fn judge<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if written.is_ready() {
+            self.patience = None;
+            return written;
+        }
+        let limit = self.limit;
+        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(limit)));
+        patience.as_mut().poll(cx).map(|()| {
+            let told = format!("the peer took nothing for {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, told))
+        })
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, data);
+        self.judge(cx, written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
+        self.judge(cx, written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.judge(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let shut = Pin::new(&mut self.io).poll_shutdown(cx);
+        self.judge(cx, shut)
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}

@@ -1,0 +1,116 @@
+//! Who waits for a phase: a waker each, left once and not with every poll.
+
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::shutdown::Phase;
+
+/// The phase and the wakers of all who wait for a later one.
+pub(super) struct Waiters {
+    phase: AtomicU8,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    wakers: Vec<Option<(Phase, Waker)>>,
+    free: Vec<usize>,
+}
+
+/// One waiter's place. To be given back with [`Waiters::leave`].
+#[derive(Default)]
+pub(super) struct Waiter {
+    slot: Option<usize>,
+    /// A copy of what was left, so that a poll that changes nothing takes no lock.
+    left: Option<Waker>,
+}
+
+impl Waiters {
+    pub(super) fn new() -> Waiters {
+        Waiters {
+            phase: AtomicU8::new(Phase::Serving as u8),
+            slots: Mutex::default(),
+        }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        let now = self.phase.load(Ordering::Acquire);
+        let reached = |phase: &Phase| *phase as u8 <= now;
+        Phase::ALL
+            .into_iter()
+            .rfind(reached)
+            .unwrap_or(Phase::Serving)
+    }
+
+    /// Goes forward to `phase` and wakes everybody; false if it was reached before.
+    pub(super) fn enter(&self, phase: Phase) -> bool {
+        let before = self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        if before >= phase as u8 {
+            return false;
+        }
+        // Who comes after this sees the new phase.
+        let wakers: Vec<_> = {
+            let mut slots = self.slots.lock();
+            let is_due = |left: &mut (Phase, Waker)| left.0 <= phase;
+            let wakers = slots.wakers.iter_mut();
+            wakers.filter_map(|slot| slot.take_if(is_due)).collect()
+        };
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        true
+    }
+
+    pub(super) fn poll(&self, phase: Phase, waiter: &mut Waiter, cx: &Context<'_>) -> Poll<()> {
+        let is_reached = || self.phase.load(Ordering::Acquire) >= phase as u8;
+        if is_reached() {
+            return Poll::Ready(());
+        }
+        let is_left = |left: &Waker| left.will_wake(cx.waker());
+        if waiter.left.as_ref().is_some_and(is_left) {
+            return Poll::Pending;
+        }
+        waiter.left = Some(cx.waker().clone());
+        let replaced = {
+            let mut slots = self.slots.lock();
+            let slot = *waiter.slot.get_or_insert_with(|| slots.claim());
+            slots.wakers[slot].replace((phase, cx.waker().clone()))
+        };
+        // Outside of the lock, since dropping a waker may drop a task and all that it waits for.
+        drop(replaced);
+        match is_reached() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn places(&self) -> usize {
+        self.slots.lock().wakers.len()
+    }
+
+    /// Gives the place back.
+    pub(super) fn leave(&self, waiter: &mut Waiter) {
+        let Some(slot) = waiter.slot.take() else {
+            return;
+        };
+        let left = {
+            let mut slots = self.slots.lock();
+            slots.free.push(slot);
+            slots.wakers[slot].take()
+        };
+        drop(left);
+    }
+}
+
+impl Slots {
+    fn claim(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.wakers.push(None);
+            self.wakers.len() - 1
+        })
+    }
+}
