@@ -183,3 +183,6 @@ impl<I: AsyncRead + Unpin> AsyncRead for Coalesced<I> {
         Pin::new(&mut self.0.lock().io).poll_read(cx, buffer)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -91,3 +91,6 @@ impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
         Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,6 +42,7 @@ use crate::net::Listener;
 use crate::net::Metrics;
 use crate::net::Peer;
 use crate::net::SelfSigned;
+use crate::net::ServingThreads;
 use crate::net::TlsFiles;
 use crate::net::tls::certificates;
 use crate::net::tls::provider;
@@ -521,5 +522,122 @@ async fn tls_files_that_cannot_be_used_are_named() {
         let error: Error = Acceptor::from_files(&TlsFiles { certificate, key }).unwrap_err();
         let expected = expected.replace("{}", path.to_str().unwrap());
         assert!(error.to_string().contains(&expected), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn who_takes_nothing_for_long_is_cut_off() {
+    for http2 in [false, true] {
+        let config = Config {
+            write_timeout: Duration::from_millis(50),
+            ..Config::default()
+        };
+        let server = Server::start(config, None).await;
+        let mut stream = server.connect().await;
+        let request = "GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        // SETTINGS with streams of 2 GiB, as much for the connection, and `GET http://x/stream`.
+        let preface =
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\
+            \0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0\
+            \0\0\x0e\x01\x05\0\0\0\x01\x82\x86\x04\x07/stream\x41\x01x";
+        let sent = if http2 {
+            &preface[..]
+        } else {
+            request.as_bytes()
+        };
+        stream.write_all(sent).await.unwrap();
+        stream.read_u8().await.unwrap();
+        // More than the kernel takes for somebody who reads nothing.
+        let megabyte = Bytes::from(vec![0; 1 << 20]);
+        for _ in 0..64 {
+            let frame = Frame::data(megabyte.clone());
+            server.chunks.unbounded_send(Ok(frame)).unwrap();
+        }
+        only_the_accept_loop_is_left(&server).await;
+        let line = r#"kubefan_connection_failures_total{listener="test",stage="serve"} 1"#;
+        assert!(server.has_metric(line), "{http2}");
+    }
+}
+
+#[tokio::test]
+async fn http2_carries_large_bodies_whole() {
+    let server = Server::plain().await;
+    let mut client = http2_on(server.connect().await).await;
+    let response = soon(client.send_request(get("/stream"))).await.unwrap();
+    let parts: Vec<_> = (0..300u32)
+        .map(|n| Bytes::from(n.to_be_bytes().repeat(5_000)))
+        .collect();
+    for part in &parts {
+        server
+            .chunks
+            .unbounded_send(Ok(Frame::data(part.clone())))
+            .unwrap();
+    }
+    server.chunks.close_channel();
+    let body = soon(response.into_body().collect())
+        .await
+        .unwrap()
+        .to_bytes();
+    assert_eq!(body, parts.concat());
+}
+
+#[tokio::test]
+async fn http2_peers_are_asked_whether_they_live_and_go_if_they_do_not() {
+    let config = Config {
+        ping_interval: Duration::from_millis(20),
+        ping_timeout: Duration::from_millis(200),
+        ..Config::default()
+    };
+    let server = Server::start(config, None).await;
+    // One that answers stays, longer than it may take to answer.
+    let mut client = http2_on(server.connect().await).await;
+    let response = soon(client.send_request(get("/stream"))).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.send_chunk("still here");
+    let mut body = response.into_body().into_data_stream();
+    assert_eq!(soon(body.next()).await.unwrap().unwrap(), "still here");
+    drop((client, body));
+    only_the_accept_loop_is_left(&server).await;
+    // One with a stream that reads everything but answers nothing goes.
+    let mut stream = server.connect().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
+        \0\0\x0c\x01\x04\0\0\0\x01\x82\x86\x04\x05/peer\x41\x01x";
+    stream.write_all(preface).await.unwrap();
+    let mut read = Vec::new();
+    soon(stream.read_to_end(&mut read)).await.unwrap();
+    assert!(
+        read.windows(9).any(|frame| frame[..5] == [0, 0, 8, 6, 0]),
+        "no PING"
+    );
+}
+
+/// What a thread of ours is called, in the body of every answer.
+async fn thread_name(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
+    let name = std::thread::current().name().map(str::to_owned);
+    Ok(Response::new(name.unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn connections_are_dealt_out_to_the_threads_and_drained_there() {
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let metrics = Metrics::new(&Registry::new());
+    let threads = ServingThreads::start(2.try_into().unwrap()).unwrap();
+    let listener = Listener::new("test", socket, Config::default(), metrics, shutdown.clone())
+        .on_threads(Arc::new(threads));
+    let address = listener.local_address().unwrap();
+    shutdown.spawn(listener.serve(service_fn(thread_name)));
+    let mut seen = Vec::new();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let mut client = http1_on(TcpStream::connect(address).await.unwrap()).await;
+        let response = soon(client.send_request(get("/"))).await.unwrap();
+        seen.push(text_of(response).await);
+        clients.push(client);
+    }
+    assert_eq!(seen, ["serve-0", "serve-1", "serve-0", "serve-1"]);
+    assert_eq!(soon(shutdown.drain()).await, Outcome::Drained);
+    for mut client in clients {
+        assert!(soon(client.send_request(get("/"))).await.is_err());
     }
 }

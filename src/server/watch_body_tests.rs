@@ -305,3 +305,68 @@ async fn without_a_timeout_it_ends_between_half_an_hour_and_an_hour() {
     ends.dedup();
     assert!(ends.len() > 1, "{ends:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_one_frame_and_what_comes_later_another() {
+    let things = Things::new();
+    let terms = WatchTerms {
+        representation: Representation::plain(WireFormat::Json),
+        bookmarks: false,
+        initial_events_end: false,
+        timeout: Some(Duration::from_secs(10)),
+        one_by_one: false,
+    };
+    let mut watch = things.watch_with(AFTER_10, terms);
+    let mut names = Vec::new();
+    for burst in [1, 3, 500] {
+        for n in 0..burst {
+            names.push(format!("{burst}-{n}"));
+            things.add(&format!("{burst}-{n}"), 10 + names.len() as u64);
+        }
+        let mut lines = 0;
+        let mut frames = 0;
+        while lines < burst {
+            let frame = watch.next().await.1.expect("a frame");
+            assert!(frame.len() <= 16 << 10, "{} bytes", frame.len());
+            for line in frame.lines() {
+                let event: serde_json::Value = serde_json::from_str(line).expect("an event");
+                let name = &names[names.len() - burst + lines];
+                assert_eq!(event["object"]["metadata"]["name"], *name);
+                lines += 1;
+            }
+            frames += 1;
+        }
+        assert!(
+            frames <= 1 + burst / 50,
+            "{burst} events in {frames} frames"
+        );
+    }
+    assert_eq!(watch.all().await, ["10: end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_always_has_something_to_say_ends_too() {
+    let things = Things::new();
+    let terms = WatchTerms {
+        representation: Representation::plain(WireFormat::Json),
+        bookmarks: false,
+        initial_events_end: false,
+        timeout: Some(Duration::from_secs(3)),
+        one_by_one: true,
+    };
+    let mut watch = things.watch_with(AFTER_10, terms);
+    things.add("first", 11);
+    let mut version = 11;
+    // There is always one more than was read.
+    loop {
+        version += 1;
+        things.add(&format!("more-{version}"), version);
+        advance(Duration::from_millis(300)).await;
+        let (seconds, frame) = watch.next().await;
+        assert!(seconds < 3.5, "{seconds}");
+        if frame.is_none() {
+            break;
+        }
+    }
+    assert!(version > 15, "{version}");
+}

@@ -1,0 +1,49 @@
+use std::time::Duration;
+
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::io::duplex;
+use tokio::time::Instant;
+use tokio::time::advance;
+use tokio::time::sleep;
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waits_too_long_fails() {
+    let (near, _far) = duplex(4);
+    let mut io = Impatient::new(near, LIMIT);
+    let start = Instant::now();
+    let error = io.write_all(b"more than four").await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(start.elapsed(), LIMIT);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_byte_now_and_then_is_enough() {
+    let (near, mut far) = duplex(1);
+    let mut io = Impatient::new(near, LIMIT);
+    let reader = tokio::spawn(async move {
+        let mut read = Vec::new();
+        for _ in 0..5 {
+            sleep(LIMIT - Duration::from_secs(1)).await;
+            read.push(far.read_u8().await.unwrap());
+        }
+        read
+    });
+    io.write_all(b"slow").await.unwrap();
+    io.write_all(b"!").await.unwrap();
+    assert_eq!(reader.await.unwrap(), b"slow!");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_nothing_to_write_may_wait_for_ever() {
+    let (near, mut far) = duplex(4);
+    let mut io = Impatient::new(near, LIMIT);
+    io.write_all(b"four").await.unwrap();
+    advance(100 * LIMIT).await;
+    far.read_exact(&mut [0; 4]).await.unwrap();
+    io.write_all(b"five").await.unwrap();
+}
