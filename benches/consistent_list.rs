@@ -20,6 +20,8 @@ use kubefan::informer::Freshness;
 use kubefan::informer::FreshnessPolicy;
 use kubefan::informer::ProofMethod;
 use kubefan::informer::relist_channel;
+use kubefan::shutdown;
+use kubefan::shutdown::Shutdown;
 use kubefan::upstream;
 use kubefan::upstream::FreshnessProbe;
 use kubefan::upstream::Scope;
@@ -96,7 +98,8 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
         decoder: Arc::new(decoder()),
     };
     let (relist, _relists) = relist_channel();
-    let freshness = Freshness::new(probe, reader, relist, FreshnessPolicy::Strict);
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let freshness = Freshness::new(probe, reader, relist, FreshnessPolicy::Strict, shutdown);
     let asked = Asked {
         selection: Arc::default(),
         scope: Scope::default(),

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tower::service_fn;
 
 use crate::api::WireFormat;
+use crate::cache::Dispatcher;
 use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
@@ -104,7 +105,8 @@ impl App {
         let renewed = client;
         let admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
 
-        let threads = config.threads.map(ServingThreads::start).transpose();
+        let start = |count| ServingThreads::start(count, Dispatcher::install);
+        let threads = config.threads.map(start).transpose();
         let threads = threads.context("cannot start the serving threads")?;
         let threads = threads.map(Arc::new);
         if threads.is_some() {

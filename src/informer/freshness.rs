@@ -12,6 +12,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::timeout;
 use tokio::time::timeout_at;
@@ -22,6 +24,7 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
+use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::GroupCommit;
@@ -110,6 +113,7 @@ pub struct Asked {
 /// Proves how fresh one cache is; those who ask at a time share the work.
 pub struct Freshness<P> {
     inner: Arc<Inner<P>>,
+    shutdown: Shutdown,
     group: GroupCommit<Asked, Result<Proof, Unproven>>,
 }
 
@@ -139,6 +143,9 @@ struct Last {
     snapshot: Option<Snapshot>,
 }
 
+/// A question's task, which ends with the last who waits for it.
+struct Asking(JoinHandle<()>);
+
 /// The way to a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
@@ -154,8 +161,15 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// How long a proof may take, as long as the API server waits for its own cache.
     pub const LIMIT: Duration = Duration::from_secs(3);
 
-    /// Proves the cache behind `reader` by asking `probe`; asks for a relist where it differs.
-    pub fn new(probe: P, reader: Reader, relist: RelistHandle, policy: FreshnessPolicy) -> Self {
+    /// Proves the cache behind `reader` by asking `probe`, in background tasks of `shutdown`; asks
+    /// for a relist where it differs.
+    pub fn new(
+        probe: P,
+        reader: Reader,
+        relist: RelistHandle,
+        policy: FreshnessPolicy,
+        shutdown: Shutdown,
+    ) -> Self {
         let inner = Inner {
             probe,
             reader,
@@ -169,6 +183,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         };
         Self {
             inner: Arc::new(inner),
+            shutdown,
             group: GroupCommit::new(PACE),
         }
     }
@@ -210,11 +225,18 @@ impl<P: FreshnessProbe> Freshness<P> {
             _ => asked,
         };
         let inner = Arc::clone(&self.inner);
+        let shutdown = self.shutdown.clone();
+        // To read a list of many takes too long for a thread that serves others as well.
         let call = |asked| async move {
-            let proof = timeout(Self::LIMIT, inner.run(asked)).await;
-            let proof = proof.unwrap_or(Err(Unproven::TimedOut));
-            inner.metrics.count(&proof);
-            proof
+            let (tell, told) = oneshot::channel();
+            let _asking = Asking(shutdown.spawn_background(async move {
+                let proof = timeout(Self::LIMIT, inner.run(asked)).await;
+                let proof = proof.unwrap_or(Err(Unproven::TimedOut));
+                inner.metrics.count(&proof);
+                // An error is that nobody waits any more.
+                tell.send(proof).ok();
+            }));
+            told.await.unwrap_or(Err(Unproven::NotReady))
         };
         let proof = timeout(Self::LIMIT, self.group.join(asked, patience, call)).await;
         proof.unwrap_or(Err(Unproven::TimedOut))
@@ -455,6 +477,14 @@ fn is_unable(error: &upstream::Error) -> bool {
         error => error
             .status()
             .is_some_and(|status| matches!(status.code, 406 | 415)),
+    }
+}
+
+// === impl Asking ===
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 

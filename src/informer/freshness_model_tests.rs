@@ -34,6 +34,8 @@ use crate::cache::Reader;
 use crate::cache::Snapshot;
 use crate::cache::WatchItem;
 use crate::cache::Writer;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::Scope;
@@ -466,6 +468,7 @@ async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
         reader.clone(),
         relist,
         FreshnessPolicy::Strict,
+        Shutdown::new(shutdown::Config::default()),
     ));
     let until = Instant::now() + LIFE;
     let mut tasks = JoinSet::new();

@@ -8,6 +8,8 @@ use tokio::time::advance;
 use crate::api::ListPage;
 use crate::api::ResourceVersion;
 use crate::cache;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::Scope;
@@ -48,7 +50,14 @@ async fn a_cache_found_wrong_is_listed_anew_but_not_for_each_reader() {
     let empty = writer.relist();
     writer.replace(empty, ResourceVersion(5));
     let (relist, mut relists) = relist_channel();
-    let freshness = Freshness::new(Contradicts, reader, relist, FreshnessPolicy::Strict);
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let freshness = Freshness::new(
+        Contradicts,
+        reader,
+        relist,
+        FreshnessPolicy::Strict,
+        shutdown,
+    );
     let mut requested = async |wait: u64| {
         advance(Duration::from_secs(wait)).await;
         let asked = Asked {

@@ -376,6 +376,7 @@ impl InformerSet {
             reader.clone(),
             relist.clone(),
             config.freshness.of(&key.gvr),
+            self.inner.shutdown.clone(),
         );
         let informer = Arc::new(Informer::new(
             subject.clone(),

@@ -4,6 +4,7 @@
 //! run in the order in which they were woken, and all that many streams of a connection have to say
 //! gets into one write.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
@@ -25,11 +26,14 @@ pub struct ServingThreads {
 }
 
 impl ServingThreads {
-    /// Starts so many threads.
+    /// Starts so many threads, each with what `companion` gives there running beside its connections.
     ///
     /// # Errors
     /// When the system gives no thread, or nothing to wait for sockets with.
-    pub fn start(count: NonZeroUsize) -> io::Result<ServingThreads> {
+    pub fn start<F: Future<Output = Infallible> + 'static>(
+        count: NonZeroUsize,
+        companion: fn() -> F,
+    ) -> io::Result<ServingThreads> {
         let (alive, is_alive) = watch::channel(());
         let start = |index| {
             let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -41,7 +45,7 @@ impl ServingThreads {
             };
             thread::Builder::new()
                 .name(format!("serve-{index}"))
-                .spawn(move || run(runtime, end))?;
+                .spawn(move || run(runtime, companion, end))?;
             Ok(handle)
         };
         let runtimes: io::Result<Vec<_>> = (0..count.get()).map(start).collect();
@@ -60,8 +64,18 @@ impl ServingThreads {
 }
 
 /// A serving thread from its begin to its end.
-fn run(runtime: Runtime, end: impl Future<Output = ()>) {
-    runtime.block_on(end);
+fn run<F: Future<Output = Infallible>>(
+    runtime: Runtime,
+    companion: fn() -> F,
+    end: impl Future<Output = ()>,
+) {
+    let companion = companion();
+    runtime.block_on(async {
+        tokio::select! {
+            () = end => {}
+            never = companion => match never {},
+        }
+    });
     // Connections that outlived the grace are not waited for.
     runtime.shutdown_background();
 }

@@ -622,7 +622,7 @@ async fn connections_are_dealt_out_to_the_threads_and_drained_there() {
     let shutdown = Shutdown::new(shutdown::Config::default());
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let metrics = Metrics::new(&Registry::new());
-    let threads = ServingThreads::start(2.try_into().unwrap()).unwrap();
+    let threads = ServingThreads::start(2.try_into().unwrap(), std::future::pending).unwrap();
     let listener = Listener::new("test", socket, Config::default(), metrics, shutdown.clone())
         .on_threads(Arc::new(threads));
     let address = listener.local_address().unwrap();
