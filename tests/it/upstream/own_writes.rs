@@ -249,7 +249,8 @@ impl Elsewhere {
         Self(tokio::spawn(async move {
             for number in 0_u64.. {
                 let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
-                client.merge(&format!("{path}/changing"), &change).await;
+                let object = format!("{path}/changing");
+                client.merge(&object, &change).await.ok();
                 tokio::time::sleep(ELSEWHERE).await;
             }
         }))
@@ -258,7 +259,12 @@ impl Elsewhere {
 
 impl Drop for Elsewhere {
     fn drop(&mut self) {
+        let stopped = self.0.is_finished();
         self.0.abort();
+        assert!(
+            !stopped || std::thread::panicking(),
+            "nothing else changed any more"
+        );
     }
 }
 
