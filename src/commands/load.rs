@@ -94,6 +94,9 @@ fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
         );
         return Err(anyhow::anyhow!(told).into());
     }
+    if let Some(failed) = &report.compared_failed {
+        return Err(anyhow::anyhow!("{failed}").into());
+    }
     match report.runs.iter().find_map(|run| run.left_behind.as_ref()) {
         None => Ok(()),
         Some(left_behind) => Err(anyhow::anyhow!(left_behind.clone()).into()),

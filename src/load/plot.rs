@@ -254,11 +254,11 @@ mod tests {
 
     #[test]
     fn long_lines_keep_their_end() {
-        let line: Vec<_> = (0..10_000).map(|at| (f64::from(at), 1.0)).collect();
+        let line: Vec<_> = (0..=10_000).map(|at| (f64::from(at), 1.0)).collect();
         let range = Range::of(Scale::Linear, line.iter().map(|point| point.0));
         let share = Range::of(Scale::Share, [1.0].into_iter());
         let path = path(&line, range, share);
-        assert!(path.matches('L').count() <= POINTS, "{path}");
+        assert!(path.matches('L').count() <= POINTS);
         assert!(
             path.ends_with(&format!("L{:.1} {TOP:.1}", WIDTH - RIGHT)),
             "{path}"

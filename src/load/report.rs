@@ -16,6 +16,8 @@ pub struct Report {
     pub tool: String,
     /// The server, and the one that it is compared with.
     pub runs: Vec<Run>,
+    /// Why there is no second run, though one was asked for.
+    pub compared_failed: Option<String>,
     /// The first server's figures divided by the second's.
     pub ratios: Option<Ratios>,
 }
@@ -45,6 +47,9 @@ pub struct Run {
     pub server: Option<Usage>,
     /// Why it is not.
     pub server_unknown: Option<String>,
+    /// CPU of the load test itself, over the same time as the server's: where it has all of the machine that the
+    /// server leaves, latencies are its own.
+    pub own_cpu_seconds: f64,
     /// What could not be deleted afterwards, and why.
     pub left_behind: Option<String>,
     /// The distribution of `events.from_schedule_ms`: milliseconds, share of events not above them.
@@ -178,7 +183,7 @@ pub struct Ratios {
 // === impl Report ===
 
 impl Report {
-    pub(super) fn new(runs: Vec<Run>) -> Self {
+    pub(super) fn new(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
         let ratios = match runs.as_slice() {
             [first, second] => Some(Ratios::of(first, second)),
             _ => None,
@@ -187,6 +192,7 @@ impl Report {
             version: 1,
             tool: concat!("kubefan ", env!("CARGO_PKG_VERSION")).to_owned(),
             runs,
+            compared_failed,
             ratios,
         }
     }

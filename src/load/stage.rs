@@ -64,7 +64,12 @@ impl Stage {
         let created = send(&client, Method::POST, "/api/v1/namespaces", &manifest).await;
         let is_ours = match created {
             Ok(_) => true,
-            Err(Failure::Server(error)) if is_code(&error, 409) && namespace.is_some() => false,
+            // Who may not make namespaces may have been given one.
+            Err(Failure::Server(error))
+                if namespace.is_some() && (is_code(&error, 409) || error.is_forbidden()) =>
+            {
+                false
+            }
             Err(failure) => return Err(failure.named(|| format!("create namespace {name}"))),
         };
         Ok(Self {

@@ -34,6 +34,12 @@ pub fn table(report: &Report) -> String {
             );
         }
     }
+    if let Some(failed) = &report.compared_failed {
+        let _ = writeln!(
+            text,
+            "\nthe server to compare with could not be tested: {failed}"
+        );
+    }
     if let (Some(ratios), [first, second]) = (&report.ratios, report.runs.as_slice()) {
         let (first, second) = (&first.settings.server, &second.settings.server);
         let _ = writeln!(text, "\n{first} / {second}");
@@ -60,10 +66,11 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         (
             "watchers",
             format!(
-                "{} on {} {} connections, {} of {}{}{}",
+                "{} on {} {} connection{}, {} of {}{}{}",
                 settings.watchers,
                 settings.connections,
                 settings.protocol,
+                if settings.connections == 1 { "" } else { "s" },
                 settings.format,
                 settings.resource,
                 if settings.all_namespaces {
@@ -121,6 +128,15 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     if settings.write_server != settings.server {
         rows.insert(1, ("written to", settings.write_server.clone()));
     }
+    rows.extend(exceptions(run));
+    rows.extend(usage(run));
+    rows
+}
+
+/// What is not told of every run.
+fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
+    let settings = &run.settings;
+    let mut rows = Vec::new();
     if run.interrupted {
         rows.push((
             "interrupted",
@@ -155,6 +171,15 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
             ),
         ));
     }
+    if let Some(left_behind) = &run.left_behind {
+        rows.push(("left behind", left_behind.clone()));
+    }
+    rows
+}
+
+/// What the server needed, and the test itself.
+fn usage(run: &Run) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
     match (&run.server, &run.server_unknown) {
         (Some(usage), _) => {
             let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -180,9 +205,10 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         }
         (None, None) => {}
     }
-    if let Some(left_behind) = &run.left_behind {
-        rows.push(("left behind", left_behind.clone()));
-    }
+    rows.push((
+        "CPU of this program",
+        format!("{:.2} s", run.own_cpu_seconds),
+    ));
     rows
 }
 

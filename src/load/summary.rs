@@ -1,0 +1,141 @@
+//! From what was measured to the report.
+
+use crate::upstream::Client;
+
+use super::Config;
+use super::Events;
+use super::Faults;
+use super::Histogram;
+use super::Protocol;
+use super::Rate;
+use super::Run;
+use super::Settings;
+use super::Watches;
+use super::Writes;
+use super::measure::Measured;
+use super::receivers::Received;
+use super::shared::Shared;
+use super::stage::Stage;
+
+/// What was asked for, and of whom.
+pub(super) fn settings(
+    config: &Config,
+    client: &Client,
+    writer: &Client,
+    stage: &Stage,
+    server_version: String,
+    shared: &Shared,
+) -> Settings {
+    Settings {
+        server: client.server().to_owned(),
+        server_version,
+        write_server: writer.server().to_owned(),
+        resource: shared
+            .collection
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+        namespace: stage.namespace.clone(),
+        all_namespaces: config.all_namespaces,
+        watchers: config.watchers,
+        connections: match config.protocol {
+            Protocol::Http1 => config.watchers,
+            Protocol::Http2 => config.connections,
+        },
+        protocol: config.protocol.name().to_owned(),
+        format: config.format.name().to_owned(),
+        selector: config.selector.as_ref().map(ToString::to_string),
+        watch_list: config.watch_list,
+        rate: match config.rate {
+            Rate::PerSecond(rate) => Some(rate),
+            Rate::Max => None,
+        },
+        objects: config.objects,
+        seconds: config.duration.as_secs_f64(),
+        list_storm: config.list_storm,
+        slow_watchers: config.slow_watchers,
+    }
+}
+
+/// What came of it.
+pub(super) fn summary(
+    settings: Settings,
+    measured: Measured,
+    interrupted: bool,
+    object_bytes: usize,
+    left_behind: Option<String>,
+) -> Run {
+    let Measured {
+        wrote,
+        received,
+        lists,
+        usage,
+        all_synced,
+        expected,
+        own_cpu_seconds,
+    } = measured;
+    let Received {
+        watched,
+        tally,
+        slow,
+    } = received;
+    let mut sync = Histogram::default();
+    let mut faults = Faults::default();
+    let mut watches = Watches {
+        reconnects: 0,
+        expired: 0,
+        retries: 0,
+        slow: slow.opened,
+        slow_ended: slow.ended,
+    };
+    for watcher in &watched {
+        if let Some(after) = watcher.synced_after {
+            sync.record(after);
+        }
+        faults.add(&watcher.checker.finish(&wrote.written));
+        watches.reconnects += watcher.ends;
+        watches.expired += watcher.expired;
+        watches.retries += watcher.retries;
+    }
+    let per_second = |count: u64, nanoseconds: u64| match nanoseconds {
+        0 => 0.0,
+        nanoseconds => count as f64 * 1e9 / nanoseconds as f64,
+    };
+    Run {
+        settings,
+        interrupted,
+        object_bytes,
+        sync_ms: sync.latency(),
+        all_synced_seconds: all_synced.as_secs_f64(),
+        writes: Writes {
+            acknowledged: wrote.acknowledged,
+            per_second: per_second(wrote.acknowledged, wrote.ended),
+            retries: wrote.retries,
+            given_up: wrote.given_up,
+            latency_ms: wrote.latency.latency(),
+            lateness_ms: wrote.lateness.latency(),
+        },
+        events: Events {
+            expected,
+            delivered: tally.events,
+            per_second: per_second(tally.events, tally.last),
+            bytes: tally.bytes,
+            faults,
+            from_schedule_ms: tally.from_schedule.latency(),
+            from_acknowledgement_ms: tally.from_acknowledgement.latency(),
+            before_acknowledgement: tally.before_acknowledgement,
+            bookmarks: tally.bookmarks,
+            foreign: tally.foreign,
+        },
+        watches,
+        lists,
+        server_unknown: usage.as_ref().err().cloned(),
+        server: usage.ok(),
+        own_cpu_seconds,
+        left_behind,
+        distribution: tally.from_schedule.distribution(),
+        distribution_from_acknowledgement: tally.from_acknowledgement.distribution(),
+        throughput: tally.throughput(),
+    }
+}
