@@ -89,6 +89,11 @@ pub struct LoadArgs {
     #[arg(long, value_name = "COUNT", default_value = "20")]
     pub rate: String,
 
+    /// With --rate max: wait while so many writes have not reached every watcher, so that the server is kept busy and
+    /// not overrun
+    #[arg(long, value_name = "COUNT")]
+    pub window: Option<u32>,
+
     /// Objects that are changed in turn. With {i} in the selector, watcher n gets object n and every
     /// further one that --watchers divides
     #[arg(long, value_name = "COUNT", default_value_t = 20)]

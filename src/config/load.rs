@@ -50,6 +50,10 @@ impl TryFrom<&LoadArgs> for LoadConfig {
             faults.push(fault("--rate", problem));
             Rate::Max
         });
+        if args.window.is_some() && rate != Rate::Max {
+            let problem = "a rate that is fixed waits for nobody; leave it out, or take --rate max";
+            faults.push(fault("--window", problem.to_owned()));
+        }
         if let Some(selector) = &selector {
             faults.extend(selector_faults(args, selector));
         }
@@ -85,6 +89,7 @@ impl TryFrom<&LoadArgs> for LoadConfig {
                 },
                 selector,
                 rate,
+                window: args.window,
                 objects: args.objects,
                 object_size: args.object_size,
                 duration: args.duration,
@@ -105,6 +110,7 @@ fn counts(args: &LoadArgs) -> Vec<Fault> {
         ("--watchers", args.watchers, 1, MAX_WATCHERS),
         ("--connections", connections, 1, args.watchers.max(1)),
         ("--objects", args.objects, 1, MAX_OBJECTS),
+        ("--window", args.window.unwrap_or(1), 1, MAX_WATCHERS),
         ("--list-storm", args.list_storm, 0, 10_000),
         ("--slow-watchers", args.slow_watchers, 0, 100_000),
         ("--threads", args.threads, 1, 256),
@@ -310,6 +316,11 @@ mod tests {
                 &["--rate: \"fast\" is no number of writes a second, such as 20 or 0.5, nor max"],
             ),
             ("--rate -1", &["unexpected argument"]),
+            ("--window 0 --rate max", &["--window: 0 is not from 1"]),
+            (
+                "--window 16",
+                &["--window: a rate that is fixed waits for nobody"],
+            ),
             ("--duration 0s", &["--duration: 0 is too short; 30s"]),
             (
                 "--object-size 2Mi",

@@ -36,6 +36,8 @@ pub struct Config {
     pub selector: Option<SelectorTemplate>,
     /// How fast is written.
     pub rate: Rate,
+    /// Writes that have not reached every watcher, at most, where the rate is [`Rate::Max`]; `None` for no limit.
+    pub window: Option<u32>,
     /// Objects; at least one.
     pub objects: u32,
     /// Bytes of an object as JSON, as the server tells it.
@@ -72,6 +74,20 @@ pub enum Protocol {
     Http1,
     /// HTTP/2.
     Http2,
+}
+
+impl Config {
+    /// How many watchers want each object.
+    pub(super) fn watchers_of_an_object(&self) -> u64 {
+        match self
+            .selector
+            .as_ref()
+            .is_some_and(SelectorTemplate::is_per_watcher)
+        {
+            true => 1,
+            false => u64::from(self.watchers),
+        }
+    }
 }
 
 impl Protocol {

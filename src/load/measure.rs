@@ -16,7 +16,6 @@ use super::Error;
 use super::Lists;
 use super::Progress;
 use super::Protocol;
-use super::SelectorTemplate;
 use super::receivers::Received;
 use super::receivers::Receivers;
 use super::schedule::Schedule;
@@ -78,7 +77,7 @@ impl Running<'_> {
         let own_before = own_cpu_seconds();
         let storm = Storm::start(&self.shared, self.shutdown).map_err(Error::Thread)?;
         let wrote = self.written(writing, progress).await?;
-        let expected = wrote.acknowledged * self.watchers_of_an_object();
+        let expected = wrote.acknowledged * self.config.watchers_of_an_object();
         self.drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
         let after = self.sample().await;
@@ -100,15 +99,6 @@ impl Running<'_> {
             expected,
             own_cpu_seconds,
         })
-    }
-
-    /// How many watchers want each object.
-    fn watchers_of_an_object(&self) -> u64 {
-        let selector = self.config.selector.as_ref();
-        match selector.is_some_and(SelectorTemplate::is_per_watcher) {
-            true => 1,
-            false => u64::from(self.config.watchers),
-        }
     }
 
     async fn sample(&mut self) -> Result<Sample, String> {

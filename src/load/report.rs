@@ -89,6 +89,8 @@ pub struct Settings {
     pub watch_list: bool,
     /// Writes a second; `null` for as many as the server takes.
     pub rate: Option<f64>,
+    /// Writes that had not reached every watcher, at most; `null` for no limit.
+    pub window: Option<u32>,
     /// Objects.
     pub objects: u32,
     /// Seconds of writing.

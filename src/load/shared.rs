@@ -43,6 +43,8 @@ pub(super) struct Shared {
     measured_from: AtomicU64,
     /// Watchers that have seen every object.
     pub(super) synced: AtomicUsize,
+    /// Writes that were sent, where they are limited by what came.
+    pub(super) sent: AtomicU64,
     /// Changes that came.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
@@ -63,6 +65,7 @@ impl Shared {
             versions: Versions::new(config.format),
             measured_from: AtomicU64::new(u64::MAX),
             synced: AtomicUsize::new(0),
+            sent: AtomicU64::new(0),
             delivered: AtomicU64::new(0),
             sync_deadline: Instant::now() + SYNC_LIMIT,
             fatal: Mutex::new(None),
@@ -91,6 +94,20 @@ impl Shared {
 
     pub(super) fn failure(&self) -> Option<String> {
         self.fatal.lock().clone()
+    }
+
+    /// Takes a place in the window of writes that have not reached every watcher; false when it is full.
+    pub(super) fn enters_window(&self) -> bool {
+        let Some(window) = self.config.window else {
+            return true;
+        };
+        let everywhere =
+            self.delivered.load(Ordering::Relaxed) / self.config.watchers_of_an_object();
+        let most = everywhere + u64::from(window);
+        let enter = |sent| (sent < most).then_some(sent + 1);
+        self.sent
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
+            .is_ok()
     }
 
     /// Gives up the rest of the schedule.

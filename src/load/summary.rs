@@ -51,6 +51,7 @@ pub(super) fn settings(
             Rate::PerSecond(rate) => Some(rate),
             Rate::Max => None,
         },
+        window: config.window,
         objects: config.objects,
         seconds: config.duration.as_secs_f64(),
         list_storm: config.list_storm,

@@ -29,6 +29,8 @@ use super::usage::with_causes;
 const PATCH: &str = "application/merge-patch+json";
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Until it is looked again whether the window has a place.
+const WINDOW_PAUSE: Duration = Duration::from_millis(1);
 /// Time after the end of the schedule in which writes that are late are still sent.
 const LATE: Duration = Duration::from_secs(10);
 /// Bytes of an answer to a write.
@@ -137,8 +139,14 @@ impl Writing {
     async fn is_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
         match self.schedule.writes() {
             None => {
-                let now = self.shared.clock.now();
-                now < start + nanoseconds(self.schedule.duration())
+                let end = start + nanoseconds(self.schedule.duration());
+                while !self.shared.enters_window() {
+                    if self.shared.clock.now() >= end || self.is_over() {
+                        return false;
+                    }
+                    sleep(WINDOW_PAUSE).await;
+                }
+                self.shared.clock.now() < end
             }
             Some(writes) if number >= writes => false,
             // Closed when the rest of the schedule is given up.

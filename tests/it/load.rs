@@ -195,8 +195,8 @@ async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
         "max",
         "--objects",
         "3",
-        "--format",
-        "json",
+        "--window",
+        "4",
     ];
     let loaded = Load::start(&[flags, more].concat()).ended();
     loaded.sound();
