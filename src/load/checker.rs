@@ -226,7 +226,8 @@ mod tests {
             unwanted,
         };
         let start = [(0, 0), (1, 0)];
-        let table: [(&str, &[(u32, u32)], Faults); 8] = [
+        type Told = [(u32, u32)];
+        let table: [(&str, &Told, Faults); 8] = [
             ("all", &[(0, 1), (1, 1), (0, 2)], faults(0, 0, 0, 0)),
             ("one dropped", &[(1, 1), (0, 2)], faults(1, 0, 0, 0)),
             ("the last dropped", &[(0, 1), (1, 1)], faults(1, 0, 0, 0)),

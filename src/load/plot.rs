@@ -11,14 +11,16 @@ const BOTTOM: f64 = 36.0;
 /// Points of a line; more would not be seen.
 const POINTS: usize = 400;
 
+/// Its name and its points.
+type Line<'a> = (&'a str, &'a [(f64, f64)]);
+
 /// A diagram.
 pub(super) struct Plot<'a> {
     /// What it shows, for those who can't see it.
     pub(super) title: &'a str,
     pub(super) x: Axis<'a>,
     pub(super) y: Axis<'a>,
-    /// Lines, each with its name.
-    pub(super) lines: Vec<(&'a str, &'a [(f64, f64)])>,
+    pub(super) lines: Vec<Line<'a>>,
 }
 
 /// An axis.
@@ -95,7 +97,7 @@ impl Plot<'_> {
 
     /// The names of the lines, in their colours, and what the vertical axis is.
     pub(super) fn legend(&self) -> String {
-        let name = |(index, (name, _)): (usize, &(&str, &[(f64, f64)]))| {
+        let name = |(index, (name, _)): (usize, &Line<'_>)| {
             format!("<span class=\"key s{index}\">{}</span>", escape(name))
         };
         let names: Vec<_> = self.lines.iter().enumerate().map(name).collect();
