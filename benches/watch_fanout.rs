@@ -2,9 +2,20 @@
 
 mod watchers;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
 use divan::Bencher;
 use divan::counter::ItemsCount;
 use kubefan::api::Selection;
+use kubefan::cache::Dispatcher;
+use kubefan::cache::Reader;
+use kubefan::cache::WatchFrom;
+use kubefan::cache::WatchItem;
+use tokio::runtime::Builder;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
 
 use watchers::Pods;
 use watchers::Watchers;
@@ -38,4 +49,74 @@ fn sixteen_changes(bencher: Bencher<'_, '_>, count: usize) {
         (0..16).for_each(|index| pods.change(index));
         assert_eq!(watchers.take(), 16 * count);
     });
+}
+
+/// Tasks of a runtime of one thread, each with a stream of everything.
+struct Tasks {
+    runtime: Runtime,
+    count: usize,
+    /// How many have yet to take the last change.
+    waiting: Arc<AtomicUsize>,
+    all_took: Arc<Notify>,
+}
+
+impl Tasks {
+    fn spawn(reader: &Reader, count: usize, is_dispatched: bool) -> Self {
+        let runtime = Builder::new_current_thread().build();
+        let tasks = Self {
+            runtime: runtime.expect("a runtime"),
+            count,
+            waiting: Arc::new(AtomicUsize::new(count)),
+            all_took: Arc::new(Notify::new()),
+        };
+        if is_dispatched {
+            let dispatcher = Dispatcher::install();
+            tasks.runtime.spawn(dispatcher);
+        }
+        for _ in 0..count {
+            let stream = reader.watch(WatchFrom::Tip, Arc::default());
+            let mut stream = stream.expect("the cache is ready");
+            let (waiting, all_took) = (tasks.waiting.clone(), tasks.all_took.clone());
+            tasks.runtime.spawn(async move {
+                while let Some(WatchItem::Change { .. }) = stream.next().await {
+                    if waiting.fetch_sub(1, Ordering::Relaxed) == 1 {
+                        all_took.notify_one();
+                    }
+                }
+            });
+        }
+        tasks
+    }
+
+    /// Runs them until each has taken one change.
+    fn take(&self) {
+        self.runtime.block_on(self.all_took.notified());
+        self.waiting.store(self.count, Ordering::Relaxed);
+    }
+}
+
+/// As `one_change`, by tasks that a runtime schedules: woken by the writer, or by a dispatcher.
+#[divan::bench(args = [false, true], sample_count = 50, sample_size = 20)]
+fn tasks(bencher: Bencher<'_, '_>, is_dispatched: bool) {
+    let mut pods = Pods::new(100);
+    let tasks = Tasks::spawn(&pods.reader, 1_000, is_dispatched);
+    pods.change(0);
+    tasks.take();
+    bencher
+        .counter(ItemsCount::new(1_000_usize))
+        .bench_local(|| {
+            pods.change(0);
+            tasks.take();
+        });
+}
+
+/// The writer's part of that.
+#[divan::bench(args = [false, true], sample_count = 500, sample_size = 1)]
+fn writer(bencher: Bencher<'_, '_>, is_dispatched: bool) {
+    let mut pods = Pods::new(100);
+    let tasks = Tasks::spawn(&pods.reader, 1_000, is_dispatched);
+    pods.change(0);
+    bencher
+        .with_inputs(|| tasks.take())
+        .bench_local_values(|()| pods.change(0));
 }

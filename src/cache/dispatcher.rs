@@ -4,7 +4,6 @@
 //! the writer wakes one task a runtime, and that one wakes its neighbours.
 
 use std::cell::RefCell;
-use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,9 +15,10 @@ use parking_lot::Mutex;
 
 use crate::cache::wake::WakeList;
 
-/// Wakes what waits for a cache on one thread: a future that this thread's runtime has to run.
+/// Wakes what waits for a cache on one thread: a future that this thread's runtime has to run, and that
+/// never completes.
 ///
-/// For a runtime that polls its tasks on one thread only:
+/// For a runtime that polls its tasks on one thread only, and on that thread:
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -33,8 +33,9 @@ use crate::cache::wake::WakeList;
 #[must_use = "nobody on this thread is woken unless it runs"]
 pub struct Dispatcher {
     inbox: Arc<Inbox>,
-    /// Taken from the inbox in one go; kept for its memory.
+    /// Taken from the inbox in one go; kept for its memory, as are the wakers.
     round: Vec<Arc<WakeList>>,
+    wakers: Vec<Waker>,
 }
 
 /// Where writers leave word of whom to wake.
@@ -63,17 +64,20 @@ impl Dispatcher {
         Self {
             inbox,
             round: Vec::new(),
+            wakers: Vec::new(),
         }
     }
 }
 
 impl Future for Dispatcher {
-    type Output = Infallible;
+    type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Infallible> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
         this.inbox.take(cx.waker(), &mut this.round);
-        this.round.drain(..).for_each(|list| list.wake_all());
+        for list in this.round.drain(..) {
+            list.wake_all(&mut this.wakers);
+        }
         Poll::Pending
     }
 }
@@ -85,7 +89,7 @@ impl Drop for Dispatcher {
             pending.is_gone = true;
             std::mem::take(&mut pending.lists)
         };
-        left.iter().for_each(|list| list.wake_all());
+        left.iter().for_each(|list| list.wake_all(&mut self.wakers));
     }
 }
 
@@ -114,13 +118,12 @@ impl Inbox {
     pub(super) fn put(&self, list: Arc<WakeList>) {
         let waker = {
             let mut pending = self.0.lock();
-            if !pending.is_gone {
-                pending.lists.push(list);
-                pending.waker.take()
-            } else {
+            if pending.is_gone {
                 drop(pending);
-                return list.wake_all();
+                return list.wake_all(&mut Vec::new());
             }
+            pending.lists.push(list);
+            pending.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();

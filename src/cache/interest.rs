@@ -20,6 +20,7 @@ use crate::cache::group::QUEUED_BYTES;
 use crate::cache::group::shrink;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
+use crate::cache::state::State;
 
 /// All groups of the current epoch.
 #[derive(Default)]
@@ -83,15 +84,16 @@ impl Interest {
     }
 
     /// Joins the group of `selection` from log position `position` on; `None` when it hasn't all events
-    /// from there on, and the caller must read the log up to its `tip` first.
+    /// from there on, and the caller must read the log up to its tip first.
     ///
-    /// To be called under the state's lock, so that the tip stays where it is.
+    /// The state is only borrowed while its lock is held, so its tip stays where it is.
     pub(super) fn join(
         &mut self,
         selection: &Arc<Selection>,
         position: u64,
-        tip: u64,
+        state: &State,
     ) -> Option<Joined> {
+        let tip = state.log.tip();
         if position == tip || mutation::is_active(Mutation::JoinedBeforeTip) {
             return Some(self.join_at_tip(selection, tip));
         }
@@ -101,8 +103,8 @@ impl Interest {
         Some((Arc::clone(&member.group), number))
     }
 
-    /// Joins the group of `selection` at the log's `tip`, or makes it; under the state's lock too.
-    pub(super) fn join_at_tip(&mut self, selection: &Arc<Selection>, tip: u64) -> Joined {
+    /// Joins the group of `selection` at the log's `tip`, or makes it.
+    fn join_at_tip(&mut self, selection: &Arc<Selection>, tip: u64) -> Joined {
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
             member.streams += 1;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
@@ -208,33 +209,37 @@ fn i4_a_watch_delivers_everything_in_order_or_expires() {
     }
 }
 
-/// Watches, takes a few changes, is cut and resumes, until `end` is applied and told; what it sees then.
-fn resumed_until(reader: &Reader, selection: &Arc<Selection>, end: u64) -> View {
+/// What a client sees in the end that watches, takes all there is, is cut and resumes, again and again
+/// until `is_over`; it counts its `watches`.
+fn resumed_until(
+    is_over: &AtomicBool,
+    reader: &Reader,
+    selection: &Arc<Selection>,
+    watches: &AtomicUsize,
+) -> View {
     let mut view = View::new();
     let mut seen = ResourceVersion(10);
     loop {
-        let has_all = reader.stats().applied == Some(ResourceVersion(end));
-        let mut stream = reader.watch(WatchFrom::After(seen), selection.clone());
-        let stream = stream.as_mut().unwrap();
-        let mut taken = 0;
-        while let Poll::Ready(item) = poll(stream) {
-            let Some(WatchItem::Change { event, verdict }) = item else {
-                panic!("{item:?}");
-            };
-            assert!(event.resource_version > seen);
-            seen = event.resource_version;
-            let object = event.told_object(verdict).clone();
-            match verdict {
-                EventType::Deleted => assert!(view.remove(&object.key).is_some()),
-                EventType::Added => assert!(view.insert(object.key.clone(), object).is_none()),
-                EventType::Modified => assert!(view.insert(object.key.clone(), object).is_some()),
-            }
-            taken += 1;
-            if taken == 40 && !has_all {
-                break;
+        let is_last = is_over.load(Ordering::SeqCst);
+        let stream = reader.watch(WatchFrom::After(seen), selection.clone());
+        let mut stream = stream.unwrap();
+        for _ in 0..3 {
+            for item in drain(&mut stream) {
+                let WatchItem::Change { event, verdict } = item else {
+                    panic!("{item:?}");
+                };
+                assert!(event.resource_version > seen);
+                seen = event.resource_version;
+                let object = event.told_object(verdict).clone();
+                let before = match verdict {
+                    EventType::Deleted => view.remove(&object.key),
+                    _ => view.insert(object.key.clone(), object),
+                };
+                assert_eq!(before.is_none(), verdict == EventType::Added);
             }
         }
-        if has_all {
+        watches.fetch_add(1, Ordering::SeqCst);
+        if is_last {
             return view;
         }
     }
@@ -249,28 +254,33 @@ fn i4_who_joins_while_the_writer_writes_misses_nothing() {
         with_field(Field::Value(0), true, "db"),
         with_field(Field::Value(0), false, "db"),
     ];
-    let watches: Vec<_> = selections
-        .into_iter()
-        .map(|selection| {
-            let (reader, selection) = (reader.clone(), Arc::new(selection));
-            thread::spawn(move || {
-                let view = resumed_until(&reader, &selection, 10 + WRITES);
+    let is_over = AtomicBool::new(false);
+    let watches = [(); 4].map(|()| AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for (selection, watches) in selections.into_iter().zip(&watches) {
+            let (reader, is_over) = (&reader, &is_over);
+            scope.spawn(move || {
+                let selection = Arc::new(selection);
+                let view = resumed_until(is_over, reader, &selection, watches);
                 let snapshot = reader.snapshot().unwrap();
                 let listed: Vec<_> = snapshot.list(&selection, None).collect();
                 assert_eq!(Vec::from_iter(view.into_values()), listed);
-            })
-        })
-        .collect();
-    for version in 11..=10 + WRITES {
-        let (name, app) = (
-            format!("a/{}", version % 7),
-            ["web", "db"][version as usize % 2],
-        );
-        write(&mut writer, EventType::Modified, &name, version, app);
-    }
-    for watch in watches {
-        watch.join().unwrap();
-    }
+            });
+        }
+        // As long as it takes, but for less than the log can hold.
+        for version in 11..100_000_u64 {
+            let app = ["web", "db"][usize::from(version % 2 == 0)];
+            let name = format!("a/{}", version % 7);
+            write(&mut writer, EventType::Modified, &name, version, app);
+            if watches
+                .iter()
+                .all(|count| count.load(Ordering::SeqCst) > 1000)
+            {
+                break;
+            }
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
     let stats = reader.stats();
     assert_eq!((stats.watchers, stats.groups), (0, 0));
 }

@@ -30,6 +30,16 @@
 //! - When the log loses any event of the hole, starts below `L` expire.
 //!
 //! What can't be told as events starts a new *epoch*: everything is dropped and all watches expire.
+//!
+//! # Who is told
+//!
+//! Streams of one selection are a group with a queue of the events that concern it. The writer finds
+//! the groups of a change through an index and judges it once for each; a stream is a place in its
+//! group's queue, and at the queue's end it is at the log's tip. A stream whose start lies before the
+//! queue's walks along the log first.
+//!
+//! The writer wakes the streams of those groups only: through a [`Dispatcher`], where their thread
+//! has one. Relists, which streams may want to follow with a bookmark, wake all.
 
 mod dispatcher;
 mod event;

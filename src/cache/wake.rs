@@ -66,12 +66,12 @@ pub(super) struct Replaced {
 // === impl WakeSet ===
 
 impl WakeSet {
-    /// Has everyone woken who registered since the last call.
-    pub(super) fn notify(&self) {
+    /// Has everyone woken who registered since the last call; `wakers` is lent for its memory.
+    pub(super) fn notify(&self, wakers: &mut Vec<Waker>) {
         // One by one: no lock is held while foreign code runs.
         let mut index = 0;
         while let Some(list) = self.list(index) {
-            list.notify();
+            list.notify(wakers);
             index += 1;
         }
     }
@@ -112,21 +112,19 @@ impl WakeSet {
 // === impl WakeList ===
 
 impl WakeList {
-    /// Wakes everyone who registered since the last call.
-    pub(super) fn wake_all(&self) {
-        let wakers = self.slots.lock().take_armed();
-        for waker in wakers {
-            waker.wake();
-        }
+    /// Wakes everyone who registered since the last call; `wakers` is lent for its memory.
+    pub(super) fn wake_all(&self, wakers: &mut Vec<Waker>) {
+        self.slots.lock().take_armed(wakers);
+        wakers.drain(..).for_each(Waker::wake);
     }
 
-    fn notify(self: Arc<Self>) {
+    fn notify(self: Arc<Self>, wakers: &mut Vec<Waker>) {
         if !self.is_armed.swap(false, Ordering::AcqRel) {
             return;
         }
         match self.inbox.clone() {
             Some(inbox) => inbox.put(self),
-            None => self.wake_all(),
+            None => self.wake_all(wakers),
         }
     }
 
@@ -137,14 +135,14 @@ impl WakeList {
 }
 
 impl Slots {
-    fn take_armed(&mut self) -> Vec<Waker> {
+    fn take_armed(&mut self, into: &mut Vec<Waker>) {
         let Self { slots, armed, .. } = self;
         let mut disarm = |index: u32| {
             let slot = &mut slots[index as usize];
             slot.is_armed = false;
             slot.waker.take()
         };
-        armed.drain(..).filter_map(&mut disarm).collect()
+        into.extend(armed.drain(..).filter_map(&mut disarm));
     }
 
     fn claim(&mut self) -> u32 {
@@ -247,11 +245,11 @@ mod tests {
         let mut registration = Registration::default();
         drop(registration.register(&set, &waker));
         drop(registration.register(&set, &waker));
-        set.notify();
-        set.notify();
+        set.notify(&mut Vec::new());
+        set.notify(&mut Vec::new());
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
         drop(registration.register(&set, &waker));
-        set.notify();
+        set.notify(&mut Vec::new());
         assert_eq!(count.0.load(Ordering::Relaxed), 2);
     }
 
@@ -269,7 +267,7 @@ mod tests {
         assert_eq!((slots.slots.len(), slots.armed.len()), (1, 1));
         drop(slots);
         assert_eq!(Arc::strong_count(&count), 2, "only `count` and `waker`");
-        set.notify();
+        set.notify(&mut Vec::new());
         assert_eq!(count.0.load(Ordering::Relaxed), 0);
     }
 
@@ -282,7 +280,7 @@ mod tests {
         drop(first);
         let mut second = Registration::default();
         drop(second.register(&set, &Waker::from(new.clone())));
-        set.notify();
+        set.notify(&mut Vec::new());
         assert_eq!(old.0.load(Ordering::Relaxed), 0);
         assert_eq!(new.0.load(Ordering::Relaxed), 1);
     }

@@ -201,14 +201,16 @@ impl WatchStream {
             seen: start,
             registration: Registration::default(),
         };
-        let joined = shared
-            .interest
-            .lock()
-            .join(&stream.selection, position, state.log.tip());
-        if let Some(joined) = joined {
+        if let Some(joined) = stream.join(state) {
             stream.enter(joined);
         }
         Ok(stream)
+    }
+
+    /// The place in the group's queue for a stream that has come to `next` in the log.
+    fn join(&self, state: &State) -> Option<Joined> {
+        let mut interest = self.shared.interest.lock();
+        interest.join(&self.selection, self.next, state)
     }
 
     fn enter(&mut self, (group, number): Joined) {
@@ -336,15 +338,12 @@ impl WatchStream {
                     return Filled::Batch;
                 }
                 Ok(_) if state.is_closed => return Filled::Closed,
-                // Under the lock that the writer needs, so that nothing can come in between.
-                Ok(tip) => self
-                    .shared
-                    .interest
-                    .lock()
-                    .join_at_tip(&self.selection, tip),
+                Ok(_) => self.join(&state),
             }
         };
-        self.enter(joined);
+        if let Some(joined) = joined {
+            self.enter(joined);
+        }
         Filled::Batch
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -24,8 +25,9 @@ use crate::cache::update::Update;
 pub struct Writer {
     shared: Arc<Shared>,
     reader: Reader,
-    /// The groups to wake; empty between changes.
+    /// The groups to wake; empty between changes, as are the wakers.
     concerned: Vec<Arc<Group>>,
+    wakers: Vec<Waker>,
 }
 
 /// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
@@ -56,8 +58,8 @@ pub enum Replaced {
     NewEpoch(EpochCause),
 }
 
-/// So much room for groups to wake is kept between changes.
-const IDLE_CAPACITY: usize = 64;
+/// Room for so many groups and wakers is kept between changes.
+const IDLE_CAPACITY: usize = 4096;
 
 // === impl Writer ===
 
@@ -69,6 +71,7 @@ impl Writer {
             shared,
             reader,
             concerned: Vec::new(),
+            wakers: Vec::new(),
         }
     }
 
@@ -280,11 +283,12 @@ impl Writer {
 
     /// Wakes who waits for a version, and the streams concerned.
     fn wake(&mut self) {
-        self.shared.wakes.notify();
+        self.shared.wakes.notify(&mut self.wakers);
         for group in self.concerned.drain(..) {
-            group.wakes.notify();
+            group.wakes.notify(&mut self.wakers);
         }
         self.concerned.shrink_to(IDLE_CAPACITY);
+        self.wakers.shrink_to(IDLE_CAPACITY);
     }
 }
 
