@@ -61,7 +61,8 @@ pub struct Config {
     /// with more, it is ended. Default is 1,000: whoever cancels many watches at once did not open
     /// them in the same moment.
     pub max_early_resets: usize,
-    /// How long a peer may take no byte of what is written to it. Default is five minutes: a
+    /// How long a peer may take no byte of what is written to it, unless it has upgraded the
+    /// connection. Default is five minutes: a
     /// process may well be stopped for a while, and what it holds is no more than the
     /// connection's buffers.
     pub write_timeout: Duration,
@@ -102,6 +103,10 @@ pub trait HttpService<B>:
 /// A response's body.
 pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
 
+/// Future of [`serve_connection`]: boxed, as what connections of different protocols need differs
+/// much, and most of them are idle.
+pub type Served = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+
 /// Serves requests until the connection ends; upgrades are passed on.
 ///
 /// When `stop` completes, an idle connection is closed, and a busy one after its last response.
@@ -110,14 +115,14 @@ pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + 'static
 /// # Errors
 /// When the peer breaks the protocol, or an error of the service or a body ends the connection. A peer
 /// that leaves or stays silent is no error: that is how watches and idle connections end.
-pub async fn serve_connection<I, B: ResponseBody>(
+pub fn serve_connection<I, B: ResponseBody>(
     io: I,
     protocol: Protocol,
     peer: Peer,
     service: impl HttpService<B>,
     config: &Config,
-    stop: impl Future<Output = ()>,
-) -> Result<(), BoxError>
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> Served
 where
     I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
@@ -125,25 +130,31 @@ where
         request.extensions_mut().insert(peer.clone());
         service.clone().oneshot(request)
     });
-    let io = Impatient::new(io, config.write_timeout);
+    let (io, upgraded) = Impatient::new(io, config.write_timeout);
     match protocol {
         Protocol::Http1 => {
             let connection = http1(config).serve_connection(TokioIo::new(io), service);
+            let connection = Box::pin(connection.with_upgrades());
             let finish = http1::UpgradeableConnection::graceful_shutdown;
-            drive(connection.with_upgrades(), finish, stop, |_| Poll::Pending).await
+            Box::pin(async move {
+                let ended = drive(connection, finish, stop, |_| Poll::Pending).await;
+                upgraded.tell();
+                ended
+            })
         }
         Protocol::Http2 => {
             let (io, write_out) = coalesce(io);
             let connection = http2(config).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
-            drive(connection, finish, stop, |cx| write_out.poll(cx)).await
+            let write_out = move |cx: &mut Context<'_>| write_out.poll(cx);
+            Box::pin(drive(Box::pin(connection), finish, stop, write_out))
         }
     }
 }
 
 /// Polls the connection to its end, and `write_out` after it each time.
 async fn drive<C>(
-    connection: C,
+    mut connection: Pin<Box<C>>,
     finish: impl FnOnce(Pin<&mut C>),
     stop: impl Future<Output = ()>,
     write_out: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
@@ -151,7 +162,6 @@ async fn drive<C>(
 where
     C: Future<Output = Result<(), hyper::Error>>,
 {
-    let mut connection = pin!(connection);
     let mut stop = pin!(stop);
     let mut finish = Some(finish);
     let ended = poll_fn(|cx| {

@@ -193,11 +193,12 @@ impl Context {
         let stop = self.shutdown.reached(Phase::StopAccepting);
         let served = match tls {
             Some(acceptor) => {
-                let handshake = timeout(self.config.handshake_timeout, acceptor.accept(stream));
+                let handshake = Box::pin(acceptor.accept(stream));
+                let handshake = timeout(self.config.handshake_timeout, handshake);
                 let Some((stream, protocol)) = self.opened(address, handshake.await) else {
                     return;
                 };
-                serve_connection(stream, protocol, peer, service, &self.config, stop).await
+                serve_connection(stream, protocol, peer, service, &self.config, stop)
             }
             None => {
                 let first_bytes = timeout(self.config.head_timeout, protocol_of(stream));
@@ -209,10 +210,10 @@ impl Context {
                 let Some((stream, protocol)) = self.opened(address, opening) else {
                     return;
                 };
-                serve_connection(stream, protocol, peer, service, &self.config, stop).await
+                serve_connection(stream, protocol, peer, service, &self.config, stop)
             }
         };
-        if let Err(error) = served {
+        if let Err(error) = served.await {
             self.count_failure("serve");
             debug!(listener = self.name, %address, error, "connection ended");
         }

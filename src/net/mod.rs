@@ -20,6 +20,7 @@ pub use connection::HttpService;
 pub use connection::Peer;
 pub use connection::Protocol;
 pub use connection::ResponseBody;
+pub use connection::Served;
 pub use connection::serve_connection;
 pub use error::Error;
 pub use listener::Listener;

@@ -3,6 +3,9 @@
 use std::io;
 use std::io::IoSlice;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -17,17 +20,32 @@ use tokio::time::sleep;
 pub(super) struct Impatient<I> {
     io: I,
     limit: Duration,
+    is_upgraded: Arc<AtomicBool>,
     /// While a write waits.
     patience: Option<Pin<Box<Sleep>>>,
 }
 
+/// Tells an [`Impatient`] that its connection is one of HTTP no more: whoever pages through the output
+/// of an exec may take all the time in the world.
+pub(super) struct Upgraded(Arc<AtomicBool>);
+
+impl Upgraded {
+    pub(super) fn tell(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl<I> Impatient<I> {
-    pub(super) fn new(io: I, limit: Duration) -> Impatient<I> {
-        Impatient {
+    pub(super) fn new(io: I, limit: Duration) -> (Impatient<I>, Upgraded) {
+        let is_upgraded = Arc::new(AtomicBool::new(false));
+        let upgraded = Upgraded(Arc::clone(&is_upgraded));
+        let impatient = Impatient {
             io,
             limit,
+            is_upgraded,
             patience: None,
-        }
+        };
+        (impatient, upgraded)
     }
 
     fn judge<T>(
@@ -35,7 +53,7 @@ impl<I> Impatient<I> {
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
+        if written.is_ready() || self.is_upgraded.load(Ordering::Relaxed) {
             self.patience = None;
             return written;
         }

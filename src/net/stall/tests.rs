@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[tokio::test(start_paused = true)]
 async fn a_write_that_waits_too_long_fails() {
     let (near, _far) = duplex(4);
-    let mut io = Impatient::new(near, LIMIT);
+    let (mut io, _upgraded) = Impatient::new(near, LIMIT);
     let start = Instant::now();
     let error = io.write_all(b"more than four").await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -24,7 +24,7 @@ async fn a_write_that_waits_too_long_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_byte_now_and_then_is_enough() {
     let (near, mut far) = duplex(1);
-    let mut io = Impatient::new(near, LIMIT);
+    let (mut io, _upgraded) = Impatient::new(near, LIMIT);
     let reader = tokio::spawn(async move {
         let mut read = Vec::new();
         for _ in 0..5 {
@@ -41,9 +41,20 @@ async fn a_byte_now_and_then_is_enough() {
 #[tokio::test(start_paused = true)]
 async fn who_has_nothing_to_write_may_wait_for_ever() {
     let (near, mut far) = duplex(4);
-    let mut io = Impatient::new(near, LIMIT);
+    let (mut io, _upgraded) = Impatient::new(near, LIMIT);
     io.write_all(b"four").await.unwrap();
     advance(100 * LIMIT).await;
     far.read_exact(&mut [0; 4]).await.unwrap();
     io.write_all(b"five").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_too_long_after_an_upgrade() {
+    let (near, mut far) = duplex(4);
+    let (mut io, upgraded) = Impatient::new(near, LIMIT);
+    upgraded.tell();
+    let writer = tokio::spawn(async move { io.write_all(b"eightbyt").await });
+    sleep(100 * LIMIT).await;
+    far.read_exact(&mut [0; 8]).await.unwrap();
+    writer.await.unwrap().unwrap();
 }
