@@ -18,6 +18,7 @@ use super::object_meta;
 use super::protobuf_to_json;
 use super::protobuf_writer::enveloped;
 use super::protobuf_writer::put_bytes;
+use super::tests::text_of;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
@@ -175,11 +176,9 @@ fn lists() {
         // The lists were taken one after the other.
         let rv = at.parse().expect("a version");
         let items = page.items.into_iter().map(Arc::new);
-        let printed: Vec<Bytes> = encoder
-            .partial(format, version)
-            .list_parts(rv, None, None, items)
-            .collect();
-        assert_eq!(Bytes::from(printed.concat()), expected);
+        let encoder = encoder.partial(format, version);
+        let printed = text_of(encoder.list_parts(rv, None, None, items));
+        assert_eq!(Bytes::from(printed), expected);
     }
 }
 
@@ -187,10 +186,8 @@ fn lists() {
 fn list_metadata_is_that_of_any_list() {
     let rv = ResourceVersion(7);
     let text = |encoder: &Encoder, items: Vec<Arc<Object>>| {
-        let parts: Vec<Bytes> = encoder
-            .list_parts(rv, Some("abc"), Some(2), items)
-            .collect();
-        String::from_utf8(parts.concat()).expect("JSON")
+        let printed = text_of(encoder.list_parts(rv, Some("abc"), Some(2), items));
+        String::from_utf8(printed).expect("JSON")
     };
     let encoder = widgets().partial(JSON, V1);
     let item = Arc::new(object(JSON, &golden!("rich-cr.json")));

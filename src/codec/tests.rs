@@ -9,6 +9,7 @@ use super::Decoder;
 use super::Encoder;
 use super::Error;
 use super::FrameSplitter;
+use super::ListParts;
 use super::TypeMeta;
 use super::decode_status;
 use crate::api::Bookmark;
@@ -106,8 +107,19 @@ fn bookmark(event: WatchEvent) -> Bookmark {
 fn print_list(encoder: &Encoder, page: ListPage, remaining: Option<u64>) -> Vec<u8> {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
     let (rv, token) = (page.resource_version, page.continue_token.as_deref());
-    let printed: Vec<Bytes> = encoder.list_parts(rv, token, remaining, items).collect();
-    printed.concat()
+    text_of(encoder.list_parts(rv, token, remaining, items))
+}
+
+/// The list's text, whose length is told beforehand and on the way.
+pub(super) fn text_of(mut parts: ListParts) -> Vec<u8> {
+    let length = parts.length();
+    let mut text = Vec::new();
+    while let Some(part) = parts.next() {
+        text.extend_from_slice(&part);
+        assert_eq!(parts.length() + text.len() as u64, length);
+    }
+    assert_eq!(parts.length(), 0);
+    text
 }
 
 #[test]

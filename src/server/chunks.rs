@@ -151,7 +151,8 @@ where
         if first.len() >= GATHERED {
             return Some(first);
         }
-        let mut gathered = Vec::with_capacity(GATHERED);
+        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(GATHERED);
+        let mut gathered = Vec::with_capacity(whole.min(GATHERED));
         gathered.extend_from_slice(&first);
         for part in self.chunks.by_ref() {
             if gathered.len() + part.len() > GATHERED {

@@ -14,7 +14,8 @@ pub trait Collection: Send + Sync {
     /// The objects and their recent history.
     fn reader(&self) -> &Reader;
 
-    /// Prints objects, lists and events of the resource.
+    /// Prints objects, lists and events of the resource. It is shared with no other collection, and
+    /// stays the same as long as it prints the same: so it tells whose a list is.
     fn encoder(&self) -> Arc<Encoder>;
 
     /// The resource.

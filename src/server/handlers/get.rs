@@ -51,7 +51,7 @@ pub(crate) fn get(
             let parts = request.encoder(collection).object_body(&object);
             let length = parts.iter().map(|part| part.len() as u64).sum();
             let chunks = request.chunks(parts.into_iter(), length);
-            Ok(request.response(chunks.boxed()))
+            Ok(request.answer(chunks))
         }
     }
 }

@@ -132,13 +132,7 @@ pub(crate) async fn list(
             let body = renderings.render(key, chunks, has_more);
             Ok(gzip::announced(request.response(body)))
         }
-        _ => {
-            let body = match request.is_framed {
-                true => chunks.gathered(),
-                false => chunks.boxed(),
-            };
-            Ok(request.response(body))
-        }
+        _ => Ok(request.answer(chunks)),
     }
 }
 

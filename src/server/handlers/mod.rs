@@ -165,6 +165,17 @@ impl ReadRequest<'_> {
         }
     }
 
+    /// The answer with `chunks`.
+    pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
+    where
+        P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+    {
+        self.response(match self.is_framed {
+            true => chunks.gathered(),
+            false => chunks.boxed(),
+        })
+    }
+
     /// The answer with `body`.
     pub(super) fn response(&self, body: Body) -> Response<Body> {
         rescue::answer(self.format().media_type(), body)

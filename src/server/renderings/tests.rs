@@ -102,12 +102,10 @@ async fn until(condition: impl Fn() -> bool) {
 async fn a_herd_costs_one_rendering() {
     let renderings = roomy();
     let encoder = encoder();
-    let text = plain(chunks(&encoder, 1, 100));
+    let list = chunks(&encoder, 1, 30);
+    let text = plain(list.clone());
     let bodies: Vec<_> = (0..50)
-        .map(|_| {
-            let chunks = chunks(&encoder, 1, 100);
-            decoded(renderings.render(key(&encoder, 1), chunks, false))
-        })
+        .map(|_| decoded(renderings.render(key(&encoder, 1), list.clone(), false)))
         .collect();
     for body in join_all(bodies).await {
         assert!(body == text);
@@ -163,7 +161,7 @@ async fn what_nobody_reads_any_more_is_given_up() {
     let metrics = renderings.shared.metrics.clone();
     // Before its turn, and while it is compressed.
     for has_begun in [false, true] {
-        let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 2000), false);
+        let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 1000), false);
         if has_begun {
             until(|| metrics.held() > 0).await;
         }
@@ -194,22 +192,22 @@ async fn one_that_leaves_does_not_disturb_the_others() {
 #[tokio::test]
 async fn too_long_to_be_kept_each_compresses_the_rest() {
     let renderings = renderings(Limits {
-        bytes: 3 * OUTPUT,
+        bytes: 2 * OUTPUT,
         kept: MAX_KEPT,
     });
     let encoder = encoder();
-    let text = plain(chunks(&encoder, 1, 200));
+    let text = plain(chunks(&encoder, 1, 100));
     let bodies: Vec<_> = (0..3)
-        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 200), false))
+        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 100), false))
         .collect();
     let metrics = &renderings.shared.metrics;
     until(|| renderings.shared.kept.lock().is_empty()).await;
     // Nothing was read yet, and it went no further than the limit and what was being made.
-    assert!(metrics.held() <= 5 * OUTPUT, "{}", metrics.held());
+    assert!(metrics.held() <= 4 * OUTPUT, "{}", metrics.held());
     // Meanwhile there is no room for another.
-    let alone = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 200), false);
+    let alone = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 100), false);
     assert_eq!(counted(&renderings, "alone"), 1);
-    assert!(decoded(alone).await == plain(chunks(&encoder, 2, 200)));
+    assert!(decoded(alone).await == plain(chunks(&encoder, 2, 100)));
     for body in bodies {
         assert!(decoded(body).await == text);
     }
