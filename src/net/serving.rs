@@ -4,10 +4,10 @@
 //! run in the order in which they were woken, and all that many streams of a connection have to say
 //! gets into one write.
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
+use std::pin::pin;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -30,7 +30,7 @@ impl ServingThreads {
     ///
     /// # Errors
     /// When the system gives no thread, or nothing to wait for sockets with.
-    pub fn start<F: Future<Output = Infallible> + 'static>(
+    pub fn start<F: Future<Output = ()> + 'static>(
         count: NonZeroUsize,
         companion: fn() -> F,
     ) -> io::Result<ServingThreads> {
@@ -64,16 +64,17 @@ impl ServingThreads {
 }
 
 /// A serving thread from its begin to its end.
-fn run<F: Future<Output = Infallible>>(
+fn run<F: Future<Output = ()>>(
     runtime: Runtime,
     companion: fn() -> F,
     end: impl Future<Output = ()>,
 ) {
     let companion = companion();
     runtime.block_on(async {
+        let mut end = pin!(end);
         tokio::select! {
-            () = end => {}
-            never = companion => match never {},
+            () = &mut end => {}
+            () = companion => end.await,
         }
     });
     // Connections that outlived the grace are not waited for.
