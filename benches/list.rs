@@ -70,7 +70,7 @@ impl Collection for Pods {
 }
 
 impl Pods {
-    fn new(format: WireFormat, count: usize) -> Arc<dyn Collection> {
+    fn filled(format: WireFormat, count: usize) -> Arc<dyn Collection> {
         let fields = Arc::new(SelectableFields::default());
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: Vec::new(),
@@ -133,7 +133,7 @@ fn list(collection: &Arc<dyn Collection>, representation: Representation, query:
 }
 
 fn bench(bencher: Bencher<'_, '_>, view: View, format: WireFormat, indent: bool, query: &str) {
-    let collection = Pods::new(format, 5_000);
+    let collection = Pods::filled(format, 5_000);
     let representation = Representation {
         format,
         view,

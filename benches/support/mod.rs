@@ -47,7 +47,15 @@ fn text(number: usize, mut pod: Value) -> String {
     {}
     let padding = POD_BYTES.saturating_sub(pod.to_string().len());
     pod["metadata"]["annotations"]["example.com/notes"] = note(number, padding).into();
-    pod.to_string()
+    // These two come first, as in what API servers send.
+    if let Some(pod) = pod.as_object_mut() {
+        pod.shift_remove("kind");
+        pod.shift_remove("apiVersion");
+    }
+    format!(
+        "{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",{}",
+        &pod.to_string()[1..]
+    )
 }
 
 /// Text that compresses about as well as the rest of a pod.
