@@ -13,8 +13,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
 
+use cpu_time::ThreadTime;
 use kubefan::app::DemoApp;
 use kubefan::config::DemoConfig;
 
@@ -67,12 +67,11 @@ async fn measure() {
             }
         });
         let mut pauses = Vec::new();
-        let mut before = cpu_time();
+        let mut before = ThreadTime::now();
         while !is_over.load(Ordering::Acquire) {
             tokio::task::yield_now().await;
-            let now = cpu_time();
-            pauses.push(now - before);
-            before = now;
+            pauses.push(before.elapsed());
+            before = ThreadTime::now();
         }
         listing.join().expect("lists");
         pauses.sort_unstable();
@@ -123,11 +122,4 @@ fn list(address: SocketAddr, accept: &str, encoding: &str, other: u64) {
         }
     }
     assert!(total > 1 << 20, "a long list");
-}
-
-/// What this thread has computed so far.
-fn cpu_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux");
-    let nanoseconds = stat.split(' ').next().expect("three numbers");
-    Duration::from_nanos(nanoseconds.parse().expect("a number"))
 }
