@@ -190,8 +190,9 @@ impl Group {
                 let from = usize::try_from(skipped).unwrap_or(usize::MAX);
                 let from = from.min(queue.entries.len());
                 let to = from.saturating_add(max).min(queue.entries.len());
-                let told = |queued: &Queued| (Arc::clone(&queued.event), Some(queued.verdict));
-                batch.extend(queue.entries.range(from..to).map(told));
+                for queued in (from..to).filter_map(|index| queue.entries.get(index)) {
+                    batch.push_back((Arc::clone(&queued.event), Some(queued.verdict)));
+                }
                 match (from < to, queue.fate) {
                     (true, _) => Read::Some(number + (to - from) as u64),
                     (false, Fate::Open) => Read::AtTip,

@@ -235,7 +235,9 @@ impl WatchStream {
                     return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
                 }
                 Filled::AtTip => {
-                    self.batch.shrink_to(IDLE_CAPACITY);
+                    if self.batch.capacity() > IDLE_CAPACITY {
+                        self.batch.shrink_to(IDLE_CAPACITY);
+                    }
                     return Poll::Pending;
                 }
             }
