@@ -38,6 +38,8 @@ const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// When a bookmark is due but the client is not at the tip yet.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
+/// Events that a stream which never waits counts together.
+const COUNTED_AT_ONCE: u64 = 64;
 /// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A watch without `timeoutSeconds` ends at a random moment between this and twice this.
@@ -186,6 +188,9 @@ impl WatchBody {
         let (frame, count, held) = merged::merge(first, next);
         self.held = held;
         self.uncounted += count as u64;
+        if self.uncounted >= COUNTED_AT_ONCE {
+            self.count();
+        }
         Poll::Ready(Some(frame))
     }
 
