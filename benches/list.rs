@@ -9,7 +9,7 @@ use divan::counter::BytesCount;
 use http_body_util::BodyExt;
 use kubefan::api::GroupVersionResource;
 use kubefan::api::Object;
-use kubefan::api::ObjectKey;
+use kubefan::api::ObjectValues;
 use kubefan::api::Resource;
 use kubefan::api::ResourceVersion;
 use kubefan::api::SelectableFields;
@@ -109,11 +109,16 @@ impl Pods {
 
 /// As long as in protobuf; a list looks no further into it.
 fn protobuf(pod: Object) -> Object {
-    Object {
-        key: ObjectKey::new(Some(pod.key.namespace()), pod.key.name()),
-        body: pod.body.slice(..PROTOBUF_BYTES.min(pod.body.len())),
-        ..pod
-    }
+    let values = ObjectValues {
+        uid: pod.uid().into(),
+        labels: pod
+            .labels()
+            .map(|(key, value)| (key.into(), value.into()))
+            .collect(),
+        fields: pod.fields().map(Into::into).collect(),
+    };
+    let body = pod.body.slice(..PROTOBUF_BYTES.min(pod.body.len()));
+    Object::new(pod.key.clone(), pod.resource_version, &values, body)
 }
 
 fn list(collection: &Arc<dyn Collection>, representation: Representation, query: &str) -> usize {

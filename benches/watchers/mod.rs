@@ -10,6 +10,7 @@ use bytes::Bytes;
 use kubefan::api::EventType;
 use kubefan::api::Object;
 use kubefan::api::ObjectKey;
+use kubefan::api::ObjectValues;
 use kubefan::api::ResourceVersion;
 use kubefan::api::Selection;
 use kubefan::cache;
@@ -69,15 +70,17 @@ impl Pods {
     pub(crate) fn change(&mut self, index: usize) {
         self.version += 1;
         let index = index % self.count;
-        let shard: Box<str> = format!("shard-{index}").into();
-        let object = Object {
-            key: ObjectKey::new(Some("shop"), &format!("pod-{index:05}")),
+        let values = ObjectValues {
             uid: format!("uid-{index}").into(),
-            resource_version: ResourceVersion(self.version),
-            labels: [("app".into(), "web".into()), ("shard".into(), shard)].into(),
-            fields: [format!("node-{index}").into()].into(),
-            body: self.body.clone(),
+            labels: vec![
+                ("app".into(), "web".into()),
+                ("shard".into(), format!("shard-{index}").into()),
+            ],
+            fields: vec![format!("node-{index}").into()],
         };
+        let key = ObjectKey::new(Some("shop"), &format!("pod-{index:05}"));
+        let version = ResourceVersion(self.version);
+        let object = Object::new(key, version, &values, self.body.clone());
         let applied = self.writer.apply(EventType::Modified, object, None);
         applied.expect("versions only grow");
     }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::ObjectValues;
 use super::ResourceVersion;
+use super::object_values::PackedValues;
 
 /// An object's place in its resource: `namespace/name`, or `name` for cluster-scoped ones.
 ///
@@ -67,29 +69,127 @@ impl std::borrow::Borrow<str> for ObjectKey {
 ///   `"metadata":{…},"spec":{…}}`;
 /// - JSON of a custom resource, whose keys are sorted: the whole object;
 /// - protobuf: the bare object message, `raw` of `runtime.Unknown`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// What was parsed out of the body is kept as places in it, so a body is never replaced alone.
+#[derive(Clone)]
 pub struct Object {
     /// Namespace and name.
     pub key: ObjectKey,
-    /// `metadata.uid`.
-    pub uid: Box<str>,
     /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
-    /// `metadata.labels`, sorted by key.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
-    /// Values of the kind's selectable fields, in the order of `SelectableFields`.
-    pub fields: Box<[Box<str>]>,
     /// The upstream's bytes.
     pub body: Bytes,
+    values: PackedValues,
 }
 
+/// What an object takes beside itself: counts of references, and an entry in a map.
+const BESIDE: usize = 72;
+
 impl Object {
+    /// Makes an object of its parts.
+    pub fn new(
+        key: ObjectKey,
+        resource_version: ResourceVersion,
+        values: &ObjectValues<'_>,
+        body: Bytes,
+    ) -> Self {
+        Self::of_source(key, resource_version, values, &[], body)
+    }
+
+    /// As [`Object::new`]; those of `values` that are slices of `source` take no memory if `body`
+    /// is a copy of it.
+    pub fn of_source(
+        key: ObjectKey,
+        resource_version: ResourceVersion,
+        values: &ObjectValues<'_>,
+        source: &[u8],
+        body: Bytes,
+    ) -> Self {
+        let source = if source.len() == body.len() {
+            source
+        } else {
+            &[]
+        };
+        Self {
+            key,
+            resource_version,
+            values: PackedValues::new(values, source),
+            body,
+        }
+    }
+
+    /// `metadata.uid`.
+    pub fn uid(&self) -> &str {
+        self.values.uid(&self.body)
+    }
+
+    /// `metadata.labels`, sorted by key.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut texts = self.values.labels(&self.body);
+        std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
+    }
+
     /// The value of label `key`.
     pub fn label(&self, key: &str) -> Option<&str> {
-        let position = self
-            .labels
-            .binary_search_by(|(label, _)| label.as_ref().cmp(key))
-            .ok()?;
-        Some(&self.labels[position].1)
+        let mut texts = self.values.labels(&self.body);
+        while let Some(label) = texts.next_bytes() {
+            if label == key.as_bytes() {
+                return texts.next();
+            }
+            texts.pass();
+        }
+        None
+    }
+
+    /// Values of the kind's selectable fields, in the order of `SelectableFields`.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let (count, texts) = self.values.fields(&self.body);
+        texts.take(count)
+    }
+
+    /// The value of the selectable field at `position`; empty when the object carries none there.
+    pub fn field(&self, position: usize) -> &str {
+        let (count, mut texts) = self.values.fields(&self.body);
+        if position >= count {
+            return "";
+        }
+        (0..position).for_each(|_| texts.pass());
+        texts.next().unwrap_or_default()
+    }
+
+    /// True when every selection by labels and fields that selects one of both selects the other.
+    pub fn is_selected_as(&self, other: &Self) -> bool {
+        self.fields().eq(other.fields()) && self.labels().eq(other.labels())
+    }
+
+    /// What it takes in memory, its key and its place in a cache included.
+    pub fn size(&self) -> usize {
+        size_of::<Self>() + BESIDE + self.body.len() + self.values.len() + self.key.0.len()
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.resource_version == other.resource_version
+            && self.key == other.key
+            && self.body == other.body
+            // Where the texts stand does not matter.
+            && (self.values == other.values
+                || self.uid() == other.uid() && self.is_selected_as(other))
+    }
+}
+
+impl Eq for Object {}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Object")
+            .field("key", &self.key)
+            .field("uid", &self.uid())
+            .field("resource_version", &self.resource_version)
+            .field("labels", &self.labels().collect::<Vec<_>>())
+            .field("fields", &self.fields().collect::<Vec<_>>())
+            .field("body", &self.body)
+            .finish()
     }
 }

@@ -142,7 +142,7 @@ impl Field {
         match self {
             Self::Name => object.key.name(),
             Self::Namespace => object.key.namespace(),
-            Self::Value(position) => object.fields.get(position).map_or("", |value| value),
+            Self::Value(position) => object.field(position),
             Self::Empty => "",
         }
     }

@@ -28,7 +28,7 @@ impl EventType {
 }
 
 /// One page of a LIST.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct ListPage {
     /// The list's resource version.
     pub resource_version: ResourceVersion,

@@ -14,7 +14,6 @@ use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
-use crate::cache::store::size_of_object;
 
 /// One change of one object.
 #[derive(Debug)]
@@ -78,9 +77,9 @@ impl Event {
         // The body is a slice of the frame, of which only the rest counts therefore.
         let frame_bytes = told.as_ref().map_or(0, |(_, frame)| frame.len());
         let bytes = OVERHEAD
-            + size_of_object(&object)
+            + object.size()
             + frame_bytes.saturating_sub(object.body.len())
-            + previous.as_deref().map_or(0, size_of_object);
+            + previous.as_deref().map_or(0, Object::size);
         if let Some((slot, frame)) = told {
             frames[slot].get_or_init(|| frame);
         }
@@ -99,7 +98,7 @@ impl Event {
 
     /// A deletion of `object` that a relist implied, told at resource version `at`.
     pub(super) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
-        let charge = Charge::new(OVERHEAD + size_of_object(&object));
+        let charge = Charge::new(OVERHEAD + object.size());
         Self {
             event_type: EventType::Deleted,
             previous: Some(object.clone()),
@@ -120,7 +119,7 @@ impl Event {
         previous: &Arc<Object>,
         at: ResourceVersion,
     ) -> Option<Self> {
-        if object.labels == previous.labels && object.fields == previous.fields {
+        if object.is_selected_as(previous) {
             return None;
         }
         Some(Self {

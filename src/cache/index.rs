@@ -5,6 +5,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use imbl::OrdSet;
 
 use crate::api::Field;
@@ -14,12 +15,36 @@ use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::Config;
 use crate::cache::store::KeyRange;
+use crate::cache::store::Objects;
 
 /// One persistent index per index function; a clone shares all entries.
 #[derive(Clone, Debug)]
 pub(super) struct Indexer {
-    indexes: Vec<(IndexFunction, OrdSet<Entry>)>,
+    indexes: Vec<(IndexFunction, Index)>,
 }
+
+/// Which objects have which value.
+#[derive(Clone, Debug, Default)]
+struct Index {
+    /// Of all but common values.
+    entries: OrdSet<Entry>,
+    holders: OrdMap<Arc<str>, Holders>,
+}
+
+/// How many objects have a value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holders {
+    count: usize,
+    /// So many that a scan finds them as fast, and entries would only take memory.
+    is_common: bool,
+}
+
+/// A value that fewer objects have is not common.
+const COMMON: usize = 256;
+/// A value becomes common when one object in so many has it.
+const BECOMES_COMMON: usize = 8;
+/// A value is no longer common when only one object in so many has it.
+const BECOMES_RARE: usize = 32;
 
 /// Tells the value under which an object is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +64,7 @@ struct Entry {
 
 /// Keys that one index gives for one value.
 pub(super) struct Candidates<'a> {
-    index: &'a OrdSet<Entry>,
+    entries: &'a OrdSet<Entry>,
     value: Arc<str>,
 }
 
@@ -52,12 +77,19 @@ impl Indexer {
         let labels = labels.map(|label| IndexFunction::Label(label.as_str().into()));
         let indexes = fields.chain(labels);
         Self {
-            indexes: indexes.map(|function| (function, OrdSet::new())).collect(),
+            indexes: indexes
+                .map(|function| (function, Index::default()))
+                .collect(),
         }
     }
 
     /// Moves a key from where `previous` had it to where `object` has it.
-    pub(super) fn update(&mut self, previous: Option<&Object>, object: Option<&Object>) {
+    pub(super) fn update(
+        &mut self,
+        previous: Option<&Object>,
+        object: Option<&Object>,
+        objects: &Objects,
+    ) {
         for (function, index) in &mut self.indexes {
             let before = previous.and_then(|previous| function.value_of(previous));
             let after = object.and_then(|object| function.value_of(object));
@@ -65,31 +97,90 @@ impl Indexer {
                 continue;
             }
             if let (Some(previous), Some(value)) = (previous, before) {
-                index.remove(&Entry::new(value.into(), &previous.key));
+                index.remove(value, &previous.key);
+                index.note_if_rare(value, function, objects);
             }
             if let (Some(object), Some(value)) = (object, after) {
-                let value = shared_value(index, value);
-                index.insert(Entry::new(value, &object.key));
+                index.insert(value, &object.key, objects.len());
             }
         }
     }
 
     /// What each usable index gives for `selection`.
     pub(super) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
-        let demanded = |(function, index): &'a (IndexFunction, OrdSet<Entry>)| {
-            let value = function.demanded_by(selection)?.into();
-            Some(Candidates { index, value })
+        let demanded = |(function, index): &'a (IndexFunction, Index)| {
+            let value = function.demanded_by(selection)?;
+            let holders = index.holders.get(value);
+            let is_common = holders.is_some_and(|holders| holders.is_common);
+            (!is_common).then(|| Candidates {
+                entries: &index.entries,
+                value: value.into(),
+            })
         };
         self.indexes.iter().filter_map(demanded).collect()
     }
 }
 
-/// `value`, as an entry of the same value already holds it, so that equal values share memory.
-fn shared_value(index: &OrdSet<Entry>, value: &str) -> Arc<str> {
-    let first = Entry::first(value.into());
-    match index.get_next(&first) {
-        Some(entry) if *entry.value == *value => entry.value.clone(),
-        _ => first.value,
+// === impl Index ===
+
+impl Index {
+    fn insert(&mut self, value: &str, key: &ObjectKey, objects: usize) {
+        let known = self.holders.get_key_value(value);
+        let (value, mut holders) = match known {
+            Some((value, holders)) => (value.clone(), *holders),
+            None => (value.into(), Holders::default()),
+        };
+        holders.count += 1;
+        if !holders.is_common {
+            self.entries.insert(Entry::new(value.clone(), key));
+            holders.is_common = holders.count >= COMMON && holders.count > objects / BECOMES_COMMON;
+            if holders.is_common {
+                self.drop_entries(&value);
+            }
+        }
+        self.holders.insert(value, holders);
+    }
+
+    fn remove(&mut self, value: &str, key: &ObjectKey) {
+        let Some(holders) = self.holders.get_mut(value) else {
+            return;
+        };
+        holders.count -= 1;
+        let Holders { count, is_common } = *holders;
+        if !is_common {
+            self.entries.remove(&Entry::new(value.into(), key));
+        }
+        if count == 0 {
+            self.holders.remove(value);
+        }
+    }
+
+    fn drop_entries(&mut self, value: &Arc<str>) {
+        let candidates = Candidates {
+            entries: &self.entries,
+            value: value.clone(),
+        };
+        let keys: Vec<_> = candidates.keys(&KeyRange::all()).cloned().collect();
+        for key in keys {
+            self.entries.remove(&Entry::new(value.clone(), &key));
+        }
+    }
+
+    /// Enters who has `value`, when that is common no longer.
+    fn note_if_rare(&mut self, value: &str, function: &IndexFunction, objects: &Objects) {
+        let Some((value, holders)) = self.holders.get_key_value(value) else {
+            return;
+        };
+        if !holders.is_common || holders.count >= objects.len() / BECOMES_RARE {
+            return;
+        }
+        let (value, count) = (value.clone(), holders.count);
+        let has_value = |object: &&Arc<Object>| function.value_of(object) == Some(&*value);
+        for object in objects.values().filter(has_value) {
+            self.entries.insert(Entry::new(value.clone(), &object.key));
+        }
+        let is_common = false;
+        self.holders.insert(value, Holders { count, is_common });
     }
 }
 
@@ -98,7 +189,7 @@ fn shared_value(index: &OrdSet<Entry>, value: &str) -> Arc<str> {
 impl IndexFunction {
     fn value_of<'a>(&self, object: &'a Object) -> Option<&'a str> {
         match self {
-            Self::Field(position) => Some(object.fields.get(*position).map_or("", |value| value)),
+            Self::Field(position) => Some(object.field(*position)),
             Self::Label(label) => object.label(label),
         }
     }
@@ -152,7 +243,7 @@ impl<'a> Candidates<'a> {
         };
         let (value, to) = (self.value.clone(), range.to.clone());
         let is_below = move |key: &ObjectKey| to.as_deref().is_none_or(|to| key.as_str() < to);
-        self.index
+        self.entries
             .range((from, Bound::Unbounded))
             .take_while(move |entry| entry.value == value && is_below(&entry.key))
             .map(|entry| &entry.key)

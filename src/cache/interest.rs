@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::api::Field;
 use crate::api::LabelOperator;
 use crate::api::LabelRequirement;
-use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::Event;
@@ -201,20 +200,19 @@ impl Index {
             visit(self.by_namespace.get(key.namespace()));
         }
         for (position, groups) in &self.by_field {
-            let value = field(object, *position);
+            let value = object.field(*position);
             visit(groups.get(value));
-            let before = previous.map(|previous| field(previous, *position));
+            let before = previous.map(|previous| previous.field(*position));
             if let Some(before) = before.filter(|before| *before != value) {
                 visit(groups.get(before));
             }
         }
         if !self.by_label.is_empty() {
-            let groups =
-                |(label, value): &(Box<str>, Box<str>)| self.by_label.get(label)?.get(value);
-            for label in &object.labels {
+            let groups = |(label, value): (&str, &str)| self.by_label.get(label)?.get(value);
+            for label in object.labels() {
                 visit(groups(label));
             }
-            let before = previous.into_iter().flat_map(|previous| &previous.labels);
+            let before = previous.into_iter().flat_map(|previous| previous.labels());
             for label in before.filter(|(label, value)| object.label(label) != Some(value)) {
                 visit(groups(label));
             }
@@ -320,10 +318,6 @@ fn remove_from(groups: &mut Groups, group: &Arc<Group>) {
     if let Some(position) = position {
         groups.swap_remove(position);
     }
-}
-
-fn field(object: &Object, position: usize) -> &str {
-    object.fields.get(position).map_or("", |value| value)
 }
 
 /// The sets of conditions of which an object of `selection` meets at least one, the likely best first.

@@ -9,6 +9,8 @@ use crate::api::EventType;
 use crate::api::FieldSelector;
 use crate::api::FieldTerm;
 use crate::api::LabelSelector;
+use crate::api::Object;
+use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::cache::Config;
 use crate::cache::EpochCause;
@@ -30,14 +32,12 @@ fn pod(text: &str, node: &str, labels: &str) -> Object {
         let (label, value) = label.split_once('=').unwrap();
         (label.into(), value.into())
     });
-    Object {
-        key: key(text),
+    let values = ObjectValues {
         uid: "u".into(),
-        resource_version: ResourceVersion(1),
         labels: labels.collect(),
-        fields: [node.into()].into(),
-        body: Bytes::new(),
-    }
+        fields: vec![node.into()],
+    };
+    Object::new(key(text), ResourceVersion(1), &values, Bytes::new())
 }
 
 fn change(before: Option<Object>, after: Object) -> Event {
@@ -253,10 +253,8 @@ fn ready(retention_bytes: Option<usize>) -> (Writer, Reader) {
 }
 
 fn write(writer: &mut Writer, text: &str, version: u64, node: &str) {
-    let written = Object {
-        resource_version: ResourceVersion(version),
-        ..pod(text, node, "")
-    };
+    let mut written = pod(text, node, "");
+    written.resource_version = ResourceVersion(version);
     writer.apply(EventType::Modified, written, None).unwrap();
 }
 

@@ -260,7 +260,7 @@ impl Etcd {
 
     fn write(&mut self, name: &str, app: &str) {
         let (event_type, uid) = match self.now().get(name) {
-            Some(stored) => (EventType::Modified, stored.uid.to_string()),
+            Some(stored) => (EventType::Modified, stored.uid().to_owned()),
             None => {
                 self.uids += 1;
                 (EventType::Added, format!("uid-{}", self.uids))

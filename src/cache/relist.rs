@@ -83,7 +83,7 @@ impl Relist {
         let mut deleted = Vec::new();
         for stored in before.objects() {
             let listed = self.items.get(&stored.key);
-            if listed.is_none_or(|listed| listed.uid != stored.uid) {
+            if listed.is_none_or(|listed| listed.uid() != stored.uid()) {
                 store.remove(&stored.key);
                 deleted.push(stored.clone());
             }

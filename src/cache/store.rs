@@ -18,7 +18,7 @@ use crate::cache::index::Indexer;
 /// The objects, by key.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
-    objects: OrdMap<ObjectKey, Arc<Object>>,
+    objects: Objects,
     indexer: Indexer,
     bytes: usize,
 }
@@ -34,7 +34,10 @@ pub(super) struct KeyRange {
 /// How far the sizes of candidate sets are counted before any of them will do.
 const ESTIMATE_LIMIT: usize = 256;
 
-type Objects<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
+/// Objects by key.
+pub(super) type Objects = OrdMap<ObjectKey, Arc<Object>>;
+
+type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
 
 // === impl Store ===
 
@@ -68,17 +71,19 @@ impl Store {
     /// Stores `object` and returns what it replaced.
     pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let previous = self.objects.insert(object.key.clone(), object.clone());
-        self.indexer.update(previous.as_deref(), Some(&object));
-        self.bytes += size_of_object(&object);
-        self.bytes -= previous.as_deref().map_or(0, size_of_object);
+        let objects = &self.objects;
+        self.indexer
+            .update(previous.as_deref(), Some(&object), objects);
+        self.bytes += object.size();
+        self.bytes -= previous.as_deref().map_or(0, Object::size);
         previous
     }
 
     /// Removes and returns the object at `key`.
     pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key)?;
-        self.indexer.update(Some(&removed), None);
-        self.bytes -= size_of_object(&removed);
+        self.indexer.update(Some(&removed), None, &self.objects);
+        self.bytes -= removed.size();
         Some(removed)
     }
 
@@ -99,7 +104,7 @@ impl Store {
         &'a self,
         selection: &Selection,
         after: Option<&str>,
-    ) -> Objects<'a> {
+    ) -> InKeyOrder<'a> {
         let namespace = selection.namespace.as_deref();
         let namespace = namespace.or_else(|| demanded_namespace(selection));
         if let Some(key) = self.only_key(selection, namespace) {
@@ -164,17 +169,6 @@ fn demanded_namespace(selection: &Selection) -> Option<&str> {
     Some(&term.value)
 }
 
-/// What an object takes in memory: its body and what was parsed out of it.
-pub(super) fn size_of_object(object: &Object) -> usize {
-    let labels = object.labels.iter();
-    let labels: usize = labels
-        .map(|(label, value)| label.len() + value.len() + 32)
-        .sum();
-    let fields: usize = object.fields.iter().map(|value| value.len() + 16).sum();
-    let names = object.key.as_str().len() + object.uid.len();
-    std::mem::size_of::<Object>() + object.body.len() + labels + fields + names
-}
-
 // === impl KeyRange ===
 
 impl KeyRange {
@@ -192,6 +186,10 @@ impl KeyRange {
             (None, None) => Bound::Unbounded,
         };
         Self { from, to }
+    }
+
+    pub(super) fn all() -> Self {
+        Self::new(None, None)
     }
 
     /// True when no key can be in it.

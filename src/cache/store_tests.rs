@@ -17,6 +17,7 @@ use crate::cache::support_tests::config;
 use crate::cache::support_tests::in_namespace;
 use crate::cache::support_tests::key;
 use crate::cache::support_tests::object;
+use crate::cache::support_tests::object_with;
 use crate::cache::support_tests::with_field;
 use crate::cache::support_tests::with_label;
 
@@ -72,11 +73,11 @@ proptest! {
             if name.contains('/') != namespaced {
                 continue;
             }
-            let mut written = object(name, "u", version as u64, &app);
+            let written = object(name, "u", version as u64, &app);
             match kind {
                 0 => drop(store.remove(&key(name))),
                 1 => {
-                    written.labels = [].into();
+                    let written = object_with(name, "u", version as u64, Vec::new(), &app);
                     store.insert(Arc::new(written));
                 }
                 _ => drop(store.insert(Arc::new(written))),
@@ -109,6 +110,37 @@ fn a_narrow_index_is_taken_and_a_wide_one_is_not() {
     assert_eq!(store.select(&rare, None).count(), 10);
     assert_eq!(store.select(&in_b, None).count(), 10);
     assert_eq!(store.select(&in_b, Some("b/p0507")).count(), 4);
+}
+
+#[test]
+fn what_is_common_and_then_rare_again_is_found() {
+    let mut store = Store::new(&config());
+    let text = |number: usize| format!("a/p{number:05}");
+    let put = |store: &mut Store, number: usize, app: &str| {
+        store.insert(Arc::new(object(&text(number), "u", 1, app)));
+    };
+    let found = |store: &Store, app: &str| {
+        let listed = store.select(&with_label(app), None).count();
+        let is_web = with_field(Field::Value(0), true, app);
+        assert_eq!(store.select(&is_web, None).count(), listed);
+        assert_eq!(naive(store, &is_web, None).len(), listed);
+        listed
+    };
+    (0..300).for_each(|number| put(&mut store, number, "web"));
+    assert_eq!(found(&store, "web"), 300);
+    let snapshot = store.clone();
+    (300..20_000).for_each(|number| put(&mut store, number, &format!("x{}", number % 400)));
+    assert!(!store.takes_index(&with_label("web")), "common so far");
+    assert!(store.takes_index(&with_label("x7")));
+    assert_eq!((found(&store, "web"), found(&store, "x7")), (300, 49));
+    store.remove(&key(&text(5)));
+    assert_eq!(found(&store, "web"), 299);
+    (6..300).for_each(|number| put(&mut store, number, "db"));
+    assert!(store.takes_index(&with_label("web")), "no longer common");
+    assert_eq!((found(&store, "web"), found(&store, "db")), (5, 294));
+    (0..5).for_each(|number| drop(store.remove(&key(&text(number)))));
+    assert_eq!(found(&store, "web"), 0);
+    assert_eq!(found(&snapshot, "web"), 300);
 }
 
 #[test]

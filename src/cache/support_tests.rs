@@ -1,12 +1,11 @@
 //! What the cache's tests share: objects, selections, and a poll without a runtime.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
 use std::time::Duration;
-
-use bytes::Bytes;
 
 use crate::api::Field;
 use crate::api::FieldSelector;
@@ -16,6 +15,7 @@ use crate::api::LabelRequirement;
 use crate::api::LabelSelector;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Config;
@@ -39,14 +39,23 @@ pub(super) fn key(text: &str) -> ObjectKey {
 /// The object at `text` with label `app` and its only field both set to `app`; its body tells
 /// `uid` and `version`.
 pub(super) fn object(text: &str, uid: &str, version: u64, app: &str) -> Object {
-    Object {
-        key: key(text),
+    object_with(text, uid, version, vec![("app".into(), app.into())], app)
+}
+
+pub(super) fn object_with(
+    text: &str,
+    uid: &str,
+    version: u64,
+    labels: Vec<(Cow<'_, str>, Cow<'_, str>)>,
+    field: &str,
+) -> Object {
+    let values = ObjectValues {
         uid: uid.into(),
-        resource_version: ResourceVersion(version),
-        labels: [("app".into(), app.into())].into(),
-        fields: [app.into()].into(),
-        body: Bytes::from(format!("{uid}@{version}")),
-    }
+        labels,
+        fields: vec![field.into()],
+    };
+    let body = format!("{uid}@{version}").into();
+    Object::new(key(text), ResourceVersion(version), &values, body)
 }
 
 pub(super) fn everything() -> Arc<Selection> {

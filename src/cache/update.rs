@@ -14,7 +14,6 @@ use crate::cache::mutation::Mutation;
 use crate::cache::relist::Difference;
 use crate::cache::state::Content;
 use crate::cache::store::Store;
-use crate::cache::store::size_of_object;
 
 /// What one critical section brings in.
 pub(super) struct Update {
@@ -65,7 +64,7 @@ impl Update {
         let mut store = Store::clone(&content.store);
         let previous = store.insert(object.clone());
         // With another uid, a deletion was missed: somewhere between `content.applied` and here.
-        let is_recreated = |previous: &Arc<Object>| previous.uid != object.uid;
+        let is_recreated = |previous: &Arc<Object>| previous.uid() != object.uid();
         let (missed, previous) = match previous {
             Some(previous) if is_recreated(&previous) => (Some(previous), None),
             previous => (None, previous),
@@ -137,6 +136,6 @@ impl Update {
         let events = self.block.iter().chain(&self.changes);
         let events = events.filter(|event| !event.is_departure());
         let previous = events.filter_map(|event| event.previous.as_ref());
-        previous.map(|object| size_of_object(object) as u64).sum()
+        previous.map(|object| object.size() as u64).sum()
     }
 }

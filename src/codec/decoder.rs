@@ -21,6 +21,7 @@ use crate::api::EventType;
 use crate::api::ListPage;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::WatchEvent;
@@ -182,25 +183,29 @@ impl Decoder {
         }
     }
 
-    fn json_object(
+    pub(super) fn json_object(
         &self,
         scanner: &mut Scanner<'_>,
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
         let (head, body) = json::object(scanner, &self.paths.json, self.no_values())?;
-        object(head, keep(body))
+        object(head, body, keep(body))
     }
 
-    fn protobuf_object(
+    pub(super) fn protobuf_object(
         &self,
         message: &[u8],
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
         let head = protobuf::object(message, &self.paths.protobuf, self.no_values())?;
-        object(head, keep(message))
+        object(head, message, keep(message))
     }
 
-    fn no_values(&self) -> Values {
+    pub(super) fn format(&self) -> WireFormat {
+        self.format
+    }
+
+    fn no_values(&self) -> Values<'static> {
         vec![None; self.paths.count]
     }
 }
@@ -212,25 +217,23 @@ fn change(event_type: &str) -> Option<EventType> {
         .find(|known| known.as_str() == event_type)
 }
 
-fn object(head: Head<'_>, body: Bytes) -> Result<Object, Error> {
+/// `text` is what the head was read from, and `body` a copy of it, or empty.
+fn object(head: Head<'_>, text: &[u8], body: Bytes) -> Result<Object, Error> {
     if head.name.is_empty() {
         return Err(Error::Missing("metadata.name"));
     }
-    Ok(Object {
-        key: ObjectKey::new(Some(&head.namespace), &head.name),
+    let key = ObjectKey::new(Some(&head.namespace), &head.name);
+    let version = resource_version(&head.resource_version)?;
+    let fields = head.values.into_iter();
+    let values = ObjectValues {
         uid: head.uid,
-        resource_version: resource_version(&head.resource_version)?,
-        labels: head.labels.into(),
-        fields: head
-            .values
-            .into_iter()
-            .map(Option::unwrap_or_default)
-            .collect(),
-        body,
-    })
+        labels: head.labels,
+        fields: fields.map(Option::unwrap_or_default).collect(),
+    };
+    Ok(Object::of_source(key, version, &values, text, body))
 }
 
-fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error> {
+pub(super) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error> {
     Ok(ListPage {
         resource_version: resource_version(&head.resource_version)?,
         continue_token: head.continue_token,

@@ -1,5 +1,7 @@
 //! Paths of selectable fields merged into a tree, so that one walk over an object finds all.
 
+use std::borrow::Cow;
+
 use crate::api::FieldValue;
 use crate::api::SelectableFields;
 
@@ -21,7 +23,7 @@ pub(super) struct Leaf {
 }
 
 /// Values found so far, in the order of `SelectableFields`.
-pub(super) type Values = Vec<Option<Box<str>>>;
+pub(super) type Values<'a> = Vec<Option<Cow<'a, str>>>;
 
 impl<K> Default for FieldTree<K> {
     fn default() -> Self {
@@ -62,7 +64,7 @@ impl<K> FieldTree<K> {
     }
 
     /// Counts everything at and below this step that was not found as absent for good.
-    pub(super) fn settle(&self, values: &mut Values) {
+    pub(super) fn settle(&self, values: &mut Values<'_>) {
         for leaf in &self.leaves {
             values[leaf.position].get_or_insert_with(|| absent(leaf.value).into());
         }

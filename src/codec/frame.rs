@@ -132,7 +132,12 @@ impl FrameSplitter {
             true if self.partial.is_empty() => Some(Bytes::copy_from_slice(&chunk[..length])),
             _ => {
                 self.partial.extend_from_slice(&chunk[..length]);
-                completes.then(|| Bytes::from(std::mem::take(&mut self.partial)))
+                completes.then(|| {
+                    let mut frame = std::mem::take(&mut self.partial);
+                    // What lives on in the cache shall not hold the room it was collected in.
+                    frame.shrink_to_fit();
+                    Bytes::from(frame)
+                })
             }
         };
         chunk.advance(length);

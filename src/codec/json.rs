@@ -15,11 +15,14 @@ use super::scanner::compact;
 pub(super) struct Head<'a> {
     pub(super) namespace: Cow<'a, str>,
     pub(super) name: Cow<'a, str>,
-    pub(super) uid: Box<str>,
+    pub(super) uid: Cow<'a, str>,
     pub(super) resource_version: Cow<'a, str>,
-    pub(super) labels: Vec<(Box<str>, Box<str>)>,
-    pub(super) values: Values,
+    pub(super) labels: Labels<'a>,
+    pub(super) values: Values<'a>,
 }
+
+/// Keys and values.
+pub(super) type Labels<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 /// Where `kind` and `apiVersion` stand in an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +54,7 @@ pub(super) struct Event<'a, T> {
 pub(super) fn object<'a>(
     scanner: &mut Scanner<'a>,
     tree: &FieldTree<String>,
-    mut values: Values,
+    mut values: Values<'a>,
 ) -> Result<(Head<'a>, &'a [u8]), Error> {
     let mut head = Head::default();
     let mut members = scanner.object()?;
@@ -82,7 +85,6 @@ pub(super) fn object<'a>(
     };
     tree.settle(&mut values);
     head.values = values;
-    head.labels.sort_by(|a, b| a.0.cmp(&b.0));
     Ok((head, scanner.since(start)))
 }
 
@@ -114,7 +116,7 @@ fn metadata<'a>(scanner: &mut Scanner<'a>, head: &mut Head<'a>) -> Result<(), Er
         match key.text.0 {
             b"name" => head.name = text_or_empty(scanner)?,
             b"namespace" => head.namespace = text_or_empty(scanner)?,
-            b"uid" => head.uid = text_or_empty(scanner)?.into(),
+            b"uid" => head.uid = text_or_empty(scanner)?,
             b"resourceVersion" => head.resource_version = text_or_empty(scanner)?,
             b"labels" => labels(scanner, &mut head.labels)?,
             _ => {
@@ -130,24 +132,24 @@ fn text_or_empty<'a>(scanner: &mut Scanner<'a>) -> Result<Cow<'a, str>, Error> {
     text.map_or(Ok(Cow::Borrowed("")), Text::unescape)
 }
 
-fn labels(scanner: &mut Scanner<'_>, labels: &mut Vec<(Box<str>, Box<str>)>) -> Result<(), Error> {
+fn labels<'a>(scanner: &mut Scanner<'a>, labels: &mut Labels<'a>) -> Result<(), Error> {
     if scanner.peek() == Some(b'n') {
         return scanner.skip().map(|_| ());
     }
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
-        let key = key.text.unescape()?.into();
-        labels.push((key, text_or_empty(scanner)?.into()));
+        let key = key.text.unescape()?;
+        labels.push((key, text_or_empty(scanner)?));
     }
     Ok(())
 }
 
 /// Reads the member's value when `tree` knows its key, else passes over it.
-fn visit_member(
-    scanner: &mut Scanner<'_>,
+fn visit_member<'a>(
+    scanner: &mut Scanner<'a>,
     key: Text<'_>,
     tree: &FieldTree<String>,
-    values: &mut Values,
+    values: &mut Values<'a>,
 ) -> Result<(), Error> {
     match tree.child(|name| key.is(name)) {
         Some(child) => visit(scanner, child, values),
@@ -155,10 +157,10 @@ fn visit_member(
     }
 }
 
-fn visit(
-    scanner: &mut Scanner<'_>,
+fn visit<'a>(
+    scanner: &mut Scanner<'a>,
     tree: &FieldTree<String>,
-    values: &mut Values,
+    values: &mut Values<'a>,
 ) -> Result<(), Error> {
     match scanner.peek() {
         Some(b'{') if tree.has_children() => {
@@ -179,10 +181,10 @@ fn visit(
     }
 }
 
-fn visit_array(
-    scanner: &mut Scanner<'_>,
+fn visit_array<'a>(
+    scanner: &mut Scanner<'a>,
     tree: &FieldTree<String>,
-    values: &mut Values,
+    values: &mut Values<'a>,
 ) -> Result<(), Error> {
     let mut elements: Members = scanner.array()?;
     let mut index = 0_usize;
@@ -199,9 +201,9 @@ fn visit_array(
 }
 
 /// A scalar as selectors compare it; `None` for null and for what is no scalar.
-fn scalar(text: &[u8]) -> Result<Option<Box<str>>, Error> {
+fn scalar(text: &[u8]) -> Result<Option<Cow<'_, str>>, Error> {
     match text {
-        [b'"', inside @ .., b'"'] => Ok(Some(Text(inside).unescape()?.into())),
+        [b'"', inside @ .., b'"'] => Ok(Some(Text(inside).unescape()?)),
         [b'{' | b'[' | b'n', ..] => Ok(None),
         literal => {
             let literal = std::str::from_utf8(literal).map_err(|_| Error::Utf8)?;
@@ -235,6 +237,19 @@ pub(super) fn list<'a>(
         true => Ok(head),
         false => Err(Error::Missing("items")),
     }
+}
+
+/// Where the items of the list begin whose start is `text`, behind their bracket.
+pub(super) fn items_start(text: &[u8]) -> Option<usize> {
+    let mut scanner = Scanner::new(text);
+    let mut members = scanner.object().ok()?;
+    while let Some(key) = scanner.next_key(&mut members).ok()? {
+        if key.text.0 == b"items" && scanner.peek() == Some(b'[') {
+            return Some(scanner.offset() + 1);
+        }
+        scanner.skip().ok()?;
+    }
+    None
 }
 
 fn items<'a>(

@@ -11,6 +11,7 @@ mod field_tree;
 mod frame;
 mod indent;
 mod json;
+mod list_decoder;
 mod list_parts;
 mod metadata;
 mod negotiate;
@@ -30,6 +31,8 @@ mod frame_tests;
 #[cfg(test)]
 mod indent_tests;
 #[cfg(test)]
+mod list_decoder_tests;
+#[cfg(test)]
 mod metadata_tests;
 #[cfg(test)]
 mod negotiate_tests;
@@ -45,6 +48,7 @@ pub use error::Error;
 pub use frame::FrameSplitter;
 pub use indent::Indenter;
 pub use indent::indented;
+pub use list_decoder::ListDecoder;
 pub use list_parts::ListItems;
 pub use list_parts::ListParts;
 pub use metadata::OBJECT_META;

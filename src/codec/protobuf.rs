@@ -1,5 +1,7 @@
 //! Objects, lists and watch events in protobuf, read by field numbers without a schema.
 
+use std::borrow::Cow;
+
 use super::Error;
 use super::field_tree::FieldTree;
 use super::field_tree::Leaf;
@@ -158,6 +160,16 @@ pub(super) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     Ok(envelope)
 }
 
+/// How many bytes stand before an envelope's content if that comes next, and its length.
+pub(super) fn content_start(bytes: &[u8]) -> Option<(usize, usize)> {
+    let mut fields = Fields::new(bytes);
+    if fields.varint().ok()? != 2 << 3 | 2 {
+        return None;
+    }
+    let length = usize::try_from(fields.varint().ok()?).ok()?;
+    Some((fields.at, length))
+}
+
 /// The key and value of a map from text to text.
 pub(super) fn map_entry(message: &[u8]) -> Result<(&str, &str), Error> {
     let (mut key, mut value) = ("", "");
@@ -176,7 +188,7 @@ pub(super) fn map_entry(message: &[u8]) -> Result<(&str, &str), Error> {
 pub(super) fn object<'a>(
     message: &'a [u8],
     tree: &FieldTree<u32>,
-    mut values: Values,
+    mut values: Values<'a>,
 ) -> Result<Head<'a>, Error> {
     let mut head = Head::default();
     for field in Fields::new(message) {
@@ -188,7 +200,6 @@ pub(super) fn object<'a>(
     }
     tree.settle(&mut values);
     head.values = values;
-    head.labels.sort_by(|a, b| a.0.cmp(&b.0));
     Ok(head)
 }
 
@@ -200,20 +211,22 @@ fn metadata<'a>(message: &'a [u8], head: &mut Head<'a>) -> Result<(), Error> {
             3 => head.namespace = field.text()?.into(),
             5 => head.uid = field.text()?.into(),
             RESOURCE_VERSION => head.resource_version = field.text()?.into(),
-            11 => head.labels.push(label(field.bytes()?)?),
+            11 => {
+                let (key, value) = map_entry(field.bytes()?)?;
+                head.labels.push((key.into(), value.into()));
+            }
             _ => {}
         }
     }
     Ok(())
 }
 
-fn label(message: &[u8]) -> Result<(Box<str>, Box<str>), Error> {
-    let (key, value) = map_entry(message)?;
-    Ok((key.into(), value.into()))
-}
-
 /// Reads the field's values that `tree` knows; of a repeated field only the first element.
-fn visit(field: &Field<'_>, tree: &FieldTree<u32>, values: &mut Values) -> Result<(), Error> {
+fn visit<'a>(
+    field: &Field<'a>,
+    tree: &FieldTree<u32>,
+    values: &mut Values<'a>,
+) -> Result<(), Error> {
     let Some(child) = tree.child(|number| *number == field.number) else {
         return Ok(());
     };
@@ -231,9 +244,13 @@ fn visit(field: &Field<'_>, tree: &FieldTree<u32>, values: &mut Values) -> Resul
     Ok(())
 }
 
-fn scalar(field: &Field<'_>, leaf: Leaf) -> Result<Box<str>, Error> {
+fn scalar<'a>(field: &Field<'a>, leaf: Leaf) -> Result<Cow<'a, str>, Error> {
     match (leaf.value, field.value) {
-        (FieldValue::Boolean, Value::Varint(number)) => Ok((number != 0).to_string().into()),
+        (FieldValue::Boolean, Value::Varint(number)) => Ok(match number {
+            0 => "false",
+            _ => "true",
+        }
+        .into()),
         (_, Value::Varint(number)) => Ok(number.cast_signed().to_string().into()),
         _ => Ok(field.text()?.into()),
     }

@@ -525,7 +525,7 @@ impl<'a> Expected<'a> {
     fn has(&self, object: &Object) -> bool {
         let expected = self.0.get(object.key.as_str());
         expected.is_some_and(|expected| {
-            expected.uid == object.uid && expected.resource_version == object.resource_version
+            expected.uid() == object.uid() && expected.resource_version == object.resource_version
         })
     }
 

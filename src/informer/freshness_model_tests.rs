@@ -26,6 +26,7 @@ use crate::api::LabelSelector;
 use crate::api::ListPage;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache;
@@ -126,14 +127,14 @@ impl Etcd {
 
 pub(super) fn object(key: &str, (uid, version, app): &(String, u64, &'static str)) -> Object {
     let (namespace, name) = key.split_once('/').expect("a namespace");
-    Object {
-        key: ObjectKey::new(Some(namespace), name),
-        uid: uid.as_str().into(),
-        resource_version: ResourceVersion(*version),
-        labels: Box::new([("app".into(), (*app).into())]),
-        fields: Box::new([]),
-        body: format!("{uid} {version} {app}").into(),
-    }
+    let values = ObjectValues {
+        uid: uid.into(),
+        labels: vec![("app".into(), (*app).into())],
+        fields: Vec::new(),
+    };
+    let key = ObjectKey::new(Some(namespace), name);
+    let body = format!("{uid} {version} {app}").into();
+    Object::new(key, ResourceVersion(*version), &values, body)
 }
 
 fn is_selected(asked: &Asked, key: &str, app: &str) -> bool {
@@ -147,7 +148,7 @@ fn is_selected(asked: &Asked, key: &str, app: &str) -> bool {
 type Shown = BTreeMap<String, String>;
 
 fn shown(item: &Object) -> (String, String) {
-    let state = format!("{} {}", item.uid, item.resource_version);
+    let state = format!("{} {}", item.uid(), item.resource_version);
     (item.key.to_string(), state)
 }
 

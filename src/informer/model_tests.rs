@@ -43,7 +43,7 @@ use super::script_tests::answer;
 use super::script_tests::bookmark_event;
 use super::script_tests::cache_config;
 use super::script_tests::change;
-use super::script_tests::object;
+use super::script_tests::object_of_uid;
 use super::script_tests::refused;
 use super::script_tests::status;
 
@@ -156,11 +156,11 @@ impl World {
             None => EventType::Added,
             Some(_) => EventType::Modified,
         };
-        let mut new = object(&name, self.revision + 1);
-        new.uid = match existing {
-            None => format!("{name}-{}", self.revision + 1).into(),
-            Some(existing) => existing.uid,
+        let uid = match existing {
+            None => format!("{name}-{}", self.revision + 1),
+            Some(existing) => existing.uid().to_owned(),
         };
+        let mut new = object_of_uid(&name, self.revision + 1, &uid);
         new.body = Bytes::from(format!("{name}@{} in {}", self.revision + 1, self.history));
         let mut objects = self.objects().clone();
         objects.insert(name, new.clone());

@@ -21,6 +21,7 @@ use crate::api::EventType;
 use crate::api::ListPage;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
@@ -327,14 +328,21 @@ pub(super) fn revision(rv: u64) -> Answer {
 }
 
 pub(super) fn object(name: &str, rv: u64) -> Object {
-    Object {
-        key: ObjectKey::new(Some("default"), name),
-        uid: format!("uid-{name}").into(),
-        resource_version: ResourceVersion(rv),
-        labels: Box::default(),
-        fields: Box::default(),
-        body: Bytes::from(format!("{name}@{rv}")),
-    }
+    object_of_uid(name, rv, &format!("uid-{name}"))
+}
+
+pub(super) fn object_of_uid(name: &str, rv: u64, uid: &str) -> Object {
+    let values = ObjectValues {
+        uid: uid.into(),
+        ..ObjectValues::default()
+    };
+    let key = ObjectKey::new(Some("default"), name);
+    Object::new(
+        key,
+        ResourceVersion(rv),
+        &values,
+        format!("{name}@{rv}").into(),
+    )
 }
 
 pub(super) fn change(event_type: EventType, object: Object) -> WatchEvent {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -16,6 +15,7 @@ use crate::api::EventType;
 use crate::api::GroupVersionResource;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
@@ -125,16 +125,13 @@ impl Collection for Things {
 }
 
 fn object(name: &str, version: u64) -> Object {
-    Object {
-        key: ObjectKey::new(None, name),
+    let body = format!(r#""metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#);
+    let values = ObjectValues {
         uid: name.into(),
-        resource_version: ResourceVersion(version),
-        labels: [].into(),
-        fields: [].into(),
-        body: Bytes::from(format!(
-            r#""metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#
-        )),
-    }
+        ..ObjectValues::default()
+    };
+    let key = ObjectKey::new(None, name);
+    Object::new(key, ResourceVersion(version), &values, body.into())
 }
 
 struct Watch {

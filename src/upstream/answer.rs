@@ -42,22 +42,42 @@ pub(super) async fn success(response: Response<Body>) -> Result<Response<Body>, 
 /// # Errors
 ///
 /// [`Error::TooLarge`]; and what [`Error`] says of a body that breaks off or stalls.
-pub async fn collect(mut body: Body, limit: usize) -> Result<Bytes, Error> {
+pub async fn collect(body: Body, limit: usize) -> Result<Bytes, Error> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    let mut collected = BytesMut::with_capacity(announced.min(limit).min(RESERVE_LIMIT));
+    each_chunk(body, limit, |chunk| {
+        collected.extend_from_slice(&chunk);
+        Ok(())
+    })
+    .await?;
+    Ok(collected.freeze())
+}
+
+/// Gives all of `body`, which may have `limit` bytes, to `take` while it comes.
+///
+/// # Errors
+///
+/// As [`collect`]; and what `take` says.
+pub(super) async fn each_chunk(
+    mut body: Body,
+    limit: usize,
+    mut take: impl FnMut(Bytes) -> Result<(), Error>,
+) -> Result<(), Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
         return Err(Error::TooLarge { limit });
     }
-    let mut collected = BytesMut::with_capacity(announced.min(RESERVE_LIMIT));
+    let mut left = limit;
     loop {
         let frame = tokio::time::timeout(IDLE_TIMEOUT, body.frame()).await;
         let Some(frame) = frame.map_err(|_| Error::Timeout(IDLE_TIMEOUT))? else {
-            return Ok(collected.freeze());
+            return Ok(());
         };
         if let Ok(data) = frame.map_err(Error::Transport)?.into_data() {
-            if collected.len() + data.len() > limit {
-                return Err(Error::TooLarge { limit });
-            }
-            collected.extend_from_slice(&data);
+            left = left
+                .checked_sub(data.len())
+                .ok_or(Error::TooLarge { limit })?;
+            take(data)?;
         }
     }
 }

@@ -12,6 +12,7 @@ use crate::api::ListPage;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::WireFormat;
+use crate::codec;
 use crate::codec::Decoder;
 
 use super::Body;
@@ -103,9 +104,13 @@ impl ListerWatcher for ResourceClient {
 
     async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
         let response = self.get(&list_query(&request)).await?;
-        let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
-        let page = self.decoder.list(&body);
-        page.map_err(|error| Error::Decode(error.into()))
+        let decode = |error: codec::Error| Error::Decode(error.into());
+        let mut list = self.decoder.list_decoder();
+        answer::each_chunk(response.into_body(), LIST_LIMIT, |chunk| {
+            list.push(&chunk).map_err(decode)
+        })
+        .await?;
+        list.finish().map_err(decode)
     }
 
     async fn watch(&self, request: WatchRequest) -> Result<WatchEvents, Error> {

@@ -49,15 +49,15 @@ pub fn object_json(data: &[u8]) {
 type Said = (String, String, u64, Vec<(String, String)>, Vec<String>);
 
 fn said(object: &Object) -> Said {
-    let labels = object.labels.iter();
+    let labels = object.labels();
     (
         object.key.to_string(),
-        object.uid.to_string(),
+        object.uid().to_owned(),
         object.resource_version.0,
         labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
-        object.fields.iter().map(ToString::to_string).collect(),
+        object.fields().map(ToString::to_string).collect(),
     )
 }
 

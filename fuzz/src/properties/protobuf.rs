@@ -44,10 +44,10 @@ pub fn object_protobuf(data: &[u8]) {
 type Said = (String, String, u64, Vec<(String, String)>);
 
 fn said(object: &Object) -> Said {
-    let labels = object.labels.iter();
+    let labels = object.labels();
     (
         object.key.to_string(),
-        object.uid.to_string(),
+        object.uid().to_owned(),
         object.resource_version.0,
         labels
             .map(|(key, value)| (key.to_string(), value.to_string()))
@@ -106,13 +106,11 @@ pub fn protobuf_to_json(data: &[u8]) {
     // Of a message that comes twice the walker reads both, the converter the last.
     if reference::has_one_metadata(data) {
         assert_eq!(object.key.as_str(), key, "{text}");
-        assert_eq!(object.uid.as_ref(), part("uid"), "{text}");
-        for (label, _) in &object.labels {
-            let converted = metadata
-                .get("labels")
-                .and_then(|labels| labels.get(&**label));
-            let values = object.labels.iter().filter(|(key, _)| key == label);
-            let last = values.map(|(_, value)| &**value).next_back();
+        assert_eq!(object.uid(), part("uid"), "{text}");
+        for (label, _) in object.labels() {
+            let converted = metadata.get("labels").and_then(|labels| labels.get(label));
+            let values = object.labels().filter(|(key, _)| *key == label);
+            let last = values.map(|(_, value)| value).last();
             assert_eq!(converted.and_then(Value::as_str), last, "{text}");
         }
     }

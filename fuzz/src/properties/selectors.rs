@@ -1,5 +1,7 @@
 //! Selectors: what is printed of one reads back as the same, and selects the same.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use kubefan::api::FieldSelector;
@@ -7,6 +9,7 @@ use kubefan::api::LabelOperator;
 use kubefan::api::LabelSelector;
 use kubefan::api::Object;
 use kubefan::api::ObjectKey;
+use kubefan::api::ObjectValues;
 use kubefan::api::RawFieldSelector;
 use kubefan::api::ResourceVersion;
 
@@ -43,8 +46,7 @@ pub fn label_selector(data: &[u8]) {
         assert_eq!(
             selector.matches(&object),
             expected,
-            "{text:?} of {:?}",
-            object.labels
+            "{text:?} of {object:?}"
         );
     }
 }
@@ -66,7 +68,7 @@ fn holds(operator: &LabelOperator, value: Option<&str>) -> bool {
 
 /// Objects that the selector may tell apart: without labels, with all it names, with half.
 fn candidates(selector: &LabelSelector) -> Vec<Object> {
-    let mut labels: Vec<(Box<str>, Box<str>)> = Vec::new();
+    let mut labels: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
     for requirement in &selector.requirements {
         let value = match &requirement.operator {
             LabelOperator::In(values) | LabelOperator::NotIn(values) => values[0].clone(),
@@ -81,15 +83,14 @@ fn candidates(selector: &LabelSelector) -> Vec<Object> {
     [Vec::new(), labels, half].into_iter().map(object).collect()
 }
 
-fn object(labels: Vec<(Box<str>, Box<str>)>) -> Object {
-    Object {
-        key: ObjectKey::new(Some("namespace"), "name"),
+fn object(labels: Vec<(Cow<'_, str>, Cow<'_, str>)>) -> Object {
+    let values = ObjectValues {
         uid: "uid".into(),
-        resource_version: ResourceVersion(1),
-        labels: labels.into(),
-        fields: vec!["".into(); pod_fields().fields.len()].into(),
-        body: Bytes::new(),
-    }
+        labels,
+        fields: vec!["".into(); pod_fields().fields.len()],
+    };
+    let key = ObjectKey::new(Some("namespace"), "name");
+    Object::new(key, ResourceVersion(1), &values, Bytes::new())
 }
 
 /// The field selector grammar, and the look-up of its labels among a pod's fields.

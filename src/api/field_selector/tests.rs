@@ -11,6 +11,7 @@ use crate::api::FieldValue;
 use crate::api::GroupVersionResource;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
@@ -316,14 +317,12 @@ fn takes_custom_fields() {
 
 #[test]
 fn matches_the_empty_field_only_with_nothing() {
-    let object = Object {
-        key: ObjectKey::new(Some("x"), "p"),
-        uid: "".into(),
-        resource_version: ResourceVersion(1),
-        labels: Box::default(),
-        fields: vec!["n1".into()].into(),
-        body: bytes::Bytes::new(),
+    let values = ObjectValues {
+        fields: vec!["n1".into()],
+        ..ObjectValues::default()
     };
+    let key = ObjectKey::new(Some("x"), "p");
+    let object = Object::new(key, ResourceVersion(1), &values, bytes::Bytes::new());
     for (text, is_match) in [
         ("status.podIPs=", true),
         ("status.podIPs=1.2.3.4", false),

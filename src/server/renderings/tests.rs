@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::api::Object;
 use crate::api::ObjectKey;
+use crate::api::ObjectValues;
 use crate::api::WireFormat;
 use crate::shutdown;
 
@@ -30,14 +31,9 @@ fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts> {
         let name = format!("pod-{number}");
         let noise = &noise[number % 40_000..][..10_000];
         let body = format!("\"metadata\":{{\"name\":\"{name}\"}},\"noise\":\"{noise}\"}}");
-        Arc::new(Object {
-            key: ObjectKey::new(Some("shop"), &name),
-            uid: "".into(),
-            resource_version: ResourceVersion(1),
-            labels: Box::default(),
-            fields: Box::default(),
-            body: body.into(),
-        })
+        let key = ObjectKey::new(Some("shop"), &name);
+        let values = ObjectValues::default();
+        Arc::new(Object::new(key, ResourceVersion(1), &values, body.into()))
     });
     let parts = encoder.list_parts(ResourceVersion(version), None, None, items);
     let length = parts.length();

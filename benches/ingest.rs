@@ -1,0 +1,91 @@
+//! What comes in: `cargo bench --bench ingest`. Pods as API servers send them, in both formats.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use divan::Bencher;
+use divan::counter::BytesCount;
+use kubefan::api::ResourceVersion;
+use kubefan::api::WatchEvent;
+use kubefan::api::WireFormat;
+use kubefan::cache;
+use kubefan::codec::Decoder;
+use kubefan::codec::FrameSplitter;
+
+mod pods;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() {
+    divan::main();
+}
+
+const FORMATS: [WireFormat; 2] = [WireFormat::Json, WireFormat::Protobuf];
+/// As much as a read from a connection gives.
+const CHUNK: usize = 64 << 10;
+
+/// A list of 5,000 pods of 10 KiB, to objects.
+#[divan::bench(args = FORMATS, sample_count = 10, sample_size = 1)]
+fn list_of_5000_pods(bencher: Bencher<'_, '_>, format: WireFormat) {
+    let body = pods::list(&pods::pods(5_000, |_| 10 << 10), format);
+    let decoder = Decoder::new(format, pods::fields());
+    bencher
+        .counter(BytesCount::new(body.len()))
+        .bench_local(|| decoder.list(&body).expect("a list").items.len());
+}
+
+/// The same, and into a cache.
+#[divan::bench(args = FORMATS, sample_count = 10, sample_size = 1)]
+fn list_of_5000_pods_into_a_cache(bencher: Bencher<'_, '_>, format: WireFormat) {
+    let fields = pods::fields();
+    let body = pods::list(&pods::pods(5_000, |_| 10 << 10), format);
+    let decoder = Decoder::new(format, Arc::clone(&fields));
+    bencher
+        .counter(BytesCount::new(body.len()))
+        .bench_local(|| {
+            let (mut writer, reader) = cache::cache(config(fields.fields.len()));
+            let mut relist = writer.relist();
+            let page = decoder.list(&body).expect("a list");
+            page.items.into_iter().for_each(|pod| relist.add(pod));
+            writer.replace(relist, page.resource_version);
+            (writer, reader)
+        });
+}
+
+/// Frames of a watch, to objects, from chunks.
+#[divan::bench(args = [2 << 10, 10 << 10], consts = [0, 1], sample_count = 20, sample_size = 4)]
+fn watch<const FORMAT: usize>(bencher: Bencher<'_, '_>, size: usize) {
+    let format = FORMATS[FORMAT];
+    let stream = pods::frames(&pods::pods(500, |_| size), format, "MODIFIED").concat();
+    let stream = Bytes::from(stream);
+    let decoder = Decoder::new(format, pods::fields());
+    bencher
+        .counter(BytesCount::new(stream.len()))
+        .bench_local(|| {
+            let mut splitter = FrameSplitter::new(format, 64 << 20);
+            let mut version = ResourceVersion(0);
+            for at in (0..stream.len()).step_by(CHUNK) {
+                splitter.push(stream.slice(at..stream.len().min(at + CHUNK)));
+                while let Some(frame) = splitter.next() {
+                    let event = decoder.event(frame.expect("a frame"));
+                    let WatchEvent::Change { object, .. } = event.expect("an event") else {
+                        unreachable!("all are changes");
+                    };
+                    version = version.max(object.resource_version);
+                }
+            }
+            version
+        });
+}
+
+fn config(field_count: usize) -> cache::Config {
+    cache::Config {
+        indexed_labels: Vec::new(),
+        field_count,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 128,
+    }
+}

@@ -1,0 +1,147 @@
+//! What a cached object takes beside its bytes: `cargo bench --bench memory`.
+//!
+//! Counted is what the allocator gave, rounding included, for all that lives on of each object.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use kubefan::api::ResourceVersion;
+use kubefan::api::WatchEvent;
+use kubefan::api::WireFormat;
+use kubefan::cache;
+use kubefan::codec::Decoder;
+use kubefan::codec::FrameSplitter;
+use serde_json::Value;
+use tikv_jemalloc_ctl::epoch;
+use tikv_jemalloc_ctl::stats;
+
+mod pods;
+
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+const COUNT: usize = 5_000;
+const PAGE: usize = 500;
+const CHUNK: usize = 16 << 10;
+const WAYS: [Way; 3] = [Way::Pages, Way::WatchList, Way::Replaced];
+
+/// How the objects come in.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// A list, page by page.
+    Pages,
+    /// The initial events of a watch.
+    WatchList,
+    /// As before, and each was replaced by a change that the log has forgotten the state before of.
+    Replaced,
+}
+
+fn main() {
+    println!("bytes an object takes / its bytes on the wire, {COUNT} pods");
+    for format in [WireFormat::Json, WireFormat::Protobuf] {
+        for (name, smallest, largest) in [
+            ("2 KiB", 2 << 10, 2 << 10),
+            ("1.5-3 KiB", 1_536, 3 << 10),
+            ("10 KiB", 10 << 10, 10 << 10),
+            ("8-16 KiB", 8 << 10, 16 << 10),
+        ] {
+            let size = |place| smallest + (largest - smallest) * (place * 7 % 100) / 100;
+            let pods = pods::pods(COUNT, size);
+            for way in WAYS {
+                let wire = pods::list(&pods, format).len();
+                let taken = taken(&pods, format, way);
+                println!(
+                    "{format:?} {name:>10} {way:<10?} {:>6} / {:>6} = {:.3}",
+                    taken / COUNT,
+                    wire / COUNT,
+                    taken as f64 / wire as f64
+                );
+            }
+        }
+    }
+}
+
+/// Bytes that the cache of `pods` takes.
+fn taken(pods: &[Value], format: WireFormat, way: Way) -> usize {
+    let fields = pods::fields();
+    let decoder = Decoder::new(format, fields.clone());
+    let pages: Vec<_> = pods
+        .chunks(PAGE)
+        .map(|page| pods::list(page, format))
+        .collect();
+    let added = pods::frames(pods, format, "ADDED").concat();
+    let newer: Vec<_> = pods.iter().map(newer).collect();
+    let changed = pods::frames(&newer, format, "MODIFIED").concat();
+    let before = allocated();
+    let (mut writer, reader) = cache::cache(cache::Config {
+        indexed_labels: Vec::new(),
+        field_count: fields.fields.len(),
+        retention_age: Duration::ZERO,
+        retention_bytes: Some(0),
+        retention_events: 0,
+    });
+    let mut relist = writer.relist();
+    match way {
+        Way::Pages => {
+            for page in &pages {
+                let page = decoder.list(page).expect("a page");
+                page.items.into_iter().for_each(|pod| relist.add(pod));
+            }
+        }
+        Way::WatchList | Way::Replaced => {
+            each_event(&added, &decoder, format, |event| match event {
+                WatchEvent::Change { object, .. } => relist.add(object),
+                other => unreachable!("all are changes: {other:?}"),
+            });
+        }
+    }
+    writer.replace(relist, ResourceVersion(10_000));
+    if let Way::Replaced = way {
+        each_event(&changed, &decoder, format, |event| match event {
+            WatchEvent::Change {
+                event_type,
+                object,
+                frame,
+            } => {
+                let applied = writer.apply(event_type, object, Some(frame));
+                applied.expect("versions only grow");
+            }
+            other => unreachable!("all are changes: {other:?}"),
+        });
+    }
+    let taken = allocated() - before;
+    drop((writer, reader));
+    taken
+}
+
+fn each_event(
+    stream: &[u8],
+    decoder: &Decoder,
+    format: WireFormat,
+    mut take: impl FnMut(WatchEvent),
+) {
+    let mut splitter = FrameSplitter::new(format, 64 << 20);
+    for chunk in stream.chunks(CHUNK) {
+        splitter.push(Bytes::copy_from_slice(chunk));
+        while let Some(frame) = splitter.next() {
+            take(decoder.event(frame.expect("a frame")).expect("an event"));
+        }
+    }
+}
+
+/// The pod with a later version of as many digits.
+fn newer(pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let version = &mut pod["metadata"]["resourceVersion"];
+    let number: u64 = version
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .expect("a version");
+    *version = (number + 20_000).to_string().into();
+    pod
+}
+
+fn allocated() -> usize {
+    epoch::advance().expect("jemalloc counts");
+    stats::allocated::read().expect("jemalloc counts")
+}
