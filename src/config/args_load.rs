@@ -94,8 +94,8 @@ pub struct LoadArgs {
     #[arg(long, value_name = "COUNT")]
     pub window: Option<u32>,
 
-    /// Objects that are changed in turn. With {i} in the selector, watcher n gets object n and every
-    /// further one that --watchers divides
+    /// Objects that are changed in turn. With {i} in the selector, watcher n gets the objects n,
+    /// n + WATCHERS, n + 2 × WATCHERS, and so on
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub objects: u32,
 
