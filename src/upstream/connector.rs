@@ -129,7 +129,8 @@ impl Connector {
         self.home.clone()
     }
 
-    async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
+    /// Opens a connection that lives where this runs, and not at home.
+    pub(super) async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
         let connecting = async {
             let io = self.path.open(uri.clone()).await?;
             if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {

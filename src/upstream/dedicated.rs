@@ -14,7 +14,6 @@ use hyper::rt::Executor;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
-use tower::ServiceExt;
 
 use super::body;
 use super::body::Body;
@@ -67,7 +66,7 @@ impl Opener {
     pub(super) async fn open(self, version: HttpVersion) -> Result<Dedicated, BoxError> {
         let sender = match version {
             HttpVersion::Http1 => {
-                let stream = self.http1.oneshot(self.server).await?;
+                let stream = self.http1.connect(self.server).await?;
                 let (sender, connection) = http1::handshake(stream).await?;
                 spawn(connection);
                 Sender::Http1(Mutex::new(sender))
@@ -77,7 +76,7 @@ impl Opener {
                 connection_window,
             } => {
                 let is_tls = self.server.scheme() == Some(&http::uri::Scheme::HTTPS);
-                let stream = self.http2.oneshot(self.server).await?;
+                let stream = self.http2.connect(self.server).await?;
                 if is_tls && !stream.http2 {
                     return Err("the server does not offer HTTP/2".into());
                 }
