@@ -272,7 +272,7 @@ fn inputs_of_any_bytes_hold() {
 
 fn hold(name: &str, property: fn(&[u8]), inputs: impl Strategy<Value = Vec<u8>>) {
     let config = Config {
-        cases: 500,
+        cases: Config::default().cases.max(500),
         failure_persistence: None,
         ..Config::default()
     };

@@ -426,6 +426,12 @@ impl ApiServer {
         metric(&self.client(), name, labels).await
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        let apiserver = self.apiserver.lock();
+        apiserver.as_ref().expect("the API server runs").id()
+    }
+
     /// The watches that are open at the API server on a resource.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
         open_watches(&self.client(), resource).await

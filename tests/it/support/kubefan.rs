@@ -173,6 +173,11 @@ impl Kubefan {
         path
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// The text of its metrics.
     pub(crate) async fn metrics(&self) -> String {
         let client = Client::new(&self.admin, Connector::plain());

@@ -31,6 +31,7 @@ mod protocols;
 mod representations;
 mod resume;
 mod security;
+mod side_by_side;
 mod sim_alike;
 mod support_itself;
 mod tables;
