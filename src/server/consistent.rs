@@ -40,7 +40,7 @@ const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
 /// How long who opens a watch lets the next ones come, so that they share a question: after a
 /// restart, hundreds of informers begin at once, and each is in no hurry.
-const WATCHES_GATHER: Duration = Duration::from_millis(200);
+const WATCHES_GATHER: Duration = Duration::from_millis(300);
 
 /// The proof that `need` calls for, if any.
 pub(super) async fn prove(

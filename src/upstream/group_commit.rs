@@ -53,6 +53,12 @@ struct Inner<K, T: Clone> {
     hurry: Notify,
 }
 
+#[derive(Clone, Copy)]
+struct Before {
+    made: Instant,
+    askers: u32,
+}
+
 struct Gathering<K, T: Clone> {
     /// Counts the calls, so that each closes its own gathering only.
     number: u64,
@@ -60,8 +66,9 @@ struct Gathering<K, T: Clone> {
     askers: u32,
     /// When the call may be made.
     not_before: Option<Instant>,
-    /// When the call before was made, and for how many.
-    before: Option<(Instant, u32)>,
+    /// The call before, and when the one before that was made.
+    before: Option<Before>,
+    second_last: Option<Instant>,
     /// The call that those who come now may join.
     next: Option<WeakShared<BoxFuture<'static, T>>>,
 }
@@ -81,6 +88,7 @@ where
             askers: 0,
             not_before: None,
             before: None,
+            second_last: None,
             next: None,
         };
         let inner = Inner {
@@ -98,7 +106,8 @@ where
     /// came before it was made.
     ///
     /// `call` gets what all asked for whom it is made. Who has `patience` lets so much time pass from
-    /// the beginning of a call that is under way, or was for many, to the next, for more to come.
+    /// the beginning of a call that is under way, or was for many, to the next, for more to come;
+    /// and to the third within that time.
     /// Cancel safe: the call goes on while anybody waits for it, and is dropped with the last one.
     pub async fn join<F, C>(&self, asked: K, patience: Duration, call: F) -> T
     where
@@ -115,7 +124,7 @@ where
         C: Future<Output = T> + Send + 'static,
     {
         let mut gathering = self.inner.gathering.lock();
-        let not_before = self.inner.not_before(gathering.before, patience);
+        let not_before = self.inner.not_before(&gathering, patience);
         let next = gathering.next.as_ref().and_then(WeakShared::upgrade);
         if let Some(next) = next {
             gathering.asked.insert(asked);
@@ -156,8 +165,8 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 
 impl<K, T: Clone> Inner<K, T> {
     /// When a call may be made for one who comes now; `None` is at once.
-    fn not_before(&self, before: Option<(Instant, u32)>, patience: Duration) -> Option<Instant> {
-        let (made, askers) = before?;
+    fn not_before(&self, gathering: &Gathering<K, T>, patience: Duration) -> Option<Instant> {
+        let Before { made, askers } = gathering.before?;
         let Pace {
             least,
             for_each,
@@ -165,9 +174,11 @@ impl<K, T: Clone> Inner<K, T> {
         } = self.pace;
         let pause = (least + for_each.saturating_mul(askers)).min(most);
         let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
+        let second_last = gathering.second_last;
+        let is_third = second_last.is_some_and(|made| made.elapsed() < patience);
         match is_under_way {
             true => Some(made + pause.max(patience)),
-            false if askers >= CROWD => Some(made + patience),
+            false if askers >= CROWD || is_third => Some(made + patience),
             false => None,
         }
     }
@@ -192,7 +203,11 @@ impl<K, T: Clone> Inner<K, T> {
         let mut gathering = self.gathering.lock();
         debug_assert_eq!(gathering.number, number, "only the newest call gathers");
         gathering.next = None;
-        gathering.before = Some((Instant::now(), gathering.askers));
+        let before = Before {
+            made: Instant::now(),
+            askers: gathering.askers,
+        };
+        gathering.second_last = gathering.before.replace(before).map(|before| before.made);
         std::mem::take(&mut gathering.asked)
     }
 }
@@ -329,6 +344,11 @@ mod tests {
             (
                 [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
                 [vec![0], vec![150; 8], vec![256, 256]].concat(),
+            ),
+            // Nor was it, but it is the third within so short a time.
+            (
+                vec![(0, 250), (101, 250), (202, 250), (203, 250), (700, 250)],
+                vec![0, 101, 351, 351, 700],
             ),
             // The patient may come later, too.
             (vec![(0, 0), (1, 0), (2, 80)], vec![0, 6, 6]),
