@@ -103,6 +103,10 @@ impl Indexer {
             if let (Some(object), Some(value)) = (object, after) {
                 index.insert(value, &object.key, objects.len());
             }
+            // What many had among few may be rare among many.
+            if previous.is_none() && objects.len().is_power_of_two() {
+                index.note_all_rare(function, objects);
+            }
         }
     }
 
@@ -163,6 +167,16 @@ impl Index {
         let keys: Vec<_> = candidates.keys(&KeyRange::all()).cloned().collect();
         for key in keys {
             self.entries.remove(&Entry::new(value.clone(), &key));
+        }
+    }
+
+    /// Enters who has a value that is common no longer.
+    fn note_all_rare(&mut self, function: &IndexFunction, objects: &Objects) {
+        let holders = self.holders.iter();
+        let common = holders.filter(|(_, holders)| holders.is_common);
+        let common: Vec<_> = common.map(|(value, _)| value.clone()).collect();
+        for value in common {
+            self.note_if_rare(&value, function, objects);
         }
     }
 

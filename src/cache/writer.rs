@@ -260,17 +260,23 @@ impl Writer {
             state.counters.replaced_bytes += replaced;
             state.counters.events += (update.block.len() + update.changes.len()) as u64;
             let mut interest = self.shared.interest.lock();
+            let mut evicted = Vec::new();
             for event in update.block.into_iter().chain(update.changes) {
                 let position = state.log.tip();
                 let event = state.log.append(event, now);
                 interest.tell(position, &event, &mut self.concerned);
+                // With each, so that a relist takes no more memory than the log may have.
+                evicted.extend(state.log.evict(retention, now));
+                interest.evict(state.log.first());
+                if update.is_jump {
+                    self.concerned.clear();
+                }
             }
             let content = state.content.replace(update.content);
-            let evicted = state.log.evict(retention, now);
+            evicted.extend(state.log.evict(retention, now));
             interest.evict(state.log.first());
             if update.is_jump {
                 // All are to hear of it, be it for a bookmark, or because their start was jumped over.
-                self.concerned.clear();
                 self.concerned.extend(interest.groups().cloned());
                 self.shared.relists.fetch_add(1, Ordering::Release);
             }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::bookmark::BookmarkTemplate;
 use super::json;
+use super::metadata::bare_body;
 use super::metadata::hidden_annotation;
 use super::metadata::json_with_resource_version;
 use super::metadata::partial_body;
@@ -129,19 +130,13 @@ impl Encoder {
     }
 
     /// A whole watch frame that carries `object`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Encoder::deleted_at`], where metadata alone is printed.
     pub fn event(&self, event_type: EventType, object: &Object) -> Bytes {
         self.frame(event_type, &self.body_of(object))
     }
 
     /// A whole DELETED frame that carries `object` at the resource version of its deletion.
     ///
-    /// # Panics
-    ///
-    /// When the object's body did not come from a `Decoder` of the format of the objects.
+    /// Where the body is not what an API server sends, the version in it stays as it is.
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
         let body = &object.body;
         let patched = match (self.partial, self.format) {
@@ -153,7 +148,10 @@ impl Encoder {
                 protobuf_writer::with_resource_version(body, rv).map(Bytes::from)
             }
         };
-        let body = patched.expect("a decoded object has metadata with a resource version");
+        let body = patched.unwrap_or_else(|_| match self.partial {
+            Some(_) => bare_body(self.format, object, rv),
+            None => body.clone(),
+        });
         self.frame(EventType::Deleted, &body)
     }
 
@@ -164,7 +162,7 @@ impl Encoder {
             Some(partial) => {
                 let body = &object.body;
                 let partial = partial_body(partial.from, self.format, partial.hidden, body, None);
-                partial.expect("a decoded object has metadata")
+                partial.unwrap_or_else(|_| bare_body(self.format, object, object.resource_version))
             }
         }
     }

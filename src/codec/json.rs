@@ -62,6 +62,7 @@ pub(super) fn object<'a>(
     let mut behind_type_meta = None;
     let mut place = TypeMetaPlace::Absent;
     let mut position = 0;
+    let mut has_metadata = false;
     while let Some(key) = scanner.next_key(&mut members)? {
         let is_front = place == TypeMetaPlace::Front && position == 2;
         if position == 0 || is_front {
@@ -70,6 +71,9 @@ pub(super) fn object<'a>(
         place = place.after(key.text, position);
         position += 1;
         if key.text.is("metadata") {
+            if std::mem::replace(&mut has_metadata, true) {
+                return Err(scanner.malformed("metadata only once"));
+            }
             let mut fields = scanner.clone();
             metadata(scanner, &mut head)?;
             if let Some(child) = tree.child(|name| name == "metadata") {

@@ -117,7 +117,8 @@ impl ListDecoder {
                         return at;
                     };
                     self.items.push(item);
-                    self.frame.push(b'0');
+                    // So that it can't run into what stands beside it.
+                    self.frame.extend_from_slice(b"{}");
                     at += scanner.offset();
                 }
                 b',' | b' ' | b'\n' | b'\r' | b'\t' => {

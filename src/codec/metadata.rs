@@ -14,6 +14,7 @@ use super::protobuf::map_entry;
 use super::protobuf_writer::put_bytes;
 use super::scanner::Members;
 use super::scanner::Scanner;
+use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::WireFormat;
 
@@ -109,6 +110,28 @@ pub(super) fn partial_body(
         (WireFormat::Json, Cow::Borrowed(metadata)) => body.slice_ref(metadata),
         (WireFormat::Json, Cow::Owned(metadata)) => metadata.into(),
     })
+}
+
+/// The metadata of an object whose own can't be printed, because it is not as API servers send it:
+/// what is known of it for certain.
+pub(super) fn bare_body(to: WireFormat, object: &Object, at: ResourceVersion) -> Bytes {
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("name".to_owned(), object.key.name().into());
+    if !object.key.namespace().is_empty() {
+        metadata.insert("namespace".to_owned(), object.key.namespace().into());
+    }
+    metadata.insert("uid".to_owned(), object.uid().into());
+    metadata.insert("resourceVersion".to_owned(), at.to_string().into());
+    let json = serde_json::Value::Object(metadata).to_string();
+    match to {
+        WireFormat::Json => json.into(),
+        WireFormat::Protobuf => {
+            let mut message = Vec::new();
+            let metadata = object_meta::from_json(json.as_bytes());
+            put_bytes(&mut message, 1, &metadata.expect("it is a JSON object"));
+            message.into()
+        }
+    }
 }
 
 fn protobuf_body(

@@ -57,6 +57,46 @@ fn widgets() -> Encoder {
     Encoder::new(JSON, "Widget", "example.kubefan.io/v1").with_embedded_type_meta(true)
 }
 
+/// Only a broken API server sends these; whoever prints them must not break as well.
+#[test]
+fn what_cannot_be_printed_is_made_of_what_is_known() {
+    let known = r#""name":"x","namespace":"a","uid":"u","resourceVersion":"7""#;
+    for text in [
+        format!(r#"{{"metadata":null,"metadata":{{{known}}},"spec":{{}}}}"#),
+        format!(r#"{{"metadata":{{}},"metadata":{{{known}}}}}"#),
+        format!(r#"{{"apiVersion":"v1","kind":"W","metadata":{{"annotations":"x",{known}}}}}"#),
+        format!(r#"{{"apiVersion":"v1","kind":"W","metadata":{{"ownerReferences":[5],{known}}}}}"#),
+        format!(r#"{{"metadata":{{{known},"generation":1{{}}}}"#),
+        format!(r#"{{"metadata":{{{known},"generation":1","x":""}}}}"#),
+    ] {
+        let Ok(object) = decoder(JSON).object(&Bytes::from(text.clone())) else {
+            continue;
+        };
+        let versions = [pods(JSON), widgets()];
+        for whole in versions {
+            let json = whole.partial(JSON, V1);
+            let protobuf = whole.partial(PROTOBUF, V1);
+            for encoder in [whole, json, protobuf] {
+                for frame in [
+                    encoder.event(EventType::Modified, &object),
+                    encoder.deleted_at(&object, ResourceVersion(9)),
+                ] {
+                    assert!(memchr::memmem::find(&frame, b"x").is_some(), "{text}");
+                }
+            }
+        }
+    }
+    for broken in [
+        r#"{"metadata":{"name":"x","resourceVersion":"7","generation":1{}}"#,
+        r#"{"metadata":{"name":"x","resourceVersion":"7"},"metadata":{}}"#,
+    ] {
+        assert!(
+            decoder(JSON).object(&Bytes::from(broken)).is_err(),
+            "{broken}"
+        );
+    }
+}
+
 #[test]
 fn objects() {
     let rows = [

@@ -159,8 +159,14 @@ impl<'a> Scanner<'a> {
 
     fn skip_literal(&mut self) {
         let rest = &self.text[self.at..];
-        let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\n' | b'\r' | b'\t');
-        self.at += rest.iter().position(ends).unwrap_or(rest.len());
+        // Nothing else may be in it, above all no bracket or quote: what is passed over as part of a
+        // container must be the same as what is walked through.
+        let goes_on =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        self.at += rest
+            .iter()
+            .position(|byte| !goes_on(byte))
+            .unwrap_or(rest.len());
     }
 
     fn skip_container(&mut self) -> Result<(), Error> {

@@ -330,7 +330,13 @@ impl<P: FreshnessProbe> Inner<P> {
                     // The watch may still come there.
                     self.reached(before, barrier).await
                 }
-                proof => proof,
+                proof => {
+                    // That others change alone says little: revisions are the cluster's.
+                    if proof.as_ref().is_ok_and(is_by_list) {
+                        self.note_quiet(true);
+                    }
+                    proof
+                }
             },
         }
     }
@@ -368,7 +374,9 @@ impl<P: FreshnessProbe> Inner<P> {
                 });
             }
             if expected.is_all_of(&snapshot, &asked.selection) {
-                self.note_quiet(applied < listed);
+                if applied == listed {
+                    self.note_quiet(false);
+                }
                 return Ok(Proof {
                     snapshot: self.reader.proven_at(&snapshot, listed),
                     method: ProofMethod::VerificationList,
@@ -468,6 +476,10 @@ pub(super) fn plan(
         true => Plan::Verify(asked),
         false => Plan::Barrier(Some(asked)),
     }
+}
+
+fn is_by_list(proof: &Proof) -> bool {
+    proof.method == ProofMethod::VerificationList
 }
 
 /// True when the API server won't list metadata alone, whatever is asked for.

@@ -162,13 +162,14 @@ impl Stage {
             ))
         };
         let cleaned = timeout(CLEANUP, async {
-            self.delete_objects().await?;
-            if self.is_ours {
-                let path = format!("/api/v1/namespaces/{}", self.namespace);
-                let deleted = delete(&self.client, &path).await;
-                deleted.map_err(|failure| failure.named(|| "delete it".to_owned()))?;
+            let objects = self.delete_objects().await;
+            if !self.is_ours {
+                return objects;
             }
-            Ok::<(), Error>(())
+            // With it goes what could not be deleted in it.
+            let path = format!("/api/v1/namespaces/{}", self.namespace);
+            let deleted = delete(&self.client, &path).await;
+            deleted.map_err(|failure| failure.named(|| "delete it".to_owned()))
         });
         match cleaned.await {
             Ok(Ok(())) => Ok(()),

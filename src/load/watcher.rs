@@ -125,6 +125,11 @@ pub(super) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watc
             }
         }
         watcher.has_ended();
+        // A server that ends each watch at once must not be asked in a tight loop by thousands.
+        tokio::select! {
+            () = &mut stopped => return watcher.result,
+            () = sleep(FIRST_PAUSE) => {}
+        }
         if !matches!(shared.config.protocol, super::Protocol::Http2) {
             slot.forget().await;
         }

@@ -122,7 +122,8 @@ impl Lanes {
             return Ok(None);
         }
         let home = self.connector.home();
-        let (sender, connection) = Builder::new(home.clone())
+        let mut builder = Builder::new(home.clone());
+        builder
             .timer(TokioTimer::new())
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_stream_window_size(STREAM_WINDOW)
@@ -130,9 +131,10 @@ impl Lanes {
             .max_header_list_size(HEADER_LIST)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
-            .keep_alive_while_idle(true)
-            .handshake(stream)
-            .await?;
+            .keep_alive_while_idle(true);
+        // At home too, as the timer of its pings begins with it.
+        let handshake = async move { builder.handshake(stream).await };
+        let (sender, connection) = home.run(handshake).await??;
         home.execute(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
