@@ -67,10 +67,16 @@ fn write(writer: &mut Writer, version: u64) {
     writer.apply(EventType::Modified, written, None).unwrap();
 }
 
-/// Takes all events of `stream` to the end of the cache, and counts them.
-async fn count_all(mut stream: WatchStream, foreign: Arc<AtomicUsize>) -> u64 {
+/// Takes all events of `stream` to the end of the cache, and counts them; counts itself in `waiting`
+/// once it waits for the first.
+async fn count_all(
+    mut stream: WatchStream,
+    foreign: Arc<AtomicUsize>,
+    waiting: Arc<AtomicUsize>,
+) -> u64 {
     let owner = thread::current().id();
     let mut seen = 10;
+    let mut has_waited = false;
     loop {
         let item = std::future::poll_fn(|cx| {
             let witness = Witness {
@@ -78,7 +84,12 @@ async fn count_all(mut stream: WatchStream, foreign: Arc<AtomicUsize>) -> u64 {
                 owner,
                 foreign: Arc::clone(&foreign),
             };
-            stream.poll_next(&mut Context::from_waker(&Waker::from(Arc::new(witness))))
+            let waker = Waker::from(Arc::new(witness));
+            let polled = stream.poll_next(&mut Context::from_waker(&waker));
+            if polled.is_pending() && !std::mem::replace(&mut has_waited, true) {
+                waiting.fetch_add(1, Ordering::Relaxed);
+            }
+            polled
         });
         match item.await {
             Some(WatchItem::Change { event, .. }) => {
@@ -91,7 +102,7 @@ async fn count_all(mut stream: WatchStream, foreign: Arc<AtomicUsize>) -> u64 {
     }
 }
 
-/// A thread with a runtime and streams; tells when they are open.
+/// A thread with a runtime and streams; tells when all of them wait.
 fn serve(
     reader: Reader,
     is_dispatched: bool,
@@ -107,9 +118,12 @@ fn serve(
         }
         runtime.block_on(async {
             let watch = || reader.watch(WatchFrom::Tip, everything()).unwrap();
-            let streams: Vec<_> = (0..STREAMS)
-                .map(|_| runtime.spawn(count_all(watch(), Arc::clone(&foreign))))
-                .collect();
+            let waiting = Arc::new(AtomicUsize::new(0));
+            let count = || count_all(watch(), Arc::clone(&foreign), Arc::clone(&waiting));
+            let streams: Vec<_> = (0..STREAMS).map(|_| runtime.spawn(count())).collect();
+            while waiting.load(Ordering::Relaxed) < STREAMS {
+                tokio::task::yield_now().await;
+            }
             open.send(()).unwrap();
             let mut counts = Vec::new();
             for stream in streams {
