@@ -135,7 +135,7 @@ impl fmt::Display for RawFieldSelector {
                 f,
                 "{separator}{}{operator}{}",
                 term.label,
-                escape(&term.value)
+                escape_field_value(&term.value)
             )?;
         }
         Ok(())
@@ -190,7 +190,8 @@ fn unescape(value: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-fn escape(value: &str) -> String {
+/// `value` as it is written in a field selector.
+pub fn escape_field_value(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {
         if matches!(character, '\\' | ',' | '=') {

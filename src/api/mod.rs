@@ -23,6 +23,7 @@ mod watch_event;
 
 pub use continue_token::ContinueToken;
 pub use field_selector::RawFieldSelector;
+pub use field_selector::escape_field_value;
 pub use get_options::Consistency;
 pub use get_options::GetOptions;
 pub use list_options::ListOptions;

@@ -19,6 +19,7 @@ use crate::api::Query;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
+use crate::api::escape_field_value;
 use crate::informer::Asked;
 use crate::informer::Informer;
 use crate::informer::Proof;
@@ -61,7 +62,7 @@ pub(super) async fn prove(
     // A deprecated path names its object itself; a query that says more names it too.
     let field_selector = match (text("fieldSelector"), request.info.name.as_str()) {
         (said, name) if said.is_empty() && request.info.watch_path && !name.is_empty() => {
-            format!("metadata.name={}", escaped(name))
+            format!("metadata.name={}", escape_field_value(name))
         }
         (said, _) => said,
     };
@@ -82,18 +83,6 @@ pub(super) async fn prove(
         tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
     }
     proof.map(Some)
-}
-
-/// `value` as field selectors have it.
-fn escaped(value: &str) -> String {
-    let mut escaped = String::with_capacity(value.len());
-    for character in value.chars() {
-        if matches!(character, '\\' | ',' | '=') {
-            escaped.push('\\');
-        }
-        escaped.push(character);
-    }
-    escaped
 }
 
 /// How a LIST goes on without a proof: to the API server, if not too many do.
@@ -168,17 +157,5 @@ impl http_body::Body for Holding {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_escaped_as_field_selectors_have_it() {
-        for (name, expected) in [("web-1", "web-1"), ("a,b", "a\\,b"), ("a=\\b", "a\\=\\\\b")] {
-            assert_eq!(escaped(name), expected);
-        }
     }
 }

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::Operator;
 use super::RawFieldSelector;
 use super::RawTerm;
+use super::escape_field_value;
 use crate::api::Field;
 use crate::api::FieldSelector;
 use crate::api::FieldValue;
@@ -380,4 +381,11 @@ proptest! {
 
 fn operator() -> impl Strategy<Value = Operator> {
     prop::sample::select(&[Operator::Equal, Operator::DoubleEqual, Operator::NotEqual])
+}
+
+#[test]
+fn values_are_escaped_as_they_are_read() {
+    for (value, expected) in [("web-1", "web-1"), ("a,b", "a\\,b"), ("a=\\b", "a\\=\\\\b")] {
+        assert_eq!(escape_field_value(value), expected);
+    }
 }
