@@ -45,6 +45,8 @@ pub(super) struct Shared {
     pub(super) synced: AtomicUsize,
     /// Writes that were sent, where they are limited by what came.
     pub(super) sent: AtomicU64,
+    /// True until the window is full; then false until half of it has reached every watcher.
+    is_window_open: AtomicBool,
     /// Changes that came.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
@@ -66,6 +68,7 @@ impl Shared {
             measured_from: AtomicU64::new(u64::MAX),
             synced: AtomicUsize::new(0),
             sent: AtomicU64::new(0),
+            is_window_open: AtomicBool::new(true),
             delivered: AtomicU64::new(0),
             sync_deadline: Instant::now() + SYNC_LIMIT,
             fatal: Mutex::new(None),
@@ -103,11 +106,18 @@ impl Shared {
         };
         let everywhere =
             self.delivered.load(Ordering::Relaxed) / self.config.watchers_of_an_object();
+        let is_half_empty = self.sent.load(Ordering::Relaxed) <= everywhere + u64::from(window / 2);
+        if !is_half_empty && !self.is_window_open.load(Ordering::Relaxed) {
+            return false;
+        }
         let most = everywhere + u64::from(window);
         let enter = |sent| (sent < most).then_some(sent + 1);
-        self.sent
+        let entered = self
+            .sent
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, enter)
-            .is_ok()
+            .is_ok();
+        self.is_window_open.store(entered, Ordering::Relaxed);
+        entered
     }
 
     /// Gives up the rest of the schedule.

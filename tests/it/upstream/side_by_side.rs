@@ -1,6 +1,7 @@
 //! kube-apiserver and kubefan side by side under `kubefan load`: the table of benches/RESULTS.md.
 //! `benches/side-by-side` runs it; it prints, and asserts nothing about time.
 
+use std::env;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -252,10 +253,16 @@ fn shown(figure: Figure, run: &Value) -> String {
     }
 }
 
+/// The rows that `KUBEFAN_ROWS`, a part of their names, leaves.
+fn wanted(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
+    let part = env::var("KUBEFAN_ROWS").unwrap_or_default();
+    rows.iter().filter(move |row| row.what.contains(&part))
+}
+
 async fn same(server: &ApiServer, directory: &TempDir) {
     println!("\n| same writes to both | kube-apiserver | kubefan | ratio |\n|---|---|---|---|");
     let direct = server.kubeconfig("admin");
-    for row in ROWS {
+    for row in wanted(ROWS) {
         let secure = Secure::start(&direct).await;
         let sides = [
             Watched {
@@ -297,7 +304,7 @@ async fn same(server: &ApiServer, directory: &TempDir) {
 
 async fn alone(directory: &TempDir) {
     println!("\n| kubefan before the simulator | kubefan |\n|---|---|");
-    for row in ALONE {
+    for row in wanted(ALONE) {
         let sim = Sim::start(&[]).await;
         let written = sim.kubeconfig();
         let secure = Secure::start(&written).await;
