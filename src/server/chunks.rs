@@ -11,6 +11,7 @@ use http_body::SizeHint;
 
 use crate::codec::Indenter;
 use crate::server::gzip::THRESHOLD;
+use crate::server::turns::InTurns;
 use crate::upstream;
 use crate::upstream::Body;
 
@@ -72,17 +73,17 @@ where
             let printed: Vec<Bytes> = self.collect();
             return upstream::full(printed.concat());
         }
-        upstream::boxed(self)
+        upstream::boxed(InTurns::new(self))
     }
 
     /// The same, its short parts copied together.
     pub(super) fn gathered(self) -> Body {
         match self.indenter {
             Some(_) => self.boxed(),
-            None => upstream::boxed(Gathered {
+            None => upstream::boxed(InTurns::new(Gathered {
                 chunks: self,
                 next: None,
-            }),
+            })),
         }
     }
 }

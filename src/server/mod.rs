@@ -17,6 +17,7 @@ mod rescue;
 pub mod router;
 mod shared_reads;
 mod truth;
+mod turns;
 mod watch_body;
 mod websocket;
 

@@ -13,6 +13,7 @@ use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::Reason;
 use crate::server::router::WatchPlan;
+use crate::server::turns::InTurns;
 use crate::server::watch_body::WatchBody;
 use crate::server::watch_body::WatchTerms;
 use crate::shutdown::Shutdown;
@@ -118,6 +119,6 @@ pub(crate) fn watch(
     let body = WatchBody::new(Arc::clone(collection), stream, terms, shutdown.watch_end());
     Ok(rescue::answer(
         request.format().watch_media_type(),
-        upstream::boxed(body),
+        upstream::boxed(InTurns::new(body)),
     ))
 }

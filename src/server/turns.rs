@@ -1,0 +1,104 @@
+//! Bodies that let others have their turn.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::pin::pin;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use tokio::task::yield_now;
+
+/// Bytes that a body gives before others on its thread have their turn: a fraction of a millisecond.
+const TURN: usize = 512 << 10;
+
+/// A body that could give all that it has at once, and doesn't.
+///
+/// A connection sends as long as its body gives something and its peer takes it. On a fast network
+/// that is long enough to be noticed by every watch on the same thread.
+pub(super) struct InTurns<B> {
+    body: B,
+    /// Bytes given in this turn.
+    given: usize,
+}
+
+impl<B> InTurns<B> {
+    pub(super) fn new(body: B) -> Self {
+        Self { body, given: 0 }
+    }
+}
+
+impl<B> Body for InTurns<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        if self.given >= TURN {
+            self.given = 0;
+            // Unlike a plain wake-up this lets the runtime look at its sockets, too.
+            ready!(pin!(yield_now()).poll(cx));
+        }
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        if polled.is_pending() {
+            self.given = 0;
+        }
+        let frame = ready!(polled);
+        if let Some(Ok(frame)) = &frame {
+            self.given += frame.data_ref().map_or(0, Bytes::len);
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::FutureExt;
+    use http_body_util::BodyExt;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_lost_and_others_run_in_between() {
+        let size = TURN / 4 + 1;
+        let frames = (0..9_u8).map(|number| Ok(Frame::data(Bytes::from(vec![number; size]))));
+        let frames: Vec<Result<_, Infallible>> = frames.collect();
+        let stream = StreamBody::new(futures_util::stream::iter(frames));
+        let mut body = InTurns::new(stream);
+        let mut taken = Vec::new();
+        let mut turns = 1;
+        loop {
+            match body.frame().now_or_never() {
+                None => turns += 1,
+                Some(None) => break,
+                Some(Some(frame)) => {
+                    let data = frame.expect("no failure").into_data().expect("data");
+                    assert_eq!(data.len(), size);
+                    taken.push(data[0]);
+                }
+            }
+        }
+        assert_eq!(taken, (0..9).collect::<Vec<_>>());
+        assert_eq!(turns, 3);
+    }
+}
