@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use parking_lot::RwLock;
@@ -30,7 +32,13 @@ pub(super) struct Group {
     pub(super) wakes: WakeSet,
     /// Taken behind the state where both are: what is read here is in the state a moment later.
     queue: RwLock<Queue>,
+    /// The number that the next event will have, for a look without the lock; [`NO_TIP`] when none
+    /// will follow.
+    tip: AtomicU64,
 }
+
+/// No stream comes this far.
+const NO_TIP: u64 = u64::MAX;
 
 struct Queue {
     /// The retained events that concern the selection, in order.
@@ -89,6 +97,7 @@ impl Group {
                 since,
                 fate: Fate::Open,
             }),
+            tip: AtomicU64::new(0),
         }
     }
 
@@ -126,6 +135,8 @@ impl Group {
             event: Arc::clone(event),
             verdict,
         });
+        // Before the wake-up, in an order that all threads agree on: see `read`.
+        self.tip.store(queue.end(), Ordering::SeqCst);
         true
     }
 
@@ -154,11 +165,13 @@ impl Group {
         queue.fate = Fate::Expired;
         queue.first = queue.end();
         queue.entries = VecDeque::new();
+        self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
     /// Ends the group's streams once they have delivered what is queued.
     pub(super) fn close(&self) {
         self.queue.write().fate = Fate::Closed;
+        self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
     /// True when the stream that has come to `number` can go on from there.
@@ -182,29 +195,23 @@ impl Group {
         registration: &mut Registration,
         waker: &Waker,
     ) -> (Read, Replaced) {
+        // Without the lock, which streams on all threads would pull to and fro. Either this finds
+        // what was queued meanwhile, or whoever queues it finds the waker.
+        let seemed_at_tip = self.tip.load(Ordering::Acquire) == number;
+        let mut replaced = match seemed_at_tip {
+            true => registration.register(&self.wakes, waker),
+            false => Replaced::default(),
+        };
+        if seemed_at_tip && self.tip.load(Ordering::SeqCst) == number {
+            return (Read::AtTip, replaced);
+        }
         let queue = self.queue.read();
-        let read = match number.checked_sub(queue.first) {
-            _ if queue.fate == Fate::Expired => Read::Expired,
-            None => Read::Expired,
-            Some(skipped) => {
-                let from = usize::try_from(skipped).unwrap_or(usize::MAX);
-                let from = from.min(queue.entries.len());
-                let to = from.saturating_add(max).min(queue.entries.len());
-                for queued in (from..to).filter_map(|index| queue.entries.get(index)) {
-                    batch.push_back((Arc::clone(&queued.event), Some(queued.verdict)));
-                }
-                match (from < to, queue.fate) {
-                    (true, _) => Read::Some(number + (to - from) as u64),
-                    (false, Fate::Open) => Read::AtTip,
-                    (false, _) => Read::Closed,
-                }
-            }
-        };
-        // Under the lock, so that nothing can come between the look and the registration.
-        let replaced = match read {
-            Read::AtTip => registration.register(&self.wakes, waker),
-            _ => Replaced::default(),
-        };
+        let read = queue.read(number, max, batch);
+        if read == Read::AtTip && !seemed_at_tip {
+            // Under the lock, so that nothing can come in between.
+            replaced = registration.register(&self.wakes, waker);
+        }
+        drop(queue);
         (read, replaced)
     }
 }
@@ -214,6 +221,24 @@ impl Group {
 impl Queue {
     fn end(&self) -> u64 {
         self.first + self.entries.len() as u64
+    }
+
+    fn read(&self, number: u64, max: usize, batch: &mut Batch) -> Read {
+        let Some(skipped) = number.checked_sub(self.first) else {
+            return Read::Expired;
+        };
+        let from = usize::try_from(skipped).unwrap_or(usize::MAX);
+        let from = from.min(self.entries.len());
+        let to = from.saturating_add(max).min(self.entries.len());
+        for queued in self.entries.range(from..to) {
+            batch.push_back((Arc::clone(&queued.event), Some(queued.verdict)));
+        }
+        match (from < to, self.fate) {
+            (_, Fate::Expired) => Read::Expired,
+            (true, _) => Read::Some(number + (to - from) as u64),
+            (false, Fate::Open) => Read::AtTip,
+            (false, Fate::Closed) => Read::Closed,
+        }
     }
 }
 

@@ -119,7 +119,7 @@ impl WakeList {
     }
 
     fn notify(self: Arc<Self>, wakers: &mut Vec<Waker>) {
-        if !self.is_armed.swap(false, Ordering::AcqRel) {
+        if !self.is_armed.swap(false, Ordering::SeqCst) {
             return;
         }
         match self.inbox.clone() {
@@ -189,7 +189,7 @@ impl Registration {
         let waker = {
             let mut slots = place.list.slots.lock();
             let replaced = slots.arm(place.slot, waker);
-            place.list.is_armed.store(true, Ordering::Release);
+            place.list.is_armed.store(true, Ordering::SeqCst);
             replaced
         };
         Replaced {

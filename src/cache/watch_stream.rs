@@ -246,6 +246,12 @@ impl WatchStream {
         Poll::Pending
     }
 
+    /// An item that [`WatchStream::poll_next`] would give at once and without a look at the cache;
+    /// `None` says nothing about what the cache has.
+    pub fn next_fetched(&mut self) -> Option<WatchItem> {
+        self.take()
+    }
+
     /// As [`WatchStream::poll_next`]. Cancel safe.
     pub async fn next(&mut self) -> Option<WatchItem> {
         poll_fn(|cx| self.poll_next(cx)).await

@@ -21,8 +21,8 @@ use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
 use tokio::task::yield_now;
 
-/// Bytes that are gathered at most: four TLS records. What doesn't fit waits for the socket.
-pub(super) const LIMIT: usize = 64 << 10;
+/// Bytes that are gathered at most, a hundred events of 2 KiB. What doesn't fit waits for the socket.
+pub(super) const LIMIT: usize = 256 << 10;
 
 thread_local! {
     /// A connection needs a buffer only while it writes, and one of a thread's writes at a time.

@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::net::Error;
 use crate::net::Protocol;
+use crate::net::coalesce;
 
 /// A certificate chain (the server's own first) and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,11 +67,16 @@ impl Acceptor {
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
-        let stream = self.inner.accept(stream).await?;
-        let protocol = match stream.get_ref().1.alpn_protocol() {
+        let mut stream = self.inner.accept(stream).await?;
+        let connection = stream.get_mut().1;
+        let protocol = match connection.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
             _ => Protocol::Http1,
         };
+        if protocol == Protocol::Http2 {
+            // All that was gathered goes into one write.
+            connection.set_buffer_limit(Some(coalesce::LIMIT));
+        }
         Ok((stream, protocol))
     }
 }

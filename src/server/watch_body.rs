@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
+use std::task::Waker;
 use std::task::ready;
 use std::time::Duration;
 
@@ -58,8 +59,8 @@ pub(super) struct WatchBody {
     deadline: Instant,
     /// Goes off when the next bookmark is due, or the deadline has come.
     alarm: Pin<Box<Sleep>>,
-    /// True once the alarm has been polled, without which it never goes off.
-    is_alarm_set: bool,
+    /// Who is woken by the alarm; `None` until it has been polled, without which it never goes off.
+    alarmed: Option<Waker>,
     bookmarks: Option<Bookmarks>,
     initial_events_end: bool,
     one_by_one: bool,
@@ -124,7 +125,7 @@ impl WatchBody {
             representation: terms.representation,
             deadline,
             alarm: Box::pin(tokio::time::sleep_until(deadline.min(due))),
-            is_alarm_set: false,
+            alarmed: None,
             bookmarks,
             initial_events_end: terms.initial_events_end,
             one_by_one: terms.one_by_one,
@@ -147,24 +148,38 @@ impl WatchBody {
                     Poll::Pending => return Poll::Pending,
                 },
             };
-            match item {
-                None => self.state = State::Ended,
+            let last = match item {
+                None => State::Ended,
                 Some(WatchItem::Expired(expired)) => {
-                    self.state = State::Last(expired_frame(&self.encoder, expired));
+                    State::Last(expired_frame(&self.encoder, expired))
                 }
-                Some(WatchItem::InitialEnd(_)) if !self.initial_events_end => {}
-                Some(WatchItem::InitialEnd(at)) => {
-                    return Poll::Ready(Some(self.bookmark_frame(at, true)));
-                }
-                Some(WatchItem::Initial(object)) => {
-                    let frame = self.encoder.event(EventType::Added, &object);
-                    return Poll::Ready(Some(frame));
-                }
-                Some(WatchItem::Change { event, verdict }) => {
-                    return Poll::Ready(Some(self.change_frame(&event, verdict)));
-                }
-            }
+                Some(item) => match self.item_frame(item) {
+                    Some(frame) => return Poll::Ready(Some(frame)),
+                    None => continue,
+                },
+            };
+            self.state = last;
         }
+    }
+
+    fn item_frame(&self, item: WatchItem) -> Option<Bytes> {
+        match item {
+            WatchItem::Initial(object) => Some(self.encoder.event(EventType::Added, &object)),
+            WatchItem::Change { event, verdict } => Some(self.change_frame(&event, verdict)),
+            WatchItem::InitialEnd(at) => self
+                .initial_events_end
+                .then(|| self.bookmark_frame(at, true)),
+            WatchItem::Expired(expired) => Some(expired_frame(&self.encoder, expired)),
+        }
+    }
+
+    /// A frame that is there without another look at the cache: whoever wants more asks again anyway.
+    fn fetched_frame(&mut self) -> Option<Bytes> {
+        let State::Streaming(stream) = &mut self.state else {
+            return None;
+        };
+        let item = stream.next_fetched()?;
+        self.item_frame(item)
     }
 
     /// What the stream has to say, as much of it in one frame as fits.
@@ -180,12 +195,7 @@ impl WatchBody {
             self.uncounted += 1;
             return Poll::Ready(Some(first));
         }
-        let next = || match self.poll_state(cx) {
-            Poll::Ready(next) => next,
-            // Asked again before anybody waits: the waker that was left may be taken meanwhile.
-            Poll::Pending => None,
-        };
-        let (frame, count, held) = merged::merge(first, next);
+        let (frame, count, held) = merged::merge(first, || self.fetched_frame());
         self.held = held;
         self.uncounted += count as u64;
         if self.uncounted >= COUNTED_AT_ONCE {
@@ -200,23 +210,24 @@ impl WatchBody {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return true;
         }
-        let has_gone_off = match self.is_alarm_set {
-            true => self.alarm.is_elapsed(),
-            false => self.poll_alarm(cx).is_ready(),
-        };
-        has_gone_off && Instant::now() >= self.deadline
+        self.has_gone_off(cx) && Instant::now() >= self.deadline
     }
 
-    fn poll_alarm(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.is_alarm_set = true;
-        self.alarm.as_mut().poll(cx)
+    /// True when the alarm has gone off; else it will wake `cx`.
+    fn has_gone_off(&mut self, cx: &mut Context<'_>) -> bool {
+        let is_set = |waker: &Waker| waker.will_wake(cx.waker());
+        if self.alarmed.as_ref().is_some_and(is_set) {
+            return self.alarm.is_elapsed();
+        }
+        self.alarmed = Some(cx.waker().clone());
+        self.alarm.as_mut().poll(cx).is_ready()
     }
 
     /// A bookmark frame if one is due and the client has everything up to it; `None` at the
     /// deadline. Else the alarm is set.
     fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            let has_gone_off = self.poll_alarm(cx).is_ready();
+            let has_gone_off = self.has_gone_off(cx);
             if has_gone_off && Instant::now() >= self.deadline {
                 self.state = State::Ended;
                 return Poll::Ready(None);
@@ -235,6 +246,7 @@ impl WatchBody {
             bookmarks.schedule(at.is_some(), self.deadline);
             let next = bookmarks.due.min(self.deadline);
             self.alarm.as_mut().reset(next);
+            self.alarmed = None;
             if let Some(at) = at {
                 return Poll::Ready(Some(self.bookmark_frame(at, false)));
             }
