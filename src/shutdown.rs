@@ -5,8 +5,6 @@
 
 use std::fmt;
 use std::future::Future;
-use std::future::pending;
-use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -18,10 +16,6 @@ use std::task::ready;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::signal::unix::Signal;
-use tokio::signal::unix::SignalKind;
-use tokio::signal::unix::signal;
-use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Sleep;
@@ -33,6 +27,9 @@ use tracing::warn;
 use waiters::Waiter;
 use waiters::Waiters;
 
+pub use signals::Signals;
+
+mod signals;
 mod waiters;
 
 /// Clients that lost their watch connect again elsewhere; one end each this long spares the siblings
@@ -110,19 +107,6 @@ pub struct WatchEnd {
     ending: Reached,
     /// Until the moment of this watch, once watches end.
     pause: Option<Pin<Box<Sleep>>>,
-}
-
-/// Where the signals come from.
-pub struct Signals {
-    source: Source,
-}
-
-enum Source {
-    Process {
-        terminate: Signal,
-        interrupt: Signal,
-    },
-    Channel(mpsc::UnboundedReceiver<&'static str>),
 }
 
 /// Counts a task as long as it lives, panics included.
@@ -384,57 +368,6 @@ impl Drop for WatchEnd {
 impl fmt::Debug for WatchEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("WatchEnd")
-    }
-}
-
-// === impl Signals ===
-
-impl Signals {
-    /// SIGTERM and SIGINT of this process, from now on.
-    ///
-    /// # Errors
-    /// When the handlers can't be installed.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
-    pub fn of_process() -> io::Result<Signals> {
-        Ok(Signals {
-            source: Source::Process {
-                terminate: signal(SignalKind::terminate())?,
-                interrupt: signal(SignalKind::interrupt())?,
-            },
-        })
-    }
-
-    /// Signals that the returned sender gives by name, for tests and embedders. Dropping the sender
-    /// means that no further signal comes.
-    pub fn manual() -> (mpsc::UnboundedSender<&'static str>, Signals) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        let source = Source::Channel(receiver);
-        (sender, Signals { source })
-    }
-
-    /// The name of the next signal. Cancel safe.
-    async fn next(&mut self) -> &'static str {
-        match &mut self.source {
-            Source::Process {
-                terminate,
-                interrupt,
-            } => tokio::select! {
-                _ = terminate.recv() => "SIGTERM",
-                _ = interrupt.recv() => "SIGINT",
-            },
-            Source::Channel(receiver) => match receiver.recv().await {
-                Some(name) => name,
-                None => pending().await,
-            },
-        }
-    }
-}
-
-impl fmt::Debug for Signals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Signals")
     }
 }
 

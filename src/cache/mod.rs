@@ -46,6 +46,7 @@ mod event;
 mod event_log;
 mod group;
 mod index;
+mod initial_objects;
 mod interest;
 mod mutation;
 mod reader;

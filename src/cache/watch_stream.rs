@@ -13,7 +13,6 @@ use std::task::Poll;
 
 use crate::api::EventType;
 use crate::api::Object;
-use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Event;
@@ -23,6 +22,7 @@ use crate::cache::WatchFrom;
 use crate::cache::event_log::FellOff;
 use crate::cache::group::Group;
 use crate::cache::group::Read;
+use crate::cache::initial_objects::InitialObjects;
 use crate::cache::interest::Joined;
 use crate::cache::mutation;
 use crate::cache::mutation::Mutation;
@@ -64,17 +64,10 @@ pub(super) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
 
 enum Phase {
     /// Gives the snapshot's objects.
-    Initial(Box<Initial>),
+    Initial(Box<InitialObjects>),
     /// Follows the changes.
     Live,
     Ended,
-}
-
-struct Initial {
-    snapshot: Snapshot,
-    /// The last key that was taken.
-    after: Option<ObjectKey>,
-    batch: VecDeque<Arc<Object>>,
 }
 
 /// What a watch delivers.
@@ -285,7 +278,7 @@ impl WatchStream {
     /// Takes the next item for this client out of what was fetched.
     fn take(&mut self) -> Option<WatchItem> {
         if let Phase::Initial(initial) = &mut self.phase {
-            return initial.batch.pop_front().map(WatchItem::Initial);
+            return initial.take().map(WatchItem::Initial);
         }
         while let Some((event, verdict)) = self.batch.pop_front() {
             self.seen = self.seen.max(event.resource_version);
@@ -324,7 +317,7 @@ impl WatchStream {
         }
         drop(state);
         if let Phase::Initial(initial) = &mut self.phase
-            && initial.fill(&self.selection)
+            && initial.fill(&self.selection, BATCH)
         {
             return Filled::Batch;
         }
@@ -419,25 +412,6 @@ impl Drop for WatchStream {
 
 impl Phase {
     fn initial(snapshot: Snapshot) -> Self {
-        Self::Initial(Box::new(Initial {
-            snapshot,
-            after: None,
-            batch: VecDeque::new(),
-        }))
-    }
-}
-
-// === impl Initial ===
-
-impl Initial {
-    /// Fetches more objects; false when there are none.
-    fn fill(&mut self, selection: &Selection) -> bool {
-        let after = self.after.as_ref().map(ObjectKey::as_str);
-        self.batch
-            .extend(self.snapshot.list(selection, after).take(BATCH));
-        if let Some(last) = self.batch.back() {
-            self.after = Some(last.key.clone());
-        }
-        !self.batch.is_empty()
+        Self::Initial(Box::new(InitialObjects::new(snapshot)))
     }
 }

@@ -4,7 +4,6 @@
 //! here is a *pair*, used as one: that a version is current says nothing of a snapshot taken later
 //! or sooner, as an object may come and go between the two.
 
-use std::collections::HashMap;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -18,10 +17,7 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 use tokio::time::timeout_at;
 
-use crate::api::ListPage;
-use crate::api::Object;
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
 use crate::shutdown::Shutdown;
@@ -29,23 +25,25 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::GroupCommit;
 use crate::upstream::Pace;
-use crate::upstream::Scope;
 
+use super::Asked;
 use super::FreshnessMetrics;
 use super::FreshnessPolicy;
+use super::Proof;
+use super::ProofMethod;
 use super::RelistHandle;
+use super::Unproven;
+use super::freshness_plan::Plan;
+use super::freshness_plan::plan;
 use super::mutation;
 use super::mutation::Mutation;
+use super::verification::Expected;
 
-/// So many objects are verified at once, without trying a barrier before.
-const VERIFIED_AT_ONCE: usize = 500;
 /// How long an API server that can't list metadata alone is not asked to.
 const UNABLE: Duration = Duration::from_secs(300);
 /// How long a cache that was listed anew, because it was found wrong, is not again. What differs may
 /// be how a selector is understood, which no list mends.
 const RELIST_PAUSE: Duration = Duration::from_secs(60);
-/// So many keys that differ are logged.
-const LOGGED_KEYS: usize = 5;
 /// How long the watch has to reach a barrier before all objects are verified.
 const ON_THE_WAY: Duration = Duration::from_millis(10);
 /// How long it is remembered that only a list could prove the cache, as others change and it doesn't.
@@ -56,59 +54,6 @@ const PACE: Pace = Pace {
     for_each: Duration::from_millis(1),
     most: Duration::from_millis(100),
 };
-
-/// A snapshot, and that it is at least as fresh as the question.
-#[derive(Clone, Debug)]
-pub struct Proof {
-    /// The pair: the state at its resource version. Of what was asked for at least.
-    pub snapshot: Snapshot,
-    /// How it was proven.
-    pub method: ProofMethod,
-    /// True when it is proven of all objects, not only of those asked for.
-    pub is_whole: bool,
-}
-
-/// How a [`Proof`] came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProofMethod {
-    /// The watch reached a version that the API server said was current.
-    Barrier,
-    /// Objects and versions are the ones that the API server listed.
-    VerificationList,
-    /// It was proven not long ago, which is enough by [`FreshnessPolicy::Bounded`].
-    Recent,
-    /// Not at all, by [`FreshnessPolicy::Any`].
-    Any,
-}
-
-/// Why there is no proof.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum Unproven {
-    /// Neither the watch nor a list was there in time.
-    #[error("the cache could not be proven fresh in time")]
-    TimedOut,
-    /// The API server could not be asked.
-    #[error("the API server could not be asked whether the cache is fresh")]
-    Upstream(#[source] Arc<upstream::Error>),
-    /// The API server's history is no longer the cache's.
-    #[error("the API server has another history than the cache")]
-    OtherHistory,
-    /// The cache has other objects than the API server had at the same version.
-    #[error("the cache differs from the API server")]
-    CacheDiffers,
-    /// There is no cache.
-    #[error("the cache is closed")]
-    NotReady,
-}
-
-/// What a reader asks about: its selection, and the same in the API server's words.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Asked {
-    /// Which objects.
-    pub selection: Arc<Selection>,
-    /// The same, for the API server.
-    pub scope: Scope,
-}
 
 /// Proves how fresh one cache is; those who ask at a time share the work.
 pub struct Freshness<P> {
@@ -145,15 +90,6 @@ struct Last {
 
 /// A question's task, which ends with the last who waits for it.
 struct Asking(JoinHandle<()>);
-
-/// The way to a proof.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// List and compare these.
-    Verify(Asked),
-    /// Wait for the watch to reach a barrier; if it doesn't soon, list and compare these, if any.
-    Barrier(Option<Asked>),
-}
 
 // === impl Freshness ===
 
@@ -453,31 +389,6 @@ impl<P: FreshnessProbe> Inner<P> {
     }
 }
 
-/// The cheapest way to a proof for all that is asked.
-///
-/// `is_quiet` says that the watch won't come to a barrier for long.
-pub(super) fn plan(
-    asked: HashSet<Asked>,
-    cached: &Snapshot,
-    can_verify: bool,
-    is_quiet: bool,
-) -> Plan {
-    if !can_verify {
-        return Plan::Barrier(None);
-    }
-    let is_single = asked.len() == 1;
-    let asked = asked.into_iter().next().filter(|_| is_single);
-    let asked = asked.unwrap_or_else(Asked::everything);
-    if is_quiet {
-        return Plan::Verify(asked);
-    }
-    let some = cached.list(&asked.selection, None);
-    match some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
-        true => Plan::Verify(asked),
-        false => Plan::Barrier(Some(asked)),
-    }
-}
-
 fn is_by_list(proof: &Proof) -> bool {
     proof.method == ProofMethod::VerificationList
 }
@@ -497,62 +408,5 @@ fn is_unable(error: &upstream::Error) -> bool {
 impl Drop for Asking {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-// === impl Asked ===
-
-impl Asked {
-    /// All that the cache holds.
-    fn everything() -> Self {
-        Self {
-            selection: Arc::default(),
-            scope: Scope::default(),
-        }
-    }
-}
-
-/// Who must be there, at which version each.
-struct Expected<'a>(HashMap<&'a str, &'a Object>);
-
-impl<'a> Expected<'a> {
-    fn new(list: &'a ListPage) -> Self {
-        let items = list.items.iter();
-        Self(items.map(|item| (item.key.as_str(), item)).collect())
-    }
-
-    /// Some keys that only one of the two has, or each at another version.
-    fn differing(&self, snapshot: &Snapshot, selection: &Selection) -> Vec<String> {
-        let cached: HashMap<_, _> = snapshot
-            .list(selection, None)
-            .map(|object| (object.key.as_str().to_owned(), object))
-            .collect();
-        let missing = self.0.keys().filter(|key| !cached.contains_key(**key));
-        let others = cached.values().filter(|object| !self.has(object));
-        let others = others.map(|object| object.key.to_string());
-        let missing = missing.map(|key| (*key).to_owned());
-        missing.chain(others).take(LOGGED_KEYS).collect()
-    }
-
-    fn has(&self, object: &Object) -> bool {
-        let expected = self.0.get(object.key.as_str());
-        expected.is_some_and(|expected| {
-            expected.uid() == object.uid() && expected.resource_version == object.resource_version
-        })
-    }
-
-    /// The whole set at once: of a single key one can't say whether it is there no more or not yet.
-    fn is_all_of(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
-        let mut found = 0;
-        let mut cached = snapshot.list(selection, None);
-        if mutation::is_active(Mutation::KeyByKey) {
-            let keys: HashSet<_> = cached.map(|object| object.key.clone()).collect();
-            return self.0.keys().all(|key| keys.contains(*key));
-        }
-        let all_same = cached.all(|object| {
-            found += 1;
-            self.has(&object)
-        });
-        all_same && found == self.0.len()
     }
 }

@@ -1,0 +1,74 @@
+//! Signals: what asks the process to end.
+
+use std::fmt;
+use std::future::pending;
+use std::io;
+
+use tokio::signal::unix::Signal;
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
+use tokio::sync::mpsc;
+
+/// Where the signals come from.
+pub struct Signals {
+    source: Source,
+}
+
+enum Source {
+    Process {
+        terminate: Signal,
+        interrupt: Signal,
+    },
+    Channel(mpsc::UnboundedReceiver<&'static str>),
+}
+
+// === impl Signals ===
+
+impl Signals {
+    /// SIGTERM and SIGINT of this process, from now on.
+    ///
+    /// # Errors
+    /// When the handlers can't be installed.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn of_process() -> io::Result<Signals> {
+        Ok(Signals {
+            source: Source::Process {
+                terminate: signal(SignalKind::terminate())?,
+                interrupt: signal(SignalKind::interrupt())?,
+            },
+        })
+    }
+
+    /// Signals that the returned sender gives by name, for tests and embedders. Dropping the sender
+    /// means that no further signal comes.
+    pub fn manual() -> (mpsc::UnboundedSender<&'static str>, Signals) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let source = Source::Channel(receiver);
+        (sender, Signals { source })
+    }
+
+    /// The name of the next signal. Cancel safe.
+    pub(super) async fn next(&mut self) -> &'static str {
+        match &mut self.source {
+            Source::Process {
+                terminate,
+                interrupt,
+            } => tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            },
+            Source::Channel(receiver) => match receiver.recv().await {
+                Some(name) => name,
+                None => pending().await,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Signals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signals")
+    }
+}
