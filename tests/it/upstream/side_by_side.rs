@@ -2,6 +2,7 @@
 //! `benches/side-by-side` runs it; it prints, and asserts nothing about time.
 
 use std::env;
+use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -82,6 +83,20 @@ const LISTS: Figure = Figure {
     of: |run| run["lists"]["latency_ms"]["p50"].as_f64(),
 };
 
+const CPU_PER_LIST: Figure = Figure {
+    name: "server CPU a list",
+    unit: "ms",
+    of: |run| {
+        let lists = run["lists"]["latency_ms"]["count"].as_f64()?;
+        Some(run["server"]["cpu_seconds"].as_f64()? * 1e3 / lists)
+    },
+};
+const BYTES_PER_WRITE: Figure = Figure {
+    name: "bytes a write to a socket",
+    unit: "",
+    of: |run| run["server"]["bytes_per_write"].as_f64(),
+};
+
 const ROWS: &[Row] = &[
     Row {
         what: "HTTP/2, 1,000 watchers on 10 connections, 2 KiB, 70 writes/s",
@@ -152,8 +167,8 @@ const ALONE: &[Row] = &[
     },
     Row {
         what: "HTTP/1.1, 1,000 watchers, 2 KiB, saturated",
-        flags: "--watchers 1000 --http 1 --rate max --window 64 --duration 10s",
-        figures: &[CPU_PER_EVENT, EVENTS_PER_SECOND],
+        flags: "--watchers 1000 --http 1 --rate max --window 32 --duration 10s",
+        figures: &[CPU_PER_EVENT, EVENTS_PER_SECOND, BYTES_PER_WRITE],
     },
     Row {
         what: "HTTP/2, 1,000 watchers, 10 KiB, saturated",
@@ -171,6 +186,27 @@ const ALONE: &[Row] = &[
         flags: "--watchers 1 --connections 1 --http 2 --objects 5000 \
                 --selector-per-watcher shard=load-{i} --rate 500 --duration 10s",
         figures: &[CPU_PER_WRITE],
+    },
+    Row {
+        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that don't read",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --slow-watchers 100 --duration 20s",
+        figures: &[P99],
+    },
+    Row {
+        what: "the same without these",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --duration 20s",
+        figures: &[P99],
+    },
+    Row {
+        what: "HTTP/2, 10 watchers, while 2 clients list 5,000 objects of 6.8 KiB",
+        flags: "--watchers 10 --connections 1 --http 2 --rate 20 --objects 5000 --object-size 6800 \
+                --list-storm 2 --duration 10s",
+        figures: &[P99, LISTS, CPU_PER_LIST],
+    },
+    Row {
+        what: "the same without lists",
+        flags: "--watchers 10 --connections 1 --http 2 --rate 20 --objects 5000 --object-size 6800 --duration 10s",
+        figures: &[P99],
     },
     Row {
         what: "HTTP/2, 19,000 watchers on 190 connections, 1 write/s for a minute",
@@ -201,7 +237,7 @@ impl Secure {
         let folder = authority.path().display().to_string();
         let flags = ["--tls-self-signed", "--tls-dir", &folder];
         let kubefan = Kubefan::start_with(upstream, &flags).await;
-        let certificate = std::fs::read_to_string(authority.path().join("ca.crt"));
+        let certificate = fs::read_to_string(authority.path().join("ca.crt"));
         let kubeconfig = kubefan.file("load");
         let certificate = certificate.expect("the CA");
         kubeconfig::write(
@@ -232,7 +268,9 @@ async fn load(row: &Row, watched: &Watched<'_>, directory: &TempDir) -> Value {
     if let Some(written) = watched.written {
         command.arg("--write-kubeconfig").arg(written);
     }
+    let before = Written::of(watched.pid);
     let output = command.output().await.expect("kubefan can be run");
+    let after = Written::of(watched.pid);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
@@ -240,9 +278,33 @@ async fn load(row: &Row, watched: &Watched<'_>, directory: &TempDir) -> Value {
         watched.name,
         row.what
     );
-    let report = std::fs::read(&report).expect("a report");
+    let report = fs::read(&report).expect("a report");
     let mut report: Value = serde_json::from_slice(&report).expect("JSON");
-    report["runs"][0].take()
+    let mut run = report["runs"][0].take();
+    let bytes = (after.bytes - before.bytes) as f64 / (after.calls - before.calls) as f64;
+    run["server"]["bytes_per_write"] = bytes.into();
+    run
+}
+
+/// What a process has written since its start, and in how many system calls.
+struct Written {
+    bytes: u64,
+    calls: u64,
+}
+
+impl Written {
+    fn of(pid: u32) -> Self {
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("a process of ours");
+        let count = |name: &str| {
+            let line = io.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|count| count.trim().parse().ok())
+                .expect("a count")
+        };
+        Self {
+            bytes: count("wchar:"),
+            calls: count("syscw:"),
+        }
+    }
 }
 
 fn shown(figure: Figure, run: &Value) -> String {
