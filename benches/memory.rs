@@ -90,7 +90,7 @@ fn taken(pods: &[Value], format: WireFormat, way: Way) -> usize {
         }
         Way::WatchList | Way::Replaced => {
             each_event(&added, &decoder, format, |event| match event {
-                WatchEvent::Change { object, .. } => relist.add(object),
+                WatchEvent::Change { object, frame, .. } => relist.add_told(object, &frame),
                 other => unreachable!("all are changes: {other:?}"),
             });
         }

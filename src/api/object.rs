@@ -162,10 +162,27 @@ impl Object {
         self.fields().eq(other.fields()) && self.labels().eq(other.labels())
     }
 
+    /// The same object with a body of its own, if that takes less memory than the `allocated` bytes
+    /// that its body is a slice of.
+    #[must_use]
+    pub fn with_own_body(&self, allocated: usize) -> Option<Self> {
+        let is_smaller = rounded(self.body.len()) < rounded(allocated);
+        is_smaller.then(|| Self {
+            body: Bytes::copy_from_slice(&self.body),
+            ..self.clone()
+        })
+    }
+
     /// What it takes in memory, its key and its place in a cache included.
     pub fn size(&self) -> usize {
         size_of::<Self>() + BESIDE + self.body.len() + self.values.len() + self.key.0.len()
     }
+}
+
+/// What jemalloc takes for so many bytes: it has four sizes between a power of two and the next.
+fn rounded(bytes: usize) -> usize {
+    let step = bytes.next_power_of_two() / 8;
+    bytes.next_multiple_of(step.max(16))
 }
 
 impl PartialEq for Object {

@@ -204,6 +204,15 @@ impl Event {
         frame.get_or_init(encode_and_charge).clone()
     }
 
+    /// The frame that the object's body is a slice of.
+    pub(super) fn frame_of_body(&self) -> Option<&Bytes> {
+        let body = self.object.body.as_ptr();
+        let frames = self.frames.iter().filter_map(OnceLock::get);
+        frames
+            .into_iter()
+            .find(|frame| frame.as_ptr_range().contains(&body))
+    }
+
     /// True when a client that has seen all up to `start` needs not see this event.
     ///
     /// Whoever holds the version of a block may have been cut in the middle of it.

@@ -2,6 +2,9 @@
 //!
 //! The namespace needs no index: it is a range of keys.
 
+use std::hash::DefaultHasher;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -23,13 +26,18 @@ pub(super) struct Indexer {
     indexes: Vec<(IndexFunction, Index)>,
 }
 
-/// Which objects have which value.
+/// Which objects have which value. Values are told apart by their hashes: who asks looks at the
+/// objects anyway.
 #[derive(Clone, Debug, Default)]
 struct Index {
     /// Of all but common values.
     entries: OrdSet<Entry>,
-    holders: OrdMap<Arc<str>, Holders>,
+    /// Of the values that `COUNTED` objects have, or had and still not many fewer.
+    holders: OrdMap<ValueHash, Holders>,
 }
+
+/// A short stand-in for a value, which need not be kept then.
+type ValueHash = u64;
 
 /// How many objects have a value.
 #[derive(Clone, Copy, Debug, Default)]
@@ -39,6 +47,8 @@ struct Holders {
     is_common: bool,
 }
 
+/// Who has a value that fewer objects have is counted by its entries.
+const COUNTED: usize = 16;
 /// A value that fewer objects have is not common.
 const COMMON: usize = 256;
 /// A value becomes common when one object in so many has it.
@@ -58,14 +68,14 @@ pub(super) enum IndexFunction {
 /// Entries of one value stand together, in key order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
-    value: Arc<str>,
+    value: ValueHash,
     key: ObjectKey,
 }
 
 /// Keys that one index gives for one value.
 pub(super) struct Candidates<'a> {
     entries: &'a OrdSet<Entry>,
-    value: Arc<str>,
+    value: ValueHash,
 }
 
 // === impl Indexer ===
@@ -97,11 +107,12 @@ impl Indexer {
                 continue;
             }
             if let (Some(previous), Some(value)) = (previous, before) {
+                let value = hash(value);
                 index.remove(value, &previous.key);
                 index.note_if_rare(value, function, objects);
             }
             if let (Some(object), Some(value)) = (object, after) {
-                index.insert(value, &object.key, objects.len());
+                index.insert(hash(value), &object.key, objects.len());
             }
             // What many had among few may be rare among many.
             if previous.is_none() && objects.len().is_power_of_two() {
@@ -113,12 +124,12 @@ impl Indexer {
     /// What each usable index gives for `selection`.
     pub(super) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
         let demanded = |(function, index): &'a (IndexFunction, Index)| {
-            let value = function.demanded_by(selection)?;
-            let holders = index.holders.get(value);
+            let value = hash(function.demanded_by(selection)?);
+            let holders = index.holders.get(&value);
             let is_common = holders.is_some_and(|holders| holders.is_common);
-            (!is_common).then(|| Candidates {
+            (!is_common).then_some(Candidates {
                 entries: &index.entries,
-                value: value.into(),
+                value,
             })
         };
         self.indexes.iter().filter_map(demanded).collect()
@@ -128,45 +139,52 @@ impl Indexer {
 // === impl Index ===
 
 impl Index {
-    fn insert(&mut self, value: &str, key: &ObjectKey, objects: usize) {
-        let known = self.holders.get_key_value(value);
-        let (value, mut holders) = match known {
-            Some((value, holders)) => (value.clone(), *holders),
-            None => (value.into(), Holders::default()),
+    fn insert(&mut self, value: ValueHash, key: &ObjectKey, objects: usize) {
+        let Some(holders) = self.holders.get_mut(&value) else {
+            self.entries.insert(Entry::new(value, key));
+            let count = self.having(value).take(COUNTED).count();
+            if count == COUNTED {
+                let is_common = false;
+                self.holders.insert(value, Holders { count, is_common });
+            }
+            return;
         };
         holders.count += 1;
-        if !holders.is_common {
-            self.entries.insert(Entry::new(value.clone(), key));
-            holders.is_common = holders.count >= COMMON && holders.count > objects / BECOMES_COMMON;
-            if holders.is_common {
-                self.drop_entries(&value);
-            }
+        if holders.is_common {
+            return;
         }
-        self.holders.insert(value, holders);
+        holders.is_common = holders.count >= COMMON && holders.count > objects / BECOMES_COMMON;
+        match holders.is_common {
+            true => self.drop_entries(value),
+            false => drop(self.entries.insert(Entry::new(value, key))),
+        }
     }
 
-    fn remove(&mut self, value: &str, key: &ObjectKey) {
-        let Some(holders) = self.holders.get_mut(value) else {
+    fn remove(&mut self, value: ValueHash, key: &ObjectKey) {
+        let Some(holders) = self.holders.get_mut(&value) else {
+            self.entries.remove(&Entry::new(value, key));
             return;
         };
         holders.count -= 1;
         let Holders { count, is_common } = *holders;
         if !is_common {
-            self.entries.remove(&Entry::new(value.into(), key));
+            self.entries.remove(&Entry::new(value, key));
         }
-        if count == 0 {
-            self.holders.remove(value);
+        // Half of it, so that a count to and fro is not begun anew each time.
+        if count == 0 || (!is_common && count < COUNTED / 2) {
+            self.holders.remove(&value);
         }
     }
 
-    fn drop_entries(&mut self, value: &Arc<str>) {
-        let candidates = Candidates {
-            entries: &self.entries,
-            value: value.clone(),
-        };
-        let keys: Vec<_> = candidates.keys(&KeyRange::all()).cloned().collect();
+    fn having(&self, value: ValueHash) -> impl Iterator<Item = &ObjectKey> {
+        let entries = &self.entries;
+        Candidates { entries, value }.keys(&KeyRange::all())
+    }
+
+    fn drop_entries(&mut self, value: ValueHash) {
+        let keys: Vec<_> = self.having(value).cloned().collect();
         for key in keys {
-            self.entries.remove(&Entry::new(value.clone(), &key));
+            self.entries.remove(&Entry { value, key });
         }
     }
 
@@ -174,28 +192,34 @@ impl Index {
     fn note_all_rare(&mut self, function: &IndexFunction, objects: &Objects) {
         let holders = self.holders.iter();
         let common = holders.filter(|(_, holders)| holders.is_common);
-        let common: Vec<_> = common.map(|(value, _)| value.clone()).collect();
+        let common: Vec<_> = common.map(|(value, _)| *value).collect();
         for value in common {
-            self.note_if_rare(&value, function, objects);
+            self.note_if_rare(value, function, objects);
         }
     }
 
     /// Enters who has `value`, when that is common no longer.
-    fn note_if_rare(&mut self, value: &str, function: &IndexFunction, objects: &Objects) {
-        let Some((value, holders)) = self.holders.get_key_value(value) else {
+    fn note_if_rare(&mut self, value: ValueHash, function: &IndexFunction, objects: &Objects) {
+        let Some(Holders { count, is_common }) = self.holders.get(&value).copied() else {
             return;
         };
-        if !holders.is_common || holders.count >= objects.len() / BECOMES_RARE {
+        if !is_common || count >= objects.len() / BECOMES_RARE {
             return;
-        }
-        let (value, count) = (value.clone(), holders.count);
-        let has_value = |object: &&Arc<Object>| function.value_of(object) == Some(&*value);
-        for object in objects.values().filter(has_value) {
-            self.entries.insert(Entry::new(value.clone(), &object.key));
         }
         let is_common = false;
         self.holders.insert(value, Holders { count, is_common });
+        let has_value =
+            |object: &&Arc<Object>| function.value_of(object).map(hash) == Some(value);
+        for object in objects.values().filter(has_value) {
+            self.entries.insert(Entry::new(value, &object.key));
+        }
     }
+}
+
+fn hash(value: &str) -> ValueHash {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 // === impl IndexFunction ===
@@ -232,12 +256,12 @@ impl IndexFunction {
 // === impl Entry ===
 
 impl Entry {
-    fn new(value: Arc<str>, key: &ObjectKey) -> Self {
+    fn new(value: ValueHash, key: &ObjectKey) -> Self {
         let key = key.clone();
         Self { value, key }
     }
 
-    fn first(value: Arc<str>) -> Self {
+    fn first(value: ValueHash) -> Self {
         Self::new(value, &ObjectKey::new(None, ""))
     }
 }
@@ -250,12 +274,12 @@ impl<'a> Candidates<'a> {
         &self,
         range: &KeyRange,
     ) -> impl Iterator<Item = &'a ObjectKey> + Send + use<'a> {
-        let entry = |key: &String| Entry::new(self.value.clone(), &ObjectKey::new(None, key));
+        let entry = |key: &String| Entry::new(self.value, &ObjectKey::new(None, key));
         let from = match &range.from {
-            Bound::Unbounded => Bound::Included(Entry::first(self.value.clone())),
+            Bound::Unbounded => Bound::Included(Entry::first(self.value)),
             bound => bound.as_ref().map(entry),
         };
-        let (value, to) = (self.value.clone(), range.to.clone());
+        let (value, to) = (self.value, range.to.clone());
         let is_below = move |key: &ObjectKey| to.as_deref().is_none_or(|to| key.as_str() < to);
         self.entries
             .range((from, Bound::Unbounded))

@@ -1,6 +1,7 @@
 //! Update: what one change, or one relist, brings into store and log.
 
 use std::sync::Arc;
+use std::sync::Weak;
 
 use bytes::Bytes;
 
@@ -23,6 +24,24 @@ pub(super) struct Update {
     pub(super) changes: Vec<Event>,
     /// True when the history from the version applied before up to now is not fully known.
     pub(super) is_jump: bool,
+}
+
+/// An object whose body is a slice of a frame that nobody else needs any more.
+pub(super) struct Loose {
+    object: Weak<Object>,
+    allocated: usize,
+}
+
+// === impl Loose ===
+
+impl Loose {
+    /// The object of an event that the log forgets.
+    pub(super) fn of(event: &Event) -> Option<Self> {
+        Some(Self {
+            allocated: event.frame_of_body()?.len(),
+            object: Arc::downgrade(&event.object),
+        })
+    }
 }
 
 // === impl Update ===
@@ -56,10 +75,14 @@ impl Update {
 
     pub(super) fn state(
         content: &Content,
-        object: Object,
+        mut object: Object,
         told: Option<(EventType, Bytes)>,
     ) -> Self {
         let applied = object.resource_version;
+        if let Some(stored) = content.store.get(object.key.as_str()) {
+            // The same text, which the indexes hold on to.
+            object.key = stored.key.clone();
+        }
         let object = Arc::new(object);
         let mut store = Store::clone(&content.store);
         let previous = store.insert(object.clone());
@@ -129,6 +152,24 @@ impl Update {
             deleted,
         };
         (update, replaced)
+    }
+
+    /// Stores each of `loose` that is still stored with a body of its own; gives the bytes of
+    /// those that were in the store instead.
+    pub(super) fn tighten(&mut self, loose: impl Iterator<Item = Loose>) -> u64 {
+        let mut replaced = 0;
+        for Loose { object, allocated } in loose {
+            let Some(object) = object.upgrade() else {
+                continue;
+            };
+            let stored = self.content.store.get(object.key.as_str());
+            let is_stored = stored.is_some_and(|stored| Arc::ptr_eq(stored, &object));
+            if let (true, Some(alone)) = (is_stored, object.with_own_body(allocated)) {
+                Arc::make_mut(&mut self.content.store).insert(Arc::new(alone));
+                replaced += object.size() as u64;
+            }
+        }
+        replaced
     }
 
     /// Bytes of the objects that are in no store any more after this.

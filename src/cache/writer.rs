@@ -1,5 +1,6 @@
 //! Writer: the only one who changes a cache. Owned by the task that follows the upstream.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -19,6 +20,7 @@ use crate::cache::group::Group;
 use crate::cache::state::Content;
 use crate::cache::state::Shared;
 use crate::cache::store::Store;
+use crate::cache::update::Loose;
 use crate::cache::update::Update;
 
 /// The only mutator of a cache. Dropping it ends all watches cleanly.
@@ -28,6 +30,8 @@ pub struct Writer {
     /// The groups to wake; empty between changes, as are the wakers.
     concerned: Vec<Arc<Group>>,
     wakers: Vec<Waker>,
+    /// What may be stored in less memory, as the log has forgotten the frames.
+    loose: VecDeque<Loose>,
 }
 
 /// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
@@ -58,6 +62,8 @@ pub enum Replaced {
     NewEpoch(EpochCause),
 }
 
+/// So many objects are given a body of their own with one change, which waits for that.
+const TIGHTENED_AT_ONCE: usize = 64;
 /// Room for so many groups and wakers is kept between changes.
 const IDLE_CAPACITY: usize = 4096;
 
@@ -72,6 +78,7 @@ impl Writer {
             reader,
             concerned: Vec::new(),
             wakers: Vec::new(),
+            loose: VecDeque::new(),
         }
     }
 
@@ -246,11 +253,12 @@ impl Writer {
     }
 
     /// The one critical section in which store and log change together; then comes the wake-up.
-    fn commit(&mut self, update: Update) {
+    fn commit(&mut self, mut update: Update) {
         let now = Instant::now();
         let retention = self.shared.retention(update.content.store.bytes());
         let applied = update.content.applied;
-        let replaced = update.replaced_bytes();
+        let loose = self.loose.len().min(TIGHTENED_AT_ONCE);
+        let replaced = update.tighten(self.loose.drain(..loose)) + update.replaced_bytes();
         let dropped = {
             let mut state = self.shared.state.write();
             let before = state.applied().unwrap_or_default();
@@ -283,6 +291,9 @@ impl Writer {
             (content, evicted, state.counters.replaced_bytes)
         };
         self.wake();
+        let evicted = dropped.1.iter();
+        self.loose
+            .extend(evicted.filter_map(|event| Loose::of(event)));
         let unpinned = self.shared.pins.lock().evict(retention, dropped.2, now);
         drop((dropped, unpinned));
     }

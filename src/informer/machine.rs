@@ -187,7 +187,7 @@ impl<L: ListerWatcher> Machine<L> {
                 object,
                 ..
             }) => relist.remove(&object.key),
-            Ok(Frame::Change { object, .. }) => relist.add(object),
+            Ok(Frame::Change { object, bytes, .. }) => relist.add_told(object, &bytes),
             Ok(Frame::Bookmark(_)) => {
                 return self.watch_list_failed(Error::NoInitialEventsEnd, Reached::Stream);
             }
