@@ -205,6 +205,13 @@ fn message(pod: &Value) -> Vec<u8> {
         &pod["status"],
         &[(1, "phase"), (6, "podIP"), (11, "nominatedNodeName")],
     );
+    if pod["spec"]["hostNetwork"] == true {
+        spec.extend([11 << 3, 1]);
+    }
+    for address in pod["status"]["podIPs"].as_array().into_iter().flatten() {
+        let ip = address["ip"].as_str().unwrap_or_default();
+        status.extend(field(12, &field(1, ip.as_bytes())));
+    }
     rest(&pod["spec"], &mut spec);
     rest(&pod["status"], &mut status);
     [field(1, &meta), field(2, &spec), field(3, &status)].concat()

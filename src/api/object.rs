@@ -175,7 +175,7 @@ impl Object {
 
     /// What it takes in memory, its key and its place in a cache included.
     pub fn size(&self) -> usize {
-        size_of::<Self>() + BESIDE + self.body.len() + self.values.len() + self.key.0.len()
+        size_of::<Self>() + BESIDE + self.body.len() + self.values.allocated() + self.key.0.len()
     }
 }
 

@@ -13,19 +13,37 @@ pub struct ObjectValues<'a> {
     pub fields: Vec<Cow<'a, str>>,
 }
 
-/// [`ObjectValues`] in one allocation.
+/// [`ObjectValues`] in one piece.
 ///
 /// Two numbers, how many fields there are and how many bytes stand before the labels; then the
 /// texts: the uid, the fields, and keys and values of the labels in the order of keys. A text is
-/// twice its length, plus one if its place in the body follows and not the text.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct PackedValues(Box<[u8]>);
+/// twice its length, plus one if its place in the body follows and not the text: how far behind
+/// the end of the place before, or in front of it.
+#[derive(Clone)]
+pub(super) enum PackedValues {
+    /// Few bytes, as most are, without an allocation.
+    Inline { length: u8, bytes: [u8; INLINE] },
+    /// More.
+    Boxed(Box<[u8]>),
+}
+
+/// So many that an object with its reference counts fills 128 bytes.
+const INLINE: usize = 54;
 
 /// Reads texts one by one.
 #[derive(Clone)]
 pub(super) struct Texts<'a> {
     packed: &'a [u8],
     body: &'a [u8],
+    /// Where the place before ends.
+    end: usize,
+}
+
+/// Packs texts one by one.
+struct Packer<'a> {
+    packed: Vec<u8>,
+    source: &'a [u8],
+    end: usize,
 }
 
 // === impl PackedValues ===
@@ -33,25 +51,58 @@ pub(super) struct Texts<'a> {
 impl PackedValues {
     /// Packs `values`; those that are slices of `source` are found in a body that equals it.
     pub(super) fn new(values: &ObjectValues<'_>, source: &[u8]) -> Self {
-        let mut labels: Vec<_> = values.labels.iter().collect();
-        labels.sort_by(|a, b| a.0.cmp(&b.0));
-        let mut packed = Vec::with_capacity(128);
-        put_text(&mut packed, &values.uid, source);
+        let mut packer = Packer {
+            packed: Vec::with_capacity(2 * INLINE),
+            source,
+            end: 0,
+        };
+        put_number(&mut packer.packed, values.fields.len());
+        // For the number that follows, which is one byte unless fields are not in the body.
+        let start = packer.packed.len() + 1;
+        packer.packed.push(0);
+        packer.put(&values.uid);
         for field in &values.fields {
-            put_text(&mut packed, field, source);
+            packer.put(field);
         }
-        let mut front = Vec::with_capacity(4);
-        put_number(&mut front, values.fields.len());
-        put_number(&mut front, packed.len());
-        for (key, value) in labels {
-            put_text(&mut packed, key, source);
-            put_text(&mut packed, value, source);
+        let mut length = Vec::with_capacity(4);
+        put_number(&mut length, packer.packed.len() - start);
+        packer.packed.splice(start - 1..start, length);
+        packer.end = 0;
+        if values.labels.is_sorted_by(|a, b| a.0 <= b.0) {
+            packer.put_labels(values.labels.iter());
+        } else {
+            let mut labels: Vec<_> = values.labels.iter().collect();
+            labels.sort_by(|a, b| a.0.cmp(&b.0));
+            packer.put_labels(labels.into_iter());
         }
-        Self([front, packed].concat().into())
+        Self::of(packer.packed)
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
+    fn of(packed: Vec<u8>) -> Self {
+        let mut bytes = [0; INLINE];
+        match bytes.get_mut(..packed.len()) {
+            None => Self::Boxed(packed.into()),
+            Some(front) => {
+                front.copy_from_slice(&packed);
+                let length = packed.len() as u8;
+                Self::Inline { length, bytes }
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline { length, bytes } => &bytes[..usize::from(*length)],
+            Self::Boxed(bytes) => bytes,
+        }
+    }
+
+    /// Bytes that are allocated.
+    pub(super) fn allocated(&self) -> usize {
+        match self {
+            Self::Inline { .. } => 0,
+            Self::Boxed(bytes) => bytes.len(),
+        }
     }
 
     pub(super) fn uid<'a>(&'a self, body: &'a [u8]) -> &'a str {
@@ -72,14 +123,23 @@ impl PackedValues {
     }
 
     fn parts<'a>(&'a self, body: &'a [u8]) -> (usize, Texts<'a>, Texts<'a>) {
-        let mut packed = &*self.0;
+        let mut packed = self.bytes();
         let count = number(&mut packed);
         let before_labels = number(&mut packed);
         let (front, labels) = packed.split_at(before_labels);
-        let texts = |packed| Texts { packed, body };
+        let end = 0;
+        let texts = |packed| Texts { packed, body, end };
         (count, texts(front), texts(labels))
     }
 }
+
+impl PartialEq for PackedValues {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for PackedValues {}
 
 // === impl Texts ===
 
@@ -92,8 +152,13 @@ impl<'a> Texts<'a> {
         let head = number(&mut self.packed);
         let length = head >> 1;
         if head & 1 == 1 {
-            let at = number(&mut self.packed);
-            return Some(&self.body[at..at + length]);
+            let distance = number(&mut self.packed);
+            let at = match distance & 1 {
+                0 => self.end + (distance >> 1),
+                _ => self.end - (distance >> 1),
+            };
+            self.end = at + length;
+            return Some(&self.body[at..self.end]);
         }
         let (text, rest) = self.packed.split_at(length);
         self.packed = rest;
@@ -115,16 +180,30 @@ impl<'a> Iterator for Texts<'a> {
     }
 }
 
-fn put_text(packed: &mut Vec<u8>, text: &str, source: &[u8]) {
-    match place(text, source) {
-        // A place takes up to that many bytes itself.
-        Some(at) if text.len() > 2 => {
-            put_number(packed, text.len() << 1 | 1);
-            put_number(packed, at);
+// === impl Packer ===
+
+impl Packer<'_> {
+    fn put_labels<'a>(&mut self, labels: impl Iterator<Item = &'a (Cow<'a, str>, Cow<'a, str>)>) {
+        for (key, value) in labels {
+            self.put(key);
+            self.put(value);
         }
-        _ => {
-            put_number(packed, text.len() << 1);
-            packed.extend_from_slice(text.as_bytes());
+    }
+
+    fn put(&mut self, text: &str) {
+        match place(text, self.source) {
+            // A place takes up to that many bytes itself.
+            Some(at) if text.len() > 2 => {
+                put_number(&mut self.packed, text.len() << 1 | 1);
+                let is_in_front = at < self.end;
+                let distance = at.abs_diff(self.end) << 1 | usize::from(is_in_front);
+                put_number(&mut self.packed, distance);
+                self.end = at + text.len();
+            }
+            _ => {
+                put_number(&mut self.packed, text.len() << 1);
+                self.packed.extend_from_slice(text.as_bytes());
+            }
         }
     }
 }

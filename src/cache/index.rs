@@ -208,8 +208,7 @@ impl Index {
         }
         let is_common = false;
         self.holders.insert(value, Holders { count, is_common });
-        let has_value =
-            |object: &&Arc<Object>| function.value_of(object).map(hash) == Some(value);
+        let has_value = |object: &&Arc<Object>| function.value_of(object).map(hash) == Some(value);
         for object in objects.values().filter(has_value) {
             self.entries.insert(Entry::new(value, &object.key));
         }
