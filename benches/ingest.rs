@@ -54,6 +54,30 @@ fn list_of_5000_pods_into_a_cache(bencher: Bencher<'_, '_>, format: WireFormat) 
         });
 }
 
+/// The list in pages of 500, from chunks as they come from a connection, to objects.
+#[divan::bench(args = [16 << 10, 64 << 10], consts = [0, 1], sample_count = 10, sample_size = 1)]
+fn list_from_chunks<const FORMAT: usize>(bencher: Bencher<'_, '_>, chunk: usize) {
+    let format = FORMATS[FORMAT];
+    let pods = pods::pods(5_000, |_| 10 << 10);
+    let pages: Vec<_> = pods
+        .chunks(500)
+        .map(|page| pods::list(page, format))
+        .collect();
+    let decoder = Decoder::new(format, pods::fields());
+    let bytes: usize = pages.iter().map(Bytes::len).sum();
+    bencher.counter(BytesCount::new(bytes)).bench_local(|| {
+        let mut items = Vec::new();
+        for page in &pages {
+            let mut list = decoder.list_decoder();
+            for chunk in page.chunks(chunk) {
+                list.push(chunk).expect("a piece of a list");
+            }
+            items.extend(list.finish().expect("a list").items);
+        }
+        items
+    });
+}
+
 /// Frames of a watch, to objects, from chunks.
 #[divan::bench(args = [2 << 10, 10 << 10], consts = [0, 1], sample_count = 20, sample_size = 4)]
 fn watch<const FORMAT: usize>(bencher: Bencher<'_, '_>, size: usize) {

@@ -1,7 +1,10 @@
 //! What a cached object takes beside its bytes: `cargo bench --bench memory`.
 //!
-//! Counted is what the allocator gave, rounding included, for all that lives on of each object.
+//! Counted is what the allocator gave, rounding included, for all that lives on of each object, and
+//! how much more than that it had given at most while they came in.
 
+use std::slice;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,8 +15,8 @@ use kubefan::cache;
 use kubefan::codec::Decoder;
 use kubefan::codec::FrameSplitter;
 use serde_json::Value;
-use tikv_jemalloc_ctl::epoch;
-use tikv_jemalloc_ctl::stats;
+use tikv_jemalloc_ctl::Access;
+use tikv_jemalloc_ctl::AsName;
 
 mod pods;
 
@@ -46,25 +49,48 @@ fn main() {
             ("8-16 KiB", 8 << 10, 16 << 10),
         ] {
             let size = |place| smallest + (largest - smallest) * (place * 7 % 100) / 100;
-            let pods = pods::pods(COUNT, size);
-            for way in WAYS {
-                let wire = pods::list(&pods, format).len();
-                let taken = taken(&pods, format, way);
-                println!(
-                    "{format:?} {name:>10} {way:<10?} {:>6} / {:>6} = {:.3}",
-                    taken / COUNT,
-                    wire / COUNT,
-                    taken as f64 / wire as f64
-                );
-            }
+            let pods = pods_on_wire(format, size);
+            print(&pods, format, name);
+        }
+        // The same as in JSON, where they have the size.
+        if format == WireFormat::Protobuf {
+            print(&pods::pods(COUNT, |_| 2 << 10), format, "2 KiB JSON");
         }
     }
 }
 
-/// Bytes that the cache of `pods` takes.
-fn taken(pods: &[Value], format: WireFormat, way: Way) -> usize {
-    let fields = pods::fields();
-    let decoder = Decoder::new(format, fields.clone());
+/// Pods, each of its size as an item of a list in `format`.
+fn pods_on_wire(format: WireFormat, size: impl Fn(usize) -> usize) -> Vec<Value> {
+    let mut pods = pods::pods(COUNT, &size);
+    if format == WireFormat::Protobuf {
+        let around = pods::list(&[], format).len();
+        for (place, pod) in pods.iter_mut().enumerate() {
+            let item = pods::list(slice::from_ref(pod), format).len() - around;
+            let missing = size(place).saturating_sub(item);
+            let padding = &mut pod["metadata"]["annotations"]["padding"];
+            let length = padding.as_str().unwrap_or_default().len();
+            *padding = "x".repeat(length + missing).into();
+        }
+    }
+    pods
+}
+
+fn print(pods: &[Value], format: WireFormat, name: &str) {
+    for way in WAYS {
+        let wire = pods::list(pods, format).len();
+        let (taken, extra) = taken(pods, format, way);
+        println!(
+            "{format:?} {name:>10} {way:<10?} {:>6} / {:>6} = {:.3}, at most {:>5} KiB more meanwhile",
+            taken / COUNT,
+            wire / COUNT,
+            taken as f64 / wire as f64,
+            extra >> 10,
+        );
+    }
+}
+
+/// Bytes that the cache of `pods` takes, and how many more were taken at most meanwhile.
+fn taken(pods: &[Value], format: WireFormat, way: Way) -> (usize, usize) {
     let pages: Vec<_> = pods
         .chunks(PAGE)
         .map(|page| pods::list(page, format))
@@ -72,6 +98,22 @@ fn taken(pods: &[Value], format: WireFormat, way: Way) -> usize {
     let added = pods::frames(pods, format, "ADDED").concat();
     let newer: Vec<_> = pods.iter().map(newer).collect();
     let changed = pods::frames(&newer, format, "MODIFIED").concat();
+    // In a thread of its own, whose allocations are counted from its start.
+    thread::scope(|scope| {
+        let measure = scope.spawn(|| ingest(&pages, &added, &changed, format, way));
+        measure.join().expect("a measurement")
+    })
+}
+
+fn ingest(
+    pages: &[Bytes],
+    added: &[u8],
+    changed: &[u8],
+    format: WireFormat,
+    way: Way,
+) -> (usize, usize) {
+    let fields = pods::fields();
+    let decoder = Decoder::new(format, fields.clone());
     let before = allocated();
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: Vec::new(),
@@ -83,21 +125,28 @@ fn taken(pods: &[Value], format: WireFormat, way: Way) -> usize {
     let mut relist = writer.relist();
     match way {
         Way::Pages => {
-            for page in &pages {
-                let page = decoder.list(page).expect("a page");
+            for page in pages {
+                let mut list = decoder.list_decoder();
+                for chunk in page.chunks(CHUNK) {
+                    let chunk = Bytes::copy_from_slice(chunk);
+                    list.push(&chunk).expect("a piece of a page");
+                }
+                let page = list.finish().expect("a page");
                 page.items.into_iter().for_each(|pod| relist.add(pod));
             }
         }
         Way::WatchList | Way::Replaced => {
-            each_event(&added, &decoder, format, |event| match event {
-                WatchEvent::Change { object, frame, .. } => relist.add_told(object, &frame),
+            each_event(added, &decoder, format, |event| match event {
+                WatchEvent::Change { object, frame, .. } => {
+                    relist.add_told(object, &frame);
+                }
                 other => unreachable!("all are changes: {other:?}"),
             });
         }
     }
     writer.replace(relist, ResourceVersion(10_000));
     if let Way::Replaced = way {
-        each_event(&changed, &decoder, format, |event| match event {
+        each_event(changed, &decoder, format, |event| match event {
             WatchEvent::Change {
                 event_type,
                 object,
@@ -111,7 +160,8 @@ fn taken(pods: &[Value], format: WireFormat, way: Way) -> usize {
     }
     let taken = allocated() - before;
     drop((writer, reader));
-    taken
+    let most = counter(b"thread.peak.read\0") as usize;
+    (taken, most - before - taken)
 }
 
 fn each_event(
@@ -141,7 +191,11 @@ fn newer(pod: &Value) -> Value {
     pod
 }
 
+/// What this thread has allocated and nobody has freed.
 fn allocated() -> usize {
-    epoch::advance().expect("jemalloc counts");
-    stats::allocated::read().expect("jemalloc counts")
+    (counter(b"thread.allocated\0") - counter(b"thread.deallocated\0")) as usize
+}
+
+fn counter(name: &[u8]) -> u64 {
+    name.name().read().expect("jemalloc counts")
 }
