@@ -236,3 +236,65 @@ fn number(packed: &mut &[u8]) -> usize {
     }
     number
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::any;
+    use proptest::prop_assert_eq;
+    use proptest::proptest;
+
+    use super::*;
+
+    proptest! {
+        /// Whether they stand in the body, in whatever order, or not.
+        #[test]
+        fn packed_texts_read_back(
+            source in "[a-zäöü0-9]{0,300}",
+            places in vec((any::<u16>(), 0..40_usize, any::<bool>()), 1..30),
+            field_count in 0..12_usize,
+        ) {
+            let text = |(at, length, is_inside): &(u16, usize, bool)| -> Cow<'_, str> {
+                let at = usize::from(*at).min(source.len());
+                match source.get(at..at + length) {
+                    Some(text) if *is_inside => Cow::Borrowed(text),
+                    _ => Cow::Owned("y".repeat(*length)),
+                }
+            };
+            let mut texts = places.iter().map(text);
+            let uid = texts.next().unwrap();
+            let fields: Vec<_> = texts.by_ref().take(field_count).collect();
+            let mut labels = Vec::new();
+            while let (Some(key), Some(value)) = (texts.next(), texts.next()) {
+                labels.push((key, value));
+            }
+            let values = ObjectValues { uid, labels, fields };
+            for source in [source.as_bytes(), &[]] {
+                let packed = PackedValues::new(&values, source);
+                let body = source.to_vec();
+                prop_assert_eq!(packed.uid(&body), &*values.uid);
+                let (count, fields) = packed.fields(&body);
+                let fields: Vec<_> = fields.take(count).collect();
+                prop_assert_eq!(fields, values.fields.iter().map(|text| &**text).collect::<Vec<_>>());
+                let mut labels: Vec<_> = values.labels.iter().collect();
+                labels.sort_by(|a, b| a.0.cmp(&b.0));
+                let labels = labels.iter().flat_map(|(key, value)| [&**key, &**value]);
+                prop_assert_eq!(packed.labels(&body).collect::<Vec<_>>(), labels.collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn few_values_take_no_allocation() {
+        let source = "kube-system default node-1 Running app web";
+        let values = ObjectValues {
+            uid: source[..11].into(),
+            labels: vec![(source[35..38].into(), source[39..].into())],
+            fields: vec![source[12..19].into(); 8],
+        };
+        assert_eq!(PackedValues::new(&values, source.as_bytes()).allocated(), 0);
+        let labels = vec![("a".into(), "b".repeat(60).into())];
+        let values = ObjectValues { labels, ..values };
+        assert!(PackedValues::new(&values, source.as_bytes()).allocated() > 60);
+    }
+}

@@ -62,6 +62,8 @@ mod writer;
 #[cfg(test)]
 mod invariant_tests;
 #[cfg(test)]
+mod memory_tests;
+#[cfg(test)]
 mod model_tests;
 #[cfg(test)]
 mod relist_tests;

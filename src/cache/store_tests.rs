@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::Just;
 use proptest::prelude::Strategy;
 use proptest::prelude::prop_assert;
+use proptest::prop_assert_eq;
 use proptest::prop_oneof;
 use proptest::proptest;
 
@@ -86,6 +87,29 @@ proptest! {
         let listed: Vec<_> = store.select(&selection, after).collect();
         prop_assert!(listed == naive(&store, &selection, after));
         prop_assert!(listed.is_sorted_by(|a, b| a.key < b.key));
+    }
+}
+
+proptest! {
+    /// Around the number of holders from which on a value is counted.
+    #[test]
+    fn an_index_finds_all_however_many_have_a_value(
+        writes in vec((0..40_usize, prop_oneof!["web", "db", "x"], 0..5u8), 0..400),
+    ) {
+        let mut store = Store::new(&config());
+        for (name, app, kind) in writes {
+            let name = format!("a/p{name:02}");
+            match kind {
+                0 => drop(store.remove(&key(&name))),
+                _ => drop(store.insert(Arc::new(object(&name, "u", 1, &app)))),
+            }
+        }
+        for app in ["web", "db", "x"] {
+            let selection = with_field(Field::Value(0), true, app);
+            let listed: Vec<_> = store.select(&selection, None).collect();
+            prop_assert!(listed == naive(&store, &selection, None));
+            prop_assert_eq!(store.takes_index(&selection), listed.len() < store.len());
+        }
     }
 }
 
