@@ -26,6 +26,8 @@ pub struct ListDecoder {
     /// With fewer bytes unread it is not tried to read on, so that a large item is not begun anew
     /// with each chunk.
     worthwhile: usize,
+    /// A JSON item with fewer bytes is likely not whole yet: most are about as long as the one before.
+    likely_whole: usize,
     part: Part,
     items: Vec<Object>,
     /// What stands around the items. In JSON each of `items` is a zero in it.
@@ -52,6 +54,7 @@ impl Decoder {
             decoder: self.clone(),
             unread: Vec::new(),
             worthwhile: 0,
+            likely_whole: 0,
             part: Part::Around,
             items: Vec::new(),
             frame: Vec::new(),
@@ -89,6 +92,7 @@ impl ListDecoder {
     /// When what was pushed is no list, or an item lacks its name or resource version.
     pub fn finish(mut self) -> Result<ListPage, Error> {
         self.worthwhile = 0;
+        self.likely_whole = 0;
         self.push(&[])?;
         self.frame.append(&mut self.unread);
         match self.decoder.format() {
@@ -110,6 +114,7 @@ impl ListDecoder {
         }
         while let (Part::Items { .. }, Some(byte)) = (self.part, text.get(at)) {
             match byte {
+                b'{' if text.len() - at < self.likely_whole => return at,
                 b'{' => {
                     let mut scanner = Scanner::new(&text[at..]);
                     // It may lack its end. If that is not why, it can't be read at the end either.
@@ -120,6 +125,7 @@ impl ListDecoder {
                     // So that it can't run into what stands beside it.
                     self.frame.extend_from_slice(b"{}");
                     at += scanner.offset();
+                    self.likely_whole = scanner.offset() / 4 * 3;
                 }
                 b',' | b' ' | b'\n' | b'\r' | b'\t' => {
                     self.frame.push(*byte);
