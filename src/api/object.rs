@@ -71,14 +71,17 @@ impl std::borrow::Borrow<str> for ObjectKey {
 /// - protobuf: the bare object message, `raw` of `runtime.Unknown`.
 ///
 /// What was parsed out of the body is kept as places in it, so a body is never replaced alone.
+// In this order, as a list of everything takes the bodies only: they are to be in the cache line of
+// the reference count.
 #[derive(Clone)]
+#[repr(C)]
 pub struct Object {
-    /// Namespace and name.
-    pub key: ObjectKey,
-    /// `metadata.resourceVersion`.
-    pub resource_version: ResourceVersion,
     /// The upstream's bytes.
     pub body: Bytes,
+    /// `metadata.resourceVersion`.
+    pub resource_version: ResourceVersion,
+    /// Namespace and name.
+    pub key: ObjectKey,
     values: PackedValues,
 }
 

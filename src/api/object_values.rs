@@ -245,6 +245,7 @@ mod tests {
     use proptest::proptest;
 
     use super::*;
+    use crate::api::Object;
 
     proptest! {
         /// Whether they stand in the body, in whatever order, or not.
@@ -282,6 +283,11 @@ mod tests {
                 prop_assert_eq!(packed.labels(&body).collect::<Vec<_>>(), labels.collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn an_object_with_its_counts_fills_what_is_allocated() {
+        assert_eq!(size_of::<Object>() + 2 * size_of::<usize>(), 128);
     }
 
     #[test]
