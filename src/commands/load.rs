@@ -70,7 +70,7 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     let report = tokio::select! {
         report = test => report.context("the test ended early")?,
         () = aborted => {
-            let left = "aborted: namespaces labelled app.kubernetes.io/managed-by=kubefan-load may be left";
+            let left = "aborted: namespaces and objects labelled app.kubernetes.io/managed-by=kubefan-load may be left";
             return Err(anyhow::anyhow!(left).into());
         }
     };

@@ -227,7 +227,6 @@ fn watched(args: &LoadArgs) -> Target {
             server: args.server.clone(),
             token_file: args.token_file.clone(),
         },
-        is_named: args.server.is_some() || args.context.is_some(),
         server_pid: args.server_pid,
         metrics_url: args.metrics_url.clone(),
     }
@@ -241,7 +240,6 @@ fn compared(args: &LoadArgs) -> Option<Target> {
     )?;
     Some(Target {
         client,
-        is_named: true,
         server_pid: args.compare_server_pid,
         metrics_url: args.compare_metrics_url.clone(),
     })
@@ -358,17 +356,11 @@ mod tests {
         let config = checked("--watchers 250").expect("a configuration").load;
         assert_eq!((config.connections, config.protocol), (3, Protocol::Http2));
         assert_eq!((config.objects, config.object_size), (20, 2048));
-        assert!(!config.watched.is_named && config.compared.is_none() && config.written.is_none());
+        assert!(config.watched.client == ClientConfig::default());
+        assert!(config.compared.is_none() && config.written.is_none());
         assert_eq!(config.rate, Rate::PerSecond(20.0));
         assert_eq!(checked("--rate max").expect("a rate").load.rate, Rate::Max);
         assert_eq!(checked("--rate 0").expect("a rate").load.rate, Rate::Max);
-        assert!(
-            checked("--context c")
-                .expect("a context")
-                .load
-                .watched
-                .is_named
-        );
     }
 
     #[test]

@@ -118,13 +118,13 @@ impl Checker {
         self.unseen == 0
     }
 
-    /// Takes the write `sequence` of `object`, told at `version`; `is_state` when it may be an object's
-    /// state rather than a change, at the beginning of a watch.
+    /// Takes the write `sequence` of `object`, told at `version` if that is a number; `is_state` when it may be
+    /// an object's state rather than a change, at the beginning of a watch. An event has one fault at most.
     pub(super) fn take(
         &mut self,
         object: u32,
         sequence: u32,
-        version: u64,
+        version: Option<u64>,
         is_state: bool,
     ) -> Verdict {
         let Some(position) = self.wanted.position(object) else {
@@ -132,10 +132,8 @@ impl Checker {
             return Verdict::Unwanted;
         };
         // States come by name, not by version.
-        if version <= self.last_version && !is_state {
-            self.faults.out_of_order += 1;
-        }
-        self.last_version = self.last_version.max(version);
+        let is_behind = !is_state && version.is_some_and(|version| version <= self.last_version);
+        self.last_version = self.last_version.max(version.unwrap_or_default());
         let next = self.next[position];
         if sequence >= next {
             if next == 0 {
@@ -148,6 +146,7 @@ impl Checker {
                 }
             }
             self.next[position] = sequence + 1;
+            self.faults.out_of_order += u64::from(is_behind);
             return Verdict::Delivered;
         }
         if is_state && sequence + 1 == next {
@@ -212,7 +211,7 @@ mod tests {
     fn checked(events: &[(u32, u32)]) -> Checker {
         let mut checker = Checker::new(ALL);
         for (version, (object, sequence)) in (1..).zip(events) {
-            checker.take(*object, *sequence, version, false);
+            checker.take(*object, *sequence, Some(version), false);
         }
         checker
     }
@@ -289,18 +288,55 @@ mod tests {
     #[test]
     fn versions_must_grow_but_for_states() {
         let mut checker = Checker::new(ALL);
-        assert_eq!(checker.take(0, 0, 9, true), Verdict::Delivered);
+        assert_eq!(checker.take(0, 0, Some(9), true), Verdict::Delivered);
         assert!(!checker.has_seen_all());
-        assert_eq!(checker.take(1, 0, 8, true), Verdict::Delivered);
+        assert_eq!(checker.take(1, 0, Some(8), true), Verdict::Delivered);
         assert!(checker.has_seen_all());
-        assert_eq!(checker.take(0, 1, 11, false), Verdict::Delivered);
-        assert_eq!(checker.take(1, 1, 10, false), Verdict::Delivered);
+        assert_eq!(checker.take(0, 1, Some(11), false), Verdict::Delivered);
+        assert_eq!(checker.take(1, 1, Some(10), false), Verdict::Delivered);
         assert_eq!(checker.finish(&[written(1), written(1)]).out_of_order, 1);
         checker.begin_anew();
-        assert_eq!(checker.take(0, 1, 11, true), Verdict::Repeated);
-        assert_eq!(checker.take(1, 1, 10, true), Verdict::Repeated);
-        assert_eq!(checker.take(0, 2, 12, false), Verdict::Delivered);
+        assert_eq!(checker.take(0, 1, Some(11), true), Verdict::Repeated);
+        assert_eq!(checker.take(1, 1, Some(10), true), Verdict::Repeated);
+        assert_eq!(checker.take(0, 2, Some(12), false), Verdict::Delivered);
         assert_eq!(checker.finish(&[written(2), written(1)]).out_of_order, 1);
+    }
+
+    #[test]
+    fn an_event_has_one_fault_whatever_its_version() {
+        // Versions as a server that swaps or repeats tells them.
+        let told = |events: &[(u32, u64)]| {
+            let mut checker = Checker::new(Wanted { objects: 1, ..ALL });
+            checker.take(0, 0, Some(1), true);
+            for (sequence, version) in events {
+                checker.take(0, *sequence, Some(*version), false);
+            }
+            checker.finish(&[written(2)])
+        };
+        let duplicated = Faults {
+            duplicated: 1,
+            ..Faults::default()
+        };
+        let swapped = Faults {
+            out_of_order: 1,
+            ..Faults::default()
+        };
+        assert_eq!(told(&[(1, 2), (2, 3)]), Faults::default());
+        assert_eq!(told(&[(1, 2), (1, 2), (2, 3)]), duplicated);
+        assert_eq!(told(&[(1, 2), (2, 3), (1, 2)]), duplicated);
+        assert_eq!(told(&[(2, 3), (1, 2)]), swapped);
+    }
+
+    #[test]
+    fn versions_that_are_no_numbers_have_no_order() {
+        let mut checker = Checker::new(ALL);
+        for (object, sequence) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+            assert_eq!(
+                checker.take(object, sequence, None, false),
+                Verdict::Delivered
+            );
+        }
+        assert!(checker.finish(&[written(1), written(1)]).is_empty());
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub struct Config {
     pub watched: Target,
     /// Another one, to be watched the same way afterwards.
     pub compared: Option<Target>,
-    /// Where objects are made and changed; `None` for the server that is watched.
+    /// Where objects are made and changed; `None` for the server that is watched. As [`Target::client`].
     pub written: Option<ClientConfig>,
     /// The resource, as kubectl takes it.
     pub resource: String,
@@ -57,10 +57,8 @@ pub struct Config {
 /// A server that is watched.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// Where it is.
+    /// Where it is. One that neither `server` nor `context` names must be on this machine.
     pub client: ClientConfig,
-    /// True when somebody said so, and it was not found in a kubeconfig as the current one.
-    pub is_named: bool,
     /// Its process on this machine.
     pub server_pid: Option<u32>,
     /// Where its metrics are; `None` for `/metrics` of the server itself.
@@ -77,6 +75,33 @@ pub enum Protocol {
 }
 
 impl Config {
+    /// Of one watcher, for tests to change.
+    #[cfg(test)]
+    pub(super) fn of_tests() -> Self {
+        Self {
+            watched: Target::default(),
+            compared: None,
+            written: None,
+            resource: "configmaps".to_owned(),
+            namespace: None,
+            all_namespaces: false,
+            watchers: 1,
+            connections: 1,
+            protocol: Protocol::Http2,
+            format: WireFormat::Json,
+            selector: None,
+            rate: Rate::Max,
+            window: None,
+            objects: 1,
+            object_size: 2048,
+            duration: Duration::from_secs(1),
+            list_storm: 0,
+            slow_watchers: 0,
+            watch_list: false,
+            threads: 1,
+        }
+    }
+
     /// How many watchers want each object.
     pub(super) fn watchers_of_an_object(&self) -> u64 {
         match self

@@ -12,11 +12,13 @@ pub enum Error {
     /// A server that nobody named.
     #[error(
         "{server} is the current context's server, and not on this machine: a load test may harm it; \
-         name it with --context or --server if it is meant"
+         name it with {flags} if it is meant"
     )]
     NotNamed {
         /// Its URL.
         server: String,
+        /// What names it.
+        flags: &'static str,
     },
     /// Something that the server refuses or can't do.
     #[error("cannot {what}")]

@@ -36,8 +36,11 @@ const TICK: Duration = Duration::from_millis(50);
 const SAMPLE: Duration = Duration::from_secs(1);
 /// Silence after which events that have not come are missed.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The same after a signal.
+/// The same after a signal; and the longest that is waited then, however much comes.
 const SHORT_SILENCE: Duration = Duration::from_secs(2);
+const SHORT_DRAIN: Duration = Duration::from_secs(10);
+/// After the last event that is expected, so that one which comes twice is seen.
+const SETTLED: Duration = Duration::from_millis(250);
 
 /// A run under way.
 pub(super) struct Running<'a> {
@@ -82,7 +85,7 @@ impl Running<'_> {
         let own_cpu_seconds = own_cpu_seconds() - own_before;
         let after = self.sample().await;
         self.shared.stop();
-        let lists = storm.finish().await;
+        let lists = storm.finish().await.map_err(Error::Thread)?;
         let received = receivers.finish(self.step).await.map_err(Error::Thread)?;
         let usage = match (before, idle, after) {
             (Ok(before), Ok(idle), Ok(after)) => {
@@ -190,24 +193,28 @@ impl Running<'_> {
 
     /// Waits until everything has come, or nothing comes any more.
     async fn drained(&self, expected: u64, progress: &mut Progress) -> Result<(), Error> {
-        let mut last = (0, Instant::now());
+        let started = Instant::now();
+        let mut last = (0, started);
         loop {
             self.check()?;
             let delivered = self.shared.delivered.load(Ordering::Relaxed);
             if delivered >= expected {
+                sleep(SETTLED).await;
                 return Ok(());
             }
             if delivered > last.0 {
                 last = (delivered, Instant::now());
             }
-            let silence = match self.shutdown.is_draining() {
-                true => SHORT_SILENCE,
-                false => SILENCE,
-            };
+            let is_short = self.shutdown.is_draining();
+            let silence = if is_short { SHORT_SILENCE } else { SILENCE };
             if last.1.elapsed() > silence {
                 progress.say(&format!(
                     "{delivered} of {expected} events came, and then none for {silence:?}"
                 ));
+                return Ok(());
+            }
+            if is_short && started.elapsed() > SHORT_DRAIN {
+                progress.say(&format!("{delivered} of {expected} events came until now"));
                 return Ok(());
             }
             let done = delivered as f64 / expected as f64;

@@ -17,6 +17,7 @@ use crate::upstream::Body;
 use super::Protocol;
 use super::shared::Shared;
 use super::tally::Tally;
+use super::watcher::Opened;
 use super::watcher::Slot;
 use super::watcher::Ward;
 use super::watcher::Watched;
@@ -155,8 +156,13 @@ async fn open_slow(ward: &Ward) -> Vec<Body> {
         }
         let path = ward.shared.watch_path(number % config.watchers, None);
         match open(ward, &slot, &path, &mut 0).await {
-            Some(body) => slow.push(body),
-            None => break,
+            Opened::Watch(body, _) => slow.push(body),
+            Opened::Refused => break,
+            Opened::Expired => {
+                let problem = "a watch that names no version was refused as expired";
+                ward.shared.fail(format!("{problem}: {path}"));
+                break;
+            }
         }
     }
     slow

@@ -110,7 +110,7 @@ pub struct Writes {
     pub per_second: f64,
     /// Requests that failed and were sent again.
     pub retries: u64,
-    /// Writes that were never acknowledged.
+    /// Writes of the schedule that were never acknowledged.
     pub given_up: u64,
     /// From request to acknowledgement.
     pub latency_ms: Latency,
@@ -149,7 +149,7 @@ pub struct Events {
 pub struct Watches {
     /// Watches that the server ended, or that broke, and were opened again.
     pub reconnects: u64,
-    /// Of those, the ones that ended with an error, such as 410 Expired.
+    /// Times that one had to begin anew, as an error such as 410 Expired ended it or kept it from going on.
     pub expired: u64,
     /// Requests for a watch that failed and were sent again.
     pub retries: u64,

@@ -4,6 +4,9 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
+use crate::api::Resource;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::Discovery;
@@ -29,10 +32,14 @@ use super::usage::Source;
 use super::usage::with_causes;
 use super::writer::Writing;
 
+/// What names the server to compare with.
+const COMPARED_BY: &str = "--compare";
 /// Files that are open besides the connections.
 const OTHER_FILES: u64 = 64;
 /// Steps of the timeline.
 const STEPS: u32 = 100;
+/// Time after a signal in which answers to what was begun are still waited for.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
 /// Tests the server, and then the one that it is compared with. A drain of `shutdown` ends it early, with the
@@ -46,14 +53,19 @@ pub async fn run(
     progress: &mut Progress,
     shutdown: &Shutdown,
 ) -> Result<Report, Error> {
-    let mut runs = vec![run_one(config, progress, shutdown).await?];
+    if let Some(compared) = &config.compared {
+        // Before the first run takes its time.
+        target::connect(&compared.client, COMPARED_BY).await?;
+    }
+    let named_by = "--context or --server";
+    let mut runs = vec![run_one(config, named_by, progress, shutdown).await?];
     let mut compared_failed = None;
     if let Some(compared) = &config.compared
         && !shutdown.is_draining()
     {
         let mut config = config.clone();
         config.watched = compared.clone();
-        match run_one(&config, progress, shutdown).await {
+        match run_one(&config, COMPARED_BY, progress, shutdown).await {
             Ok(run) => runs.push(run),
             // What the first one showed is worth being told.
             Err(error) => compared_failed = Some(with_causes(&error)),
@@ -62,27 +74,29 @@ pub async fn run(
     Ok(Report::new(runs, compared_failed))
 }
 
+/// `named_by` are the flags that name the server which is watched.
 async fn run_one(
     config: &Config,
+    named_by: &'static str,
     progress: &mut Progress,
     shutdown: &Shutdown,
 ) -> Result<Run, Error> {
     enough_files(config)?;
-    let client = target::connect(&config.watched.client, config.watched.is_named).await?;
-    let writer = match &config.written {
-        None => client.clone(),
-        Some(written) => target::connect(written, true).await?,
+    // Nothing is on the server yet: it can be left at any time.
+    let met = tokio::select! {
+        met = meet(config, named_by) => met?,
+        () = shutdown.draining() => return Err(Error::Interrupted),
     };
-    let version = Discovery::version(&client).await;
-    let version = version.map_err(failed(|| {
-        format!("ask {} for its version", client.server())
-    }))?;
-    let resource = target::resource(&writer, &config.resource).await?;
+    let Met {
+        client,
+        writer,
+        version,
+        resource,
+    } = met;
     let id = format!("{:08x}", rand::random::<u32>());
     let objects = Objects::new(&id, &resource, config.selector.as_ref(), config.watchers);
     let namespace = config.namespace.as_deref();
-    let stage = Stage::prepare(writer.clone(), resource.clone(), namespace, objects);
-    let mut stage = stage.await?;
+    let mut stage = Stage::new(writer.clone(), resource.clone(), namespace, objects);
     let collection = match config.all_namespaces {
         true => resource.gvr.path(None),
         false => stage.path(),
@@ -128,6 +142,33 @@ async fn run_one(
     ))
 }
 
+/// The servers, and what is known of them.
+struct Met {
+    client: Client,
+    writer: Client,
+    version: String,
+    resource: Resource,
+}
+
+async fn meet(config: &Config, named_by: &'static str) -> Result<Met, Error> {
+    let client = target::connect(&config.watched.client, named_by).await?;
+    let writer = match &config.written {
+        None => client.clone(),
+        Some(written) => target::connect(written, "--write-server").await?,
+    };
+    let version = Discovery::version(&client).await;
+    let version = version.map_err(failed(|| {
+        format!("ask {} for its version", client.server())
+    }))?;
+    let resource = target::resource(&writer, &config.resource).await?;
+    Ok(Met {
+        client,
+        writer,
+        version,
+        resource,
+    })
+}
+
 async fn on_stage(
     config: &Config,
     stage: &mut Stage,
@@ -136,9 +177,19 @@ async fn on_stage(
     progress: &mut Progress,
     shutdown: &Shutdown,
 ) -> Result<(usize, Measured), Error> {
+    let set = async {
+        stage.prepare().await?;
+        stage
+            .fill(config.objects, config.object_size, shutdown)
+            .await
+    };
+    let is_late = async {
+        shutdown.draining().await;
+        sleep(LAST_ANSWERS).await;
+    };
     let object_bytes = tokio::select! {
-        filled = stage.fill(config.objects, config.object_size) => filled?,
-        () = shutdown.draining() => return Err(Error::Interrupted),
+        filled = set => filled?,
+        () = is_late => return Err(Error::Interrupted),
     };
     let source = Source::of(&config.watched, &shared.client, &shared.collection).await?;
     let step = (config.duration / STEPS).max(SHORTEST_STEP);

@@ -76,6 +76,14 @@ impl Schedule {
         }
     }
 
+    /// The writes that its writer has from this one on, itself with them; where the server decides, only itself.
+    pub(super) fn left_from(&self, number: u64) -> u64 {
+        let writes = self.writes().unwrap_or(number + 1);
+        writes
+            .saturating_sub(number)
+            .div_ceil(u64::from(self.writers()))
+    }
+
     pub(super) fn duration(&self) -> Duration {
         self.duration
     }
@@ -128,7 +136,14 @@ mod tests {
             let last = schedule.due(writes - 1).expect("it is on schedule");
             assert!(last < seconds * second);
         }
+        // Of ten writes and four writers: 1, 5 and 9 are the second writer's.
+        let ten = Schedule::new(Rate::PerSecond(10.0), 4, second);
+        let left: Vec<_> = [1, 5, 9, 3, 7, 10]
+            .map(|number| ten.left_from(number))
+            .into();
+        assert_eq!(left, [3, 2, 1, 2, 1, 0]);
         let fastest = Schedule::new(Rate::Max, 20, second);
         assert_eq!((fastest.writes(), fastest.due(1)), (None, None));
+        assert_eq!(fastest.left_from(7), 1);
     }
 }

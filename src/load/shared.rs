@@ -52,6 +52,8 @@ pub(super) struct Shared {
     pub(super) sync_deadline: Instant,
     fatal: Mutex<Option<String>>,
     is_cut_short: AtomicBool,
+    /// True when no more is to be written.
+    over: watch::Sender<bool>,
     stop: watch::Sender<bool>,
 }
 
@@ -73,6 +75,7 @@ impl Shared {
             sync_deadline: Instant::now() + SYNC_LIMIT,
             fatal: Mutex::new(None),
             is_cut_short: AtomicBool::new(false),
+            over: watch::Sender::new(false),
             stop: watch::Sender::new(false),
         }
     }
@@ -93,6 +96,7 @@ impl Shared {
     /// Ends everything, for a reason that more tries would not change. The first one counts.
     pub(super) fn fail(&self, problem: String) {
         self.fatal.lock().get_or_insert(problem);
+        self.over.send_replace(true);
     }
 
     pub(super) fn failure(&self) -> Option<String> {
@@ -123,10 +127,23 @@ impl Shared {
     /// Gives up the rest of the schedule.
     pub(super) fn cut_short(&self) {
         self.is_cut_short.store(true, Ordering::Relaxed);
+        self.over.send_replace(true);
     }
 
     pub(super) fn is_cut_short(&self) -> bool {
         self.is_cut_short.load(Ordering::Relaxed)
+    }
+
+    /// True when no more is to be written: the rest is given up, or the run has failed.
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Completes when [`Shared::is_over`] does.
+    pub(super) async fn over(&self) {
+        let mut over = self.over.subscribe();
+        // The sender lives here, so it can't be gone.
+        let _ = over.wait_for(|over| *over).await;
     }
 
     /// Lets the watchers end.
@@ -182,5 +199,59 @@ impl Shared {
             query.append_pair(selector.parameter(), &selector.of(number));
         }
         format!("{}?{}", self.collection, query.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::upstream::Dial;
+
+    fn shared(config: &Config) -> Shared {
+        let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        Shared::new(config, Client::in_memory(&dial), "/x".to_owned(), "r")
+    }
+
+    #[tokio::test]
+    async fn the_window_has_so_many_places_for_writes_that_are_under_way() {
+        let selector = || "app=a-{i}".parse().expect("a selector");
+        for (selector, events_of_a_write) in [(None, 3), (Some(selector()), 1)] {
+            let shared = shared(&Config {
+                watchers: 3,
+                window: Some(2),
+                selector,
+                ..Config::of_tests()
+            });
+            let entered = || (0..9).filter(|_| shared.enters_window()).count();
+            assert_eq!(entered(), 2);
+            shared
+                .delivered
+                .fetch_add(events_of_a_write - 1, Ordering::Relaxed);
+            assert_eq!(entered(), 0);
+            shared.delivered.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(entered(), 1);
+        }
+        let endless = shared(&Config::of_tests());
+        assert!((0..100_000).all(|_| endless.enters_window()));
+    }
+
+    #[tokio::test]
+    async fn writing_is_over_after_a_signal_and_after_a_failure() {
+        type End = fn(&Shared);
+        let ends: [(End, bool); 2] = [
+            (Shared::cut_short, true),
+            (|shared| shared.fail("x".to_owned()), false),
+        ];
+        for (end, is_cut_short) in ends {
+            let shared = shared(&Config::of_tests());
+            assert!(!shared.is_over());
+            end(&shared);
+            shared.over().await;
+            assert!(shared.is_over());
+            assert_eq!(shared.is_cut_short(), is_cut_short);
+        }
     }
 }

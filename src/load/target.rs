@@ -21,15 +21,21 @@ use super::Error;
 
 const OUR_USER_AGENT: &str = concat!("kubefan-load/", env!("CARGO_PKG_VERSION"));
 
-/// A client of the server, if it was named or is on this machine.
-pub(super) async fn connect(config: &ClientConfig, is_named: bool) -> Result<Client, Error> {
+/// A client of the server, if it was named or is on this machine; `flags` are those that would name it.
+pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Result<Client, Error> {
     let client = Client::connect(config.clone()).await?;
-    match is_named || is_loopback(client.server()) {
+    match is_named(config) || is_loopback(client.server()) {
         true => Ok(client),
         false => Err(Error::NotNamed {
             server: client.server().to_owned(),
+            flags,
         }),
     }
+}
+
+/// Whether somebody said it, and it was not found in a kubeconfig as the current one.
+fn is_named(config: &ClientConfig) -> bool {
+    config.server.is_some() || config.context.is_some()
 }
 
 fn is_loopback(server: &str) -> bool {

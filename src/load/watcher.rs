@@ -54,7 +54,7 @@ pub(super) struct Watched {
     pub(super) synced_after: Option<u64>,
     /// Watches that the server ended, or that broke.
     pub(super) ends: u64,
-    /// Of those, the ones that ended with an error such as 410 Expired.
+    /// Times that it had to begin anew, as an error such as 410 Expired ended it or kept it from going on.
     pub(super) expired: u64,
     /// Requests that failed and were sent again.
     pub(super) retries: u64,
@@ -75,7 +75,7 @@ struct Watcher {
 }
 
 impl Slot {
-    async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
+    pub(super) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
         let mut slot = self.0.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
@@ -86,6 +86,13 @@ impl Slot {
 
     async fn forget(&self) {
         *self.0.lock().await = None;
+    }
+
+    /// A connection that broke under a request is not used again.
+    pub(super) async fn forget_broken(&self, error: &Error) {
+        if matches!(error, Error::Transport(_)) {
+            self.forget().await;
+        }
     }
 }
 
@@ -136,23 +143,34 @@ pub(super) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watc
     }
 }
 
-/// Opens a watch over `slot`; patient with servers that are busy. `None` when it gave up, and said why.
-pub(super) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64) -> Option<Body> {
+/// What a request for a watch came to.
+pub(super) enum Opened {
+    /// It runs; and when it was asked for, in nanoseconds of the run's clock.
+    Watch(Body, u64),
+    /// The version that it should go on at is too old for the server: 410.
+    Expired,
+    /// It is refused for good, and the run has been told.
+    Refused,
+}
+
+/// Opens a watch over `slot`; patient with servers that are busy.
+pub(super) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64) -> Opened {
     let shared = &ward.shared;
     let mut pause = FIRST_PAUSE;
     loop {
         let error = match attempt(ward, slot, path).await {
-            Ok(body) => return Some(body),
+            Ok((body, asked_at)) => return Opened::Watch(body, asked_at),
+            Err(error) if error.is_expired() => return Opened::Expired,
             Err(error) => error,
         };
         let told = format!("a watch of {path} was refused: {}", with_causes(&error));
         let is_final = error.status().is_some_and(|status| {
-            (400..500).contains(&status.code) && !matches!(status.code, 408 | 410 | 429)
+            (400..500).contains(&status.code) && !matches!(status.code, 408 | 429)
         });
         let is_syncing = shared.measured_from().is_none();
         if is_final || is_syncing && Instant::now() + pause > shared.sync_deadline {
             shared.fail(told);
-            return None;
+            return Opened::Refused;
         }
         tracing::debug!(told, "trying again");
         *retries += 1;
@@ -162,10 +180,13 @@ pub(super) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64
     }
 }
 
-async fn attempt(ward: &Ward, slot: &Slot, path: &str) -> Result<Body, Error> {
+/// The answer's body, and when it was asked for.
+async fn attempt(ward: &Ward, slot: &Slot, path: &str) -> Result<(Body, u64), Error> {
     // The semaphore is never closed.
     let _turn = ward.opening.acquire().await;
     let shared = &ward.shared;
+    // Not before: waiting for the turn is this program's doing.
+    let asked_at = shared.clock.now();
     let connection = slot.connection(shared).await?;
     let request = request(Method::GET, path, shared.accept(), empty());
     let request = request.map_err(|error| Error::Request(error.into()))?;
@@ -179,20 +200,11 @@ async fn attempt(ward: &Ward, slot: &Slot, path: &str) -> Result<Body, Error> {
         WireFormat::Protobuf => "application/vnd.kubernetes.protobuf",
     };
     match answered.starts_with(asked) {
-        true => Ok(response.into_body()),
+        true => Ok((response.into_body(), asked_at)),
         false => Err(Error::MediaType {
             asked,
             answered: answered.to_owned(),
         }),
-    }
-}
-
-impl Slot {
-    /// A connection that broke under a request is not used again.
-    async fn forget_broken(&self, error: &Error) {
-        if matches!(error, Error::Transport(_)) {
-            self.forget().await;
-        }
     }
 }
 
@@ -224,16 +236,30 @@ impl Watcher {
         }
     }
 
+    /// `None` when it gave up, and said why.
     async fn open(&mut self, slot: &Slot) -> Option<Body> {
+        let body = loop {
+            let path = self.ward.shared.watch_path(self.number, self.last_version);
+            match open(&self.ward, slot, &path, &mut self.result.retries).await {
+                Opened::Watch(body, asked_at) => {
+                    if !self.is_synced {
+                        self.opened_at = asked_at;
+                    }
+                    break body;
+                }
+                Opened::Refused => return None,
+                Opened::Expired => {
+                    tracing::debug!(number = self.number, path, "a watch has expired");
+                    self.has_expired();
+                    // A server that refuses what asks for no version, too, must not be asked in a tight loop.
+                    sleep(FIRST_PAUSE).await;
+                }
+            }
+        };
         let shared = &self.ward.shared;
-        let path = shared.watch_path(self.number, self.last_version);
-        if !self.is_synced {
-            self.opened_at = shared.clock.now();
-        }
-        let body = open(&self.ward, slot, &path, &mut self.result.retries).await?;
         self.cutter = Cutter::new(shared.config.format);
         if !shared.config.watch_list && self.result.checker.has_seen_all() {
-            self.is_now_synced(self.ward.shared.clock.now());
+            self.is_now_synced(shared.clock.now());
         }
         Some(body)
     }
@@ -249,13 +275,17 @@ impl Watcher {
     /// The watch is over: the next one goes on where it was, or, after an error, begins anew.
     fn has_ended(&mut self) {
         self.result.ends += 1;
-        if self.has_error {
-            self.result.expired += 1;
-            self.last_version = None;
-            self.result.checker.begin_anew();
-            self.is_initial = true;
+        if std::mem::take(&mut self.has_error) {
+            self.has_expired();
         }
-        self.has_error = false;
+    }
+
+    /// The next watch begins anew, from the objects as they are then.
+    fn has_expired(&mut self) {
+        self.result.expired += 1;
+        self.last_version = None;
+        self.result.checker.begin_anew();
+        self.is_initial = true;
     }
 
     /// Remembers where to go on; not while states come, whose versions are in no order.
@@ -323,7 +353,6 @@ impl Watcher {
         let is_state = self.is_initial && kind == Kind::Added;
         self.is_initial &= is_state;
         self.goes_on_at(version);
-        let version = version.unwrap_or_default();
         let checker = &mut self.result.checker;
         let verdict = checker.take(marker.object, marker.sequence, version, is_state);
         if marker.sequence > 0 && matches!(verdict, Verdict::Delivered | Verdict::Late) {

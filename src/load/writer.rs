@@ -8,6 +8,7 @@ use http::Method;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio::time::sleep;
+use tokio::time::sleep_until;
 
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
@@ -31,8 +32,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Until it is looked again whether the window has a place.
 const WINDOW_PAUSE: Duration = Duration::from_millis(1);
-/// Time after the end of the schedule in which writes that are late are still sent.
+/// Time after the end of the schedule in which writes that are late are still sent and answered.
 const LATE: Duration = Duration::from_secs(10);
+/// The same for the answers to writes under way, after a signal.
+const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Bytes of an answer to a write.
 const ANSWER_LIMIT: usize = 16 << 20;
 
@@ -54,7 +57,7 @@ pub(super) struct Wrote {
     pub(super) acknowledged: u64,
     /// Requests that failed and were sent again.
     pub(super) retries: u64,
-    /// Writes that were due and never acknowledged.
+    /// Writes of the schedule that were never acknowledged.
     pub(super) given_up: u64,
     /// From when a write was sent until it was acknowledged.
     pub(super) latency: Histogram,
@@ -111,13 +114,13 @@ fn issue(writing: &Writing, tickets: &[Semaphore], start: u64) {
         let due = start + schedule.due(number).map_or(0, nanoseconds);
         loop {
             let left = due.saturating_sub(writing.shared.clock.now());
-            if left == 0 || writing.is_over() {
+            if left == 0 || writing.shared.is_over() {
                 break;
             }
             // Short enough to hear soon that it is over.
             std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(100)));
         }
-        if writing.is_over() {
+        if writing.shared.is_over() {
             tickets.iter().for_each(Semaphore::close);
             return;
         }
@@ -127,10 +130,6 @@ fn issue(writing: &Writing, tickets: &[Semaphore], start: u64) {
 }
 
 impl Writing {
-    fn is_over(&self) -> bool {
-        self.shared.is_cut_short() || self.shared.failure().is_some()
-    }
-
     fn objects_count(&self) -> usize {
         self.shared.config.objects as usize
     }
@@ -141,7 +140,7 @@ impl Writing {
             None => {
                 let end = start + nanoseconds(self.schedule.duration());
                 while !self.shared.enters_window() {
-                    if self.shared.clock.now() >= end || self.is_over() {
+                    if self.shared.clock.now() >= end || self.shared.is_over() {
                         return false;
                     }
                     sleep(WINDOW_PAUSE).await;
@@ -165,7 +164,14 @@ impl Writing {
         let deadline = self.shared.clock.at(start) + self.schedule.duration() + LATE;
         for turn in 0.. {
             let turn = self.schedule.turn(writer, turn);
-            if self.is_over() || !self.is_due(turn.number, tickets, start).await || self.is_over() {
+            if self.shared.is_over()
+                || !self.is_due(turn.number, tickets, start).await
+                || self.shared.is_over()
+            {
+                break;
+            }
+            if Instant::now() > deadline {
+                part.wrote.given_up += self.schedule.left_from(turn.number);
                 break;
             }
             let now = self.shared.clock.now();
@@ -178,7 +184,11 @@ impl Writing {
             let written = part.objects.entry(turn.object as usize).or_default();
             if !is_written {
                 written.perhaps_more = true;
-                part.wrote.given_up += 1;
+                // What comes after a signal was not due.
+                part.wrote.given_up += match self.shared.is_over() {
+                    true => 1,
+                    false => self.schedule.left_from(turn.number),
+                };
                 break;
             }
             written.acknowledged = turn.sequence;
@@ -208,7 +218,11 @@ impl Writing {
         let mut pause = FIRST_PAUSE;
         loop {
             let sent = clock.now();
-            let error = match self.send(&path, body.clone()).await {
+            let answer = tokio::select! {
+                answer = self.send(&path, body.clone()) => answer,
+                () = self.too_late(deadline) => return false,
+            };
+            let error = match answer {
                 Ok(()) => {
                     let now = clock.now();
                     self.shared.acknowledgements.set(marker.number, now);
@@ -227,13 +241,25 @@ impl Writing {
                 return false;
             }
             let wait = error.retry_after().unwrap_or(pause);
-            if self.is_over() || Instant::now() + wait > deadline {
+            if self.shared.is_over() || Instant::now() + wait > deadline {
                 tracing::debug!(%error, "a write is given up");
                 return false;
             }
             wrote.retries += 1;
             sleep(wait).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Completes when no answer is waited for any longer.
+    async fn too_late(&self, deadline: Instant) {
+        let after_signal = async {
+            self.shared.over().await;
+            sleep(LAST_ANSWERS).await;
+        };
+        tokio::select! {
+            () = after_signal => {}
+            () = sleep_until(deadline) => {}
         }
     }
 
