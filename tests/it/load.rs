@@ -54,6 +54,10 @@ impl Load {
         Self { process, directory }
     }
 
+    pub(crate) fn signal(&self, name: &str) {
+        self.process.signal(name);
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -94,7 +98,7 @@ impl Loaded {
 }
 
 /// The names of the namespaces that a load test has made.
-async fn left(sim: &Sim) -> Vec<String> {
+pub(crate) async fn left(sim: &Sim) -> Vec<String> {
     let list = sim.client().get("/api/v1/namespaces").await.ok().json();
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let names = items
@@ -234,7 +238,7 @@ async fn a_signal_ends_it_with_a_report_and_nothing_left() {
         }
     })
     .await;
-    load.process.signal("INT");
+    load.signal("INT");
     let loaded = load.ended();
     assert_eq!(loaded.sound()["interrupted"], true, "{loaded:?}");
     assert!(loaded.stdout.contains("by a signal"), "{loaded:?}");
@@ -307,6 +311,26 @@ fn what_can_not_be_done_is_said() {
             &["--kubeconfig", &config, "--context", "prod"],
             1,
             "has no context \"prod\"",
+        ),
+        (
+            &[
+                "--server",
+                "http://127.0.0.1:1",
+                "--write-kubeconfig",
+                &config,
+            ],
+            1,
+            "not on this machine: a load test may harm it; name it with --write-server",
+        ),
+        (
+            &[
+                "--server",
+                "http://127.0.0.1:1",
+                "--compare-kubeconfig",
+                &config,
+            ],
+            1,
+            "not on this machine: a load test may harm it; name it with --compare",
         ),
         (&["--server", "http://127.0.0.1:1"], 1, "onnection refused"),
         (

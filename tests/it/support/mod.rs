@@ -11,6 +11,7 @@ pub(crate) mod connector;
 pub(crate) mod fault_proxy;
 pub(crate) mod fold;
 pub(crate) mod frames;
+pub(crate) mod front;
 pub(crate) mod history;
 pub(crate) mod informers;
 pub(crate) mod kubeconfig;

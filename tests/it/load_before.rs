@@ -1,0 +1,373 @@
+//! What `kubefan load` asks of a server, flag by flag, and what it makes of one that misbehaves.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Method;
+use http::Version;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::load::Load;
+use crate::load::left;
+use crate::support::front::Change;
+use crate::support::front::Fate;
+use crate::support::front::Front;
+use crate::support::front::Seen;
+use crate::support::front::passing;
+use crate::support::kubeconfig;
+use crate::support::kubeconfig::User;
+use crate::support::poll::eventually;
+use crate::support::sim::Sim;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A run's report, and its requests.
+type Shows = fn(&Value, &[Seen]) -> bool;
+
+fn watches(seen: &[Seen]) -> impl Iterator<Item = &Seen> {
+    seen.iter().filter(|seen| seen.is_watch())
+}
+
+fn distinct<T: Ord>(seen: &[Seen], of: impl Fn(&Seen) -> T) -> usize {
+    watches(seen).map(of).collect::<BTreeSet<_>>().len()
+}
+
+/// Each row fails when its flags are ignored.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_flag_is_obeyed() {
+    let sim = Sim::start(&[]).await;
+    let pid = std::process::id().to_string();
+    let table: [(&str, Shows); 16] = [
+        ("", |run, seen| {
+            // What the others change.
+            watches(seen).count() == 4
+                && distinct(seen, |seen| seen.connection) == 1
+                && watches(seen).all(|seen| seen.version == Version::HTTP_2)
+                && watches(seen).all(|seen| seen.query("sendInitialEvents").is_empty())
+                && watches(seen).all(|seen| seen.path.ends_with("/configmaps"))
+                && watches(seen).all(|seen| seen.path.contains("/namespaces/kubefan-load-"))
+                && seen.iter().all(|seen| seen.authorization.is_empty())
+                && run["writes"]["acknowledged"] == 10
+                && run["object_bytes"] == 2048
+                && run["lists"] == Value::Null
+        }),
+        ("--watchers 7", |run, seen| {
+            watches(seen).count() == 7 && run["events"]["delivered"] == 70
+        }),
+        ("--connections 3", |_, seen| {
+            distinct(seen, |seen| seen.connection) == 3
+        }),
+        ("--http 1", |_, seen| {
+            let is_old = |seen: &Seen| seen.version == Version::HTTP_11;
+            watches(seen).all(is_old) && distinct(seen, |seen| seen.connection) == 4
+        }),
+        ("--resource leases", |_, seen| {
+            let path = "/apis/coordination.k8s.io/v1/namespaces/";
+            let is_it = |seen: &Seen| seen.path.starts_with(path) && seen.path.contains("/leases");
+            let mut writes = seen.iter().filter(|seen| seen.method == Method::PATCH);
+            watches(seen).all(is_it) && writes.all(is_it)
+        }),
+        ("-n default", |_, seen| {
+            let mut writes = seen.iter().filter(|seen| seen.method == Method::PATCH);
+            watches(seen).all(|seen| seen.path == OBJECTS)
+                && writes.all(|seen| seen.path.starts_with(OBJECTS))
+        }),
+        ("-A", |_, seen| {
+            watches(seen).all(|seen| seen.path == "/api/v1/configmaps")
+        }),
+        ("--selector-per-watcher app=load-{i}", |run, seen| {
+            let selectors = |seen: &Seen| seen.query("labelSelector").to_owned();
+            let selected: BTreeSet<_> = watches(seen).map(selectors).collect();
+            let expected = (0..4).map(|number| format!("app=load-{number}")).collect();
+            selected == expected && run["events"]["delivered"] == 10
+        }),
+        ("--rate 25 --duration 600ms", |run, _| {
+            run["writes"]["acknowledged"] == 15
+        }),
+        ("--object-size 5Ki", |run, _| run["object_bytes"] == 5120),
+        ("--objects 3", |_, seen| {
+            let writes = seen.iter().filter(|seen| seen.method == Method::PATCH);
+            writes.map(|seen| &seen.path).collect::<BTreeSet<_>>().len() == 3
+        }),
+        ("--list-storm 3", |run, seen| {
+            let is_list = |seen: &&Seen| {
+                seen.method == Method::GET
+                    && seen.query("resourceVersion") == "0"
+                    && !seen.is_watch()
+                    && seen.path.ends_with("/configmaps")
+            };
+            let lists = || seen.iter().filter(is_list);
+            let connections: BTreeSet<_> = lists().map(|seen| seen.connection).collect();
+            let told = run["lists"]["latency_ms"]["count"].as_u64();
+            connections.len() == 3 && told > Some(0) && told <= Some(lists().count() as u64)
+        }),
+        ("--slow-watchers 2", |run, seen| {
+            let slow = watches(seen).count() == 6 && run["watches"]["slow"] == 2;
+            slow && run["events"]["delivered"] == 40
+        }),
+        ("--watch-list", |_, seen| {
+            watches(seen).all(|seen| {
+                seen.query("sendInitialEvents") == "true"
+                    && seen.query("resourceVersionMatch") == "NotOlderThan"
+            })
+        }),
+        ("--token-file TOKEN", |_, seen| {
+            seen.iter()
+                .all(|seen| seen.authorization == "Bearer sesame")
+        }),
+        ("--server-pid PID", |run, _| {
+            run["server"]["resident_bytes_peak"].as_u64() > Some(1 << 20)
+        }),
+    ];
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let token = directory.path().join("token");
+    fs::write(&token, "sesame").expect("a file");
+    for (flags, shows) in table {
+        let front = Front::start(sim.client(), passing).await;
+        let mut all = vec!["--server", front.url()];
+        for (flag, value) in [
+            ("--watchers", "4"),
+            ("--rate", "20"),
+            ("--duration", "500ms"),
+        ] {
+            if !flags.contains(flag) {
+                all.extend([flag, value]);
+            }
+        }
+        let flags = flags.replace("TOKEN", &token.display().to_string());
+        let flags = flags.replace("PID", &pid);
+        all.extend(flags.split_whitespace());
+        let loaded = Load::start(&all).ended();
+        let run = loaded.sound();
+        assert!(
+            shows(run, &front.seen()),
+            "{flags}: {run} {:#?}",
+            front.seen()
+        );
+        assert_eq!(left(&sim).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kubeconfig_names_a_server_on_this_machine() {
+    let sim = Sim::start(&[]).await;
+    let front = Front::start(sim.client(), passing).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("config");
+    kubeconfig::write(&config, front.url(), None, &User::Nobody);
+    let config = config.display().to_string();
+    let flags = ["--kubeconfig", &config, "--watchers", "3"];
+    let loaded = Load::start(&[&flags[..], &["--duration", "500ms"]].concat()).ended();
+    assert_eq!(loaded.sound()["settings"]["server"], *front.url());
+    assert_eq!(watches(&front.seen()).count(), 3);
+}
+
+/// Each frame of a watch takes a fifth of a second, so that the third write waits for the first event.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_window_holds_writes_back_until_events_have_come() {
+    let sim = Sim::start(&[]).await;
+    let slow = "/faults/slow?milliseconds=200";
+    sim.admin(Method::POST, slow).await.ok();
+    let server = sim.client().server().to_owned();
+    let common = ["--server", &server, "--watchers", "1", "--objects", "2"];
+    let window = ["--rate", "max", "--window", "2", "--duration", "2s"];
+    let loaded = Load::start(&[common, window].concat()).ended();
+    let run = loaded.sound();
+    assert_eq!(run["settings"]["window"], 2);
+    let written = run["writes"]["acknowledged"].as_u64();
+    assert!(Some(2) < written && written <= Some(12), "{run}");
+}
+
+/// The namespace is there, but nobody was told.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_is_deleted_though_the_answer_to_its_creation_was_lost() {
+    let sim = Sim::start(&[]).await;
+    const NAMESPACES: &str = "/api/v1/namespaces";
+    let is_creation = |seen: &Seen| seen.method == Method::POST && seen.path == NAMESPACES;
+    for (flags, stays) in [
+        (&[][..], false),
+        (&["-n", "shop"], false),
+        (&["-n", "default"], true),
+    ] {
+        let front = Front::start(sim.client(), move |seen| match is_creation(seen) {
+            true => Fate::AnswerLost,
+            false => Fate::Passed,
+        })
+        .await;
+        let loaded = Load::start(&[&["--server", front.url()], flags].concat()).ended();
+        assert_eq!(loaded.code, Some(1), "{loaded:?}");
+        assert!(
+            loaded.stderr.contains("cannot create namespace"),
+            "{loaded:?}"
+        );
+        assert_eq!(left(&sim).await, Vec::<String>::new());
+        let deleted = front
+            .seen()
+            .iter()
+            .any(|seen| seen.method == Method::DELETE);
+        assert_eq!(deleted, !stays, "{flags:?}: {:#?}", front.seen());
+        let shop = sim.client().get("/api/v1/namespaces/shop").await;
+        assert_eq!(shop.status, 404);
+        sim.client().get("/api/v1/namespaces/default").await.ok();
+    }
+}
+
+/// The server still works on an object when it is told to delete them all.
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_that_come_into_being_after_a_signal_are_deleted() {
+    let sim = Sim::start(&[]).await;
+    let released = Arc::new(Notify::new());
+    let (created, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let front = {
+        let released = Arc::clone(&released);
+        Front::start(sim.client(), move |seen| {
+            if seen.path != OBJECTS {
+                return Fate::Passed;
+            }
+            match seen.method {
+                // Behind the probe and the first object.
+                Method::POST if created.fetch_add(1, Ordering::Relaxed) == 4 => {
+                    Fate::Held(Arc::clone(&released))
+                }
+                // The first deletion is the probe's, the second finds nothing of it yet.
+                Method::DELETE => {
+                    if deleted.fetch_add(1, Ordering::Relaxed) == 2 {
+                        released.notify_one();
+                    }
+                    Fate::Passed
+                }
+                _ => Fate::Passed,
+            }
+        })
+        .await
+    };
+    let load = Load::start(&["--server", front.url(), "-n", "default"]);
+    let posts = async || {
+        let posts = front
+            .seen()
+            .iter()
+            .filter(|seen| seen.method == Method::POST && seen.path == OBJECTS)
+            .count();
+        if posts > 5 { Ok(()) } else { Err(posts) }
+    };
+    eventually("creations", LIMIT, posts).await;
+    load.signal("INT");
+    let loaded = load.ended();
+    assert_eq!(loaded.code, Some(1), "{loaded:?}");
+    assert!(
+        loaded.stderr.contains("interrupted before the first write"),
+        "{loaded:?}"
+    );
+    assert!(
+        !loaded.stderr.contains("could not be cleaned up"),
+        "{loaded:?}"
+    );
+    let left = sim.client().get(OBJECTS).await.ok().json();
+    assert_eq!(left["items"], serde_json::json!([]));
+}
+
+/// Ends the watch after the first change.
+fn ends_early() -> Change {
+    let mut is_over = false;
+    Box::new(move |frame| {
+        let is_last = std::mem::replace(&mut is_over, frame.starts_with(b"{\"type\":\"MODIFIED\""));
+        (!is_last).then(|| vec![frame])
+    })
+}
+
+/// An informer lists again then; here the watch begins anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_is_refused_as_expired_begins_anew() {
+    let sim = Sim::start(&[]).await;
+    let opened = AtomicUsize::new(0);
+    let front = Front::start(sim.client(), move |seen| {
+        match (seen.is_watch(), seen.query("resourceVersion")) {
+            (true, "0") => match opened.fetch_add(1, Ordering::Relaxed) {
+                0 => Fate::Changed(ends_early()),
+                _ => Fate::Passed,
+            },
+            (true, _) => Fate::Expired,
+            (false, _) => Fate::Passed,
+        }
+    })
+    .await;
+    // An object is written once in two seconds: what was missed meanwhile shows in its state.
+    let flags = ["--watchers", "1", "--rate", "10", "--duration", "2s"];
+    let loaded = Load::start(&[&["--server", front.url()], &flags[..]].concat()).ended();
+    let run = loaded.sound();
+    assert_eq!(run["watches"]["expired"], 1, "{run}");
+    assert_eq!(run["watches"]["reconnects"], 1, "{run}");
+    assert_eq!(watches(&front.seen()).count(), 3, "{:#?}", front.seen());
+}
+
+/// Changes the fifth write of every watch.
+fn fifth(change: fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>) -> impl Fn() -> Change {
+    move || {
+        let mut kept = Vec::new();
+        Box::new(move |frame| {
+            let text = String::from_utf8_lossy(&frame);
+            let is_fifth =
+                text.starts_with("{\"type\":\"MODIFIED\"") && text.contains(":000000.00000005.");
+            let is_due = is_fifth || !kept.is_empty();
+            Some(if is_due {
+                change(&mut kept, frame)
+            } else {
+                vec![frame]
+            })
+        })
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_are_lost_repeated_or_swapped_are_told() {
+    let sim = Sim::start(&[]).await;
+    type Of = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
+    let table: [(&str, Of, u64); 4] = [
+        ("missed", |_, _| Vec::new(), 2),
+        ("duplicated", |_, frame| vec![frame.clone(), frame], 2),
+        (
+            "out_of_order",
+            // Behind the sixth.
+            |kept, frame| match kept.pop() {
+                None => {
+                    kept.push(frame);
+                    Vec::new()
+                }
+                Some(before) => vec![frame, before],
+            },
+            2,
+        ),
+        (
+            "unwanted",
+            |_, frame| {
+                let text = String::from_utf8_lossy(&frame).replacen("MODIFIED", "DELETED", 1);
+                vec![frame, text.into_bytes()]
+            },
+            2,
+        ),
+    ];
+    for (fault, change, count) in table {
+        let change = fifth(change);
+        let front = Front::start(sim.client(), move |seen| match seen.is_watch() {
+            true => Fate::Changed(change()),
+            false => Fate::Passed,
+        })
+        .await;
+        let common = ["--server", front.url(), "--watchers", "2", "--objects", "1"];
+        let writes = ["--rate", "20", "--duration", "500ms"];
+        let loaded = Load::start(&[&common[..], &writes].concat()).ended();
+        assert_eq!(loaded.code, Some(1), "{loaded:?}");
+        let events = &loaded.report["runs"][0]["events"];
+        for name in ["missed", "duplicated", "out_of_order", "unwanted"] {
+            let expected = if name == fault { count } else { 0 };
+            assert_eq!(events[name], expected, "{fault}: {events}");
+        }
+        assert_eq!(left(&sim).await, Vec::<String>::new());
+    }
+}
