@@ -222,10 +222,10 @@ async fn a_namespace_is_deleted_though_the_answer_to_its_creation_was_lost() {
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_that_come_into_being_after_a_signal_are_deleted() {
     let sim = Sim::start(&[]).await;
-    let released = Arc::new(Notify::new());
+    let (released, created_late) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (created, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let front = {
-        let released = Arc::clone(&released);
+        let (released, created_late) = (Arc::clone(&released), Arc::clone(&created_late));
         Front::start(sim.client(), move |seen| {
             if seen.path != OBJECTS {
                 return Fate::Passed;
@@ -233,14 +233,11 @@ async fn objects_that_come_into_being_after_a_signal_are_deleted() {
             match seen.method {
                 // Behind the probe and the first object.
                 Method::POST if created.fetch_add(1, Ordering::Relaxed) == 4 => {
-                    Fate::Held(Arc::clone(&released))
+                    Fate::Held(Arc::clone(&released), Arc::clone(&created_late))
                 }
-                // The first deletion is the probe's, the second finds nothing of it yet.
-                Method::DELETE => {
-                    if deleted.fetch_add(1, Ordering::Relaxed) == 2 {
-                        released.notify_one();
-                    }
-                    Fate::Passed
+                // The first deletion is the probe's; the second finds nothing of it yet.
+                Method::DELETE if deleted.fetch_add(1, Ordering::Relaxed) == 1 => {
+                    Fate::Told(Arc::clone(&released))
                 }
                 _ => Fate::Passed,
             }
@@ -259,6 +256,7 @@ async fn objects_that_come_into_being_after_a_signal_are_deleted() {
     eventually("creations", LIMIT, posts).await;
     load.signal("INT");
     let loaded = load.ended();
+    created_late.notified().await;
     assert_eq!(loaded.code, Some(1), "{loaded:?}");
     assert!(
         loaded.stderr.contains("interrupted before the first write"),

@@ -62,8 +62,10 @@ pub(crate) enum Fate {
     Passed,
     /// It is carried out, and the connection breaks before the answer.
     AnswerLost,
-    /// It is carried out when this says so, and never answered.
-    Held(Arc<Notify>),
+    /// It is carried out when the first says so, and never answered; the second hears of it.
+    Held(Arc<Notify>, Arc<Notify>),
+    /// Once it is carried out, this hears of it.
+    Told(Arc<Notify>),
     /// 410.
     Expired,
     /// A watch, with frames changed.
@@ -179,13 +181,20 @@ async fn answer(
             control.forward(request, None).await;
             Err(io::ErrorKind::ConnectionReset.into())
         }
-        Fate::Held(released) => {
+        Fate::Told(done) => {
+            let reply = control.forward(request, None).await;
+            done.notify_one();
+            Ok(reply)
+        }
+        Fate::Held(released, done) => {
             let (parts, body) = request.into_parts();
             let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
             // Outlives the connection, as a server's own work does.
             tokio::spawn(async move {
                 released.notified().await;
-                control.send(parts, body).await.map(drop)
+                let sent = control.send(parts, body).await;
+                done.notify_one();
+                sent.map(drop)
             });
             std::future::pending().await
         }
