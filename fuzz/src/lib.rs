@@ -1,6 +1,6 @@
 //! The parsers of kubefan as libFuzzer runs them.
 //!
-//! The two rooms that parse are compiled here once more, by themselves: with all else of kubefan
+//! The two rooms that parse, and the one file of the load test that does, are compiled here once more, by themselves: with all else of kubefan
 //! each build would take many minutes, and libFuzzer would count code that no input reaches.
 
 extern crate self as kubefan;
@@ -9,4 +9,15 @@ extern crate self as kubefan;
 pub mod api;
 #[path = "../../src/codec/mod.rs"]
 pub mod codec;
+pub mod load {
+    //! What the load test's receivers read.
+
+    #[path = "../../../src/load/frames.rs"]
+    mod frames;
+
+    pub use frames::Cutter;
+    pub use frames::Kind;
+    pub use frames::TooLong;
+    pub use frames::Versions;
+}
 pub mod properties;

@@ -14,29 +14,36 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// What a frame tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// An object is there.
     Added,
+    /// It was changed.
     Modified,
+    /// It is gone.
     Deleted,
+    /// How far the watch is.
     Bookmark,
+    /// Why it ends.
     Error,
+    /// Nothing of that.
     Unknown,
 }
 
-/// The start of a frame whose end has not come.
+/// Cuts a stream into frames; keeps the start of a frame whose end has not come.
 #[derive(Debug)]
-pub(super) struct Cutter {
+pub struct Cutter {
     format: WireFormat,
+    limit: usize,
     partial: Vec<u8>,
 }
 
 /// A frame that is longer than any should be.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame of {0} bytes, which no watch sends")]
-pub(super) struct TooLong(usize);
+#[error("a frame of {0} bytes or more, which no watch sends")]
+pub struct TooLong(usize);
 
 /// Reads versions out of frames.
-pub(super) struct Versions {
+pub struct Versions {
     format: WireFormat,
     name: Finder<'static>,
 }
@@ -44,29 +51,33 @@ pub(super) struct Versions {
 // === impl Cutter ===
 
 impl Cutter {
-    pub(super) fn new(format: WireFormat) -> Self {
+    /// Takes frames of up to 64 MiB.
+    pub fn new(format: WireFormat) -> Self {
+        Self::with_limit(format, MAX_FRAME)
+    }
+
+    /// Takes frames of up to so many bytes.
+    pub fn with_limit(format: WireFormat, limit: usize) -> Self {
         Self {
             format,
+            limit,
             partial: Vec::new(),
         }
     }
 
-    /// Gives every frame that `chunk` completes to `each`; copies only what is cut in the middle.
-    pub(super) fn cut(
-        &mut self,
-        mut chunk: &[u8],
-        mut each: impl FnMut(&[u8]),
-    ) -> Result<(), TooLong> {
+    /// Gives every frame that `chunk` completes to `each`, with its line break or the length before it; copies only
+    /// what is cut in the middle.
+    ///
+    /// # Errors
+    ///
+    /// When a frame is too long, behind those before it; this is of no more use then.
+    pub fn cut(&mut self, mut chunk: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), TooLong> {
         while !self.partial.is_empty() && !chunk.is_empty() {
-            let Some(missing) = self.missing(chunk)? else {
-                self.partial.extend_from_slice(chunk);
-                return Ok(());
-            };
-            let (end, rest) = chunk.split_at(missing.min(chunk.len()));
-            self.partial.extend_from_slice(end);
+            let (more, rest) = chunk.split_at(self.belonging(chunk));
+            self.check(self.partial.len() + more.len())?;
+            self.partial.extend_from_slice(more);
             chunk = rest;
-            // Of a message, the length may only be known now.
-            if self.missing(&[])? == Some(0) {
+            if self.is_whole()? {
                 each(&self.partial);
                 self.partial = Vec::new();
             }
@@ -76,48 +87,52 @@ impl Cutter {
             each(frame);
             chunk = rest;
         }
+        self.check(chunk.len())?;
         self.partial.extend_from_slice(chunk);
         Ok(())
     }
 
-    /// Bytes that are missing of the partial frame, as far as `chunk` tells; `None` when it is not the end.
-    fn missing(&self, chunk: &[u8]) -> Result<Option<usize>, TooLong> {
-        match self.format {
-            WireFormat::Json if self.partial.ends_with(b"\n") => Ok(Some(0)),
-            WireFormat::Json => {
-                check(self.partial.len() + chunk.len())?;
-                Ok(memchr(b'\n', chunk).map(|at| at + 1))
-            }
+    /// Bytes of the frame whose end has not come.
+    pub fn unfinished(&self) -> usize {
+        self.partial.len()
+    }
+
+    /// How many of the next bytes are the partial frame's, as far as is known.
+    fn belonging(&self, chunk: &[u8]) -> usize {
+        let missing = match self.format {
+            WireFormat::Json => memchr(b'\n', chunk).map_or(chunk.len(), |at| at + 1),
             WireFormat::Protobuf => {
-                let length = match message_length(&self.partial) {
-                    Some(message) => message,
-                    None => LENGTH_PREFIX,
-                };
-                check(length)?;
-                let is_whole = self.partial.len() >= LENGTH_PREFIX;
-                let missing = length - self.partial.len();
-                match is_whole || !chunk.is_empty() {
-                    true => Ok(Some(missing)),
-                    false => Ok(None),
-                }
+                // At first, the length only.
+                let length = message_length(&self.partial).unwrap_or(LENGTH_PREFIX);
+                length - self.partial.len()
             }
+        };
+        missing.min(chunk.len())
+    }
+
+    /// Whether the partial frame has all that belongs to it.
+    fn is_whole(&self) -> Result<bool, TooLong> {
+        match self.format {
+            WireFormat::Json => Ok(self.partial.ends_with(b"\n")),
+            WireFormat::Protobuf => Ok(self.frame_length(&self.partial)?.is_some()),
         }
     }
 
-    fn frame_length(&self, chunk: &[u8]) -> Result<Option<usize>, TooLong> {
+    /// Length of the first frame, if it is whole.
+    fn frame_length(&self, bytes: &[u8]) -> Result<Option<usize>, TooLong> {
         let length = match self.format {
-            WireFormat::Json => memchr(b'\n', chunk).map(|at| at + 1),
-            WireFormat::Protobuf => message_length(chunk),
+            WireFormat::Json => memchr(b'\n', bytes).map(|at| at + 1),
+            WireFormat::Protobuf => message_length(bytes),
         };
-        check(length.unwrap_or_default())?;
-        Ok(length.filter(|length| *length <= chunk.len()))
+        self.check(length.unwrap_or_default())?;
+        Ok(length.filter(|length| *length <= bytes.len()))
     }
-}
 
-fn check(length: usize) -> Result<(), TooLong> {
-    match length > MAX_FRAME {
-        true => Err(TooLong(length)),
-        false => Ok(()),
+    fn check(&self, length: usize) -> Result<(), TooLong> {
+        match length > self.limit {
+            true => Err(TooLong(length)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -130,7 +145,8 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
 // === impl Kind ===
 
 impl Kind {
-    pub(super) fn of(format: WireFormat, frame: &[u8]) -> Self {
+    /// Of a whole frame; only the first letter is looked at.
+    pub fn of(format: WireFormat, frame: &[u8]) -> Self {
         let at = match format {
             WireFormat::Json => frame.strip_prefix(b"{\"type\":\""),
             WireFormat::Protobuf => frame.get(LENGTH_PREFIX + 2..),
@@ -149,17 +165,21 @@ impl Kind {
 // === impl Versions ===
 
 impl Versions {
-    pub(super) fn new(format: WireFormat) -> Self {
+    /// Of frames in this format.
+    pub fn new(format: WireFormat) -> Self {
         Self {
             format,
             name: Finder::new(b"\"resourceVersion\":\"").into_owned(),
         }
     }
 
-    /// The version of the object in `frame`.
-    pub(super) fn find(&self, frame: &[u8]) -> Option<u64> {
+    /// The version of the object in `frame`, if it is a number.
+    pub fn find(&self, frame: &[u8]) -> Option<u64> {
         let digits = match self.format {
-            WireFormat::Json => &frame[self.name.find(frame)? + self.name.needle().len()..],
+            WireFormat::Json => {
+                let from = &frame[self.name.find(frame)? + self.name.needle().len()..];
+                &from[..memchr(b'"', from)?]
+            }
             WireFormat::Protobuf => {
                 let event = frame.get(LENGTH_PREFIX..)?;
                 let object = field(field(event, 2)?, 1)?;
@@ -167,9 +187,10 @@ impl Versions {
                 field(field(object, 1)?, 6)?
             }
         };
-        let end = digits.iter().position(|digit| !digit.is_ascii_digit());
-        let digits = &digits[..end.unwrap_or(digits.len())];
-        std::str::from_utf8(digits).ok()?.parse().ok()
+        // A sign would be taken otherwise.
+        let is_number = digits.first()?.is_ascii_digit();
+        let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
+        text.parse().ok()
     }
 }
 
@@ -254,7 +275,7 @@ mod tests {
                     cutter.cut(chunk, each).expect("short frames");
                 }
                 assert_eq!(found, frames, "{format:?} by {size}");
-                assert!(cutter.partial.is_empty());
+                assert_eq!(cutter.unfinished(), 0);
             }
         }
     }
@@ -281,6 +302,9 @@ mod tests {
             ("1", Some(1)),
             ("18446744073709551615", Some(u64::MAX)),
             ("x", None),
+            ("", None),
+            ("+7", None),
+            ("7x", None),
         ] {
             assert_eq!(texts.find(&json("ADDED", version)), number);
             assert_eq!(messages.find(&protobuf("ADDED", version)), number);
@@ -299,5 +323,12 @@ mod tests {
         let chunk = vec![b'x'; MAX_FRAME / 2 + 1];
         assert!(cutter.cut(&chunk, |_| ()).is_ok());
         assert!(cutter.cut(&chunk, |_| ()).is_err());
+        // What counts is the frame, not the chunk that ends it.
+        let mut cutter = Cutter::with_limit(WireFormat::Json, 8);
+        let mut frames = 0;
+        for chunk in [&b"1234567"[..], b"\n12345\n12345\n12345"] {
+            cutter.cut(chunk, |_| frames += 1).expect("short frames");
+        }
+        assert_eq!((frames, cutter.unfinished()), (3, 5));
     }
 }

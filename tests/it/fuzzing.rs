@@ -23,7 +23,7 @@ mod properties;
 /// Name, property, and what inputs of it are made of.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
-const TARGETS: [Target; 9] = [
+const TARGETS: [Target; 10] = [
     (
         "accept",
         properties::accept,
@@ -117,6 +117,26 @@ const TARGETS: [Target; 9] = [
             "Exact",
             "NotOlderThan",
             "a",
+        ],
+    ),
+    (
+        "load_frames",
+        properties::load_frames,
+        &[
+            "\0\0",
+            "\x01\x01",
+            "\x02\x05",
+            "\x03\0",
+            "\0\0\0\x04",
+            "{\"type\":\"MODIFIED\",\"object\":",
+            "{",
+            "}",
+            "\n",
+            "\"metadata\":{\"name\":\"a\",\"resourceVersion\":\"7\"}",
+            "\"resourceVersion\":\"",
+            "\n\x05ADDED",
+            "\x12",
+            "k8s\0",
         ],
     ),
     (

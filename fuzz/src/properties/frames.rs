@@ -49,7 +49,7 @@ pub fn watch_frames(data: &[u8]) {
 }
 
 /// The frames, and how the stream ended.
-type Frames = (Vec<Bytes>, Result<(), Error>);
+pub(super) type Frames = (Vec<Bytes>, Result<(), Error>);
 
 /// Gives the stream in chunks of `step`, `step + 1`, … bytes.
 fn split(format: WireFormat, limit: usize, stream: &[u8], step: usize, drains: bool) -> Frames {
@@ -77,7 +77,7 @@ fn drain(splitter: &mut FrameSplitter, frames: &mut Vec<Bytes>) -> Result<(), Er
 }
 
 /// The same of the whole stream, as simply as can be.
-fn reference(format: WireFormat, limit: usize, stream: &[u8]) -> Frames {
+pub(super) fn reference(format: WireFormat, limit: usize, stream: &[u8]) -> Frames {
     let mut frames = Vec::new();
     let mut rest = stream;
     let is_blank = |bytes: &[u8]| bytes.trim_ascii().is_empty();

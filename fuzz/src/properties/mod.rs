@@ -7,6 +7,7 @@
 mod accept;
 mod frames;
 mod json;
+mod load;
 mod options;
 mod protobuf;
 mod selectors;
@@ -15,6 +16,7 @@ mod tokens;
 pub use accept::accept;
 pub use frames::watch_frames;
 pub use json::object_json;
+pub use load::load_frames;
 pub use options::list_options;
 pub use protobuf::object_protobuf;
 pub use protobuf::protobuf_to_json;

@@ -1,0 +1,108 @@
+//! The load test's frames: they don't hang on how the stream was cut, and are those that kubefan's own
+//! splitter finds; what is read of one is what a decoder reads.
+
+use bytes::Bytes;
+
+use kubefan::api::EventType;
+use kubefan::api::WatchEvent;
+use kubefan::api::WireFormat;
+use kubefan::codec::Decoder;
+use kubefan::codec::Encoder;
+use kubefan::codec::Error;
+use kubefan::codec::TypeMeta;
+use kubefan::load::Cutter;
+use kubefan::load::Kind;
+use kubefan::load::Versions;
+
+use super::frames::reference;
+use super::json;
+use super::pod_fields;
+
+/// Small, so that short inputs reach it.
+const LIMIT: usize = 1 << 12;
+/// What comes before a version in JSON.
+const NAME: &[u8] = b"\"resourceVersion\":\"";
+
+/// The first byte chooses format and limit, the second the length of the first chunks; the rest is the stream.
+pub fn load_frames(data: &[u8]) {
+    let Some(([choice, step], stream)) = data.split_first_chunk() else {
+        return;
+    };
+    let format = match choice & 1 {
+        0 => WireFormat::Json,
+        _ => WireFormat::Protobuf,
+    };
+    let limit = if choice & 2 == 0 { LIMIT } else { 40 };
+    let whole = cut(format, limit, stream, stream.len().max(1));
+    for step in [1, usize::from(*step) + 1] {
+        let chunks = cut(format, limit, stream, step);
+        assert_eq!(chunks, whole, "{format:?} in chunks of {step}");
+    }
+    let (frames, end) = whole;
+    if let Ok(unfinished) = end {
+        let told = frames.concat().len();
+        assert_eq!(told + unfinished, stream.len());
+        assert_eq!(frames.concat(), stream[..told]);
+    }
+    let (expected, expected_end) = reference(format, limit, stream);
+    let is_told =
+        |frame: &&Vec<u8>| format == WireFormat::Protobuf || !frame.trim_ascii().is_empty();
+    let told: Vec<_> = frames.iter().filter(is_told).map(Vec::as_slice).collect();
+    assert_eq!(told, expected.iter().map(Bytes::as_ref).collect::<Vec<_>>());
+    let is_too_long = matches!(expected_end, Err(Error::FrameTooLarge { .. }));
+    assert_eq!(end.is_err(), is_too_long);
+    for frame in &frames {
+        read(format, frame);
+    }
+}
+
+/// The frames of chunks of `step`, `step + 1`, … bytes; and how many bytes are left, unless a frame is too long.
+fn cut(
+    format: WireFormat,
+    limit: usize,
+    stream: &[u8],
+    step: usize,
+) -> (Vec<Vec<u8>>, Result<usize, ()>) {
+    let mut cutter = Cutter::with_limit(format, limit);
+    let mut frames = Vec::new();
+    let (mut rest, mut length) = (stream, step);
+    while !rest.is_empty() {
+        let (chunk, behind) = rest.split_at(length.min(rest.len()));
+        (rest, length) = (behind, length + 1);
+        let cut = cutter.cut(chunk, |frame| frames.push(frame.to_vec()));
+        if cut.is_err() {
+            return (frames, Err(()));
+        }
+    }
+    (frames, Ok(cutter.unfinished()))
+}
+
+/// Any frame is looked at without harm; one that is printed as a server prints it tells its kind and version.
+fn read(format: WireFormat, frame: &[u8]) {
+    let versions = Versions::new(format);
+    let _ = (Kind::of(format, frame), versions.find(frame));
+    let frame = Bytes::copy_from_slice(frame);
+    let decoder = Decoder::new(format, pod_fields());
+    let Ok(type_meta) = TypeMeta::learn(format, &frame) else {
+        return;
+    };
+    let Ok(WatchEvent::Change {
+        event_type, object, ..
+    }) = decoder.event(frame)
+    else {
+        return;
+    };
+    let printed = Encoder::from_type_meta(format, &type_meta).event(event_type, &object);
+    let kind = match event_type {
+        EventType::Added => Kind::Added,
+        EventType::Modified => Kind::Modified,
+        EventType::Deleted => Kind::Deleted,
+    };
+    assert_eq!(Kind::of(format, &printed), kind, "{printed:?}");
+    let is_plain = format == WireFormat::Protobuf
+        || json::is_plain(&printed)
+            && printed.windows(NAME.len()).filter(|at| *at == NAME).count() == 1;
+    if is_plain && let Some(version) = versions.find(&printed) {
+        assert_eq!(version, object.resource_version.0, "{printed:?}");
+    }
+}
