@@ -9,15 +9,5 @@ extern crate self as kubefan;
 pub mod api;
 #[path = "../../src/codec/mod.rs"]
 pub mod codec;
-pub mod load {
-    //! What the load test's receivers read.
-
-    #[path = "../../../src/load/frames.rs"]
-    mod frames;
-
-    pub use frames::Cutter;
-    pub use frames::Kind;
-    pub use frames::TooLong;
-    pub use frames::Versions;
-}
+pub mod load;
 pub mod properties;

@@ -1,0 +1,9 @@
+//! What of the load test parses foreign bytes.
+
+#[path = "../../src/load/frames.rs"]
+mod frames;
+
+pub use frames::Cutter;
+pub use frames::Kind;
+pub use frames::TooLong;
+pub use frames::Versions;
