@@ -243,3 +243,95 @@ impl Ratios {
         }
     }
 }
+
+#[cfg(test)]
+impl Run {
+    /// One write that a watcher got.
+    pub(super) fn of_tests(server: &str) -> Self {
+        Self {
+            settings: Settings {
+                server: server.to_owned(),
+                server_version: "v1.36.2".to_owned(),
+                write_server: server.to_owned(),
+                resource: "configmaps".to_owned(),
+                namespace: "default".to_owned(),
+                all_namespaces: false,
+                watchers: 1,
+                connections: 1,
+                protocol: "HTTP/2".to_owned(),
+                format: "json".to_owned(),
+                selector: None,
+                watch_list: false,
+                rate: Some(1.0),
+                window: None,
+                objects: 1,
+                seconds: 1.0,
+                list_storm: 0,
+                slow_watchers: 0,
+            },
+            interrupted: false,
+            object_bytes: 2048,
+            sync_ms: Latency::default(),
+            all_synced_seconds: 0.5,
+            writes: Writes {
+                acknowledged: 1,
+                per_second: 1.0,
+                retries: 0,
+                given_up: 0,
+                latency_ms: Latency::default(),
+                lateness_ms: Latency::default(),
+            },
+            events: Events {
+                expected: 1,
+                delivered: 1,
+                per_second: 1.0,
+                bytes: 2048,
+                faults: Faults::default(),
+                from_schedule_ms: Latency::default(),
+                from_acknowledgement_ms: Latency::default(),
+                before_acknowledgement: 0,
+                bookmarks: 0,
+                foreign: 0,
+            },
+            watches: Watches {
+                reconnects: 0,
+                expired: 0,
+                retries: 0,
+                slow: 0,
+                slow_ended: 0,
+            },
+            lists: None,
+            server: None,
+            server_unknown: Some("nobody told".to_owned()),
+            own_cpu_seconds: 0.0,
+            left_behind: None,
+            distribution: vec![(1.0, 1.0)],
+            distribution_from_acknowledgement: vec![(1.0, 1.0)],
+            throughput: vec![(0.0, 1.0)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_the_first_by_the_second_where_both_have_a_figure() {
+        let (mut first, mut second) = (Run::of_tests("a"), Run::of_tests("b"));
+        first.events.per_second = 30.0;
+        second.events.per_second = 10.0;
+        first.events.from_schedule_ms.p99 = 1.0;
+        second.events.from_schedule_ms.p99 = 4.0;
+        // A median of nothing divides nothing.
+        first.events.from_acknowledgement_ms.p50 = 1.0;
+        let ratios = Ratios::of(&first, &second);
+        assert_eq!(ratios.events_per_second, Some(3.0));
+        assert_eq!(ratios.from_schedule_p99, Some(0.25));
+        assert_eq!(ratios.all_synced, Some(1.0));
+        assert_eq!(ratios.from_acknowledgement_p50, None);
+        assert_eq!((ratios.lists_p50, ratios.cpu_per_event), (None, None));
+        let alone = Report::new(vec![first], Some("it is away".to_owned()));
+        assert_eq!(alone.ratios, None);
+    }
+}

@@ -55,9 +55,13 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let events = &run.events;
     let faults = &events.faults;
-    let rate = settings
-        .rate
-        .map_or("as many as possible".to_owned(), |rate| format!("{rate}/s"));
+    let rate = match (settings.rate, settings.window) {
+        (Some(rate), _) => format!("{rate}/s"),
+        (None, Some(window)) => {
+            format!("as many as possible, at most {window} ahead of the watchers,")
+        }
+        (None, None) => "as many as possible".to_owned(),
+    };
     let mut rows = vec![
         (
             "server",
@@ -66,7 +70,7 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         (
             "watchers",
             format!(
-                "{} on {} {} connection{}, {} of {}{}{}",
+                "{} on {} {} connection{}, {} of {}{}{}{}",
                 settings.watchers,
                 settings.connections,
                 settings.protocol,
@@ -83,6 +87,11 @@ pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
                     .as_ref()
                     .map(|by| format!(", by {by}"))
                     .unwrap_or_default(),
+                if settings.watch_list {
+                    ", begun as watch-lists"
+                } else {
+                    ""
+                },
             ),
         ),
         (
@@ -166,8 +175,9 @@ fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
         rows.push((
             "lists",
             format!(
-                "{count} of {} clients, {bytes:.1} MB, {failed} failed",
-                settings.list_storm
+                "{count} by {} client{}, {bytes:.1} MB, {failed} failed",
+                settings.list_storm,
+                if settings.list_storm == 1 { "" } else { "s" },
             ),
         ));
     }
@@ -214,16 +224,21 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
 
 /// Name and figures of all distributions, in milliseconds.
 pub(super) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
+    let events = &run.events;
+    // What is on no schedule is due when it is sent.
+    let is_scheduled = run.settings.rate.is_some();
     let mut latencies = vec![
-        ("write due → received", run.events.from_schedule_ms),
-        (
-            "acknowledged → received",
-            run.events.from_acknowledgement_ms,
-        ),
+        match is_scheduled {
+            true => ("write due → received", events.from_schedule_ms),
+            false => ("write sent → received", events.from_schedule_ms),
+        },
+        ("acknowledged → received", events.from_acknowledgement_ms),
         ("write sent → acknowledged", run.writes.latency_ms),
-        ("write due → sent", run.writes.lateness_ms),
-        ("watch opened → in sync", run.sync_ms),
     ];
+    if is_scheduled {
+        latencies.push(("write due → sent", run.writes.lateness_ms));
+    }
+    latencies.push(("watch opened → in sync", run.sync_ms));
     if let Some(lists) = &run.lists {
         latencies.push(("list", lists.latency_ms));
     }
@@ -246,4 +261,62 @@ pub(super) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
     all.into_iter()
         .filter_map(|(name, ratio)| Some((name, ratio?)))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_due_without_a_schedule() {
+        let mut run = Run::of_tests("a");
+        let names = |run: &Run| -> Vec<_> {
+            let latencies = latencies(run).into_iter();
+            latencies.map(|(name, _)| name).take(4).collect()
+        };
+        let scheduled = [
+            "write due → received",
+            "acknowledged → received",
+            "write sent → acknowledged",
+            "write due → sent",
+        ];
+        assert_eq!(names(&run), scheduled);
+        run.settings.rate = None;
+        let fastest = [
+            "write sent → received",
+            "acknowledged → received",
+            "write sent → acknowledged",
+            "watch opened → in sync",
+        ];
+        assert_eq!(names(&run), fastest);
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_has_a_row() {
+        let mut run = Run::of_tests("a");
+        let row = |run: &Run, name: &str| {
+            let row = rows(run).into_iter().find(|(other, _)| *other == name);
+            row.map(|(_, value)| value)
+        };
+        for name in [
+            "interrupted",
+            "writes that failed",
+            "left behind",
+            "written to",
+        ] {
+            assert_eq!(row(&run, name), None, "{name}");
+        }
+        run.interrupted = true;
+        run.writes.given_up = 3;
+        run.left_behind = Some("much".to_owned());
+        run.settings.write_server = "b".to_owned();
+        assert!(row(&run, "interrupted").is_some());
+        let failed = Some("0 sent again, 3 given up".to_owned());
+        assert_eq!(row(&run, "writes that failed"), failed);
+        assert_eq!(row(&run, "left behind"), Some("much".to_owned()));
+        assert_eq!(row(&run, "written to"), Some("b".to_owned()));
+        let report = Report::new(vec![run], Some("it is away".to_owned()));
+        let table = table(&report);
+        assert!(table.contains("could not be tested: it is away"), "{table}");
+    }
 }
