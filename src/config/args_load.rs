@@ -34,7 +34,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "URL")]
     pub write_server: Option<String>,
 
-    /// Credentials for writing, and the server if --write-server does not name one
+    /// Credentials for writing, and the server if --write-server does not name one and it is on this machine
     #[arg(long, value_name = "FILE")]
     pub write_kubeconfig: Option<PathBuf>,
 
@@ -42,8 +42,8 @@ pub struct LoadArgs {
     #[arg(long, value_name = "URL")]
     pub compare: Option<String>,
 
-    /// Credentials for --compare, and the server if --compare does not name one; without it the same
-    /// credentials
+    /// Credentials for --compare, and the server if --compare does not name one and it is on this machine;
+    /// without it the same credentials
     #[arg(long, value_name = "FILE")]
     pub compare_kubeconfig: Option<PathBuf>,
 
@@ -107,7 +107,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     pub duration: Duration,
 
-    /// Clients that list all objects over and over meanwhile
+    /// Clients that list all objects over and over meanwhile, each over a connection of its own
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub list_storm: u32,
 
@@ -115,7 +115,7 @@ pub struct LoadArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub slow_watchers: u32,
 
-    /// Threads that receive
+    /// Threads that receive; as many more read the lists of --list-storm
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     pub threads: u32,
 

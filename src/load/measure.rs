@@ -16,6 +16,7 @@ use super::Error;
 use super::Lists;
 use super::Progress;
 use super::Protocol;
+use super::peak::Peak;
 use super::receivers::Received;
 use super::receivers::Receivers;
 use super::schedule::Schedule;
@@ -32,13 +33,11 @@ use super::writer::write;
 
 /// How often it is looked how far everything is.
 const TICK: Duration = Duration::from_millis(50);
-/// How often the server's memory is looked at.
-const SAMPLE: Duration = Duration::from_secs(1);
 /// Silence after which events that have not come are missed.
 const SILENCE: Duration = Duration::from_secs(10);
 /// The same after a signal; and the longest that is waited then, however much comes.
 const SHORT_SILENCE: Duration = Duration::from_secs(2);
-const SHORT_DRAIN: Duration = Duration::from_secs(10);
+const SHORT_DRAIN: Duration = Duration::from_secs(8);
 /// After the last event that is expected, so that one which comes twice is seen.
 const SETTLED: Duration = Duration::from_millis(250);
 
@@ -51,8 +50,6 @@ pub(super) struct Running<'a> {
     pub(super) schedule: Schedule,
     /// Nanoseconds of a step of the timeline.
     pub(super) step: u64,
-    /// The most memory that was seen of the server.
-    pub(super) peak: u64,
 }
 
 /// What was measured.
@@ -68,28 +65,30 @@ pub(super) struct Measured {
 
 impl Running<'_> {
     pub(super) async fn measure(
-        mut self,
+        self,
         writing: Writing,
         progress: &mut Progress,
     ) -> Result<Measured, Error> {
-        let before = self.sample().await;
+        let before = self.source.sample().await;
         let receivers =
             Receivers::start(&self.shared, self.shutdown, self.step).map_err(Error::Thread)?;
         let all_synced = self.synced(progress).await?;
-        let idle = self.sample().await;
+        let idle = self.source.sample().await;
         let own_before = own_cpu_seconds();
+        let peak = Peak::start(&self.shared).map_err(Error::Thread)?;
         let storm = Storm::start(&self.shared, self.shutdown).map_err(Error::Thread)?;
         let wrote = self.written(writing, progress).await?;
         let expected = wrote.acknowledged * self.config.watchers_of_an_object();
         self.drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
-        let after = self.sample().await;
+        let after = self.source.sample().await;
         self.shared.stop();
+        let peak = peak.finish().await.map_err(Error::Thread)?;
         let lists = storm.finish().await.map_err(Error::Thread)?;
         let received = receivers.finish(self.step).await.map_err(Error::Thread)?;
         let usage = match (before, idle, after) {
             (Ok(before), Ok(idle), Ok(after)) => {
-                Ok(usage(before, idle, after, self.peak, received.tally.events))
+                Ok(usage(before, idle, after, peak, received.tally.events))
             }
             (Err(problem), _, _) | (_, Err(problem), _) | (_, _, Err(problem)) => Err(problem),
         };
@@ -102,12 +101,6 @@ impl Running<'_> {
             expected,
             own_cpu_seconds,
         })
-    }
-
-    async fn sample(&mut self) -> Result<Sample, String> {
-        let sample = self.source.sample().await?;
-        self.peak = self.peak.max(sample.resident_bytes);
-        Ok(sample)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -127,7 +120,8 @@ impl Running<'_> {
                 return Err(Error::Interrupted);
             }
             let synced = self.shared.synced.load(Ordering::Relaxed);
-            if synced >= watchers as usize {
+            let slow = self.shared.slow.load(Ordering::Relaxed);
+            if synced >= watchers as usize && slow >= self.config.slow_watchers {
                 let took = started.elapsed();
                 let seconds = took.as_secs_f64();
                 progress.say(&format!(
@@ -161,12 +155,11 @@ impl Running<'_> {
     }
 
     /// Writes everything, or until a signal comes.
-    async fn written(&mut self, writing: Writing, progress: &mut Progress) -> Result<Wrote, Error> {
+    async fn written(&self, writing: Writing, progress: &mut Progress) -> Result<Wrote, Error> {
         let shutdown = self.shutdown;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
-        let mut sampled = started;
         let mut wrote = std::pin::pin!(write(writing, shutdown));
         loop {
             tokio::select! {
@@ -178,12 +171,6 @@ impl Running<'_> {
             }
             if shutdown.is_draining() {
                 self.shared.cut_short();
-            }
-            if sampled.elapsed() >= SAMPLE {
-                sampled = Instant::now();
-                if let Err(problem) = self.sample().await {
-                    tracing::debug!(problem, "no figures of the server");
-                }
             }
             let delivered = self.shared.delivered.load(Ordering::Relaxed);
             let done = started.elapsed().as_secs_f64() / self.config.duration.as_secs_f64();
@@ -206,6 +193,10 @@ impl Running<'_> {
                 last = (delivered, Instant::now());
             }
             let is_short = self.shutdown.is_draining();
+            if is_short {
+                // What is missing then is missing of a run that was not let to its end.
+                self.shared.cut_short();
+            }
             let silence = if is_short { SHORT_SILENCE } else { SILENCE };
             if last.1.elapsed() > silence {
                 progress.say(&format!(
@@ -239,7 +230,9 @@ fn usage(before: Sample, idle: Sample, after: Sample, peak: u64, events: u64) ->
         },
         resident_bytes_before: before.resident_bytes,
         resident_bytes_idle: idle.resident_bytes,
-        resident_bytes_peak: peak,
+        resident_bytes_peak: [before, idle, after]
+            .iter()
+            .fold(peak, |peak, sample| peak.max(sample.resident_bytes)),
     }
 }
 
@@ -277,5 +270,7 @@ mod tests {
             (restarted.cpu_seconds, restarted.cpu_microseconds_per_event),
             (0.0, 0.0)
         );
+        let unseen = usage(sample(1.0, 10), sample(2.0, 20), sample(2.0, 15), 0, 1);
+        assert_eq!(unseen.resident_bytes_peak, 20);
     }
 }

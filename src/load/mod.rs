@@ -23,6 +23,7 @@ mod marker;
 mod measure;
 mod objects;
 mod page;
+mod peak;
 mod plot;
 mod progress;
 mod receivers;

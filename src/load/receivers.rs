@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -110,7 +111,7 @@ async fn receive(shared: Arc<Shared>, shutdown: Shutdown, thread: u32, step: u64
         }
         let at = (connection / config.threads) as usize;
         if at >= slots.len() {
-            slots.resize_with(at + 1, Arc::default);
+            slots.resize_with(at + 1, || Arc::new(Slot::new(shared.version())));
         }
         let (ward, slot) = (Arc::clone(&ward), Arc::clone(&slots[at]));
         watchers.push(shutdown.spawn(watch(ward, slot, number)));
@@ -145,18 +146,22 @@ async fn receive(shared: Arc<Shared>, shutdown: Shutdown, thread: u32, step: u64
 async fn open_slow(ward: &Ward) -> Vec<Body> {
     let config = &ward.shared.config;
     let mut slow = Vec::new();
-    let mut slot = Slot::default();
+    let version = ward.shared.slow_version();
+    let mut slot = Slot::new(version);
     for number in 0..config.slow_watchers {
         let is_full = match config.protocol {
             Protocol::Http1 => true,
             Protocol::Http2 => number.is_multiple_of(SLOW_PER_CONNECTION),
         };
         if is_full {
-            slot = Slot::default();
+            slot = Slot::new(version);
         }
         let path = ward.shared.watch_path(number % config.watchers, None);
         match open(ward, &slot, &path, &mut 0).await {
-            Opened::Watch(body, _) => slow.push(body),
+            Opened::Watch(body, _) => {
+                slow.push(body);
+                ward.shared.slow.fetch_add(1, Ordering::Relaxed);
+            }
             Opened::Refused => break,
             Opened::Expired => {
                 let problem = "a watch that names no version was refused as expired";

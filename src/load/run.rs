@@ -200,7 +200,6 @@ async fn on_stage(
         source,
         schedule: Schedule::new(config.rate, config.objects, config.duration),
         step: nanoseconds(step),
-        peak: 0,
     };
     let writing = Writing {
         shared,

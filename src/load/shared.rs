@@ -1,6 +1,7 @@
 //! What the threads of a run share.
 
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,8 @@ pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(120);
 /// Unread bytes that a stream takes; and all streams of a connection together.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;
+/// The same of a stream that nobody reads: HTTP/2's own default, so that the server soon has to wait.
+const SLOW_STREAM_WINDOW: u32 = (1 << 16) - 1;
 /// Longest that a watch is asked to last, at least.
 const WATCH_SECONDS: u64 = 3_600;
 
@@ -43,6 +46,8 @@ pub(super) struct Shared {
     measured_from: AtomicU64,
     /// Watchers that have seen every object.
     pub(super) synced: AtomicUsize,
+    /// Watchers that don't read and whose watches are open.
+    pub(super) slow: AtomicU32,
     /// Writes that were sent, where they are limited by what came.
     pub(super) sent: AtomicU64,
     /// True until the window is full; then false until half of it has reached every watcher.
@@ -69,6 +74,7 @@ impl Shared {
             versions: Versions::new(config.format),
             measured_from: AtomicU64::new(u64::MAX),
             synced: AtomicUsize::new(0),
+            slow: AtomicU32::new(0),
             sent: AtomicU64::new(0),
             is_window_open: AtomicBool::new(true),
             delivered: AtomicU64::new(0),
@@ -160,10 +166,19 @@ impl Shared {
 
     /// What the watchers' connections speak.
     pub(super) fn version(&self) -> HttpVersion {
+        self.version_with(STREAM_WINDOW)
+    }
+
+    /// The same of watchers that don't read: little is taken for them.
+    pub(super) fn slow_version(&self) -> HttpVersion {
+        self.version_with(SLOW_STREAM_WINDOW)
+    }
+
+    fn version_with(&self, stream_window: u32) -> HttpVersion {
         match self.config.protocol {
             Protocol::Http1 => HttpVersion::Http1,
             Protocol::Http2 => HttpVersion::Http2 {
-                stream_window: STREAM_WINDOW,
+                stream_window,
                 connection_window: CONNECTION_WINDOW,
             },
         }

@@ -111,7 +111,7 @@ async fn rage(shared: Arc<Shared>, shutdown: &Shutdown, clients: usize) -> Liste
 /// Lists over a connection of its own, as clients of a herd have it.
 async fn list_on(shared: Arc<Shared>) -> Listed {
     let mut listed = Listed::default();
-    let slot = Slot::default();
+    let slot = Slot::new(shared.version());
     let stopped = shared.stopped();
     let mut stopped = std::pin::pin!(stopped);
     loop {

@@ -249,8 +249,8 @@ pub(super) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
 pub(super) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
     let all = [
         ("events a second", ratios.events_per_second),
-        ("due → received, p50", ratios.from_schedule_p50),
-        ("due → received, p99", ratios.from_schedule_p99),
+        ("write → received, p50", ratios.from_schedule_p50),
+        ("write → received, p99", ratios.from_schedule_p99),
         ("acknowledged → rec., p50", ratios.from_acknowledgement_p50),
         ("acknowledged → rec., p99", ratios.from_acknowledgement_p99),
         ("all watchers in sync", ratios.all_synced),

@@ -1,9 +1,11 @@
 //! What the server needs: CPU time and memory, of its process or by its own metrics.
 
 use std::fs;
+use std::time::Duration;
 
 use http::Method;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
@@ -17,6 +19,8 @@ use super::target::request;
 
 /// Ticks of a second in `/proc`; the kernel tells them so on every common architecture.
 const TICKS: f64 = 100.0;
+/// Time for a look at the server: a run that was interrupted ends soon.
+const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of metrics that are read.
 const METRICS_LIMIT: usize = 64 << 20;
 /// The header by which kubefan is known: it forwards `/metrics`, so they would be the API server's.
@@ -109,6 +113,11 @@ impl Source {
     }
 
     pub(super) async fn sample(&self) -> Result<Sample, String> {
+        let sampled = timeout(LIMIT, self.sample_now()).await;
+        sampled.unwrap_or_else(|_| Err(format!("no answer within {LIMIT:?}")))
+    }
+
+    async fn sample_now(&self) -> Result<Sample, String> {
         match self {
             Self::Process(pid) => of_process(*pid),
             Self::Metrics {
@@ -139,9 +148,9 @@ async fn forwards_metrics(client: &Client, collection: &str) -> bool {
     let Ok(request) = request(Method::GET, &path, "application/json", empty()) else {
         return false;
     };
-    let answer = client.request_success(Identity::Kubefan, request).await;
+    let answer = timeout(LIMIT, client.request_success(Identity::Kubefan, request)).await;
     // A server that can't be asked for a list fails elsewhere, and louder.
-    answer.is_ok_and(|answer| answer.headers().contains_key(KUBEFAN))
+    answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.headers().contains_key(KUBEFAN)))
 }
 
 fn of_process(pid: u32) -> Result<Sample, String> {

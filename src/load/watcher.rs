@@ -17,6 +17,7 @@ use crate::api::WireFormat;
 use crate::upstream::Body;
 use crate::upstream::Dedicated;
 use crate::upstream::Error;
+use crate::upstream::HttpVersion;
 use crate::upstream::empty;
 
 use super::checker::Checker;
@@ -35,8 +36,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 /// A connection that watchers share; opened by the first, and again when it broke.
-#[derive(Default)]
-pub(super) struct Slot(tokio::sync::Mutex<Option<Dedicated>>);
+pub(super) struct Slot {
+    version: HttpVersion,
+    connection: tokio::sync::Mutex<Option<Dedicated>>,
+}
 
 /// What the watchers of a thread share.
 pub(super) struct Ward {
@@ -75,17 +78,25 @@ struct Watcher {
 }
 
 impl Slot {
+    /// Of a connection that is going to speak this.
+    pub(super) fn new(version: HttpVersion) -> Self {
+        Self {
+            version,
+            connection: tokio::sync::Mutex::default(),
+        }
+    }
+
     pub(super) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
-        let mut slot = self.0.lock().await;
+        let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = shared.client.open(shared.version()).await?;
+        let opened = shared.client.open(self.version).await?;
         Ok(slot.insert(opened).clone())
     }
 
     async fn forget(&self) {
-        *self.0.lock().await = None;
+        *self.connection.lock().await = None;
     }
 
     /// A connection that broke under a request is not used again.
