@@ -94,6 +94,12 @@ fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
         );
         return Err(anyhow::anyhow!(told).into());
     }
+    let given_up = report.given_up();
+    if given_up > 0 {
+        let told =
+            format!("{given_up} writes were not acknowledged in time: the server takes fewer");
+        return Err(anyhow::anyhow!(told).into());
+    }
     if let Some(failed) = &report.compared_failed {
         return Err(anyhow::anyhow!("{failed}").into());
     }

@@ -102,6 +102,14 @@ fn verdict(report: &Report) -> String {
             faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
         ),
     };
+    let given_up = report.given_up();
+    if given_up > 0 {
+        // Writing to a String can't fail.
+        let _ = write!(
+            text,
+            "<p class=\"bad\">{given_up} writes were not acknowledged in time.</p>"
+        );
+    }
     if let Some(failed) = &report.compared_failed {
         // Writing to a String can't fail.
         let _ = write!(
@@ -274,10 +282,12 @@ mod tests {
         let mut run = Run::of_tests("https://<i>&\"");
         run.events.faults.missed = 7;
         run.left_behind = Some("<i>".to_owned());
+        run.writes.given_up = 9;
         let page = page(&Report::new(vec![run], Some("<i>'".to_owned())));
         assert!(!page.contains("<i>"), "{page}");
         assert!(page.contains("<td>&lt;i&gt;</td>"), "{page}");
         assert!(page.contains("7 events missed"));
+        assert!(page.contains("9 writes were not acknowledged"));
         assert!(page.contains("could not be tested: &lt;i&gt;&#39;"));
     }
 }

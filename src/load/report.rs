@@ -208,6 +208,12 @@ impl Report {
         all
     }
 
+    /// Writes of the schedule that were never acknowledged, of all runs that were not interrupted.
+    pub fn given_up(&self) -> u64 {
+        let whole = self.runs.iter().filter(|run| !run.interrupted);
+        whole.map(|run| run.writes.given_up).sum()
+    }
+
     /// As JSON.
     ///
     /// # Errors

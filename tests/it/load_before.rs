@@ -270,6 +270,39 @@ async fn objects_that_come_into_being_after_a_signal_are_deleted() {
     assert_eq!(left["items"], serde_json::json!([]));
 }
 
+/// Nothing waits for ever, and what was never acknowledged is counted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_answers_no_write_is_given_up() {
+    let sim = Sim::start(&[]).await;
+    for (duration, is_signalled, given_up, code) in [("500ms", false, 5, 1), ("5m", true, 1, 0)] {
+        let never = Arc::new(Notify::new());
+        let front = Front::start(sim.client(), move |seen| match seen.method {
+            Method::PATCH => Fate::Held(Arc::clone(&never), Arc::default()),
+            _ => Fate::Passed,
+        })
+        .await;
+        let common = ["--server", front.url(), "--watchers", "2", "--objects", "1"];
+        let writes = ["--rate", "10", "--duration", duration];
+        let load = Load::start(&[&common[..], &writes].concat());
+        if is_signalled {
+            let is_written = async || {
+                let seen = front.seen();
+                let is_write = |seen: &Seen| seen.method == Method::PATCH;
+                seen.iter().any(is_write).then_some(()).ok_or("no write")
+            };
+            eventually("a write", LIMIT, is_written).await;
+            load.signal("INT");
+        }
+        let loaded = load.ended();
+        assert_eq!(loaded.code, Some(code), "{loaded:?}");
+        let run = &loaded.report["runs"][0];
+        assert_eq!(run["writes"]["acknowledged"], 0, "{run}");
+        assert_eq!(run["writes"]["given_up"], given_up, "{run}");
+        assert_eq!(run["interrupted"], is_signalled, "{run}");
+        assert_eq!(left(&sim).await, Vec::<String>::new());
+    }
+}
+
 /// Ends the watch after the first change.
 fn ends_early() -> Change {
     let mut is_over = false;
