@@ -199,11 +199,14 @@ impl Range {
         match self.scale {
             Scale::Logarithmic => {
                 let values: Vec<_> = marks(self.low, self.high).collect();
-                let is_told = |mark: &f64| values.len() <= TOLD_MARKS || is_power(*mark);
-                let text = |mark: &f64| is_told(mark).then(|| number(*mark)).unwrap_or_default();
+                let are_few = values.len() <= TOLD_MARKS;
+                let text = |mark: f64| match are_few || is_power(mark) {
+                    true => number(mark),
+                    false => String::new(),
+                };
                 values
                     .iter()
-                    .map(|mark| (self.place(*mark), text(mark)))
+                    .map(|mark| (self.place(*mark), text(*mark)))
                     .collect()
             }
             Scale::Linear => (0..=4)

@@ -337,8 +337,11 @@ async fn a_watch_that_is_refused_as_expired_begins_anew() {
     assert_eq!(watches(&front.seen()).count(), 3, "{:#?}", front.seen());
 }
 
+/// What is made of a frame, and perhaps kept for the next.
+type Fault = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
+
 /// Changes the fifth write of every watch.
-fn fifth(change: fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>) -> impl Fn() -> Change {
+fn fifth(change: Fault) -> impl Fn() -> Change {
     move || {
         let mut kept = Vec::new();
         Box::new(move |frame| {
@@ -358,8 +361,7 @@ fn fifth(change: fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>) -> impl Fn() ->
 #[tokio::test(flavor = "multi_thread")]
 async fn events_that_are_lost_repeated_or_swapped_are_told() {
     let sim = Sim::start(&[]).await;
-    type Of = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
-    let table: [(&str, Of, u64); 4] = [
+    let table: [(&str, Fault, u64); 4] = [
         ("missed", |_, _| Vec::new(), 2),
         ("duplicated", |_, frame| vec![frame.clone(), frame], 2),
         (
