@@ -249,6 +249,18 @@ mod tests {
             shared.delivered.fetch_add(1, Ordering::Relaxed);
             assert_eq!(entered(), 1);
         }
+        // A larger one opens again when half of it is empty.
+        let shared_by_four = shared(&Config {
+            window: Some(4),
+            ..Config::of_tests()
+        });
+        let entered = || (0..9).filter(|_| shared_by_four.enters_window()).count();
+        let mut counts = vec![entered()];
+        for _ in 0..2 {
+            shared_by_four.delivered.fetch_add(1, Ordering::Relaxed);
+            counts.push(entered());
+        }
+        assert_eq!(counts, [4, 0, 2]);
         let endless = shared(&Config::of_tests());
         assert!((0..100_000).all(|_| endless.enters_window()));
     }
