@@ -18,11 +18,32 @@ use std::task::ready;
 use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
+use tokio::io::DuplexStream;
 use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
 use tokio::task::yield_now;
 
-/// Bytes that are gathered at most, a hundred events of 2 KiB. What doesn't fit waits for the socket.
+/// Bytes that wait for a write at most, a hundred events of 2 KiB. What doesn't fit waits for the
+/// socket.
 pub(super) const LIMIT: usize = 256 << 10;
+
+/// What a connection runs over.
+pub trait Transport: AsyncRead + AsyncWrite + Unpin {
+    /// Bytes that are gathered before [`Transport::buffer`] is offered them. Default is 256 KiB.
+    const GATHERED: usize = LIMIT;
+
+    /// Takes what it has room for, to be written to the socket by the next write or flush. Default is
+    /// nothing.
+    ///
+    /// # Errors
+    /// When the connection is of no use any more.
+    fn buffer(&mut self, _: &[u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+}
+
+impl Transport for TcpStream {}
+impl Transport for DuplexStream {}
 
 thread_local! {
     /// A connection needs a buffer only while it writes, and one of a thread's writes at a time.
@@ -40,9 +61,11 @@ struct Inner<I> {
     gathered: Vec<u8>,
     /// How much of it is written.
     written: usize,
+    /// Bytes that `io` has taken since all was written out.
+    taken: usize,
     /// Others had their turn since the first byte was gathered.
     has_yielded: bool,
-    /// False when `io` may hold back bytes itself, as TLS does.
+    /// False when `io` may hold back bytes.
     is_flushed: bool,
 }
 
@@ -52,6 +75,7 @@ pub(super) fn coalesce<I>(io: I) -> (Coalesced<I>, WriteOut<I>) {
         io,
         gathered: Vec::new(),
         written: 0,
+        taken: 0,
         has_yielded: false,
         is_flushed: true,
     }));
@@ -60,12 +84,13 @@ pub(super) fn coalesce<I>(io: I) -> (Coalesced<I>, WriteOut<I>) {
 
 // === impl WriteOut ===
 
-impl<I: AsyncWrite + Unpin> WriteOut<I> {
+impl<I: Transport> WriteOut<I> {
     /// Writes out what the connection wrote since; to be called after each poll of it that was
     /// pending, by the same task. After an error the connection is of no use.
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.lock();
-        if !inner.gathered.is_empty() && inner.gathered.len() < LIMIT && !inner.has_yielded {
+        let waiting = inner.gathered.len() + inner.taken;
+        if waiting > 0 && waiting < LIMIT && !inner.has_yielded {
             // Streams that were woken with the one that made this task run may not have run yet.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);
@@ -76,23 +101,47 @@ impl<I: AsyncWrite + Unpin> WriteOut<I> {
 
 // === impl Inner ===
 
-impl<I: AsyncWrite + Unpin> Inner<I> {
+impl<I: Transport> Inner<I> {
     fn gather(&mut self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.gathered.len() >= LIMIT {
+        if self.is_full() && !self.hand_on()? {
             ready!(self.poll_make_room(cx))?;
         }
         if self.gathered.capacity() == 0 {
             self.gathered = SPARE.take();
-            self.gathered.reserve_exact(LIMIT);
+            self.gathered.reserve_exact(I::GATHERED);
         }
         let mut taken = 0;
         for part in data {
-            let room = LIMIT - self.gathered.len();
-            let part = &part[..part.len().min(room)];
-            self.gathered.extend_from_slice(part);
-            taken += part.len();
+            let mut rest = &part[..];
+            while !rest.is_empty() {
+                if self.is_full() && !self.hand_on()? {
+                    return Poll::Ready(Ok(taken));
+                }
+                let room = I::GATHERED - self.gathered.len();
+                let (fitting, later) = rest.split_at(rest.len().min(room));
+                self.gathered.extend_from_slice(fitting);
+                taken += fitting.len();
+                rest = later;
+            }
         }
         Poll::Ready(Ok(taken))
+    }
+
+    fn is_full(&self) -> bool {
+        self.gathered.len() >= I::GATHERED
+    }
+
+    /// True when `io` took a part without writing.
+    fn hand_on(&mut self) -> io::Result<bool> {
+        let taken = self.io.buffer(&self.gathered[self.written..])?;
+        if taken == 0 {
+            return Ok(false);
+        }
+        self.gathered.drain(..self.written + taken);
+        self.written = 0;
+        self.taken += taken;
+        self.is_flushed = false;
+        Ok(true)
     }
 
     /// Ready when at least a part was written.
@@ -127,7 +176,6 @@ impl<I: AsyncWrite + Unpin> Inner<I> {
         ready!(self.poll_write_out(cx))?;
         if self.gathered.capacity() > 0 {
             self.written = 0;
-            self.has_yielded = false;
             self.gathered.clear();
             SPARE.set(std::mem::take(&mut self.gathered));
         }
@@ -135,13 +183,15 @@ impl<I: AsyncWrite + Unpin> Inner<I> {
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;
             self.is_flushed = true;
         }
+        self.taken = 0;
+        self.has_yielded = false;
         Poll::Ready(Ok(()))
     }
 }
 
 // === impl Coalesced ===
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Coalesced<I> {
+impl<I: Transport> AsyncWrite for Coalesced<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -174,7 +224,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Coalesced<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Coalesced<I> {
+impl<I: Transport> AsyncRead for Coalesced<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -22,11 +22,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
 use hyper_util::rt::TokioTimer;
-use tokio::io::AsyncRead;
-use tokio::io::AsyncWrite;
 use tower::Service;
 use tower::ServiceExt;
 
+use crate::net::Transport;
 use crate::net::coalesce::coalesce;
 use crate::net::stall::Impatient;
 
@@ -124,7 +123,7 @@ pub fn serve_connection<I, B: ResponseBody>(
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> Served
 where
-    I: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    I: Transport + Send + 'static,
 {
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());

@@ -14,6 +14,7 @@ mod stall;
 mod throwaway;
 mod tls;
 
+pub use coalesce::Transport;
 pub use connection::BoxError;
 pub use connection::Config;
 pub use connection::HttpService;

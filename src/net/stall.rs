@@ -16,6 +16,8 @@ use tokio::io::ReadBuf;
 use tokio::time::Sleep;
 use tokio::time::sleep;
 
+use crate::net::Transport;
+
 /// A socket on which a write fails that waits longer than `limit` for the peer to take a byte.
 pub(super) struct Impatient<I> {
     io: I,
@@ -107,6 +109,14 @@ impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<I: Transport> Transport for Impatient<I> {
+    const GATHERED: usize = I::GATHERED;
+
+    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.io.buffer(data)
     }
 }
 

@@ -54,6 +54,88 @@ impl AsyncWrite for Fake {
     }
 }
 
+impl AsyncRead for Fake {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl Transport for Fake {}
+
+/// Takes up to so many bytes before the socket does, ten at a time.
+struct Encrypting {
+    socket: Fake,
+    room: usize,
+    encrypted: Vec<u8>,
+    takes: usize,
+}
+
+impl AsyncWrite for Encrypting {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.as_mut().poll_flush(cx))?;
+        Pin::new(&mut self.socket).poll_write(cx, data)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        while !this.encrypted.is_empty() {
+            let written = Pin::new(&mut this.socket).poll_write(cx, &this.encrypted);
+            let written = ready!(written)?;
+            this.encrypted.drain(..written);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().poll_flush(cx))?;
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl AsyncRead for Encrypting {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        _: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl Transport for Encrypting {
+    const GATHERED: usize = 10;
+
+    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
+        let taken = data.len().min(self.room - self.encrypted.len());
+        self.encrypted.extend_from_slice(&data[..taken]);
+        self.takes += usize::from(taken > 0);
+        Ok(taken)
+    }
+}
+
+fn encrypting(
+    room: usize,
+    script: impl IntoIterator<Item = Step>,
+) -> (Coalesced<Encrypting>, WriteOut<Encrypting>) {
+    coalesce(Encrypting {
+        socket: Fake {
+            script: script.into_iter().collect(),
+            ..Fake::default()
+        },
+        room,
+        encrypted: Vec::new(),
+        takes: 0,
+    })
+}
+
 fn fake(script: impl IntoIterator<Item = Step>) -> (Coalesced<Fake>, WriteOut<Fake>) {
     coalesce(Fake {
         script: script.into_iter().collect(),
@@ -62,7 +144,7 @@ fn fake(script: impl IntoIterator<Item = Step>) -> (Coalesced<Fake>, WriteOut<Fa
 }
 
 /// As a connection's task does: polled again whenever it was woken.
-async fn write_out<I: AsyncWrite + Unpin>(out: &WriteOut<I>) -> io::Result<()> {
+async fn write_out<I: Transport>(out: &WriteOut<I>) -> io::Result<()> {
     poll_fn(|cx| out.poll(cx)).await
 }
 
@@ -166,4 +248,37 @@ async fn reads_go_past_what_waits_to_be_written() {
     io.write_all(b"waits").await.unwrap();
     far.write_all(b"!").await.unwrap();
     assert_eq!(io.read_u8().await.unwrap(), b'!');
+}
+
+#[tokio::test]
+async fn what_is_encrypted_piece_by_piece_is_one_write() {
+    let (mut io, out) = encrypting(1_000, []);
+    let all = numbers(95);
+    for part in all.chunks(7) {
+        assert_eq!(io.write(part).await.unwrap(), part.len());
+    }
+    assert_eq!(out.0.lock().io.takes, 9);
+    assert_eq!(out.0.lock().io.socket.writes.len(), 0);
+    assert!(poll!(pin!(write_out(&out))).is_pending(), "others first");
+    write_out(&out).await.unwrap();
+    let inner = out.0.lock();
+    assert_eq!(inner.io.socket.writes.concat(), all);
+    assert_eq!(inner.io.socket.writes[0].len(), 90);
+    assert_eq!((inner.taken, inner.gathered.capacity()), (0, 0));
+}
+
+#[tokio::test]
+async fn full_of_encrypted_bytes_it_waits_for_the_socket() {
+    for room in [0, 5, 10, 33] {
+        let script = (0..50).flat_map(|n| [Step::Wait, Step::Take(n % 9 + 1)]);
+        let (mut io, out) = encrypting(room, script);
+        let all = numbers(300);
+        for part in all.chunks(23) {
+            io.write_all(part).await.unwrap();
+            let inner = out.0.lock();
+            assert!(inner.gathered.len() <= 10 && inner.io.encrypted.len() <= room);
+        }
+        write_out(&out).await.unwrap();
+        assert_eq!(out.0.lock().io.socket.writes.concat(), all, "{room}");
+    }
 }
