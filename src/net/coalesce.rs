@@ -26,6 +26,8 @@ use tokio::task::yield_now;
 /// Bytes that wait for a write at most, a hundred events of 2 KiB. What doesn't fit waits for the
 /// socket.
 pub(super) const LIMIT: usize = 256 << 10;
+/// Bytes that are worth a write: nobody is waited for to add to them, as meanwhile they take memory.
+const WORTHWHILE: usize = 64 << 10;
 
 /// What a connection runs over.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
@@ -90,7 +92,7 @@ impl<I: Transport> WriteOut<I> {
     pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
-        if waiting > 0 && waiting < LIMIT && !inner.has_yielded {
+        if waiting > 0 && waiting < WORTHWHILE && !inner.has_yielded {
             // Streams that were woken with the one that made this task run may not have run yet.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);

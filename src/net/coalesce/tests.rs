@@ -182,6 +182,14 @@ async fn others_have_their_turn_before_a_small_write_and_nothing_is_written_for_
 }
 
 #[tokio::test]
+async fn much_is_written_at_once() {
+    let (mut io, out) = fake([]);
+    io.write_all(&numbers(WORTHWHILE)).await.unwrap();
+    assert!(poll!(pin!(write_out(&out))).is_ready());
+    assert_eq!(out.0.lock().io.writes.len(), 1);
+}
+
+#[tokio::test]
 async fn all_arrives_in_order_however_slowly_it_is_taken() {
     let script = (0..400).flat_map(|n| [Step::Take(n * 7 % 1500 + 1), Step::Wait]);
     let (mut io, out) = fake(script);
