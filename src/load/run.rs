@@ -22,6 +22,7 @@ use super::measure::Measured;
 use super::measure::Running;
 use super::objects::Objects;
 use super::schedule::Schedule;
+use super::shared::LAST_ANSWERS;
 use super::shared::Shared;
 use super::stage::Stage;
 use super::summary::settings;
@@ -38,8 +39,6 @@ const COMPARED_BY: &str = "--compare";
 const OTHER_FILES: u64 = 64;
 /// Steps of the timeline.
 const STEPS: u32 = 100;
-/// Time after a signal in which answers to what was begun are still waited for.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
 /// Tests the server, and then the one that it is compared with. A drain of `shutdown` ends it early, with the

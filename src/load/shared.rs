@@ -24,6 +24,8 @@ use super::marker::MarkerFinder;
 
 /// Time until every watcher has to have seen all objects.
 pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(120);
+/// Time after a signal in which answers to what was begun are still waited for.
+pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Unread bytes that a stream takes; and all streams of a connection together.
 const STREAM_WINDOW: u32 = 4 << 20;
 const CONNECTION_WINDOW: u32 = 1 << 30;

@@ -23,6 +23,7 @@ use super::marker::Marker;
 use super::objects::Objects;
 use super::schedule::Schedule;
 use super::schedule::Turn;
+use super::shared::LAST_ANSWERS;
 use super::shared::Shared;
 use super::target::json_request;
 use super::usage::with_causes;
@@ -34,8 +35,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const WINDOW_PAUSE: Duration = Duration::from_millis(1);
 /// Time after the end of the schedule in which writes that are late are still sent and answered.
 const LATE: Duration = Duration::from_secs(10);
-/// The same for the answers to writes under way, after a signal.
-const LAST_ANSWERS: Duration = Duration::from_secs(5);
 /// Bytes of an answer to a write.
 const ANSWER_LIMIT: usize = 16 << 20;
 

@@ -18,34 +18,16 @@ use std::task::ready;
 use parking_lot::Mutex;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
-use tokio::io::DuplexStream;
 use tokio::io::ReadBuf;
-use tokio::net::TcpStream;
 use tokio::task::yield_now;
+
+use crate::net::Transport;
 
 /// Bytes that wait for a write at most, a hundred events of 2 KiB. What doesn't fit waits for the
 /// socket.
 pub(super) const LIMIT: usize = 256 << 10;
 /// Bytes that are worth a write: nobody is waited for to add to them, as meanwhile they take memory.
 const WORTHWHILE: usize = 64 << 10;
-
-/// What a connection runs over.
-pub trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Bytes that are gathered before [`Transport::buffer`] is offered them. Default is 256 KiB.
-    const GATHERED: usize = LIMIT;
-
-    /// Takes what it has room for, to be written to the socket by the next write or flush. Default is
-    /// nothing.
-    ///
-    /// # Errors
-    /// When the connection is of no use any more.
-    fn buffer(&mut self, _: &[u8]) -> io::Result<usize> {
-        Ok(0)
-    }
-}
-
-impl Transport for TcpStream {}
-impl Transport for DuplexStream {}
 
 thread_local! {
     /// A connection needs a buffer only while it writes, and one of a thread's writes at a time.

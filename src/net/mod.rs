@@ -13,8 +13,8 @@ mod serving;
 mod stall;
 mod throwaway;
 mod tls;
+mod transport;
 
-pub use coalesce::Transport;
 pub use connection::BoxError;
 pub use connection::Config;
 pub use connection::HttpService;
@@ -32,6 +32,7 @@ pub use serving::ServingThreads;
 pub use throwaway::throwaway_client_certificate;
 pub use tls::Acceptor;
 pub use tls::TlsFiles;
+pub use transport::Transport;
 
 #[cfg(test)]
 mod tests;
