@@ -23,9 +23,9 @@ pub enum ProofMethod {
     Barrier,
     /// Objects and versions are the ones that the API server listed.
     VerificationList,
-    /// It was proven not long ago, which is enough by [`FreshnessPolicy::Bounded`].
+    /// It was proven not long ago, which is enough by [`Bounded`](super::FreshnessPolicy::Bounded).
     Recent,
-    /// Not at all, by [`FreshnessPolicy::Any`].
+    /// Not at all, by [`Any`](super::FreshnessPolicy::Any).
     Any,
 }
 
