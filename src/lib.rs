@@ -35,12 +35,15 @@
 
 pub mod api;
 pub mod app;
+pub mod body;
 pub mod cache;
 pub mod codec;
 pub mod commands;
+pub mod concurrency;
 pub mod config;
 pub mod informer;
 pub mod load;
+mod mutation;
 pub mod net;
 pub mod server;
 pub mod shutdown;

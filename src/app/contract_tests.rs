@@ -29,9 +29,9 @@ use proptest::test_runner::TestRunner;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
-use crate::cache::Mutation;
-use crate::cache::with_mutation;
 use crate::informer;
+use crate::mutation;
+use crate::mutation::Mutation;
 use crate::server::without_jitter;
 use crate::shutdown;
 use crate::shutdown::Shutdown;
@@ -480,7 +480,7 @@ fn try_contract(
         let tree = tree.expect("the strategy filters nothing");
         let outcome = runner.run_one(tree, |scenario| {
             let counts = match wrong {
-                Some(Wrong::Cache(rule)) => with_mutation(rule, || play(&scenario, tamper)),
+                Some(Wrong::Cache(rule)) => mutation::with(rule, || play(&scenario, tamper)),
                 Some(Wrong::Client(_)) | None => play(&scenario, tamper),
             };
             total.borrow_mut().add(counts.map_err(TestCaseError::fail)?);
@@ -615,6 +615,6 @@ fn what_left_a_selection_unseen_is_told_before_all_changes() {
         }
     }
     let rule = Mutation::DepartureWithChange;
-    let without = with_mutation(rule, || play(&scenario, None));
+    let without = mutation::with(rule, || play(&scenario, None));
     without.expect_err("the rule is needed");
 }

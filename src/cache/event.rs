@@ -12,8 +12,8 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WireFormat;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// One change of one object.
 #[derive(Debug)]

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::Event;
 use crate::cache::Expired;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
 use crate::cache::watch_stream::Batch;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// The retained events.
 pub(super) struct EventLog {

@@ -14,12 +14,12 @@ use parking_lot::RwLock;
 use crate::api::EventType;
 use crate::api::Selection;
 use crate::cache::Event;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
 use crate::cache::wake::Registration;
 use crate::cache::wake::Replaced;
 use crate::cache::wake::WakeSet;
 use crate::cache::watch_stream::Batch;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// Queues with more room than this give it back when it is no longer needed.
 const IDLE_CAPACITY: usize = 16;

@@ -17,9 +17,9 @@ use crate::cache::Event;
 use crate::cache::group::Group;
 use crate::cache::group::QUEUED_BYTES;
 use crate::cache::group::shrink;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
 use crate::cache::state::State;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// All groups of the current epoch.
 #[derive(Default)]

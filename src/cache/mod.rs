@@ -48,7 +48,6 @@ mod group;
 mod index;
 mod initial_objects;
 mod interest;
-mod mutation;
 mod reader;
 mod relist;
 mod snapshot;
@@ -82,10 +81,6 @@ use crate::api::ResourceVersion;
 
 pub use dispatcher::Dispatcher;
 pub use event::Event;
-#[cfg(test)]
-pub(crate) use mutation::Mutation;
-#[cfg(test)]
-pub(crate) use mutation::with as with_mutation;
 pub use reader::Reader;
 pub use reader::WatchFrom;
 pub use relist::Relist;

@@ -35,8 +35,6 @@ use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 use crate::cache::Writer;
 use crate::cache::cache;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
 use crate::cache::support_tests::config;
 use crate::cache::support_tests::in_namespace;
 use crate::cache::support_tests::key;
@@ -44,6 +42,8 @@ use crate::cache::support_tests::object;
 use crate::cache::support_tests::poll;
 use crate::cache::support_tests::with_field;
 use crate::cache::support_tests::with_label;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 const KEYS: [&str; 6] = ["a/x", "a/y", "a/z", "a-b/x", "b/x", "b/z"];
 const APPS: [&str; 3] = ["web", "db", "job"];

@@ -10,11 +10,11 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::cache::Event;
 use crate::cache::Replaced;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
 use crate::cache::relist::Difference;
 use crate::cache::state::Content;
 use crate::cache::store::Store;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// What one critical section brings in.
 pub(super) struct Update {

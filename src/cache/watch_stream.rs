@@ -24,11 +24,11 @@ use crate::cache::group::Group;
 use crate::cache::group::Read;
 use crate::cache::initial_objects::InitialObjects;
 use crate::cache::interest::Joined;
-use crate::cache::mutation;
-use crate::cache::mutation::Mutation;
 use crate::cache::state::Shared;
 use crate::cache::state::State;
 use crate::cache::wake::Registration;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// Objects or events taken at once.
 const BATCH: usize = 64;

@@ -20,11 +20,11 @@ use tokio::time::timeout_at;
 use crate::api::ResourceVersion;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
+use crate::concurrency::GroupCommit;
+use crate::concurrency::Pace;
 use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
-use crate::upstream::GroupCommit;
-use crate::upstream::Pace;
 
 use super::Asked;
 use super::FreshnessMetrics;
@@ -35,9 +35,9 @@ use super::RelistHandle;
 use super::Unproven;
 use super::freshness_plan::Plan;
 use super::freshness_plan::plan;
-use super::mutation;
-use super::mutation::Mutation;
 use super::verification::Expected;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// How long an API server that can't list metadata alone is not asked to.
 const UNABLE: Duration = Duration::from_secs(300);

@@ -46,9 +46,9 @@ use super::Freshness;
 use super::FreshnessPolicy;
 use super::RelistRequests;
 use super::Unproven;
-use super::mutation;
-use super::mutation::Mutation;
 use super::relist_channel;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 const CASES: u64 = 150;
 const CLIENTS: u64 = 6;

@@ -12,7 +12,6 @@ mod freshness_policy;
 mod live_rest_mapper;
 mod machine;
 mod metrics;
-mod mutation;
 mod proof;
 mod reflector;
 mod running;

@@ -8,8 +8,8 @@ use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 
-use super::mutation;
-use super::mutation::Mutation;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// So many keys that differ are logged.
 const LOGGED_KEYS: usize = 5;

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
+use crate::body::Body;
 use crate::shutdown::Shutdown;
-use crate::upstream::Body;
 
 use super::Protocol;
 use super::shared::Shared;

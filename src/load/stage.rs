@@ -12,11 +12,11 @@ use tokio::time::sleep;
 use tokio::time::timeout;
 
 use crate::api::Resource;
+use crate::body::empty;
 use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::Client;
 use crate::upstream::Identity;
-use crate::upstream::empty;
 
 use super::Error;
 use super::objects::MANAGED_BY;

@@ -11,9 +11,9 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use crate::body::empty;
 use crate::shutdown::Shutdown;
 use crate::upstream::Error;
-use crate::upstream::empty;
 
 use super::clock::nanoseconds;
 use super::histogram::Histogram;

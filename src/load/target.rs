@@ -11,11 +11,11 @@ use http::header::CONTENT_TYPE;
 use http::header::USER_AGENT;
 
 use crate::api::Resource;
-use crate::upstream::Body;
+use crate::body::Body;
+use crate::body::full;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 use crate::upstream::Discovery;
-use crate::upstream::full;
 
 use super::Error;
 

@@ -7,11 +7,11 @@ use http::Method;
 use serde::Serialize;
 use tokio::time::timeout;
 
+use crate::body::empty;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 use crate::upstream::Identity;
 use crate::upstream::collect;
-use crate::upstream::empty;
 
 use super::Error;
 use super::config::Target;

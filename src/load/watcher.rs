@@ -14,11 +14,11 @@ use tokio::time::Instant;
 use tokio::time::sleep;
 
 use crate::api::WireFormat;
-use crate::upstream::Body;
+use crate::body::Body;
+use crate::body::empty;
 use crate::upstream::Dedicated;
 use crate::upstream::Error;
 use crate::upstream::HttpVersion;
-use crate::upstream::empty;
 
 use super::checker::Checker;
 use super::checker::Verdict;

@@ -10,12 +10,12 @@ use http::Response;
 use http::StatusCode;
 use http::header;
 
+use crate::body::Body;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 use crate::telemetry::Samples;
-use crate::upstream::Body;
 
 use super::rescue;
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use http_body::Frame;
 use http_body::SizeHint;
 
+use crate::body;
+use crate::body::Body;
+use crate::body::YieldingBody;
 use crate::codec::Indenter;
 use crate::server::gzip::THRESHOLD;
-use crate::server::turns::InTurns;
-use crate::upstream;
-use crate::upstream::Body;
 
 /// About so many bytes of indented JSON are sent at a time.
 const INDENTED_CHUNK: usize = 32 << 10;
@@ -71,16 +71,16 @@ where
     pub(super) fn boxed(self) -> Body {
         if self.indenter.is_some() && !self.is_long() {
             let printed: Vec<Bytes> = self.collect();
-            return upstream::full(printed.concat());
+            return body::full(printed.concat());
         }
-        upstream::boxed(InTurns::new(self))
+        body::boxed(YieldingBody::new(self))
     }
 
     /// The same, its short parts copied together.
     pub(super) fn gathered(self) -> Body {
         match self.indenter {
             Some(_) => self.boxed(),
-            None => upstream::boxed(InTurns::new(Gathered {
+            None => body::boxed(YieldingBody::new(Gathered {
                 chunks: self,
                 next: None,
             })),

@@ -1,18 +1,12 @@
 //! Reads of the most recent state: from the cache where it is proven, else from the API server, a
 //! few at a time.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Context;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::HeaderName;
 use http::HeaderValue;
 use http::Response;
-use http_body::Frame;
-use http_body::SizeHint;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::Query;
@@ -20,14 +14,14 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
 use crate::api::escape_field_value;
+use crate::body;
+use crate::body::Body;
+use crate::body::GuardedBody;
 use crate::informer::Asked;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofMethod;
 use crate::informer::Unproven;
-use crate::upstream;
-use crate::upstream::Body;
-use crate::upstream::BoxError;
 use crate::upstream::Scope;
 
 use super::handlers::Answer;
@@ -106,7 +100,7 @@ pub(super) fn watch_unproven(
     let status = Status::too_large_resource_version(newer, applied);
     let frame = request.encoder(informer).error(&status);
     let media_type = request.format().watch_media_type();
-    Ok(rescue::answer(media_type, upstream::full(frame)))
+    Ok(rescue::answer(media_type, body::full(frame)))
 }
 
 /// `answer` with how it was proven.
@@ -125,37 +119,7 @@ pub(super) fn told(answer: Answer, method: Option<ProofMethod>) -> Answer {
     })
 }
 
-/// `response`, which gives up `leave` at its end.
-pub(super) fn holding(response: Response<Body>, leave: OwnedSemaphorePermit) -> Response<Body> {
-    response.map(|body| {
-        upstream::boxed(Holding {
-            body,
-            _leave: leave,
-        })
-    })
-}
-
-struct Holding {
-    body: Body,
-    _leave: OwnedSemaphorePermit,
-}
-
-impl http_body::Body for Holding {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+/// `response`, which gives up `permit` at its end.
+pub(super) fn holding(response: Response<Body>, permit: OwnedSemaphorePermit) -> Response<Body> {
+    response.map(|body| body::boxed(GuardedBody::new(body, permit)))
 }

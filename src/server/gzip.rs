@@ -19,8 +19,8 @@ use http::Response;
 use http::header;
 use http_body::Frame;
 
-use crate::upstream::Body;
-use crate::upstream::BoxError;
+use crate::body::Body;
+use crate::body::BoxError;
 
 /// Bytes up to which an answer goes as it is.
 pub(super) const THRESHOLD: u64 = 128 << 10;
@@ -215,8 +215,8 @@ mod tests {
     use http_body_util::BodyExt;
 
     use super::*;
+    use crate::body;
     use crate::server::chunks::Chunks;
-    use crate::upstream;
 
     fn decoded(gzip: &[u8]) -> Vec<u8> {
         let mut plain = Vec::new();
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn gives_others_their_turn() {
-        let parts = upstream::full(vec![b'a'; TURN * 10]);
+        let parts = body::full(vec![b'a'; TURN * 10]);
         let mut gzip = Gzip::new(parts);
         // So regular a body gives nothing to send in its first turn.
         assert!(gzip.frame().now_or_never().is_none());
@@ -304,7 +304,7 @@ mod tests {
             Ok(Frame::data(Bytes::from_static(b"x"))),
             Err(std::io::Error::other("broken")),
         ]));
-        let gzip = Gzip::new(upstream::boxed(failing)).collect().await;
+        let gzip = Gzip::new(body::boxed(failing)).collect().await;
         assert_eq!(gzip.expect_err("a failure").to_string(), "broken");
     }
 }

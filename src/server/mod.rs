@@ -17,7 +17,6 @@ mod rescue;
 pub mod router;
 mod shared_reads;
 mod truth;
-mod turns;
 mod watch_body;
 mod websocket;
 
@@ -43,6 +42,7 @@ use crate::api::Query;
 use crate::api::Status;
 use crate::api::pretty_parameter;
 use crate::api::wants_pretty;
+use crate::body;
 use crate::codec::Negotiated;
 use crate::codec::ReadVerb;
 use crate::codec::negotiate;
@@ -67,11 +67,11 @@ pub use truth::read_truth;
 pub(crate) use watch_body::without_jitter;
 
 /// A body of requests and answers.
-pub use crate::upstream::Body;
+pub use crate::body::Body;
 /// Boxes any body of bytes.
-pub use crate::upstream::boxed;
+pub use crate::body::boxed;
 /// A body that is all there.
-pub use crate::upstream::full;
+pub use crate::body::full;
 
 use answered::verb_label;
 use filters::GzipLayer;
@@ -300,7 +300,7 @@ where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
     ServiceBuilder::new()
-        .map_request(|request: Request<Incoming>| request.map(upstream::boxed))
+        .map_request(|request: Request<Incoming>| request.map(body::boxed))
         .layer(TraceLayer::new(metrics))
         .layer(GzipLayer)
         .layer(RecoverLayer)

@@ -13,9 +13,9 @@ use http_body::Frame;
 use parking_lot::Mutex;
 use prometheus::IntGauge;
 
+use crate::body::Body;
+use crate::body::BoxError;
 use crate::codec::ListParts;
-use crate::upstream::Body;
-use crate::upstream::BoxError;
 
 use super::chunks::Chunks;
 use super::gzip::Gzip;

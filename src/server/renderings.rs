@@ -23,13 +23,13 @@ use tokio::time::sleep_until;
 
 use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::body;
+use crate::body::Body;
 use crate::codec::Encoder;
 use crate::codec::ListParts;
 use crate::codec::Representation;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
-use crate::upstream;
-use crate::upstream::Body;
 
 use super::chunks::Chunks;
 use super::gzip::Gzip;
@@ -197,7 +197,7 @@ impl Renderings {
             }
             if !self.shared.make_room(&mut kept, 1, OUTPUT) {
                 metrics.count("alone");
-                return upstream::boxed(Gzip::new(chunks.boxed()));
+                return body::boxed(Gzip::new(chunks.boxed()));
             }
             let entry = Kept {
                 rendering: Arc::clone(&rendering),
@@ -224,7 +224,7 @@ impl Renderings {
             drop(turn);
             shared.expire(&key, &weak).await;
         });
-        upstream::boxed(body)
+        body::boxed(body)
     }
 }
 
@@ -235,7 +235,7 @@ impl Shared {
         found.asked = Instant::now();
         found.is_shared = true;
         Some(Found {
-            body: upstream::boxed(found.rendering.read()),
+            body: body::boxed(found.rendering.read()),
             has_more: found.has_more,
         })
     }

@@ -15,9 +15,10 @@ use crate::api::Query;
 use crate::api::Status;
 use crate::api::pretty_parameter;
 use crate::api::wants_pretty;
+use crate::body;
+use crate::body::Body;
 use crate::codec::StatusFormat;
 use crate::upstream;
-use crate::upstream::Body;
 
 /// What of a request decides how a refusal of it is written. Cheap to take from each request: it is
 /// only read when there is something to refuse.
@@ -66,7 +67,7 @@ impl Refusal {
 /// The answer that tells `status` in `format`.
 pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Body> {
     let format = format.into();
-    let mut response = answer(format.media_type(), upstream::full(format.body(status)));
+    let mut response = answer(format.media_type(), body::full(format.body(status)));
     *response.status_mut() =
         StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     if let Some(seconds) = status.retry_after() {
@@ -112,7 +113,7 @@ pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
 
 /// An answer of plain text, for the admin listener.
 pub fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    let mut response = answer("text/plain; charset=utf-8", upstream::full(text));
+    let mut response = answer("text/plain; charset=utf-8", body::full(text));
     *response.status_mut() = code;
     response
 }

@@ -25,13 +25,14 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 
+use crate::body;
+use crate::body::Body;
+use crate::concurrency::GroupCommit;
+use crate::concurrency::Pace;
 use crate::upstream;
-use crate::upstream::Body;
 use crate::upstream::Error;
 use crate::upstream::Forwarder;
-use crate::upstream::GroupCommit;
 use crate::upstream::Identity;
-use crate::upstream::Pace;
 
 use super::consistent;
 use super::request_info::RequestInfo;
@@ -256,14 +257,14 @@ async fn shared(
 }
 
 fn whole(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response<Body> {
-    let mut response = Response::new(upstream::full(body));
+    let mut response = Response::new(body::full(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers.clone();
     response
 }
 
 fn bodiless(request: &Request<Body>) -> Request<Body> {
-    let mut own = Request::new(upstream::empty());
+    let mut own = Request::new(body::empty());
     *own.method_mut() = request.method().clone();
     *own.uri_mut() = request.uri().clone();
     *own.headers_mut() = request.headers().clone();

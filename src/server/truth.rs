@@ -16,10 +16,10 @@ use crate::api::Query;
 use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::api::request_timeout;
+use crate::body::Body;
 use crate::codec::Representation;
 use crate::informer::Subject;
 use crate::shutdown::Shutdown;
-use crate::upstream::Body;
 
 use super::collection::Collection;
 use super::handlers;

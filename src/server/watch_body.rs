@@ -18,6 +18,7 @@ use tokio::time::Sleep;
 use crate::api::EventType;
 use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::body::BoxError;
 use crate::cache::Event;
 use crate::cache::Expired;
 use crate::cache::WatchItem;
@@ -27,7 +28,6 @@ use crate::codec::MetaVersion;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::shutdown::WatchEnd;
-use crate::upstream::BoxError;
 
 use super::collection::Collection;
 use super::handlers;

@@ -39,10 +39,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
 
 use crate::api::Query;
 use crate::api::WireFormat;
+use crate::body;
+use crate::body::Body;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 use crate::upstream;
-use crate::upstream::Body;
 
 /// Bytes read at once of a client that has nothing to say.
 const READ_BUFFER: usize = 1 << 10;
@@ -139,7 +140,7 @@ impl Handshake {
     }
 
     fn granted(self) -> Response<Body> {
-        let mut response = Response::new(upstream::empty());
+        let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
         headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
@@ -345,8 +346,8 @@ mod tests {
             |_| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"{}\n")));
         let events = stream::iter((0..count).map(event));
         match ends {
-            true => upstream::boxed(StreamBody::new(events)),
-            false => upstream::boxed(StreamBody::new(events.chain(stream::pending()))),
+            true => body::boxed(StreamBody::new(events)),
+            false => body::boxed(StreamBody::new(events.chain(stream::pending()))),
         }
     }
 

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use crate::codec::decode_status;
 
 use super::Error;
-use super::body::Body;
+use crate::body::Body;
 
 /// Bytes of a failure's body that are read.
 const FAILURE_LIMIT: usize = 1 << 20;

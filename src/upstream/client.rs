@@ -21,8 +21,6 @@ use tower::ServiceExt;
 use super::ConnectError;
 use super::Error;
 use super::answer;
-use super::body;
-use super::body::Body;
 use super::dedicated::Dedicated;
 use super::dedicated::HttpVersion;
 use super::dedicated::Opener;
@@ -30,6 +28,8 @@ use super::kubeconfig;
 use super::transport::Pool;
 use super::transport::Stack;
 use super::warnings::Warnings;
+use crate::body;
+use crate::body::Body;
 
 /// Time until a small answer's headers are there; the API server gives up after 60 s itself.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);

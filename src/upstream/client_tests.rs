@@ -23,19 +23,19 @@ use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use super::Body;
-use super::BoxError;
 use super::Client;
 use super::ClientConfig;
 use super::Error;
 use super::Identity;
-use super::boxed;
-use super::empty;
-use super::full;
 use super::server_for_tests::OTHER_NAME;
 use super::server_for_tests::TestServer;
 use super::server_for_tests::in_time;
 use super::server_for_tests::peer;
+use crate::body::Body;
+use crate::body::BoxError;
+use crate::body::boxed;
+use crate::body::empty;
+use crate::body::full;
 
 const CHUNK: usize = 64 << 10;
 

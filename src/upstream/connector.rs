@@ -23,9 +23,9 @@ use tokio::io::AsyncWrite;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
-use super::body::BoxError;
 use super::home::Home;
 use super::route;
+use crate::body::BoxError;
 
 /// The ALPN name of HTTP/2.
 const ALPN_HTTP2: &[u8] = b"h2";

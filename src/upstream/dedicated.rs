@@ -15,10 +15,10 @@ use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
 
-use super::body;
-use super::body::Body;
-use super::body::BoxError;
 use super::connector::Connector;
+use crate::body;
+use crate::body::Body;
+use crate::body::BoxError;
 
 /// What a connection speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,12 +9,12 @@ use serde_json::json;
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
 
-use super::Body;
 use super::Discovery;
 use super::NotCacheable;
 use super::RestMapper;
-use super::full;
 use super::server_for_tests::TestServer;
+use crate::body::Body;
+use crate::body::full;
 
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 

@@ -11,13 +11,13 @@ use hyper::upgrade::OnUpgrade;
 use super::Client;
 use super::Error;
 use super::Identity;
-use super::body;
-use super::body::Body;
-use super::body::BoxError;
 use super::headers::insert_upgrade;
 use super::headers::remove_hop_by_hop;
 use super::headers::upgrade_protocol;
 use super::upgrade::Upgrade;
+use crate::body;
+use crate::body::Body;
+use crate::body::BoxError;
 
 /// Forwards requests to the API server; cheap to clone.
 #[derive(Clone, Debug)]

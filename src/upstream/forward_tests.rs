@@ -24,15 +24,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
-use super::Body;
-use super::BoxError;
 use super::Forwarder;
 use super::Identity;
 use super::UpgradedBytes;
-use super::boxed;
-use super::empty;
-use super::full;
 use super::server_for_tests::TestServer;
+use crate::body::Body;
+use crate::body::BoxError;
+use crate::body::boxed;
+use crate::body::empty;
+use crate::body::full;
 
 /// Request line and headers, as the server got them.
 fn head(request: &Request<Incoming>) -> String {

@@ -1,18 +1,12 @@
 //! HTTP/2 connections shared by forwarded requests. The API server allows some 100 streams a
 //! connection, so a lane takes fewer, and another is opened when all are full.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
-use std::task::Context;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Uri;
-use http_body::Frame;
-use http_body::SizeHint;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::Builder;
 use hyper::client::conn::http2::SendRequest;
@@ -21,10 +15,12 @@ use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
 use tower::ServiceExt;
 
-use super::body::Body;
-use super::body::BoxError;
 use super::connector::Connector;
 use super::route;
+use crate::body::Body;
+use crate::body::BodyGuard;
+use crate::body::BoxError;
+use crate::body::GuardedBody;
 
 /// Requests that a lane has in flight at most; the API server refuses more than 100 streams.
 const LANE_REQUESTS: usize = 90;
@@ -57,12 +53,6 @@ pub(super) struct Lanes {
 pub(super) struct Place {
     set: Arc<LaneSet>,
     lane: u64,
-}
-
-/// A response body that holds its place on the lane until it has ended.
-pub(super) struct PlacedBody {
-    body: Incoming,
-    _place: Place,
 }
 
 #[derive(Default)]
@@ -196,33 +186,16 @@ impl Place {
         state.lanes.retain(|lane| lane.id != self.lane);
     }
 
-    pub(super) fn hold_by(self, body: Incoming) -> PlacedBody {
-        PlacedBody { body, _place: self }
+    /// `body`, which holds the place until it is dropped.
+    pub(super) fn hold_by(self, body: Incoming) -> GuardedBody<Incoming, Self> {
+        GuardedBody::new(body, self)
     }
 }
+
+impl BodyGuard for Place {}
 
 impl Drop for Place {
     fn drop(&mut self) {
         self.set.release(self.lane);
-    }
-}
-
-impl http_body::Body for PlacedBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }

@@ -1,7 +1,6 @@
 //! Everything that talks to the real API server.
 
 mod answer;
-mod body;
 mod client;
 mod connect_error;
 mod connector;
@@ -11,7 +10,6 @@ mod discovery_documents;
 mod error;
 mod forward;
 mod freshness_probe;
-mod group_commit;
 mod headers;
 mod home;
 mod kubeconfig;
@@ -45,11 +43,6 @@ mod rest_mapper_tests;
 mod server_for_tests;
 
 pub use answer::collect;
-pub use body::Body;
-pub use body::BoxError;
-pub use body::boxed;
-pub use body::empty;
-pub use body::full;
 pub use client::Client;
 pub use client::ClientConfig;
 pub use client::Identity;
@@ -62,8 +55,6 @@ pub use forward::Forwarded;
 pub use forward::Forwarder;
 pub use freshness_probe::FreshnessProbe;
 pub use freshness_probe::Scope;
-pub use group_commit::GroupCommit;
-pub use group_commit::Pace;
 pub use headers::is_upgrade;
 pub use lister_watcher::ListRequest;
 pub use lister_watcher::ListerWatcher;

@@ -15,7 +15,6 @@ use crate::api::WireFormat;
 use crate::codec;
 use crate::codec::Decoder;
 
-use super::Body;
 use super::Client;
 use super::Error;
 use super::FreshnessProbe;
@@ -28,6 +27,7 @@ use super::WatchStart;
 use super::answer;
 use super::client;
 use super::watch_events::WatchEvents;
+use crate::body::Body;
 
 /// Bytes of a list that is taken into memory.
 const LIST_LIMIT: usize = 1 << 30;

@@ -21,17 +21,17 @@ use crate::api::WatchEvent;
 use crate::api::WireFormat;
 use crate::codec::Decoder;
 
-use super::Body;
-use super::BoxError;
 use super::Error;
 use super::ListRequest;
 use super::ListerWatcher;
 use super::ResourceClient;
 use super::WatchRequest;
 use super::WatchStart;
-use super::boxed;
-use super::full;
 use super::server_for_tests::TestServer;
+use crate::body::Body;
+use crate::body::BoxError;
+use crate::body::boxed;
+use crate::body::full;
 
 const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"},"items":[{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}]}
 "#;

@@ -29,9 +29,9 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::Body;
 use super::Client;
 use super::ClientConfig;
+use crate::body::Body;
 
 /// What the API server allows by default.
 const MAX_STREAMS: u32 = 100;

@@ -20,13 +20,13 @@ use kube::config::Config;
 use tower::Layer;
 use tower::util::BoxCloneSyncService;
 
-use super::body;
-use super::body::Body;
-use super::body::BoxError;
 use super::connector::Connector;
 use super::dedicated::Dedicated;
 use super::lanes::Lanes;
 use super::token_file::TokenFile;
+use crate::body;
+use crate::body::Body;
+use crate::body::BoxError;
 
 /// Time that an unused HTTP/1.1 connection is kept; the API server closes them after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);

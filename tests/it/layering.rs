@@ -14,19 +14,22 @@ use crate::repository::rust_files;
 pub(crate) const ROOMS: &[(&str, &str)] = &[
     ("shutdown", ""),
     ("telemetry", ""),
+    ("concurrency", ""),
+    ("body", "concurrency"),
+    ("mutation", ""),
     ("api", ""),
     ("workload", ""),
     ("net", "shutdown telemetry"),
     ("codec", "api"),
-    ("cache", "telemetry api"),
-    ("upstream", "telemetry api codec"),
-    ("informer", "shutdown telemetry api codec cache upstream"),
+    ("cache", "telemetry concurrency mutation api"),
+    ("upstream", "telemetry body api codec"),
+    ("informer", "shutdown telemetry concurrency mutation api codec cache upstream"),
     (
         "server",
-        "shutdown telemetry api net codec cache upstream informer",
+        "shutdown telemetry concurrency body api net codec cache upstream informer",
     ),
     ("sim", "shutdown telemetry api net codec cache server"),
-    ("load", "shutdown api upstream"),
+    ("load", "shutdown body api upstream"),
     (
         "config",
         "shutdown telemetry api net cache upstream informer server load",
@@ -56,7 +59,7 @@ const OUTSIDERS: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry net cache upstream informer server sim load app commands",
+        "shutdown telemetry concurrency body net cache upstream informer server sim load app commands",
     ),
     ("tokio::net", "net upstream app"),
 ];

@@ -14,13 +14,13 @@ use http_body::Body as _;
 use tower::Layer;
 use tower::Service;
 
+use crate::body;
+use crate::body::Body;
 use crate::server::Answered;
 use crate::server::Outcome;
 use crate::server::gzip;
 use crate::server::gzip::Gzip;
 use crate::server::gzip::THRESHOLD;
-use crate::upstream;
-use crate::upstream::Body;
 
 /// Adds [`Compress`].
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +78,7 @@ fn compressed(response: Response<Body>) -> Response<Body> {
     if is_forwarded || is_encoded || length <= THRESHOLD {
         return response;
     }
-    gzip::announced(response.map(|body| upstream::boxed(Gzip::new(body))))
+    gzip::announced(response.map(|body| body::boxed(Gzip::new(body))))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
             (THRESHOLD + 1, cached, true),
             (THRESHOLD + 1, forwarded, false),
         ] {
-            let mut response = Response::new(upstream::full(vec![b'a'; length as usize]));
+            let mut response = Response::new(body::full(vec![b'a'; length as usize]));
             if let Some(outcome) = outcome {
                 let answered = Answered {
                     outcome,

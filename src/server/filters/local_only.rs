@@ -22,8 +22,8 @@ use tower::Layer;
 use tower::Service;
 
 use crate::api::Status;
+use crate::body::Body;
 use crate::server::rescue::Refusal;
-use crate::upstream::Body;
 
 /// Adds [`LocalOnly`].
 #[derive(Clone, Copy, Debug)]

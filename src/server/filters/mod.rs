@@ -11,7 +11,7 @@ use std::pin::Pin;
 
 use http::Response;
 
-use crate::upstream::Body;
+use crate::body::Body;
 
 pub(super) use gzip::GzipLayer;
 pub(super) use local_only::LocalOnlyLayer;

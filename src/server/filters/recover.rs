@@ -12,8 +12,8 @@ use tower::Layer;
 use tower::Service;
 
 use crate::api::Status;
+use crate::body::Body;
 use crate::server::rescue::Refusal;
-use crate::upstream::Body;
 
 use super::AnswerFuture;
 

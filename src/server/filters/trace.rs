@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use tower::Layer;
 use tower::Service;
 
+use crate::body::Body;
 use crate::server::Answered;
 use crate::telemetry::Registry;
 use crate::telemetry::SECONDS_BUCKETS;
-use crate::upstream::Body;
 
 use super::AnswerFuture;
 

@@ -4,20 +4,18 @@ use std::pin::Pin;
 use std::task::Context;
 use std::task::Poll;
 
-use bytes::Bytes;
 use http::HeaderMap;
 use http::Request;
 use http::Response;
-use http_body::Frame;
-use http_body::SizeHint;
 
+use crate::body;
+use crate::body::Body;
+use crate::body::BodyGuard;
+use crate::body::GuardedBody;
 use crate::server::rescue;
 use crate::server::rescue::Refusal;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
-use crate::upstream;
-use crate::upstream::Body;
-use crate::upstream::BoxError;
 use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 
@@ -64,12 +62,9 @@ pub(crate) async fn forward(
     }
     match is_watch {
         false => forwarded.response,
-        true => forwarded.response.map(|body| {
-            upstream::boxed(UntilDrain {
-                body,
-                drain: Some(shutdown.watch_end()),
-            })
-        }),
+        true => forwarded
+            .response
+            .map(|body| body::boxed(GuardedBody::new(body, shutdown.watch_end()))),
     }
 }
 
@@ -88,39 +83,10 @@ pub(crate) fn has_identity(headers: &HeaderMap) -> bool {
         })
 }
 
-/// A forwarded watch, which a drain ends cleanly as it does those from the cache.
-struct UntilDrain {
-    body: Body,
-    /// `None` once ended.
-    drain: Option<WatchEnd>,
-}
-
-impl http_body::Body for UntilDrain {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = self.get_mut();
-        let Some(drain) = &mut this.drain else {
-            return Poll::Ready(None);
-        };
-        let frame = Pin::new(&mut this.body).poll_frame(cx);
-        if frame.is_pending() && Future::poll(Pin::new(drain), cx).is_ready() {
-            this.drain = None;
-            return Poll::Ready(None);
-        }
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+/// A drain ends a forwarded watch cleanly, as it does those from the cache.
+impl BodyGuard for WatchEnd {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        Pin::new(self).poll(cx)
     }
 }
 

@@ -18,11 +18,11 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
 use crate::api::WireFormat;
+use crate::body::Body;
 use crate::codec::Encoder;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::informer::Subject;
-use crate::upstream::Body;
 
 use super::chunks::Chunks;
 use super::collection::Collection;

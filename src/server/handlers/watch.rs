@@ -6,6 +6,8 @@ use crate::api::ListOptions;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WatchRequest;
+use crate::body;
+use crate::body::YieldingBody;
 use crate::cache::WatchFrom;
 use crate::informer::Proof;
 use crate::server::collection::Collection;
@@ -13,11 +15,9 @@ use crate::server::rescue;
 use crate::server::router;
 use crate::server::router::Reason;
 use crate::server::router::WatchPlan;
-use crate::server::turns::InTurns;
 use crate::server::watch_body::WatchBody;
 use crate::server::watch_body::WatchTerms;
 use crate::shutdown::Shutdown;
-use crate::upstream;
 
 use super::Answer;
 use super::Miss;
@@ -119,6 +119,6 @@ pub(crate) fn watch(
     let body = WatchBody::new(Arc::clone(collection), stream, terms, shutdown.watch_end());
     Ok(rescue::answer(
         request.format().watch_media_type(),
-        upstream::boxed(InTurns::new(body)),
+        body::boxed(YieldingBody::new(body)),
     ))
 }

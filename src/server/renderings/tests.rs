@@ -13,6 +13,7 @@ use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ObjectValues;
 use crate::api::WireFormat;
+use crate::body;
 use crate::shutdown;
 
 fn encoder() -> Arc<Encoder> {
@@ -249,7 +250,7 @@ async fn who_waits_is_told_when_it_is_given_up() {
     let renderings = roomy();
     let encoder = encoder();
     let rendering = Arc::new(Rendering::new(renderings.shared.metrics.bytes.clone()));
-    let mut body = upstream::boxed(rendering.read());
+    let mut body = body::boxed(rendering.read());
     assert!(body.frame().now_or_never().is_none());
     drop(Producer {
         shared: Arc::clone(&renderings.shared),

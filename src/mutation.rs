@@ -1,4 +1,4 @@
-//! Rules that the model's tests switch off, to show that the model needs each of them.
+//! Rules that the models' tests switch off, to show that a model needs each of them.
 //!
 //! Outside of tests every question is answered `false` at compile time.
 
@@ -32,6 +32,10 @@ pub(crate) enum Mutation {
     QuietFallsOff,
     /// The end of an epoch leaves the groups' queues as they are.
     QueueKeptAtEpoch,
+    /// A verification list is compared key by key: what it lacks is not looked for.
+    KeyByKey,
+    /// Versions of one history prove states of another.
+    AcrossHistories,
 }
 
 #[cfg(test)]
@@ -40,12 +44,12 @@ thread_local! {
 }
 
 #[cfg(test)]
-pub(super) fn is_active(mutation: Mutation) -> bool {
+pub(crate) fn is_active(mutation: Mutation) -> bool {
     ACTIVE.get() == Some(mutation)
 }
 
 #[cfg(not(test))]
-pub(super) const fn is_active(_: Mutation) -> bool {
+pub(crate) const fn is_active(_: Mutation) -> bool {
     false
 }
 

@@ -1,10 +1,17 @@
-//! The one body type of requests to and responses from the API server.
+//! The one body type of requests and responses, and what bodies are wrapped in.
+
+mod guard;
+mod yielding;
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use http_body_util::Empty;
 use http_body_util::Full;
 use http_body_util::combinators::UnsyncBoxBody;
+
+pub use guard::BodyGuard;
+pub use guard::GuardedBody;
+pub use yielding::YieldingBody;
 
 /// What a body may fail with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,8 +1,6 @@
-//! Bodies that let others have their turn.
+//! Bodies that let the others on their thread run.
 
-use std::future::Future;
 use std::pin::Pin;
-use std::pin::pin;
 use std::task::Context;
 use std::task::Poll;
 use std::task::ready;
@@ -11,28 +9,29 @@ use bytes::Bytes;
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
-use tokio::task::yield_now;
 
-/// Bytes that a body gives before others on its thread have their turn: a fraction of a millisecond.
-const TURN: usize = 512 << 10;
+use crate::concurrency::CoopBudget;
 
 /// A body that could give all that it has at once, and doesn't.
 ///
 /// A connection sends as long as its body gives something and its peer takes it. On a fast network
 /// that is long enough to be noticed by every watch on the same thread.
-pub(super) struct InTurns<B> {
+pub struct YieldingBody<B> {
     body: B,
-    /// Bytes given in this turn.
-    given: usize,
+    budget: CoopBudget,
 }
 
-impl<B> InTurns<B> {
-    pub(super) fn new(body: B) -> Self {
-        Self { body, given: 0 }
+impl<B> YieldingBody<B> {
+    /// `body`, yielding in between.
+    pub fn new(body: B) -> Self {
+        Self {
+            body,
+            budget: CoopBudget::new(),
+        }
     }
 }
 
-impl<B> Body for InTurns<B>
+impl<B> Body for YieldingBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -43,18 +42,14 @@ where
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        if self.given >= TURN {
-            self.given = 0;
-            // Unlike a plain wake-up this lets the runtime look at its sockets, too.
-            ready!(pin!(yield_now()).poll(cx));
-        }
+        ready!(self.budget.poll_proceed(cx));
         let polled = Pin::new(&mut self.body).poll_frame(cx);
         if polled.is_pending() {
-            self.given = 0;
+            self.budget.renew();
         }
         let frame = ready!(polled);
         if let Some(Ok(frame)) = &frame {
-            self.given += frame.data_ref().map_or(0, Bytes::len);
+            self.budget.charge(frame.data_ref().map_or(0, Bytes::len));
         }
         Poll::Ready(frame)
     }
@@ -80,11 +75,11 @@ mod tests {
 
     #[tokio::test]
     async fn nothing_is_lost_and_others_run_in_between() {
-        let size = TURN / 4 + 1;
+        let size = CoopBudget::UNITS / 4 + 1;
         let frames = (0..9_u8).map(|number| Ok(Frame::data(Bytes::from(vec![number; size]))));
         let frames: Vec<Result<_, Infallible>> = frames.collect();
         let stream = StreamBody::new(futures_util::stream::iter(frames));
-        let mut body = InTurns::new(stream);
+        let mut body = YieldingBody::new(stream);
         let mut taken = Vec::new();
         let mut turns = 1;
         loop {

@@ -1,0 +1,131 @@
+//! Bodies that hold something as long as they live, and may be ended by it.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// What a body holds until it is dropped.
+pub trait BodyGuard: Unpin {
+    /// Ready when the body must end, though more may come. Asked whenever the body has nothing to
+    /// give; by default never ready.
+    fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+/// A limit of how many bodies live at a time.
+impl BodyGuard for OwnedSemaphorePermit {}
+
+/// A body with a guard.
+pub struct GuardedBody<B, G> {
+    body: B,
+    guard: G,
+    has_ended: bool,
+}
+
+impl<B, G> GuardedBody<B, G> {
+    /// `body`, which holds `guard`.
+    pub fn new(body: B, guard: G) -> Self {
+        Self {
+            body,
+            guard,
+            has_ended: false,
+        }
+    }
+}
+
+impl<B, G> Body for GuardedBody<B, G>
+where
+    B: Body<Data = Bytes> + Unpin,
+    G: BodyGuard,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        if this.has_ended {
+            return Poll::Ready(None);
+        }
+        let frame = Pin::new(&mut this.body).poll_frame(cx);
+        if frame.is_pending() && this.guard.poll_end(cx).is_ready() {
+            this.has_ended = true;
+            return Poll::Ready(None);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+    use std::task::Waker;
+
+    use futures_util::StreamExt;
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::body;
+
+    #[test]
+    fn a_permit_is_held_until_the_body_is_dropped() {
+        let semaphore = Arc::new(Semaphore::new(1));
+        let permit = Arc::clone(&semaphore)
+            .try_acquire_owned()
+            .expect("a permit");
+        let guarded = GuardedBody::new(body::full("x"), permit);
+        assert_eq!(guarded.size_hint().exact(), Some(1));
+        assert_eq!(semaphore.available_permits(), 0);
+        drop(guarded);
+        assert_eq!(semaphore.available_permits(), 1);
+    }
+
+    struct Flag(Arc<AtomicBool>);
+
+    impl BodyGuard for Flag {
+        fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
+            match self.0.load(Ordering::Relaxed) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        }
+    }
+
+    #[test]
+    fn a_guard_ends_a_body_that_has_nothing_to_give() {
+        let is_over = Arc::new(AtomicBool::new(true));
+        let frames = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from("x")))]);
+        let frames = StreamBody::new(frames.chain(stream::pending()));
+        let mut guarded = GuardedBody::new(frames, Flag(Arc::clone(&is_over)));
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = || Pin::new(&mut guarded).poll_frame(&mut cx);
+        assert!(matches!(poll(), Poll::Ready(Some(Ok(_)))));
+        is_over.store(false, Ordering::Relaxed);
+        assert!(poll().is_pending());
+        is_over.store(true, Ordering::Relaxed);
+        assert!(matches!(poll(), Poll::Ready(None)));
+        assert!(matches!(poll(), Poll::Ready(None)));
+        assert!(guarded.is_end_stream());
+    }
+}

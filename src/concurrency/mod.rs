@@ -1,0 +1,8 @@
+//! What tasks of one process share: one call for all who ask for the same, and a thread's time.
+
+mod coop_budget;
+mod group_commit;
+
+pub use coop_budget::CoopBudget;
+pub use group_commit::GroupCommit;
+pub use group_commit::Pace;
