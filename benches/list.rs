@@ -24,7 +24,7 @@ use kubefan::codec::Representation;
 use kubefan::codec::View;
 use kubefan::server;
 use kubefan::server::Collection;
-use kubefan::server::request_info::RequestInfo;
+use kubefan::server::RequestInfo;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
 

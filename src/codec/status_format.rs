@@ -1,7 +1,6 @@
 //! How a refusal is written: in the representation that the request accepts, converted to nothing.
 
 use bytes::Bytes;
-use serde_json::Value;
 
 use super::Encoder;
 use super::Negotiated;
@@ -16,10 +15,9 @@ pub enum StatusFormat {
     /// One line of JSON.
     #[default]
     Json,
-    /// Indented JSON without a line break at its end: for people, and where nothing is acceptable.
+    /// Indented JSON without a line break at its end: for people, and where nothing else is
+    /// acceptable. It is YAML, too.
     IndentedJson,
-    /// YAML.
-    Yaml,
     /// Protobuf in its envelope.
     Protobuf,
 }
@@ -31,7 +29,6 @@ impl StatusFormat {
         match negotiate_status(accept) {
             Negotiated::Plain(WireFormat::Protobuf, _) => Self::Protobuf,
             Negotiated::Plain(WireFormat::Json, pretty) if !is_pretty(pretty) => Self::Json,
-            Negotiated::Yaml => Self::Yaml,
             _ => Self::IndentedJson,
         }
     }
@@ -40,7 +37,6 @@ impl StatusFormat {
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json | Self::IndentedJson => WireFormat::Json.media_type(),
-            Self::Yaml => "application/yaml",
             Self::Protobuf => WireFormat::Protobuf.media_type(),
         }
     }
@@ -57,12 +53,6 @@ impl StatusFormat {
                 let json = serde_json::to_string_pretty(status);
                 escape_as_go(&json.expect("a Status is always JSON")).into()
             }
-            Self::Yaml => {
-                let json = serde_json::to_value(status).expect("a Status is always JSON");
-                let mut text = String::new();
-                write_yaml(&mut text, &json, 0);
-                text.into()
-            }
         }
     }
 }
@@ -76,32 +66,10 @@ impl From<WireFormat> for StatusFormat {
     }
 }
 
-/// Writes an object's members in the order of their keys, each on its line. Text is always quoted:
-/// a JSON string is a YAML one too.
-fn write_yaml(text: &mut String, value: &Value, depth: usize) {
-    let indent = "  ".repeat(depth);
-    let Some(object) = value.as_object() else {
-        return;
-    };
-    let mut members: Vec<_> = object.iter().collect();
-    members.sort_by_key(|(key, _)| *key);
-    for (key, value) in members {
-        text.push_str(&indent);
-        text.push_str(key);
-        match value {
-            Value::Object(inner) if !inner.is_empty() => {
-                text.push_str(":\n");
-                write_yaml(text, value, depth + 1);
-            }
-            // The rest is JSON on a line, which is YAML.
-            _ => text.push_str(&format!(": {value}\n")),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::StatusDetails;
 
     const PEOPLE: fn(bool) -> bool = |_| true;
     const PROGRAM: fn(bool) -> bool = |accepted| accepted;
@@ -111,7 +79,6 @@ mod tests {
         use StatusFormat::IndentedJson;
         use StatusFormat::Json;
         use StatusFormat::Protobuf;
-        use StatusFormat::Yaml;
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
         let kubectl = format!("{table},application/json");
         for (accept, is_pretty, expected) in [
@@ -123,7 +90,7 @@ mod tests {
             (Some("application/json"), PROGRAM, Json),
             (Some("application/json;stream=watch"), PROGRAM, Json),
             (Some("application/json;pretty=1"), PROGRAM, IndentedJson),
-            (Some("application/yaml"), PEOPLE, Yaml),
+            (Some("application/yaml"), PROGRAM, IndentedJson),
             (
                 Some("application/vnd.kubernetes.protobuf"),
                 PEOPLE,
@@ -158,7 +125,12 @@ mod tests {
 
     #[test]
     fn bodies() {
-        let status = Status::service_unavailable("no \"<room>\"", 5);
+        let status = Status::failure(503, "ServiceUnavailable", "no \"<room>\"").with_details(
+            StatusDetails {
+                retry_after_seconds: 5,
+                ..StatusDetails::default()
+            },
+        );
         let text = |format: StatusFormat| String::from_utf8(format.body(&status).to_vec());
         assert_eq!(
             text(StatusFormat::Json).as_deref(),
@@ -183,19 +155,6 @@ mod tests {
   },
   "code": 503
 }"#)
-        );
-        assert_eq!(
-            text(StatusFormat::Yaml).as_deref(),
-            Ok(r#"apiVersion: "v1"
-code: 503
-details:
-  retryAfterSeconds: 5
-kind: "Status"
-message: "no \"<room>\""
-metadata: {}
-reason: "ServiceUnavailable"
-status: "Failure"
-"#)
         );
         let protobuf = StatusFormat::Protobuf.body(&status);
         assert!(protobuf.starts_with(b"k8s\0"));

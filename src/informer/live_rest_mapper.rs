@@ -85,11 +85,14 @@ impl LiveRestMapper {
     ///
     /// An unknown resource asks for a refresh in the background.
     pub fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
+        self.refresh_unless_known(gvr);
+        self.known_subject(gvr, format)
+    }
+
+    /// The same, without a refresh.
+    pub fn known_subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
         let discovered = self.current.load();
-        let Some(resource) = discovered.mapper.resource(gvr) else {
-            self.ask();
-            return None;
-        };
+        let resource = discovered.mapper.resource(gvr)?;
         discovered.mapper.cacheable(gvr).ok()?;
         Some(Subject {
             resource: Arc::clone(resource),
@@ -98,6 +101,13 @@ impl LiveRestMapper {
             custom: discovered.mapper.is_custom(gvr),
             list_kind: discovered.mapper.list_kind(gvr).map(str::to_owned),
         })
+    }
+
+    /// Asks for a refresh in the background if discovery does not have `gvr`.
+    pub fn refresh_unless_known(&self, gvr: &GroupVersionResource) {
+        if self.with(|mapper| mapper.resource(gvr).is_none()) {
+            self.ask();
+        }
     }
 
     /// Runs `look` on the RestMapper of this moment.

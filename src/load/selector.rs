@@ -33,7 +33,7 @@ pub enum SelectorError {
     UnknownField(String),
     /// A label or value that the API server would refuse.
     #[error("{0}")]
-    NotALabel(String),
+    NotALabel(crate::api::Malformed),
 }
 
 /// What an object must carry.

@@ -7,7 +7,10 @@ use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::cache::Reader;
 use crate::codec::Encoder;
+use crate::codec::Representation;
+use crate::codec::View;
 use crate::informer::Informer;
+use crate::informer::Subject;
 
 /// One resource's objects in one wire format, with what is needed to answer reads of them.
 pub trait Collection: Send + Sync {
@@ -26,6 +29,26 @@ pub trait Collection: Send + Sync {
 
     /// The wire format.
     fn format(&self) -> WireFormat;
+
+    /// Prints the same as `representation` shows it.
+    fn encoder_for(&self, representation: Representation) -> Arc<Encoder> {
+        let encoder = self.encoder();
+        match representation.view {
+            View::Whole => encoder,
+            View::Metadata(version) => Arc::new(encoder.partial(representation.format, version)),
+        }
+    }
+
+    /// What an informer of it would need to know.
+    fn subject(&self) -> Subject {
+        Subject {
+            resource: Arc::clone(self.resource()),
+            format: self.format(),
+            fields: Arc::clone(self.fields()),
+            custom: false,
+            list_kind: None,
+        }
+    }
 
     /// Counts events given to a client; by default nobody does.
     fn count_sent(&self, _events: u64) {}

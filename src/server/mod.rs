@@ -1,70 +1,58 @@
-//! The request path: filters, then the router's decision, then a handler.
+//! The request path: a request goes through these modules in this order, once each.
+//!
+//! ```text
+//! filters/    trace, gzip, recover, local only
+//! request/    what is asked: attributes of the request, facts about it
+//!             (limits, authentication: to come)
+//! decide      reject it, forward it, or read from a cache; pure
+//!             (authorization: to come, before a cache is started for it)
+//! acquire     the informer that can answer, waited for
+//! prove       fresh enough, or not
+//! read/       get, list, watch: a snapshot and a plan become parts or a stream
+//! deliver/    bodies: framing, bursts, gzip, WebSockets
+//! forward/    to the API server, the same reads together
+//! rescue      any failure on the way becomes a Status
+//! outcome     how it ended, for metrics and the log
+//! ```
+//!
+//! Beside it: `admin`, the second listener, and `collection`, what a read reads from.
 
+mod acquire;
 mod admin;
-mod answered;
-mod cached;
-mod chunks;
 mod collection;
-mod consistent;
+mod decide;
+mod deliver;
 mod filters;
-mod gzip;
-mod handlers;
-mod merged;
-mod rendering;
-mod renderings;
-pub mod request_info;
+mod forward;
+mod outcome;
+mod prove;
+mod read;
+mod request;
 mod rescue;
-pub mod router;
-mod shared_reads;
-mod truth;
-mod watch_body;
-mod websocket;
-
-#[cfg(test)]
-mod watch_body_tests;
 
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::Request;
 use http::Response;
-use http::header;
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio::time::timeout_at;
 use tower::Service;
 use tower::ServiceBuilder;
 use tower::service_fn;
 
-use crate::api::Query;
+use crate::api::GroupVersionResource;
 use crate::api::Status;
-use crate::api::pretty_parameter;
-use crate::api::wants_pretty;
+use crate::api::WireFormat;
 use crate::body;
-use crate::codec::Negotiated;
-use crate::codec::ReadVerb;
-use crate::codec::negotiate;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Subject;
 use crate::shutdown::Shutdown;
-use crate::upstream;
 use crate::upstream::Forwarder;
-
-pub use admin::Admin;
-pub use answered::Answered;
-pub use answered::Outcome;
-pub use collection::Collection;
-pub use filters::RequestMetrics;
-pub use renderings::RenderingMetrics;
-pub use rescue::answer;
-pub use rescue::plain_text;
-pub use rescue::respond;
-pub use truth::read_truth;
-#[cfg(test)]
-pub(crate) use watch_body::without_jitter;
 
 /// A body of requests and answers.
 pub use crate::body::Body;
@@ -72,24 +60,40 @@ pub use crate::body::Body;
 pub use crate::body::boxed;
 /// A body that is all there.
 pub use crate::body::full;
+pub use admin::Admin;
+pub use collection::Collection;
+pub use decide::Reason;
+pub use deliver::RenderingMetrics;
+#[cfg(test)]
+pub(crate) use deliver::without_jitter;
+pub use filters::RequestMetrics;
+pub use outcome::Answered;
+pub use outcome::Miss;
+pub use outcome::Outcome;
+pub use read::read_truth;
+pub use request::RequestInfo;
+pub use rescue::answer;
+pub use rescue::plain_text;
+pub use rescue::respond;
 
-use answered::verb_label;
+use acquire::acquire;
+use decide::Decision;
+use decide::KnownResources;
+use decide::Read;
+use decide::decide;
+use deliver::Delivery;
+use deliver::Renderings;
+use deliver::over_websocket;
 use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
-use handlers::Delivery;
-use handlers::Miss;
-use renderings::Renderings;
-use request_info::RequestInfo;
+use forward::Forwarding;
+use outcome::Answer;
+use prove::prove;
+use request::Facts;
+use request::Handshake;
 use rescue::Refusal;
-use router::Facts;
-use router::Read;
-use router::Reason;
-use shared_reads::Failed;
-use shared_reads::ReadKey;
-use shared_reads::SharedReads;
-use websocket::Handshake;
 
 /// How long after a client's deadline the API server, which began to count later, may still tell
 /// that it is over.
@@ -104,8 +108,7 @@ pub struct Server {
 struct Shared {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
-    forwarder: Forwarder,
-    shared_reads: SharedReads,
+    forwarding: Forwarding,
     renderings: Renderings,
     metrics: RequestMetrics,
     shutdown: Shutdown,
@@ -124,9 +127,8 @@ impl Server {
         let shared = Shared {
             informers,
             rest_mapper,
-            shared_reads: SharedReads::new(forwarder.clone()),
+            forwarding: Forwarding::new(forwarder, shutdown.clone()),
             renderings: Renderings::new(rendering_metrics, shutdown.clone()),
-            forwarder,
             metrics,
             shutdown,
         };
@@ -149,80 +151,104 @@ impl Server {
         })
     }
 
-    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+    /// What becomes of a request behind the filters.
+    async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
-        let recognised = self.recognise(&request, &info);
-        let refusal = Refusal::of(&request);
-        let delivery = Delivery::of(&request);
-        let cached = self.cached_answer(recognised, &info, query, delivery);
-        let (answer, deadline) = cached.await;
-        let forwarded = match answer {
-            Ok(response) => {
-                let response = match Handshake::possible(&request) {
-                    // Of reads with a handshake, only watches come so far.
-                    Some(handshake) => {
-                        handshake.serve(&mut request, response, &self.shared.shutdown)
-                    }
-                    None => response,
-                };
-                return self.with_outcome(response, &info, Outcome::Cache);
+        let handshake = Handshake::possible(&request);
+        let facts = Facts::of(&request, &info, handshake.as_ref());
+        let (response, outcome) = match decide(&facts, self.shared.rest_mapper.as_ref()) {
+            Decision::Reject(status) => {
+                let refusal = Refusal::of(&request);
+                (refusal.respond(&status), Outcome::Rejected)
             }
-            // Found absent is as much an answer of the cache as found.
-            Err(Miss::Reject(status)) if status.code == 404 => Err((status, Outcome::Cache)),
-            Err(Miss::Reject(status)) => Err((status, Outcome::Rejected)),
-            Err(Miss::Forward(reason)) => Ok((reason, None)),
-            Err(Miss::ForwardUnproven(limit)) => Ok((Reason::Unproven, Some(limit))),
-        };
-        let (response, outcome) = match forwarded {
-            Err((status, outcome)) if refusal.is_exact() => (refusal.respond(&status), outcome),
-            refused => {
-                let (reason, limit) = refused.unwrap_or((Reason::MediaType, None));
-                let forwarded = self.forward(request, &info, limit, &refusal);
-                let response = match deadline {
-                    None => forwarded.await,
-                    Some(deadline) => timeout_at(deadline + UPSTREAM_SLACK, forwarded)
-                        .await
-                        .unwrap_or_else(|_| refusal.respond(&Status::timeout())),
-                };
+            Decision::Forward(reason) => {
+                if reason == Reason::NotCacheable
+                    && let Some(gvr) = info.gvr()
+                {
+                    self.shared.rest_mapper.refresh_unless_known(&gvr);
+                }
+                let response = self.forward(request, &info, None, None).await;
                 (response, Outcome::Forwarded(reason))
             }
+            Decision::Read(read) => self.read(request, &info, handshake, &read).await,
         };
         self.with_outcome(response, &info, outcome)
     }
 
-    /// What the API server answers; with `limit`, only if that has a permit.
+    /// What becomes of a read that a cache may answer.
+    async fn read(
+        &self,
+        mut request: Request<Body>,
+        info: &RequestInfo,
+        handshake: Option<Handshake>,
+        read: &Read,
+    ) -> (Response<Body>, Outcome) {
+        let deadline = read
+            .timeout
+            .and_then(|timeout| Instant::now().checked_add(timeout));
+        let Shared {
+            renderings,
+            shutdown,
+            ..
+        } = self.shared.as_ref();
+        let is_websocket = handshake.is_some();
+        let delivery = Delivery::of(&request, read.representation, is_websocket, renderings);
+        let answer = within(deadline, self.from_cache(read, &delivery)).await;
+        let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
+        let refusal = || Refusal::of(&request);
+        let (reason, limit) = match answer {
+            Ok(response) => {
+                // Of reads with a handshake, only watches come so far.
+                let response = match handshake {
+                    Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
+                    None => response,
+                };
+                return (response, Outcome::Cache);
+            }
+            Err(Miss::Absent(status)) => return (refusal().respond(&status), Outcome::Cache),
+            Err(Miss::Reject(status)) => return (refusal().respond(&status), Outcome::Rejected),
+            Err(Miss::Forward(reason)) => (reason, None),
+            Err(Miss::ForwardUnproven(limit)) => (Reason::Unproven, Some(limit)),
+        };
+        let response = self.forward(request, info, limit, deadline).await;
+        (response, Outcome::Forwarded(reason))
+    }
+
+    /// What a cache answers.
+    async fn from_cache(&self, read: &Read, delivery: &Delivery<'_>) -> Answer {
+        let Shared {
+            informers,
+            rest_mapper,
+            shutdown,
+            ..
+        } = self.shared.as_ref();
+        let informer = acquire(informers, rest_mapper, read).await?;
+        let proof = match prove(read, &informer).await {
+            Ok(proof) => proof,
+            Err(unproven) => return read::unproven(&unproven, read, &informer, delivery),
+        };
+        let collection: Arc<dyn Collection> = informer;
+        let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
+        Ok(prove::told(answer, proof.map(|proof| proof.method)))
+    }
+
+    /// What the API server answers, until shortly after `deadline`; with `limit`, only if that has a
+    /// permit.
     async fn forward(
         &self,
         request: Request<Body>,
         info: &RequestInfo,
         limit: Option<Arc<Semaphore>>,
-        refusal: &Refusal,
+        deadline: Option<Instant>,
     ) -> Response<Body> {
-        let Shared {
-            forwarder,
-            shared_reads,
-            shutdown,
-            ..
-        } = self.shared.as_ref();
-        let has_identity = handlers::forward::has_identity(request.headers());
-        if !has_identity && let Some(key) = ReadKey::of(&request, info) {
-            let answer = shared_reads.forward(key, request, limit).await;
-            return answer.unwrap_or_else(|failed| match failed {
-                Failed::TooMany => refusal.respond(&Status::too_many_consistent_reads()),
-                Failed::Upstream(error) => refusal.respond(&rescue::forwarding_failed(&error)),
-            });
-        }
-        let permit = match limit.map(Semaphore::try_acquire_owned).transpose() {
-            Ok(permit) => permit,
-            Err(_) => return refusal.respond(&Status::too_many_consistent_reads()),
-        };
-        let is_watch = info.verb == "watch";
-        let response = handlers::forward::forward(request, is_watch, forwarder, shutdown).await;
-        match permit {
-            Some(permit) => consistent::holding(response, permit),
-            None => response,
-        }
+        let refusal = Refusal::of(&request);
+        let deadline = deadline.map(|deadline| deadline + UPSTREAM_SLACK);
+        let forwarded = self.shared.forwarding.forward(request, info, limit);
+        let forwarded = within(deadline, forwarded).await;
+        forwarded
+            .unwrap_or_else(|| Err(Status::timeout()))
+            .unwrap_or_else(|status| refusal.respond(&status))
     }
 
     fn with_outcome(
@@ -236,54 +262,27 @@ impl Server {
             let warnings = self.shared.informers.warnings();
             warnings.add(|| info.gvr(), response.headers_mut());
         }
-        let answered = self.answered(info, outcome);
-        response.extensions_mut().insert(answered);
-        response
-    }
-
-    /// The read that `request` is, and of what, if a cache could answer it.
-    fn recognise(
-        &self,
-        request: &Request<Body>,
-        info: &RequestInfo,
-    ) -> Result<(Read, Subject), Reason> {
-        let headers = request.headers();
-        let gvr = info.gvr();
-        let is_custom = gvr.as_ref().is_some_and(|gvr| {
-            let mapper = &self.shared.rest_mapper;
-            mapper.with(|mapper| mapper.is_custom(gvr))
-        });
-        let negotiated = negotiated(headers, info, is_custom);
-        let facts = Facts {
-            method: request.method(),
-            info,
-            negotiated,
-            is_upgrade: upstream::is_upgrade(headers),
-            is_websocket: Handshake::possible(request).is_some(),
-            has_identity: handlers::forward::has_identity(headers),
-            is_pretty: is_pretty(headers, request.uri().query(), negotiated),
-            is_custom,
-        };
-        let read = router::read(&facts)?;
-        let gvr = gvr.ok_or(Reason::NonResource)?;
-        let subject = self.shared.rest_mapper.subject(&gvr, read.source);
-        Ok((read, subject.ok_or(Reason::NotCacheable)?))
-    }
-
-    fn answered(&self, info: &RequestInfo, outcome: Outcome) -> Answered {
         let known = info.gvr().filter(|gvr| {
             let mapper = &self.shared.rest_mapper;
             mapper.with(|mapper| mapper.resource(gvr).is_some())
         });
-        let (group, resource) = known
-            .map(|gvr| (gvr.group, gvr.resource))
-            .unwrap_or_default();
-        Answered {
-            verb: verb_label(&info.verb),
-            group,
-            resource,
-            outcome,
-        }
+        let answered = Answered::new(&info.verb, known, outcome);
+        response.extensions_mut().insert(answered);
+        response
+    }
+}
+
+impl KnownResources for LiveRestMapper {
+    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
+        self.known_subject(gvr, format)
+    }
+}
+
+/// What `future` gives until `deadline`, if there is one.
+async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
+    match deadline {
+        None => Some(future.await),
+        Some(deadline) => timeout_at(deadline, future).await.ok(),
     }
 }
 
@@ -309,31 +308,4 @@ where
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }
         }))
-}
-
-fn accept(headers: &HeaderMap) -> Option<String> {
-    let mut values = headers.get_all(header::ACCEPT).iter();
-    let first = values.next()?.to_str().ok()?;
-    // Go looks at the first line only.
-    Some(first.to_owned())
-}
-
-fn negotiated(headers: &HeaderMap, info: &RequestInfo, is_custom: bool) -> Negotiated {
-    let verb = match info.verb.as_str() {
-        "watch" => ReadVerb::Watch,
-        "list" => ReadVerb::List,
-        _ => ReadVerb::Get,
-    };
-    negotiate(accept(headers).as_deref(), verb, is_custom)
-}
-
-fn is_pretty(headers: &HeaderMap, query: Option<&str>, negotiated: Negotiated) -> bool {
-    let parameter = pretty_parameter(&Query::parse(query.unwrap_or_default()));
-    let representation = negotiated.representation();
-    let accepts = representation.is_some_and(|representation| representation.indent);
-    let agent = headers.get(header::USER_AGENT);
-    let agent = agent
-        .and_then(|agent| agent.to_str().ok())
-        .unwrap_or_default();
-    wants_pretty(parameter, accepts, agent)
 }

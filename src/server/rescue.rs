@@ -46,12 +46,6 @@ impl Refusal {
         respond(status, self.format())
     }
 
-    /// True when the refusal reads to the byte as the API server's. YAML does not: who wants it had
-    /// better be refused there.
-    pub(super) fn is_exact(&self) -> bool {
-        self.format() != StatusFormat::Yaml
-    }
-
     fn format(&self) -> StatusFormat {
         let text = |value: &Option<HeaderValue>| -> Option<String> {
             Some(value.as_ref()?.to_str().ok()?.to_owned())

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::api::FieldRefusal;
 use crate::api::FieldValue;
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
@@ -186,6 +185,5 @@ fn event_fields() -> SelectableFields {
         fields: EVENT_FIELDS.iter().map(field).collect(),
         accepts_namespace: true,
         aliases: Vec::new(),
-        refusal: FieldRefusal::NotSupported,
     }
 }

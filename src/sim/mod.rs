@@ -26,6 +26,7 @@ mod store;
 mod strategic;
 mod subresources;
 mod tables;
+mod truth;
 mod writes;
 
 #[cfg(test)]

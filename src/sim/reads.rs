@@ -20,7 +20,7 @@ use crate::codec::Printer;
 use crate::codec::ReadVerb;
 use crate::server;
 use crate::server::Body;
-use crate::server::request_info::RequestInfo;
+use crate::server::RequestInfo;
 
 use super::Simulator;
 use super::collection::Served;
@@ -31,6 +31,7 @@ use super::print;
 use super::refusal;
 use super::requests::accept;
 use super::tables::Table;
+use super::truth;
 
 impl Simulator {
     /// Answers the `get`, `list` or `watch` that `info` describes.
@@ -81,7 +82,7 @@ impl Simulator {
         query: &str,
     ) -> Result<Response<Body>, Status> {
         let collection: Arc<dyn server::Collection> = Arc::<Served>::clone(served);
-        let answer = server::read_truth(
+        let answer = truth::read(
             &collection,
             form.representation(),
             info,

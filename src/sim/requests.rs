@@ -19,7 +19,7 @@ use crate::api::WireFormat;
 use crate::codec::protobuf_to_json;
 use crate::server;
 use crate::server::Body;
-use crate::server::request_info::RequestInfo;
+use crate::server::RequestInfo;
 
 use super::Simulator;
 use super::discovery;
@@ -242,7 +242,7 @@ impl Simulator {
                     .ok_or_else(Status::path_not_found)?;
                 let namespace = target.namespace.as_deref();
                 let selection =
-                    ListOptions::parse(query)?.selection(namespace, None, &served.kind.fields)?;
+                    ListOptions::parse(query)?.selection(namespace, &served.kind.fields)?;
                 done(store.write(|state| state.delete_collection(&target, &selection, options)))
             }
             ("create", _) => Err(refusal::no_such_thing("such subresource")),

@@ -20,10 +20,14 @@ pub fn label_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let parsed = LabelSelector::parse(&text);
     let padded = LabelSelector::parse(&format!(" \t\r\n{text}"));
-    assert_eq!(parsed, padded, "white space in front of {text:?}");
+    assert_eq!(
+        parsed.as_ref().ok(),
+        padded.as_ref().ok(),
+        "white space in front of {text:?}"
+    );
     let selector = match parsed {
         Ok(selector) => selector,
-        Err(message) => return assert!(!message.is_empty(), "{text:?} is refused without a word"),
+        Err(malformed) => return assert!(malformed.problem.contains("such as"), "{text:?}"),
     };
     let keys: Vec<&str> = selector
         .requirements
@@ -98,7 +102,7 @@ pub fn field_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let selector = match RawFieldSelector::parse(&text) {
         Ok(selector) => selector,
-        Err(message) => return assert!(!message.is_empty(), "{text:?} is refused without a word"),
+        Err(malformed) => return assert!(malformed.problem.contains("such as"), "{text:?}"),
     };
     let printed = selector.to_string();
     let again = RawFieldSelector::parse(&printed);

@@ -28,13 +28,7 @@ pub fn continue_token(data: &[u8]) {
             let resumed = token.inconsistent();
             assert_eq!(ContinueToken::decode(&resumed.encode()), Ok(resumed));
         }
-        Err(status) => {
-            assert_eq!(status.code, 400, "{text:?}");
-            assert!(
-                status.message.starts_with("invalid continue token: "),
-                "{text:?}"
-            );
-        }
+        Err(malformed) => assert_eq!(malformed.parameter, "continue", "{text:?}"),
     }
     encode(&text, data.len() as u64 + 1);
 }

@@ -16,11 +16,12 @@ use tower::Service;
 
 use crate::body;
 use crate::body::Body;
-use crate::server::Answered;
-use crate::server::Outcome;
-use crate::server::gzip;
-use crate::server::gzip::Gzip;
-use crate::server::gzip::THRESHOLD;
+use crate::server::deliver::Gzip;
+use crate::server::deliver::THRESHOLD;
+use crate::server::deliver::announced;
+use crate::server::deliver::is_accepted;
+use crate::server::outcome::Answered;
+use crate::server::outcome::Outcome;
 
 /// Adds [`Compress`].
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +57,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let accepts = gzip::is_accepted(&request);
+        let accepts = is_accepted(&request);
         let answer = self.inner.call(request);
         match accepts {
             false => Either::Left(answer),
@@ -78,13 +79,13 @@ fn compressed(response: Response<Body>) -> Response<Body> {
     if is_forwarded || is_encoded || length <= THRESHOLD {
         return response;
     }
-    gzip::announced(response.map(|body| body::boxed(Gzip::new(body))))
+    announced(response.map(|body| body::boxed(Gzip::new(body))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::router::Reason;
+    use crate::server::Reason;
 
     #[test]
     fn only_large_answers_of_ours_are_compressed() {

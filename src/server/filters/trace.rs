@@ -14,7 +14,7 @@ use tower::Layer;
 use tower::Service;
 
 use crate::body::Body;
-use crate::server::Answered;
+use crate::server::outcome::Answered;
 use crate::telemetry::Registry;
 use crate::telemetry::SECONDS_BUCKETS;
 

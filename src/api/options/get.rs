@@ -1,0 +1,111 @@
+//! What a GET of one object asks for.
+
+use super::Malformed;
+use super::Query;
+use crate::api::ResourceVersion;
+
+/// How fresh the state must be that a read is answered from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Consistency {
+    /// At least as new as the moment of the request (resource version unset).
+    MostRecent,
+    /// Any state (resource version `0`).
+    Any,
+    /// At least as new as this.
+    NotOlderThan(ResourceVersion),
+}
+
+impl Consistency {
+    /// Reads a `resourceVersion` parameter.
+    ///
+    /// # Errors
+    ///
+    /// When it is no number.
+    pub(super) fn parse(text: &str) -> Result<Self, Malformed> {
+        if text.is_empty() {
+            return Ok(Self::MostRecent);
+        }
+        // Unlike Go, Rust takes a plus sign.
+        let number = text.parse().ok().filter(|_| !text.starts_with('+'));
+        match number {
+            None => {
+                let problem = format!("{text:?} is no resource version, which is a number");
+                Err(Malformed::new("resourceVersion", problem))
+            }
+            Some(0) => Ok(Self::Any),
+            Some(number) => Ok(Self::NotOlderThan(ResourceVersion(number))),
+        }
+    }
+}
+
+/// The parameters of a GET, checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetOptions {
+    /// How fresh the object must be.
+    pub consistency: Consistency,
+}
+
+impl GetOptions {
+    /// Reads the query string of a GET; parameters of LIST and WATCH are ignored.
+    ///
+    /// # Errors
+    ///
+    /// For the long removed `export`, and a resource version that is no number.
+    pub fn parse(query: &str) -> Result<Self, Malformed> {
+        let query = Query::parse(query);
+        if query.flag("export") == Some(true) {
+            return Err(Malformed::new("export", "it is no longer supported"));
+        }
+        let consistency = Consistency::parse(&query.text("resourceVersion"))?;
+        Ok(Self { consistency })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_resource_version() {
+        for (query, consistency) in [
+            ("", Consistency::MostRecent),
+            (
+                "resourceVersion=&watch=1&limit=abc",
+                Consistency::MostRecent,
+            ),
+            ("resourceVersion=0&export=false", Consistency::Any),
+            (
+                "resourceVersion=7",
+                Consistency::NotOlderThan(ResourceVersion(7)),
+            ),
+        ] {
+            assert_eq!(
+                GetOptions::parse(query),
+                Ok(GetOptions { consistency }),
+                "{query}"
+            );
+        }
+    }
+
+    #[test]
+    fn refuses_what_the_api_server_refuses() {
+        for (query, message) in [
+            (
+                "resourceVersion=abc",
+                r#"resourceVersion: "abc" is no resource version, which is a number"#,
+            ),
+            (
+                "resourceVersion=%2B1",
+                r#"resourceVersion: "+1" is no resource version, which is a number"#,
+            ),
+            (
+                "resourceVersion=18446744073709551616",
+                r#"resourceVersion: "18446744073709551616" is no resource version, which is a number"#,
+            ),
+            ("export", "export: it is no longer supported"),
+        ] {
+            let malformed = GetOptions::parse(query).expect_err(query);
+            assert_eq!(malformed.to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Whether an answer is printed indented.
+
+use super::Query;
+
+/// The `pretty` parameter: `None` when absent or empty; what is no truth value counts as false.
+pub fn pretty_parameter(query: &Query) -> Option<bool> {
+    let value = query.first("pretty").filter(|value| !value.is_empty())?;
+    Some(parse_bool(value).unwrap_or(false))
+}
+
+/// True when JSON is to be indented: `parameter` is that of [`pretty_parameter`], `accept` says
+/// that the chosen media type carries `;pretty=1`.
+///
+/// Without either, the answer goes by the user agent: people's tools get indented text.
+pub fn wants_pretty(parameter: Option<bool>, accept: bool, user_agent: &str) -> bool {
+    let is_for_people = || {
+        ["curl", "Wget", "Mozilla/5.0"]
+            .iter()
+            .any(|prefix| user_agent.starts_with(prefix))
+    };
+    accept || parameter.unwrap_or_else(is_for_people)
+}
+
+/// Reads a truth value as Go's `strconv.ParseBool` does; `None` when it is none.
+fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),
+        "0" | "f" | "F" | "FALSE" | "false" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_the_parameter() {
+        for (query, expected) in [
+            ("", None),
+            ("pretty=", None),
+            ("pretty", None),
+            ("pretty=1", Some(true)),
+            ("pretty=t", Some(true)),
+            ("pretty=0", Some(false)),
+            ("pretty=yes", Some(false)),
+            ("pretty=0&pretty=1", Some(false)),
+        ] {
+            assert_eq!(pretty_parameter(&Query::parse(query)), expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn decides() {
+        for (parameter, accept, user_agent, expected) in [
+            (None, false, "kubectl/v1.36.0", false),
+            (None, false, "curl/8.5.0", true),
+            (None, false, "Wget/1.21", true),
+            (None, false, "Mozilla/5.0 (X11)", true),
+            (None, false, "Mozilla/4.0", false),
+            (Some(false), false, "curl/8.5.0", false),
+            (Some(true), false, "", true),
+            (Some(false), true, "", true),
+        ] {
+            assert_eq!(wants_pretty(parameter, accept, user_agent), expected);
+        }
+    }
+}

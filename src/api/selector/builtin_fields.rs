@@ -1,0 +1,127 @@
+//! The selectable fields of the built-in kinds: a table.
+//!
+//! Source: the field label conversions and selectable fields of Kubernetes 1.36, verified against
+//! a running API server; field numbers are those of its `generated.proto` files.
+
+use super::Field;
+use super::FieldValue;
+use super::FieldValue::Boolean;
+use super::FieldValue::Integer;
+use super::FieldValue::Text;
+use super::SelectableField;
+use super::SelectableFields;
+use crate::api::Resource;
+
+/// Label, JSON path, field numbers, kind of value.
+type Row = (&'static str, &'static str, &'static [u32], FieldValue);
+
+const POD: &[Row] = &[
+    ("spec.nodeName", "spec.nodeName", &[2, 10], Text),
+    ("spec.restartPolicy", "spec.restartPolicy", &[2, 3], Text),
+    ("spec.schedulerName", "spec.schedulerName", &[2, 19], Text),
+    (
+        "spec.serviceAccountName",
+        "spec.serviceAccountName",
+        &[2, 8],
+        Text,
+    ),
+    ("spec.hostNetwork", "spec.hostNetwork", &[2, 11], Boolean),
+    ("status.phase", "status.phase", &[3, 1], Text),
+    ("status.podIP", "status.podIPs.0.ip", &[3, 12, 1], Text),
+    (
+        "status.nominatedNodeName",
+        "status.nominatedNodeName",
+        &[3, 11],
+        Text,
+    ),
+];
+const NODE: &[Row] = &[("spec.unschedulable", "spec.unschedulable", &[2, 4], Boolean)];
+const NAMESPACE: &[Row] = &[("status.phase", "status.phase", &[3, 1], Text)];
+const SECRET: &[Row] = &[("type", "type", &[3], Text)];
+const SERVICE: &[Row] = &[
+    ("spec.clusterIP", "spec.clusterIP", &[2, 3], Text),
+    ("spec.type", "spec.type", &[2, 4], Text),
+];
+const REPLICATION_CONTROLLER: &[Row] = &[("status.replicas", "status.replicas", &[3, 1], Integer)];
+const JOB: &[Row] = &[("status.successful", "status.succeeded", &[3, 5], Integer)];
+const CERTIFICATE_SIGNING_REQUEST: &[Row] =
+    &[("spec.signerName", "spec.signerName", &[2, 7], Text)];
+const CLUSTER_TRUST_BUNDLE: &[Row] = &[("spec.signerName", "spec.signerName", &[2, 1], Text)];
+const POD_CERTIFICATE_REQUEST: &[Row] = &[
+    ("spec.signerName", "spec.signerName", &[2, 1], Text),
+    ("spec.podName", "spec.podName", &[2, 2], Text),
+    ("spec.nodeName", "spec.nodeName", &[2, 6], Text),
+];
+const POD_CERTIFICATE_REQUEST_ALPHA: &[Row] = &[
+    ("spec.signerName", "spec.signerName", &[2, 1], Text),
+    ("spec.podName", "spec.podName", &[2, 2], Text),
+    ("spec.nodeName", "spec.nodeName", &[2, 6], Text),
+    (
+        "spec.serviceAccountName",
+        "spec.serviceAccountName",
+        &[2, 4],
+        Text,
+    ),
+];
+const RESOURCE_SLICE: &[Row] = &[
+    ("spec.nodeName", "spec.nodeName", &[2, 3], Text),
+    ("spec.driver", "spec.driver", &[2, 1], Text),
+];
+
+/// The fields of `resource`; of an unlisted one, only name and namespace.
+pub(super) fn selectable_fields(resource: &Resource) -> SelectableFields {
+    let gvr = &resource.gvr;
+    let rows = match (
+        gvr.group.as_str(),
+        gvr.version.as_str(),
+        gvr.resource.as_str(),
+    ) {
+        ("", "v1", "pods") => POD,
+        ("", "v1", "nodes") => NODE,
+        ("", "v1", "namespaces") => NAMESPACE,
+        ("", "v1", "secrets") => SECRET,
+        ("", "v1", "services") => SERVICE,
+        ("", "v1", "replicationcontrollers") => REPLICATION_CONTROLLER,
+        ("batch", "v1", "jobs") => JOB,
+        ("certificates.k8s.io", _, "certificatesigningrequests") => CERTIFICATE_SIGNING_REQUEST,
+        ("certificates.k8s.io", _, "clustertrustbundles") => CLUSTER_TRUST_BUNDLE,
+        ("certificates.k8s.io", "v1alpha1", "podcertificaterequests") => {
+            POD_CERTIFICATE_REQUEST_ALPHA
+        }
+        ("certificates.k8s.io", _, "podcertificaterequests") => POD_CERTIFICATE_REQUEST,
+        ("resource.k8s.io", _, "resourceslices") => RESOURCE_SLICE,
+        _ => return SelectableFields::default(),
+    };
+    let namespaced = [
+        "pods",
+        "secrets",
+        "services",
+        "replicationcontrollers",
+        "jobs",
+    ];
+    SelectableFields {
+        fields: rows.iter().map(field).collect(),
+        accepts_namespace: namespaced.contains(&gvr.resource.as_str()),
+        aliases: aliases(resource),
+    }
+}
+
+fn field(&(label, json_path, protobuf_path, value): &Row) -> SelectableField {
+    SelectableField {
+        label: label.to_owned(),
+        json_path: json_path.split('.').map(str::to_owned).collect(),
+        protobuf_path: protobuf_path.to_vec(),
+        value,
+    }
+}
+
+fn aliases(resource: &Resource) -> Vec<(String, Field)> {
+    match resource.gvr.resource.as_str() {
+        // The API server accepts status.podIPs but never fills it in.
+        "pods" => vec![
+            ("spec.host".to_owned(), Field::Value(0)),
+            ("status.podIPs".to_owned(), Field::Empty),
+        ],
+        _ => Vec::new(),
+    }
+}

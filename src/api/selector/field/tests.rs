@@ -1,0 +1,338 @@
+//! Table and property tests of field selectors and of the kinds' fields.
+
+use proptest::prelude::*;
+
+use super::Operator;
+use super::RawFieldSelector;
+use super::RawTerm;
+use super::escape_field_value;
+use crate::api::Field;
+use crate::api::FieldSelector;
+use crate::api::FieldValue;
+use crate::api::GroupVersionResource;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+
+fn fields_of(group: &str, version: &str, resource: &str) -> SelectableFields {
+    SelectableFields::of(&Resource {
+        gvr: GroupVersionResource::new(group, version, resource),
+        kind: String::new(),
+        singular: String::new(),
+        short_names: Vec::new(),
+        namespaced: true,
+        verbs: Vec::new(),
+    })
+}
+
+fn pods() -> SelectableFields {
+    fields_of("", "v1", "pods")
+}
+
+fn terms(text: &str) -> Vec<(Field, bool, String)> {
+    let selector = FieldSelector::parse(text, &pods()).expect("is a selector");
+    let term = |term: super::FieldTerm| (term.field, term.equal, term.value);
+    selector.terms.into_iter().map(term).collect()
+}
+
+#[test]
+fn reads_terms() {
+    for (text, expected) in [
+        ("", vec![]),
+        (",,", vec![]),
+        ("=", vec![]),
+        (",,metadata.name=b,", vec![(Field::Name, true, "b")]),
+        ("metadata.name==b", vec![(Field::Name, true, "b")]),
+        (
+            "metadata.namespace!=b",
+            vec![(Field::Namespace, false, "b")],
+        ),
+        ("spec.nodeName=", vec![(Field::Value(0), true, "")]),
+        ("spec.host=n", vec![(Field::Value(0), true, "n")]),
+        ("status.podIPs=", vec![(Field::Empty, true, "")]),
+        (
+            r"metadata.name=a\,b\=c\\d",
+            vec![(Field::Name, true, r"a,b=c\d")],
+        ),
+        ("metadata.name= b ", vec![(Field::Name, true, " b ")]),
+        (
+            "status.phase!=x,metadata.name=q,metadata.name=p",
+            vec![
+                (Field::Name, true, "p"),
+                (Field::Name, true, "q"),
+                (Field::Value(5), false, "x"),
+            ],
+        ),
+    ] {
+        let expected: Vec<_> = expected
+            .into_iter()
+            .map(|(field, equal, value)| (field, equal, value.to_owned()))
+            .collect();
+        assert_eq!(terms(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn refuses_what_the_api_server_refuses() {
+    for (text, message) in [
+        (
+            "metadata.name=a,foo",
+            r#"fieldSelector: "metadata.name=a,foo" is no field selector such as metadata.name=a,type!=b"#,
+        ),
+        (
+            "foo=bar",
+            r#"fieldSelector: objects of this kind can't be selected by "foo""#,
+        ),
+    ] {
+        let malformed = FieldSelector::parse(text, &pods()).expect_err(text);
+        assert_eq!(malformed.to_string(), message);
+    }
+    for text in [
+        "foo",
+        "metadata.name=a=b",
+        r"metadata.name=\x",
+        r"metadata.name=a\",
+        " metadata.name=a",
+        "=a",
+    ] {
+        assert!(FieldSelector::parse(text, &pods()).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn refuses_what_a_kind_lacks() {
+    for (group, version, resource, label) in [
+        ("", "v1", "pods", "a\"b"),
+        ("", "v1", "nodes", "metadata.namespace"),
+        ("", "v1", "namespaces", "metadata.namespace"),
+        ("", "v1", "secrets", "spec.host"),
+        ("batch", "v1", "jobs", "foo"),
+        ("resource.k8s.io", "v1", "resourceslices", "foo"),
+        ("apps", "v1", "replicasets", "status.replicas"),
+        (
+            "certificates.k8s.io",
+            "v1",
+            "certificatesigningrequests",
+            "metadata.namespace",
+        ),
+        (
+            "certificates.k8s.io",
+            "v1beta1",
+            "podcertificaterequests",
+            "spec.serviceAccountName",
+        ),
+    ] {
+        let fields = fields_of(group, version, resource);
+        assert!(fields.resolve(label).is_err(), "{resource} {label}");
+    }
+}
+
+#[test]
+fn accepts_each_kinds_labels() {
+    for (group, version, resource, labels) in [
+        (
+            "",
+            "v1",
+            "pods",
+            vec![
+                "metadata.name",
+                "metadata.namespace",
+                "spec.nodeName",
+                "spec.restartPolicy",
+                "spec.schedulerName",
+                "spec.serviceAccountName",
+                "spec.hostNetwork",
+                "status.phase",
+                "status.podIP",
+                "status.podIPs",
+                "status.nominatedNodeName",
+                "spec.host",
+            ],
+        ),
+        (
+            "",
+            "v1",
+            "nodes",
+            vec!["metadata.name", "spec.unschedulable"],
+        ),
+        (
+            "",
+            "v1",
+            "namespaces",
+            vec!["metadata.name", "status.phase"],
+        ),
+        (
+            "",
+            "v1",
+            "secrets",
+            vec!["metadata.name", "metadata.namespace", "type"],
+        ),
+        (
+            "",
+            "v1",
+            "services",
+            vec!["metadata.namespace", "spec.clusterIP", "spec.type"],
+        ),
+        (
+            "",
+            "v1",
+            "replicationcontrollers",
+            vec!["metadata.namespace", "status.replicas"],
+        ),
+        (
+            "batch",
+            "v1",
+            "jobs",
+            vec!["metadata.namespace", "status.successful"],
+        ),
+        (
+            "certificates.k8s.io",
+            "v1",
+            "certificatesigningrequests",
+            vec!["spec.signerName"],
+        ),
+        (
+            "certificates.k8s.io",
+            "v1beta1",
+            "clustertrustbundles",
+            vec!["spec.signerName"],
+        ),
+        (
+            "certificates.k8s.io",
+            "v1alpha1",
+            "podcertificaterequests",
+            vec![
+                "spec.signerName",
+                "spec.podName",
+                "spec.nodeName",
+                "spec.serviceAccountName",
+            ],
+        ),
+        (
+            "resource.k8s.io",
+            "v1beta2",
+            "resourceslices",
+            vec!["spec.nodeName", "spec.driver"],
+        ),
+        (
+            "apps",
+            "v1",
+            "deployments",
+            vec!["metadata.name", "metadata.namespace"],
+        ),
+        (
+            "",
+            "v1",
+            "persistentvolumes",
+            vec!["metadata.name", "metadata.namespace"],
+        ),
+    ] {
+        let fields = fields_of(group, version, resource);
+        for label in labels {
+            assert!(fields.resolve(label).is_ok(), "{resource} {label}");
+        }
+    }
+}
+
+#[test]
+fn tells_where_values_stand() {
+    let pods = pods();
+    let field = |label| pods.position(label).map(|at| &pods.fields[at]);
+    let ip = field("status.podIP").expect("pods have it");
+    assert_eq!(ip.json_path, ["status", "podIPs", "0", "ip"]);
+    assert_eq!(ip.protobuf_path, [3, 12, 1]);
+    assert_eq!(
+        field("spec.hostNetwork").map(|field| field.value),
+        Some(FieldValue::Boolean)
+    );
+    assert_eq!(pods.position("spec.host"), None);
+    assert_eq!(pods.resolve("spec.host"), pods.resolve("spec.nodeName"));
+}
+
+#[test]
+fn takes_custom_fields() {
+    let fields = SelectableFields::custom(true, &[".spec.color".to_owned(), ".spec.n".to_owned()]);
+    assert_eq!(fields.resolve("spec.n"), Ok(Field::Value(1)));
+    assert_eq!(fields.fields[0].json_path, ["spec", "color"]);
+    assert_eq!(fields.resolve("metadata.namespace"), Ok(Field::Namespace));
+    assert!(fields.resolve("spec.zz").is_err());
+    let cluster = SelectableFields::custom(false, &[]);
+    assert!(cluster.resolve("metadata.namespace").is_err());
+}
+
+#[test]
+fn matches_the_empty_field_only_with_nothing() {
+    let values = ObjectValues {
+        fields: vec!["n1".into()],
+        ..ObjectValues::default()
+    };
+    let key = ObjectKey::new(Some("x"), "p");
+    let object = Object::new(key, ResourceVersion(1), &values, bytes::Bytes::new());
+    for (text, is_match) in [
+        ("status.podIPs=", true),
+        ("status.podIPs=1.2.3.4", false),
+        ("status.podIPs!=1.2.3.4", true),
+        ("spec.host=n1", true),
+        ("spec.nodeName!=n1", false),
+        ("metadata.name=p,metadata.name=q", false),
+    ] {
+        let selector = FieldSelector::parse(text, &pods()).expect("is a selector");
+        assert_eq!(selector.matches(&object), is_match, "{text}");
+    }
+}
+
+#[test]
+fn contradicting_terms_keep_their_order_when_printed() {
+    let text = "metadata.name=c,metadata.name==z";
+    let selector = RawFieldSelector::parse(text).expect("is a selector");
+    assert_eq!(selector.required_name(), Some("z"));
+    assert_eq!(
+        selector.to_string(),
+        "metadata.name==z,metadata.name=c",
+        "`=` comes before `c`"
+    );
+    assert_eq!(RawFieldSelector::parse(&selector.to_string()), Ok(selector));
+}
+
+proptest! {
+    #[test]
+    fn reads_back_what_it_prints(
+        terms in prop::collection::vec(("[a-z.]{1,6}", operator(), ".{0,8}"), 0..5),
+    ) {
+        let mut terms: Vec<RawTerm> = terms
+            .into_iter()
+            .map(|(label, operator, value)| RawTerm { label, operator, value })
+            .collect();
+        let printed = RawFieldSelector { terms: terms.clone() }.to_string();
+        let mut parsed = RawFieldSelector::parse(&printed).expect("is a selector").terms;
+        let by_all = |term: &RawTerm| {
+            (term.label.clone(), term.operator.as_str(), term.value.clone())
+        };
+        terms.sort_by_key(by_all);
+        parsed.sort_by_key(by_all);
+        prop_assert_eq!(parsed, terms);
+    }
+
+    #[test]
+    fn never_panics(text in ".*", near in "([ab,=!\\\\]|\\PC){0,12}") {
+        for text in [text, near] {
+            if let Ok(selector) = RawFieldSelector::parse(&text) {
+                prop_assert_eq!(RawFieldSelector::parse(&selector.to_string()), Ok(selector));
+            }
+        }
+    }
+}
+
+fn operator() -> impl Strategy<Value = Operator> {
+    prop::sample::select(&[Operator::Equal, Operator::DoubleEqual, Operator::NotEqual])
+}
+
+#[test]
+fn values_are_escaped_as_they_are_read() {
+    for (value, expected) in [("web-1", "web-1"), ("a,b", "a\\,b"), ("a=\\b", "a\\=\\\\b")] {
+        assert_eq!(escape_field_value(value), expected);
+    }
+}

@@ -1,0 +1,21 @@
+//! Which objects a read selects: labels, fields, and the fields that each kind can be selected by.
+
+mod builtin_fields;
+mod field;
+mod label;
+mod label_syntax;
+mod selectable_fields;
+mod selection;
+
+pub use field::RawFieldSelector;
+pub use field::escape_field_value;
+pub use selectable_fields::FieldValue;
+pub use selectable_fields::SelectableField;
+pub use selectable_fields::SelectableFields;
+pub use selection::Field;
+pub use selection::FieldSelector;
+pub use selection::FieldTerm;
+pub use selection::LabelOperator;
+pub use selection::LabelRequirement;
+pub use selection::LabelSelector;
+pub use selection::Selection;

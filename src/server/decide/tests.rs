@@ -1,0 +1,445 @@
+use http::Method;
+
+use super::*;
+use crate::api::ContinueToken;
+use crate::api::Resource;
+use crate::api::SelectableFields;
+
+/// Pods, a namespace's own resource, and a custom resource; nothing else is known.
+struct Cluster;
+
+impl KnownResources for Cluster {
+    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
+        let (namespaced, custom) = match (gvr.group.as_str(), gvr.resource.as_str()) {
+            ("", "pods") | ("apps", "deployments") => (true, false),
+            ("autoscaling", "horizontalpodautoscalers") => (true, false),
+            ("", "namespaces" | "nodes") => (false, false),
+            ("example.com", "widgets") => (true, true),
+            _ => return None,
+        };
+        Some(Subject {
+            resource: Arc::new(Resource {
+                gvr: gvr.clone(),
+                kind: String::new(),
+                singular: String::new(),
+                short_names: Vec::new(),
+                namespaced,
+                verbs: Vec::new(),
+            }),
+            format,
+            fields: Arc::new(SelectableFields::default()),
+            custom,
+            list_kind: None,
+        })
+    }
+}
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+
+/// What a request has beside its URL.
+struct Beside<'a> {
+    method: Method,
+    accept: &'a str,
+    user_agent: &'a str,
+    is_upgrade: bool,
+    is_websocket: bool,
+    has_identity: bool,
+}
+
+impl Default for Beside<'_> {
+    fn default() -> Self {
+        Self {
+            method: Method::GET,
+            accept: JSON,
+            user_agent: "",
+            is_upgrade: false,
+            is_websocket: false,
+            has_identity: false,
+        }
+    }
+}
+
+fn decided_with(url: &str, beside: &Beside<'_>) -> Decision {
+    let (path, query) = url.split_once('?').unwrap_or((url, ""));
+    let info = RequestInfo::parse(&beside.method, path, query);
+    let facts = Facts {
+        method: &beside.method,
+        info: &info,
+        query,
+        path: PathForm::of(path),
+        accept: Some(beside.accept),
+        user_agent: beside.user_agent,
+        is_upgrade: beside.is_upgrade,
+        is_websocket: beside.is_websocket,
+        has_identity: beside.has_identity,
+    };
+    decide(&facts, &Cluster)
+}
+
+fn decided(url: &str) -> Decision {
+    decided_with(url, &Beside::default())
+}
+
+fn read_with(url: &str, beside: &Beside<'_>) -> Read {
+    match decided_with(url, beside) {
+        Decision::Read(read) => read,
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+fn read_of(url: &str) -> Read {
+    read_with(url, &Beside::default())
+}
+
+fn reason(decision: &Decision) -> Option<Reason> {
+    match decision {
+        Decision::Forward(reason) => Some(*reason),
+        Decision::Read(_) => None,
+        Decision::Reject(status) => panic!("rejected: {}", status.message),
+    }
+}
+
+#[test]
+fn reads_and_what_is_none() {
+    let rows = [
+        ("/api/v1/pods", None),
+        ("/api/v1/pods?watch=1", None),
+        ("/api/v1/pods?watch=false", None),
+        ("/apis/apps/v1/namespaces/a/deployments/b", None),
+        ("/api/v1/namespaces/a/pods/b?watch=true", None),
+        ("/api/v1/namespaces/a", None),
+        ("/api/v1/namespaces?fieldSelector=metadata.name=a", None),
+        ("/version", Some(Reason::NonResource)),
+        ("/apis/apps/v1", Some(Reason::NonResource)),
+        ("/openapi/v3", Some(Reason::NonResource)),
+        ("/api/v1/namespaces/a/pods/b/log", Some(Reason::Subresource)),
+        ("/api/v1/namespaces/a/status", Some(Reason::Subresource)),
+        ("/api/v1/watch/pods", Some(Reason::DeprecatedPath)),
+        ("/api/v1/watch/namespaces/a", Some(Reason::DeprecatedPath)),
+        ("/api/v1/watch", Some(Reason::NonResource)),
+        (
+            "/api/v1/proxy/namespaces/a/pods/b/c",
+            Some(Reason::DeprecatedPath),
+        ),
+        ("/api/v1/secrets", Some(Reason::NotCacheable)),
+        // Scopes that the resource does not have.
+        ("/api/v1/namespaces/a/nodes", Some(Reason::NotCacheable)),
+        ("/api/v1/namespaces/a/nodes/b", Some(Reason::NotCacheable)),
+        ("/api/v1/pods/b", Some(Reason::NotCacheable)),
+        (
+            "/api/v1/namespaces/a/namespaces/a",
+            Some(Reason::NotCacheable),
+        ),
+        (
+            "/api/v1/namespaces/a/namespaces?fieldSelector=metadata.name=a",
+            Some(Reason::NotCacheable),
+        ),
+        (
+            "/api/v1/namespaces/a/namespaces?watch=1&fieldSelector=metadata.name=a",
+            Some(Reason::NotCacheable),
+        ),
+        // Names that no object has.
+        (
+            "/api/v1/namespaces/a/pods/b%25c",
+            Some(Reason::NotCacheable),
+        ),
+        (
+            "/api/v1/namespaces/a/pods/%22b%22",
+            Some(Reason::NotCacheable),
+        ),
+        (
+            "/api/v1/namespaces/a/pods/%C3%A9",
+            Some(Reason::NotCacheable),
+        ),
+        // Empty segments.
+        ("//api/v1/pods", Some(Reason::EmptySegment)),
+        ("/api/v1//pods", Some(Reason::EmptySegment)),
+        ("/api/v1/namespaces//pods", Some(Reason::EmptySegment)),
+        // Parameters.
+        ("/api/v1/pods?limit=x", Some(Reason::Malformed)),
+        ("/api/v1/pods?labelSelector=a in", Some(Reason::Malformed)),
+        ("/api/v1/pods?continue=x", Some(Reason::Malformed)),
+        ("/api/v1/pods?timeout=x", Some(Reason::Malformed)),
+        (
+            "/api/v1/pods?resourceVersionMatch=Exact",
+            Some(Reason::Malformed),
+        ),
+        (
+            "/api/v1/pods?watch=1&resourceVersion=x",
+            Some(Reason::Malformed),
+        ),
+        ("/api/v1/pods?watch=1&timeout=x", None),
+        (
+            "/api/v1/namespaces/a/pods/b?resourceVersion=x",
+            Some(Reason::Malformed),
+        ),
+        (
+            "/api/v1/namespaces/a/pods/b?timeout=1.5s",
+            Some(Reason::Malformed),
+        ),
+        (
+            "/api/v1/pods?fieldSelector=spec.nodeName=x",
+            Some(Reason::UnknownField),
+        ),
+    ];
+    for (url, expected) in rows {
+        assert_eq!(reason(&decided(url)), expected, "{url}");
+    }
+    for method in [Method::HEAD, Method::POST, Method::DELETE, Method::PUT] {
+        let beside = Beside {
+            method,
+            ..Beside::default()
+        };
+        let decision = decided_with("/api/v1/namespaces/a/pods", &beside);
+        assert_eq!(reason(&decision), Some(Reason::NotGet), "{}", beside.method);
+    }
+}
+
+#[test]
+fn ambiguous_paths_are_refused_whatever_they_ask_for() {
+    for url in [
+        "/api/v1/namespaces/a/../b/pods",
+        "/../v3/x",
+        "/api/v1/namespaces/a/pods/%2e%2e",
+        "/api/v1/namespaces/a%2Fb/pods",
+        "/api/v1/nodes/n/proxy/..",
+    ] {
+        let beside = Beside {
+            has_identity: true,
+            ..Beside::default()
+        };
+        let decision = decided_with(url, &beside);
+        let Decision::Reject(status) = decision else {
+            panic!("{url}: {decision:?}");
+        };
+        assert_eq!(status.code, 400, "{url}");
+    }
+}
+
+/// What must never be answered from a cache, however cacheable the rest of the request is.
+#[test]
+fn identity_and_upgrade_are_forwarded() {
+    let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
+    // (URL, identity, upgrade, a WebSocket) -> why
+    let rows = [
+        (list, true, true, false, Some(Reason::CallerIdentity)),
+        (watch, false, true, false, Some(Reason::Upgrade)),
+        (watch, false, true, true, None),
+        (watch, true, true, true, Some(Reason::CallerIdentity)),
+        // Only watches are given over WebSockets.
+        (list, false, true, true, Some(Reason::Upgrade)),
+    ];
+    for (url, has_identity, is_upgrade, is_websocket, expected) in rows {
+        let beside = Beside {
+            has_identity,
+            is_upgrade,
+            is_websocket,
+            ..Beside::default()
+        };
+        let decision = decided_with(url, &beside);
+        assert_eq!(reason(&decision), expected, "{url} {is_websocket}");
+    }
+}
+
+#[test]
+fn representations_and_their_caches() {
+    use WireFormat::Json;
+    use WireFormat::Protobuf;
+    let meta = |format, kind| format!("{format};as={kind};v=v1;g=meta.k8s.io");
+    let list_json = meta(JSON, "PartialObjectMetadataList");
+    let list_protobuf = meta(PROTOBUF, "PartialObjectMetadataList");
+    let object_json = meta(JSON, "PartialObjectMetadata");
+    let object_protobuf = meta(PROTOBUF, "PartialObjectMetadata");
+    let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
+    let custom = "/apis/example.com/v1/widgets";
+    let custom_watch = "/apis/example.com/v1/widgets?watch=1";
+    // (URL, Accept, by people?) -> (the cache's format, the answer's, indented?)
+    let rows: [(_, &str, _, _); 11] = [
+        (list, JSON, false, (Json, Json, false)),
+        (list, JSON, true, (Json, Json, true)),
+        (custom, JSON, true, (Json, Json, true)),
+        (list, PROTOBUF, true, (Protobuf, Protobuf, false)),
+        (list, &list_json, true, (Json, Json, true)),
+        (custom, &list_json, false, (Json, Json, false)),
+        (list, &list_protobuf, true, (Protobuf, Protobuf, false)),
+        (custom, &list_protobuf, true, (Json, Protobuf, false)),
+        (
+            custom_watch,
+            &object_protobuf,
+            false,
+            (Json, Protobuf, false),
+        ),
+        // A watch is never indented.
+        (watch, JSON, true, (Json, Json, false)),
+        (watch, &object_json, true, (Json, Json, false)),
+    ];
+    for (url, accept, by_people, (source, format, indent)) in rows {
+        let beside = Beside {
+            accept,
+            user_agent: if by_people { "curl/8" } else { "kubectl/v1" },
+            ..Beside::default()
+        };
+        let read = read_with(url, &beside);
+        let found = (
+            read.subject.format,
+            read.representation.format,
+            read.representation.indent,
+        );
+        assert_eq!(found, (source, format, indent), "{url} {accept}");
+    }
+    let autoscalers = "/apis/autoscaling/v1/horizontalpodautoscalers";
+    let older = "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io";
+    for (url, accept, expected) in [
+        (list, TABLE, Some(Reason::Table)),
+        ("/api/v1/secrets", TABLE, Some(Reason::Table)),
+        (list, "application/yaml", Some(Reason::MediaType)),
+        (list, "application/cbor", Some(Reason::MediaType)),
+        (list, "text/html", Some(Reason::MediaType)),
+        (list, older, Some(Reason::PartialMetadata)),
+        (autoscalers, &list_json, Some(Reason::PartialMetadata)),
+        (autoscalers, JSON, None),
+    ] {
+        let beside = Beside {
+            accept,
+            ..Beside::default()
+        };
+        let decision = decided_with(url, &beside);
+        assert_eq!(reason(&decision), expected, "{url} {accept}");
+    }
+}
+
+fn list_of(url: &str) -> (Need, Page) {
+    let read = read_of(url);
+    match read.plan {
+        Plan::List { page, .. } => (read.need, page),
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+#[test]
+fn list_plans() {
+    let at = ResourceVersion(7);
+    let page = |after: Option<&str>, limit| Page {
+        after: after.map(str::to_owned),
+        limit,
+    };
+    let token = |resource_version, start: &str| {
+        let start = start.to_owned();
+        let token = ContinueToken {
+            resource_version,
+            start,
+        };
+        token.encode()
+    };
+    let rows = [
+        (
+            "/api/v1/pods?limit=2".to_owned(),
+            (Need::MostRecent, page(None, Some(2))),
+        ),
+        (
+            "/api/v1/pods?resourceVersion=0&limit=2".to_owned(),
+            (Need::NotOlderThan(ResourceVersion::ZERO), page(None, None)),
+        ),
+        (
+            "/api/v1/pods?resourceVersion=7&resourceVersionMatch=NotOlderThan&limit=2".to_owned(),
+            (Need::NotOlderThan(at), page(None, Some(2))),
+        ),
+        (
+            "/api/v1/pods?resourceVersion=7&limit=2".to_owned(),
+            (Need::At(at), page(None, Some(2))),
+        ),
+        (
+            format!("/api/v1/pods?continue={}", token(Some(at), "a/b\0")),
+            (Need::At(at), page(Some("a/b"), None)),
+        ),
+        (
+            format!(
+                "/api/v1/namespaces/a/pods?limit=2&continue={}",
+                token(Some(at), "b\0")
+            ),
+            (Need::At(at), page(Some("a/b"), Some(2))),
+        ),
+        (
+            format!("/api/v1/namespaces/a/pods?continue={}", token(None, "b\0")),
+            (Need::MostRecent, page(Some("a/b"), None)),
+        ),
+    ];
+    for (url, expected) in rows {
+        assert_eq!(list_of(&url), expected, "{url}");
+    }
+    let of_another_making = format!("/api/v1/pods?continue={}", token(Some(at), "a/b"));
+    let decision = decided(&of_another_making);
+    assert_eq!(reason(&decision), Some(Reason::PastState));
+}
+
+#[test]
+fn watch_plans() {
+    let seven = ResourceVersion(7);
+    let any = Need::NotOlderThan(ResourceVersion::ZERO);
+    let initial = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan";
+    let none = "sendInitialEvents=false&resourceVersionMatch=NotOlderThan";
+    let rows = [
+        (String::new(), (Need::MostRecent, WatchFrom::Snapshot)),
+        (
+            format!("{initial}&resourceVersion=0"),
+            (any, WatchFrom::Snapshot),
+        ),
+        (
+            format!("{initial}&resourceVersion=7"),
+            (Need::NotOlderThan(seven), WatchFrom::Snapshot),
+        ),
+        (
+            "resourceVersion=7".to_owned(),
+            (any, WatchFrom::After(seven)),
+        ),
+        (none.to_owned(), (Need::MostRecent, WatchFrom::Tip)),
+        (format!("{none}&resourceVersion=0"), (any, WatchFrom::Tip)),
+    ];
+    for (query, expected) in rows {
+        let read = read_of(&format!("/api/v1/pods?watch=1&{query}"));
+        let Plan::Watch { from, .. } = read.plan else {
+            panic!("{query}: {:?}", read.plan);
+        };
+        assert_eq!((read.need, from), expected, "{query}");
+    }
+}
+
+#[test]
+fn what_is_asked_is_kept_in_the_clients_words() {
+    let url = "/api/v1/namespaces/a/pods?labelSelector=b,a&fieldSelector=metadata.name!=x";
+    let Plan::List { asked, .. } = read_of(url).plan else {
+        panic!("a list");
+    };
+    assert_eq!(asked.scope.namespace.as_deref(), Some("a"));
+    assert_eq!(asked.scope.label_selector, "b,a");
+    assert_eq!(asked.scope.field_selector, "metadata.name!=x");
+    assert_eq!(asked.selection.labels.to_string(), "a,b");
+}
+
+#[test]
+fn get_plans_and_deadlines() {
+    let seven = ResourceVersion(7);
+    let path = "/api/v1/namespaces/a/pods/b";
+    for (query, need, seconds) in [
+        ("", Need::MostRecent, None),
+        (
+            "resourceVersion=0",
+            Need::NotOlderThan(ResourceVersion::ZERO),
+            None,
+        ),
+        (
+            "resourceVersion=7&timeout=5s",
+            Need::NotOlderThan(seven),
+            Some(5),
+        ),
+    ] {
+        let read = read_of(&format!("{path}?{query}"));
+        assert_eq!(read.need, need, "{query}");
+        assert_eq!(read.timeout, seconds.map(Duration::from_secs), "{query}");
+        assert_eq!(read.namespace.as_deref(), Some("a"));
+        let name = "b".to_owned();
+        assert_eq!(read.plan, Plan::Get { name });
+    }
+}

@@ -1,0 +1,275 @@
+//! A body made of shared slices.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http_body::Frame;
+use http_body::SizeHint;
+
+use crate::body;
+use crate::body::Body;
+use crate::body::YieldingBody;
+use crate::codec::Indenter;
+
+/// Bytes up to which an answer goes as it is: the API server compresses longer ones.
+pub(crate) const THRESHOLD: u64 = 128 << 10;
+/// About so many bytes of indented JSON are sent at a time.
+const INDENTED_CHUNK: usize = 32 << 10;
+/// Short parts are copied together up to this length.
+const GATHERED: usize = 64 << 10;
+
+/// Slices that are sent one after another; nothing is copied together. A clone sends what is left,
+/// too.
+#[derive(Clone, Debug)]
+pub(crate) struct Chunks<P> {
+    parts: P,
+    /// What indents them, where they are JSON for people: a long text piece by piece, when it is sent.
+    indenter: Option<Indenter>,
+    /// Bytes of what is left; of indented JSON, which is longer, at the least.
+    left: u64,
+}
+
+/// The same with fewer and longer parts, where each part sent costs more than copying it.
+struct Gathered<P> {
+    chunks: Chunks<P>,
+    /// A part taken that did not fit.
+    next: Option<Bytes>,
+}
+
+impl<P> Chunks<P>
+where
+    P: Iterator<Item = Bytes> + Send + Unpin + 'static,
+{
+    /// `parts`, which are `length` bytes.
+    pub(crate) fn new(parts: P, length: u64) -> Self {
+        Self {
+            parts,
+            indenter: None,
+            left: length,
+        }
+    }
+
+    /// The same JSON text, indented.
+    pub(crate) fn indented(self) -> Self {
+        Self {
+            indenter: Some(Indenter::default()),
+            // The line break at the end goes.
+            left: self.left.saturating_sub(1),
+            ..self
+        }
+    }
+
+    /// True when it is longer than what the API server sends without compressing it. Only then is
+    /// JSON indented while it is sent, so that its length is known by its parts alone.
+    pub(crate) fn is_long(&self) -> bool {
+        self.left > THRESHOLD
+    }
+
+    /// The same as a response's body.
+    pub(crate) fn boxed(self) -> Body {
+        if self.indenter.is_some() && !self.is_long() {
+            let printed: Vec<Bytes> = self.collect();
+            return body::full(printed.concat());
+        }
+        body::boxed(YieldingBody::new(self))
+    }
+
+    /// The same, its short parts copied together.
+    pub(crate) fn gathered(self) -> Body {
+        match self.indenter {
+            Some(_) => self.boxed(),
+            None => body::boxed(YieldingBody::new(Gathered {
+                chunks: self,
+                next: None,
+            })),
+        }
+    }
+}
+
+impl<P> Iterator for Chunks<P>
+where
+    P: Iterator<Item = Bytes>,
+{
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let Self {
+            parts,
+            indenter,
+            left,
+        } = self;
+        let mut taken = parts.inspect(|part| *left = left.saturating_sub(part.len() as u64));
+        let Some(indenter) = indenter else {
+            return taken.next();
+        };
+        let mut printed = Vec::new();
+        while printed.len() < INDENTED_CHUNK {
+            let Some(part) = taken.next() else {
+                break;
+            };
+            indenter.push(&part, &mut printed);
+        }
+        (!printed.is_empty()).then(|| printed.into())
+    }
+}
+
+impl<P> http_body::Body for Chunks<P>
+where
+    P: Iterator<Item = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.next().map(|chunk| Ok(Frame::data(chunk))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.indenter.is_none() && self.left == 0
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::with_exact(self.left);
+        if self.indenter.is_some() {
+            hint = SizeHint::new();
+            hint.set_lower(self.left);
+        }
+        hint
+    }
+}
+
+impl<P> Gathered<P>
+where
+    P: Iterator<Item = Bytes>,
+{
+    fn gather(&mut self) -> Option<Bytes> {
+        let first = self.next.take().or_else(|| self.chunks.next())?;
+        if first.len() >= GATHERED {
+            return Some(first);
+        }
+        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(GATHERED);
+        let mut gathered = Vec::with_capacity(whole.min(GATHERED));
+        gathered.extend_from_slice(&first);
+        for part in self.chunks.by_ref() {
+            if gathered.len() + part.len() > GATHERED {
+                self.next = Some(part);
+                break;
+            }
+            gathered.extend_from_slice(&part);
+        }
+        Some(gathered.into())
+    }
+}
+
+impl<P> http_body::Body for Gathered<P>
+where
+    P: Iterator<Item = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(self.gather().map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.next.is_none() && self.chunks.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let next = self.next.as_ref().map_or(0, |part| part.len() as u64);
+        SizeHint::with_exact(next + self.chunks.left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use http_body_util::BodyExt;
+
+    use super::*;
+    use crate::codec;
+
+    #[tokio::test]
+    async fn indented_whether_short_or_long() {
+        for items in [1, 10_000] {
+            let item = Bytes::from_static(b"{\"a\":[1,{}],\"b\":\"c\"}");
+            let list = (0..items).flat_map(|_| [item.clone(), Bytes::from_static(b",")]);
+            let mut parts = vec![Bytes::from_static(b"[")];
+            parts.extend(list);
+            parts.push(Bytes::from_static(b"null]\n"));
+            let plain = parts.concat();
+            assert_eq!(plain.len() as u64 - 1 > THRESHOLD, items > 1);
+            let expected = codec::indented(&plain);
+            let chunks = Chunks::new(parts.into_iter(), plain.len() as u64).indented();
+            assert_eq!(chunks.is_long(), items > 1);
+            let body = chunks.boxed();
+            let hint = body.size_hint();
+            assert!(hint.lower() <= expected.len() as u64);
+            match items > 1 {
+                true => assert!(hint.lower() as usize >= plain.len() - 1),
+                false => assert_eq!(hint.exact(), Some(expected.len() as u64)),
+            }
+            let sent = body.collect().await.expect("a body").to_bytes();
+            assert!(sent == expected, "{items} items");
+        }
+    }
+
+    #[tokio::test]
+    async fn gathered_says_the_same_in_fewer_frames() {
+        let sizes = [
+            1,
+            GATHERED,
+            70_000,
+            1,
+            7_000,
+            1,
+            60_000,
+            GATHERED - 1,
+            1,
+            1,
+            0,
+            2,
+        ];
+        let parts = sizes.map(|size| Bytes::from(vec![size as u8; size]));
+        let whole = parts.concat();
+        let mut body = Chunks::new(parts.into_iter(), whole.len() as u64).gathered();
+        let mut sent = Vec::new();
+        let mut frames = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.expect("no failure").into_data().expect("data");
+            assert!(frame.len() <= 70_000);
+            sent.extend_from_slice(&frame);
+            frames += 1;
+            assert_eq!(
+                body.size_hint().exact(),
+                Some((whole.len() - sent.len()) as u64)
+            );
+        }
+        assert!(sent == whole);
+        assert!(body.is_end_stream());
+        assert_eq!(frames, 7);
+    }
+
+    #[tokio::test]
+    async fn known_to_the_end() {
+        let parts = ["ab", "c", "def"].map(|part| Bytes::from_static(part.as_bytes()));
+        let mut chunks = Chunks::new(parts.into_iter(), 6);
+        for left in [6, 4, 3] {
+            assert_eq!(http_body::Body::size_hint(&chunks).exact(), Some(left));
+            assert!(!chunks.is_end_stream());
+            chunks.frame().await.expect("a frame").expect("no failure");
+        }
+        assert!(chunks.is_end_stream());
+        assert!(chunks.frame().await.is_none());
+    }
+}

@@ -1,0 +1,363 @@
+//! When watches tell bookmarks, and when they end; in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio::time::advance;
+
+use super::WatchBody;
+use crate::api::EventType;
+use crate::api::GroupVersionResource;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::WireFormat;
+use crate::cache;
+use crate::cache::Reader;
+use crate::cache::WatchFrom;
+use crate::cache::Writer;
+use crate::codec::Encoder;
+use crate::codec::Representation;
+use crate::server::collection::Collection;
+use crate::server::decide::WatchTerms;
+use crate::shutdown::Shutdown;
+
+/// A collection at resource version 10, with one object of version 5.
+struct Things {
+    writer: Mutex<Writer>,
+    reader: Reader,
+    encoder: Arc<Encoder>,
+    resource: Arc<Resource>,
+    fields: Arc<SelectableFields>,
+}
+
+impl Things {
+    fn new() -> Arc<Self> {
+        let (mut writer, reader) = cache::cache(cache::Config {
+            indexed_labels: Vec::new(),
+            field_count: 0,
+            retention_age: Duration::from_secs(75),
+            retention_bytes: None,
+            retention_events: 128,
+        });
+        let mut list = writer.relist();
+        list.add(object("old", 5));
+        writer.replace(list, ResourceVersion(10));
+        Arc::new(Self {
+            writer: Mutex::new(writer),
+            reader,
+            encoder: Arc::new(Encoder::new(WireFormat::Json, "Thing", "v1")),
+            resource: Arc::new(Resource {
+                gvr: GroupVersionResource::new("", "v1", "things"),
+                kind: "Thing".to_owned(),
+                singular: String::new(),
+                short_names: Vec::new(),
+                namespaced: false,
+                verbs: Vec::new(),
+            }),
+            fields: Arc::default(),
+        })
+    }
+
+    fn add(&self, name: &str, version: u64) {
+        let added = self
+            .writer
+            .lock()
+            .apply(EventType::Added, object(name, version), None);
+        added.expect("a version above the last");
+    }
+
+    /// Time goes by for the resource, but not for its objects.
+    fn pass(&self, version: u64) {
+        let passed = self.writer.lock().bookmark(ResourceVersion(version));
+        passed.expect("a version not below the last");
+    }
+
+    fn watch(self: &Arc<Self>, from: WatchFrom, timeout: Option<u64>) -> Watch {
+        let terms = WatchTerms {
+            bookmarks: true,
+            initial_events_end: false,
+            timeout: timeout.map(Duration::from_secs),
+        };
+        self.watch_with(from, terms)
+    }
+
+    fn watch_with(self: &Arc<Self>, from: WatchFrom, terms: WatchTerms) -> Watch {
+        let stream = self.reader.watch(from, Arc::default());
+        let collection: Arc<dyn Collection> = self.clone();
+        let shutdown = Shutdown::new(crate::shutdown::Config::default());
+        let representation = Representation::plain(WireFormat::Json);
+        let drain = shutdown.watch_end();
+        let body = WatchBody::new(collection, stream, representation, terms, true, drain);
+        Watch {
+            body,
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Collection for Things {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        &self.fields
+    }
+
+    fn format(&self) -> WireFormat {
+        WireFormat::Json
+    }
+}
+
+fn object(name: &str, version: u64) -> Object {
+    let body = format!(r#""metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#);
+    let values = ObjectValues {
+        uid: name.into(),
+        ..ObjectValues::default()
+    };
+    let key = ObjectKey::new(None, name);
+    Object::new(key, ResourceVersion(version), &values, body.into())
+}
+
+struct Watch {
+    body: WatchBody,
+    started: Instant,
+}
+
+impl Watch {
+    /// The next frame and the seconds it came after; `None` at the end.
+    async fn next(&mut self) -> (f64, Option<String>) {
+        let frame = self.body.frame().await;
+        let text = frame.map(|frame| {
+            let data = frame.expect("no failure").into_data().expect("data");
+            String::from_utf8(data.to_vec()).expect("JSON")
+        });
+        (self.started.elapsed().as_secs_f64(), text)
+    }
+
+    /// All that comes: `N: BOOKMARK version`, `N: ADDED`, and when it ends, each with whole seconds.
+    async fn all(mut self) -> Vec<String> {
+        let mut seen = Vec::new();
+        loop {
+            let (seconds, text) = self.next().await;
+            let Some(text) = text else {
+                seen.push(format!("{seconds:.0}: end"));
+                return seen;
+            };
+            let event: serde_json::Value = serde_json::from_str(&text).expect("an event");
+            let kind = event["type"].as_str().unwrap_or_default();
+            let version = event["object"]["metadata"]["resourceVersion"].as_str();
+            let end = event["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
+                .as_str()
+                .map(|_| " end of initial events");
+            seen.push(format!(
+                "{seconds:.0}: {kind} {}{}",
+                version.unwrap_or_default(),
+                end.unwrap_or_default()
+            ));
+        }
+    }
+}
+
+const AFTER_10: WatchFrom = WatchFrom::After(ResourceVersion(10));
+
+#[tokio::test(start_paused = true)]
+async fn the_last_bookmark_comes_two_seconds_before_the_end() {
+    let things = Things::new();
+    for (timeout, expected) in [
+        (4, vec!["2: BOOKMARK 11", "4: end"]),
+        (3, vec!["1: BOOKMARK 11", "3: end"]),
+        // Too short for one.
+        (2, vec!["2: end"]),
+        (1, vec!["1: end"]),
+        (0, vec!["0: end"]),
+    ] {
+        let watch = things.watch(AFTER_10, Some(timeout));
+        things.pass(11);
+        assert_eq!(watch.all().await, expected, "{timeout} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_comes_every_minute() {
+    let things = Things::new();
+    let mut watch = things.watch(AFTER_10, Some(600));
+    things.pass(11);
+    let mut before = 0.0;
+    for _ in 0..9 {
+        let (seconds, frame) = watch.next().await;
+        assert!(frame.is_some_and(|frame| frame.contains("BOOKMARK")));
+        let pause = seconds - before;
+        assert!((60.0..62.3).contains(&pause), "{pause}");
+        before = seconds;
+    }
+    let (seconds, _) = watch.next().await;
+    assert_eq!(seconds.round(), 598.0);
+    assert_eq!(watch.all().await, ["600: end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_to_whom_nothing_is_new() {
+    let things = Things::new();
+    let mut watch = things.watch(AFTER_10, Some(200));
+    // Two minutes of silence; then the resource moves on.
+    let silence = tokio::time::timeout(Duration::from_secs(125), watch.next()).await;
+    assert!(silence.is_err(), "{silence:?}");
+    things.pass(12);
+    let (seconds, frame) = watch.next().await;
+    assert!(frame.is_some_and(|frame| frame.contains(r#""resourceVersion":"12""#)));
+    assert!((180.0..187.0).contains(&seconds), "{seconds}");
+    assert_eq!(watch.all().await, ["198: BOOKMARK 12", "200: end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_told_before_a_start_in_the_future() {
+    let things = Things::new();
+    let watch = things.watch(WatchFrom::After(ResourceVersion(1_000)), Some(100));
+    things.pass(500);
+    assert_eq!(watch.all().await, ["100: end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_is_told_at_once() {
+    let things = Things::new();
+    let mut watch = things.watch(AFTER_10, Some(600));
+    let silence = tokio::time::timeout(Duration::from_secs(5), watch.next()).await;
+    assert!(silence.is_err());
+    let list = things.writer.lock().relist();
+    things.writer.lock().replace(list, ResourceVersion(20));
+    let (_, deleted) = watch.next().await;
+    assert!(deleted.is_some_and(|frame| frame.contains("DELETED")));
+    let (seconds, bookmark) = watch.next().await;
+    assert!(bookmark.is_some_and(|frame| frame.contains(r#""resourceVersion":"20""#)));
+    assert!(seconds < 6.0, "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn initial_events_are_closed_by_one_marked_bookmark() {
+    let things = Things::new();
+    for (bookmarks, expected) in [
+        (
+            true,
+            vec![
+                "0: ADDED 5",
+                "0: BOOKMARK 10 end of initial events",
+                "0: ADDED 11",
+                "8: BOOKMARK 11",
+                "10: end",
+            ],
+        ),
+        (
+            false,
+            vec!["0: ADDED 11", "0: ADDED 5", "0: ADDED 12", "10: end"],
+        ),
+    ] {
+        let terms = WatchTerms {
+            bookmarks,
+            initial_events_end: bookmarks,
+            timeout: Some(Duration::from_secs(10)),
+        };
+        let watch = things.watch_with(WatchFrom::Snapshot, terms);
+        things.add(&format!("new-{bookmarks}"), if bookmarks { 11 } else { 12 });
+        assert_eq!(watch.all().await, expected, "{bookmarks}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_timeout_it_ends_between_half_an_hour_and_an_hour() {
+    let things = Things::new();
+    let mut ends = Vec::new();
+    for _ in 0..5 {
+        let watch = things.watch(AFTER_10, None);
+        // The clock of another watch may have gone on.
+        let seen = watch.all().await;
+        let [end] = seen.as_slice() else {
+            panic!("{seen:?}");
+        };
+        let seconds: u64 = end
+            .strip_suffix(": end")
+            .and_then(|seconds| seconds.parse().ok())
+            .expect("an end");
+        assert!((1_800..=3_600).contains(&seconds), "{seconds}");
+        ends.push(seconds);
+        advance(Duration::from_secs(1)).await;
+    }
+    ends.dedup();
+    assert!(ends.len() > 1, "{ends:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_burst_is_one_frame_and_what_comes_later_another() {
+    let things = Things::new();
+    let terms = WatchTerms {
+        bookmarks: false,
+        initial_events_end: false,
+        timeout: Some(Duration::from_secs(10)),
+    };
+    let mut watch = things.watch_with(AFTER_10, terms);
+    let mut names = Vec::new();
+    for burst in [1, 3, 500] {
+        for n in 0..burst {
+            names.push(format!("{burst}-{n}"));
+            things.add(&format!("{burst}-{n}"), 10 + names.len() as u64);
+        }
+        let mut lines = 0;
+        let mut frames = 0;
+        while lines < burst {
+            let frame = watch.next().await.1.expect("a frame");
+            assert!(frame.len() <= 16 << 10, "{} bytes", frame.len());
+            for line in frame.lines() {
+                let event: serde_json::Value = serde_json::from_str(line).expect("an event");
+                let name = &names[names.len() - burst + lines];
+                assert_eq!(event["object"]["metadata"]["name"], *name);
+                lines += 1;
+            }
+            frames += 1;
+        }
+        assert!(
+            frames <= 1 + burst / 50,
+            "{burst} events in {frames} frames"
+        );
+    }
+    assert_eq!(watch.all().await, ["10: end"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_always_has_something_to_say_ends_too() {
+    let things = Things::new();
+    let terms = WatchTerms {
+        bookmarks: false,
+        initial_events_end: false,
+        timeout: Some(Duration::from_secs(3)),
+    };
+    let mut watch = things.watch_with(AFTER_10, terms);
+    things.add("first", 11);
+    let mut version = 11;
+    // There is always one more than was read.
+    loop {
+        version += 1;
+        things.add(&format!("more-{version}"), version);
+        advance(Duration::from_millis(300)).await;
+        let (seconds, frame) = watch.next().await;
+        assert!(seconds < 3.5, "{seconds}");
+        if frame.is_none() {
+            break;
+        }
+    }
+    assert!(version > 15, "{version}");
+}

@@ -1,0 +1,277 @@
+//! A WATCH over a WebSocket: the same stream, each event in a message of its own.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::SinkExt;
+use futures_util::StreamExt;
+use http::HeaderMap;
+use http::Request;
+use http::Response;
+use http::header;
+use http_body_util::BodyExt;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+use tokio::time::timeout;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::protocol::frame::Frame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::Data;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
+
+use crate::api::Query;
+use crate::api::WireFormat;
+use crate::body::Body;
+use crate::server::request::Handshake;
+use crate::shutdown::Phase;
+use crate::shutdown::Shutdown;
+
+/// Bytes read at once of a client that has nothing to say.
+const READ_BUFFER: usize = 1 << 10;
+/// Bytes of messages that are written together.
+const WRITE_BUFFER: usize = 16 << 10;
+/// Longest message that a client may send, only to be ignored.
+const MAX_RECEIVED: usize = 1 << 20;
+/// How long the client has to answer the end of the watch.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// How long after its end a client that takes nothing may hold the watch up.
+const STUCK_WAIT: Duration = Duration::from_secs(5);
+/// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
+const MAX_TIMEOUT: u64 = 365 * 24 * 3600;
+
+/// How events become messages.
+#[derive(Clone, Copy, Debug)]
+enum Framing {
+    /// The line as it is, as text.
+    Text,
+    /// The message behind its length, as bytes.
+    Binary,
+}
+
+/// Bytes both ways.
+trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
+
+/// Turns the answer `watch` to `request` into the answer that upgrades the connection, over which
+/// the body of `watch` is then sent.
+pub(crate) fn over_websocket(
+    handshake: Handshake,
+    request: &mut Request<Body>,
+    watch: Response<Body>,
+    shutdown: &Shutdown,
+) -> Response<Body> {
+    let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
+        return watch;
+    };
+    let stuck = stuck(request.uri().query(), shutdown);
+    let framing = Framing::of(watch.headers());
+    let events = watch.into_body();
+    shutdown.spawn(async move {
+        match upgrade.await {
+            Ok(connection) => tokio::select! {
+                () = send(TokioIo::new(connection), events, framing) => {}
+                () = stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
+            },
+            Err(error) => tracing::debug!(%error, "connection could not be upgraded"),
+        }
+    });
+    handshake.granted()
+}
+
+impl Framing {
+    /// For a watch whose answer has these headers.
+    fn of(headers: &HeaderMap) -> Self {
+        let binary = WireFormat::Protobuf.watch_media_type();
+        match headers.get(header::CONTENT_TYPE) {
+            Some(media_type) if media_type == binary => Self::Binary,
+            _ => Self::Text,
+        }
+    }
+
+    fn message(self, mut event: Bytes) -> Message {
+        let kind = match self {
+            Self::Text => Data::Text,
+            Self::Binary => {
+                // A message knows its own length.
+                let _length = event.split_to(event.len().min(4));
+                Data::Binary
+            }
+        };
+        // Not as `Message::Text`: the API server's text needs no second check.
+        Message::Frame(Frame::message(event, OpCode::Data(kind), true))
+    }
+}
+
+/// Completes when a watch that ended must have been told so: its stream ends by itself, but a
+/// client that takes nothing would never hear of it.
+fn stuck(query: Option<&str>, shutdown: &Shutdown) -> impl Future<Output = ()> + Send + 'static {
+    let query = Query::parse(query.unwrap_or_default());
+    let seconds = query.first("timeoutSeconds").unwrap_or_default();
+    let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0);
+    let deadline = seconds.map(|seconds: u64| {
+        Instant::now() + Duration::from_secs(seconds.min(MAX_TIMEOUT)) + STUCK_WAIT
+    });
+    let done = shutdown.reached(Phase::Done);
+    async move {
+        let over = async {
+            match deadline {
+                Some(deadline) => sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = over => {}
+            () = done => {}
+        }
+    }
+}
+
+/// Sends all `events`, then closes; ends early when the client does.
+async fn send(connection: impl Connection, mut events: Body, framing: Framing) {
+    let config = WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_message_size(Some(MAX_RECEIVED))
+        .max_frame_size(Some(MAX_RECEIVED));
+    let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
+    let mut socket = socket.await;
+    match send_events(&mut socket, &mut events, framing).await {
+        Ok(()) => close(socket).await,
+        Err(error) => tracing::debug!(%error, "WebSocket watch ended by its client"),
+    }
+}
+
+async fn send_events(
+    socket: &mut WebSocketStream<impl Connection>,
+    events: &mut Body,
+    framing: Framing,
+) -> Result<(), tungstenite::Error> {
+    loop {
+        let mut frame = tokio::select! {
+            frame = events.frame() => frame,
+            received = socket.next() => match received {
+                // Pings have been answered, the rest is none of ours.
+                Some(Ok(message)) if !message.is_close() => continue,
+                Some(Err(error)) => return Err(error),
+                _ => return Ok(()),
+            },
+        };
+        loop {
+            let Some(Ok(event)) = frame else {
+                return Ok(());
+            };
+            if let Ok(event) = event.into_data() {
+                socket.feed(framing.message(event)).await?;
+            }
+            // All that is there goes out together.
+            match events.frame().now_or_never() {
+                Some(next) => frame = next,
+                None => break,
+            }
+        }
+        socket.flush().await?;
+    }
+}
+
+/// Says that this is the end, and leaves the client a moment to say so too: a connection that is
+/// dropped with bytes unread would take the last messages with it.
+async fn close(mut socket: WebSocketStream<impl Connection>) {
+    let end = CloseFrame {
+        code: CloseCode::Normal,
+        reason: Default::default(),
+    };
+    let closed = async {
+        // Fails when the client has closed first; what was left to send is sent all the same.
+        let _ = socket.close(Some(end)).await;
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    let _ = timeout(CLOSE_WAIT, closed).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+    use http_body_util::StreamBody;
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::DuplexStream;
+    use tokio::io::duplex;
+
+    use super::*;
+    use crate::body;
+    use crate::shutdown;
+
+    #[test]
+    fn an_event_is_a_message() {
+        let line = Bytes::from_static(b"{\"type\":\"ADDED\"}\n");
+        let text = Framing::Text.message(line.clone());
+        assert_eq!(text.into_data(), line);
+        let frame = Bytes::from_static(b"\0\0\0\x03abc");
+        let binary = Framing::Binary.message(frame);
+        assert_eq!(&binary.into_data()[..], b"abc");
+    }
+
+    /// So many events, and then the end, or none.
+    fn events(count: usize, ends: bool) -> Body {
+        let event =
+            |_| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"{}\n")));
+        let events = stream::iter((0..count).map(event));
+        match ends {
+            true => body::boxed(StreamBody::new(events)),
+            false => body::boxed(StreamBody::new(events.chain(stream::pending()))),
+        }
+    }
+
+    async fn read_all(mut client: DuplexStream) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        client.read_to_end(&mut bytes).await.expect("a clean end");
+        bytes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_events_are_sent_and_then_the_close() {
+        let (client, server) = duplex(64);
+        let sent = send(server, events(1_000, true), Framing::Text);
+        let ((), received) = tokio::join!(sent, read_all(client));
+        let expected = [b"\x81\x03{}\n".repeat(1_000), b"\x88\x02\x03\xe8".to_vec()].concat();
+        assert!(received == expected, "{}", received.escape_ascii());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_ends_the_watch() {
+        let (client, server) = duplex(64);
+        drop(client);
+        send(server, events(0, false), Framing::Text).await;
+        let (mut client, server) = duplex(64);
+        // Text, masked with zeroes, and a close.
+        let said = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
+        client.write_all(said).await.expect("room");
+        let sent = send(server, events(0, false), Framing::Text);
+        let ((), received) = tokio::join!(sent, read_all(client));
+        assert_eq!(received, b"\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_is_left_after_the_deadline() {
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let stuck = stuck(Some("watch=1&timeoutSeconds=30"), &shutdown);
+        let (_client, server) = duplex(64);
+        let started = Instant::now();
+        tokio::select! {
+            () = send(server, events(10_000, true), Framing::Text) => panic!("nobody took them"),
+            () = stuck => {}
+        }
+        assert_eq!(started.elapsed().as_secs(), 35);
+    }
+}

@@ -1,0 +1,137 @@
+//! How a request was answered, and how a read goes on that the cache did not answer.
+
+use std::sync::Arc;
+
+use http::Response;
+use tokio::sync::Semaphore;
+
+use crate::api::GroupVersionResource;
+use crate::api::Status;
+use crate::body::Body;
+use crate::informer::Informer;
+
+use super::decide::Reason;
+
+/// An answer from a cache.
+pub(crate) type Answer = Result<Response<Body>, Miss>;
+
+/// Why a cache gave no answer.
+#[derive(Debug)]
+pub enum Miss {
+    /// The API server is to be asked.
+    Forward(Reason),
+    /// As well, for want of a proof, as many at a time as there are permits.
+    ForwardUnproven(Arc<Semaphore>),
+    /// The object is not there, which the cache knows.
+    Absent(Box<Status>),
+    /// The request can't be answered now.
+    Reject(Box<Status>),
+}
+
+/// Handlers attach it to the response; the trace layer takes it off.
+#[derive(Clone, Debug)]
+pub struct Answered {
+    /// The verb, or `other` for what no reader of metrics would look for.
+    pub verb: &'static str,
+    /// API group, for resources that discovery knows.
+    pub group: String,
+    /// Resource, if discovery knows it: clients can't make up label values.
+    pub resource: String,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The cache answered.
+    Cache,
+    /// The API server answered.
+    Forwarded(Reason),
+    /// kubefan refused it.
+    Rejected,
+}
+
+impl Miss {
+    /// A LIST of `informer` that could not be proven goes to the API server, if not too many do.
+    pub(super) fn unproven(informer: &Informer) -> Self {
+        Self::ForwardUnproven(Arc::clone(informer.unproven()))
+    }
+}
+
+impl From<Status> for Miss {
+    fn from(status: Status) -> Self {
+        Self::Reject(Box::new(status))
+    }
+}
+
+impl From<Reason> for Miss {
+    fn from(reason: Reason) -> Self {
+        Self::Forward(reason)
+    }
+}
+
+impl Answered {
+    /// Of a request with `verb` on `known`, if discovery knows the resource.
+    pub(super) fn new(verb: &str, known: Option<GroupVersionResource>, outcome: Outcome) -> Self {
+        let (group, resource) = known
+            .map(|gvr| (gvr.group, gvr.resource))
+            .unwrap_or_default();
+        Self {
+            verb: verb_label(verb),
+            group,
+            resource,
+            outcome,
+        }
+    }
+}
+
+impl Default for Answered {
+    fn default() -> Self {
+        Self {
+            verb: "other",
+            group: String::new(),
+            resource: String::new(),
+            outcome: Outcome::Rejected,
+        }
+    }
+}
+
+impl Outcome {
+    /// The metric label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::Forwarded(_) => "forwarded",
+            Self::Rejected => "rejected",
+        }
+    }
+
+    /// Why it was forwarded; empty otherwise.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Forwarded(reason) => reason.name(),
+            Self::Cache | Self::Rejected => "",
+        }
+    }
+}
+
+/// `verb` as a metric label.
+fn verb_label(verb: &str) -> &'static str {
+    const KNOWN: [&str; 10] = [
+        "get",
+        "list",
+        "watch",
+        "create",
+        "update",
+        "patch",
+        "delete",
+        "deletecollection",
+        "post",
+        "proxy",
+    ];
+    KNOWN
+        .into_iter()
+        .find(|known| *known == verb)
+        .unwrap_or("other")
+}

@@ -1,0 +1,64 @@
+//! Fresh enough, or not: reads of the most recent state are answered from a cache that is proven to
+//! have it.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use http::HeaderValue;
+use http::Response;
+
+use crate::body::Body;
+use crate::informer::Informer;
+use crate::informer::Proof;
+use crate::informer::ProofMethod;
+use crate::informer::Unproven;
+
+use super::decide::Need;
+use super::decide::Plan;
+use super::decide::Read;
+
+/// Says how an answer from the cache was proven to be the most recent state.
+const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
+
+/// How long who opens a watch lets the next ones come, so that they share a question: after a
+/// restart, hundreds of informers begin at once, and each is in no hurry.
+const WATCHES_GATHER: Duration = Duration::from_millis(300);
+
+/// The proof that `read` calls for, if any. Of one object there is none but by the resource's
+/// freshness policy: the API server is asked for the object itself.
+///
+/// # Errors
+///
+/// When the cache could not be proven to be fresh enough.
+pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Proof>, Unproven> {
+    let (asked, patience) = match &read.plan {
+        Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.relaxed()),
+        Plan::Get { .. } => return Ok(None),
+        Plan::List { asked, .. } => (asked, Duration::ZERO),
+        Plan::Watch { asked, .. } => (asked, WATCHES_GATHER),
+    };
+    match read.need {
+        Need::MostRecent => {}
+        // Its version may be of another resource's change, which the watch does not tell.
+        Need::NotOlderThan(needed) if informer.reader().stats().applied < Some(needed) => {}
+        Need::NotOlderThan(_) | Need::At(_) => return Ok(None),
+    }
+    let proof = informer.prove(asked.clone(), patience).await;
+    if let Err(unproven) = &proof {
+        tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
+    }
+    proof.map(Some)
+}
+
+/// `answer` with how it was proven.
+pub(super) fn told(mut answer: Response<Body>, method: Option<ProofMethod>) -> Response<Body> {
+    let method = method.map(|method| match method {
+        ProofMethod::Barrier => HeaderValue::from_static("barrier"),
+        ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
+        ProofMethod::Recent => HeaderValue::from_static("recent"),
+        ProofMethod::Any => HeaderValue::from_static("any"),
+    });
+    let headers = answer.headers_mut();
+    headers.extend(method.map(|method| (PROOF, method)));
+    answer
+}

@@ -1,0 +1,32 @@
+//! GET of one object.
+
+use crate::api::ObjectKey;
+use crate::api::Status;
+use crate::cache::Snapshot;
+use crate::server::collection::Collection;
+use crate::server::decide::Read;
+use crate::server::deliver::Delivery;
+use crate::server::outcome::Answer;
+use crate::server::outcome::Miss;
+
+/// The object `name` of `snapshot`.
+///
+/// # Errors
+///
+/// [`Miss::Absent`].
+pub(super) fn get(
+    read: &Read,
+    name: &str,
+    collection: &dyn Collection,
+    snapshot: &Snapshot,
+    delivery: &Delivery<'_>,
+) -> Answer {
+    let Some(object) = snapshot.get(&ObjectKey::new(read.namespace.as_deref(), name)) else {
+        let absent = Status::not_found(&read.subject.resource.gvr, name);
+        return Err(Miss::Absent(Box::new(absent)));
+    };
+    let encoder = collection.encoder_for(read.representation);
+    let parts = encoder.object_body(&object);
+    let length = parts.iter().map(|part| part.len() as u64).sum();
+    Ok(delivery.answer(delivery.chunks(parts.into_iter(), length)))
+}

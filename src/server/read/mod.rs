@@ -1,0 +1,130 @@
+//! Reads: a snapshot and a plan become the parts of an answer, or a stream.
+
+mod get;
+mod list;
+mod watch;
+
+use std::sync::Arc;
+
+use crate::api::ResourceVersion;
+use crate::cache::Reader;
+use crate::cache::Snapshot;
+use crate::codec::Representation;
+use crate::informer::Informer;
+use crate::informer::Proof;
+use crate::informer::ProofMethod;
+use crate::informer::Unproven;
+use crate::shutdown::Shutdown;
+
+use super::collection::Collection;
+use super::decide::Need;
+use super::decide::Plan;
+use super::decide::Read;
+use super::decide::Reason;
+use super::decide::plan;
+use super::deliver::Delivery;
+use super::outcome::Answer;
+use super::outcome::Miss;
+use super::request::RequestInfo;
+
+/// Answers from `collection`; the most recent state from `proof` only.
+///
+/// # Errors
+///
+/// [`Miss`] where the collection can't answer.
+pub(super) async fn read(
+    read: &Read,
+    collection: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+    delivery: &Delivery<'_>,
+    shutdown: &Shutdown,
+) -> Answer {
+    match &read.plan {
+        Plan::Get { name } => {
+            let snapshot = snapshot_for(read.need, proof, collection.reader())?;
+            get::get(read, name, collection.as_ref(), &snapshot, delivery)
+        }
+        Plan::List { asked, page } => {
+            let snapshot = snapshot_for(read.need, proof, collection.reader())?;
+            // The following pages must show this very state. Where it is proven of a part only, it
+            // is not for everybody who names its version; then the API server has them.
+            let can_page = proof.is_none_or(|proof| proof.is_whole);
+            let collection = collection.as_ref();
+            let selection = &asked.selection;
+            list::list(
+                read, selection, page, collection, &snapshot, can_page, delivery,
+            )
+            .await
+        }
+        Plan::Watch { asked, from, terms } => {
+            let wanted = (&asked.selection, *from, *terms);
+            watch::watch(read, wanted, collection, proof, delivery, shutdown)
+        }
+    }
+}
+
+/// How `read` goes on where the cache of `informer` could not be proven to be fresh.
+///
+/// # Errors
+///
+/// [`Miss`], except for a WATCH, which is told in its stream.
+pub(super) fn unproven(
+    unproven: &Unproven,
+    read: &Read,
+    informer: &Informer,
+    delivery: &Delivery<'_>,
+) -> Answer {
+    match read.plan {
+        Plan::Watch { .. } => watch::unproven(unproven, read, informer, delivery),
+        Plan::Get { .. } | Plan::List { .. } => Err(Miss::unproven(informer)),
+    }
+}
+
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe from a collection that
+/// follows nothing: whatever it has now is the most recent state.
+///
+/// # Errors
+///
+/// [`Miss`] where the collection can't answer.
+pub async fn read_truth(
+    collection: &Arc<dyn Collection>,
+    representation: Representation,
+    info: &RequestInfo,
+    query: &str,
+    shutdown: &Shutdown,
+) -> Answer {
+    let read = plan(collection.subject(), representation, info, query)?;
+    let newest = collection.reader().snapshot();
+    let proof = newest
+        .filter(|_| read.need == Need::MostRecent)
+        .map(|snapshot| Proof {
+            snapshot,
+            method: ProofMethod::Any,
+            is_whole: true,
+        });
+    let delivery = Delivery::plain(representation);
+    self::read(&read, collection, proof.as_ref(), &delivery, shutdown).await
+}
+
+/// The state that meets `need`: that of `proof` where one was called for.
+fn snapshot_for(need: Need, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
+    let proven = proof.map(|proof| proof.snapshot.clone());
+    match need {
+        Need::MostRecent => proven.ok_or(Reason::Consistent),
+        Need::At(version) => reader.snapshot_at(version).ok_or(Reason::PastState),
+        Need::NotOlderThan(_) => {
+            let snapshot = proven.or_else(|| reader.snapshot());
+            let snapshot = snapshot.ok_or(Reason::NotCached)?;
+            not_older_than(need, snapshot.resource_version())?;
+            Ok(snapshot)
+        }
+    }
+}
+
+/// Whether a state at `version` is as new as `need` demands.
+fn not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
+    match need {
+        Need::NotOlderThan(needed) if needed > version => Err(Reason::AheadOfCache),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,90 @@
+//! WATCH of a collection.
+
+use std::sync::Arc;
+
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::cache::WatchFrom;
+use crate::informer::Informer;
+use crate::informer::Proof;
+use crate::informer::Unproven;
+use crate::server::collection::Collection;
+use crate::server::decide::Need;
+use crate::server::decide::Read;
+use crate::server::decide::Reason;
+use crate::server::decide::WatchTerms;
+use crate::server::deliver::Delivery;
+use crate::server::deliver::WatchBody;
+use crate::server::outcome::Answer;
+use crate::server::outcome::Miss;
+use crate::shutdown::Shutdown;
+
+/// Streams from the cache of `collection`; from the most recent state on with `proof` only.
+///
+/// # Errors
+///
+/// [`Miss`] where the cache can't start the stream. A start older than the event log is no error:
+/// the stream says so, as the API server's does.
+pub(super) fn watch(
+    read: &Read,
+    (selection, from, terms): (&Arc<Selection>, WatchFrom, WatchTerms),
+    collection: &Arc<dyn Collection>,
+    proof: Option<&Proof>,
+    delivery: &Delivery<'_>,
+    shutdown: &Shutdown,
+) -> Answer {
+    let reader = collection.reader();
+    let selection = Arc::clone(selection);
+    let stream = match (from, proof) {
+        (WatchFrom::Snapshot, Some(proof)) => {
+            reader.watch_snapshot(proof.snapshot.clone(), selection)
+        }
+        (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selection),
+        (_, None) if read.need == Need::MostRecent => return Err(Reason::Unproven.into()),
+        (from, _) => {
+            let applied = reader.stats().applied.ok_or(Reason::NotCached)?;
+            super::not_older_than(read.need, applied)?;
+            reader.watch(from, selection)
+        }
+    };
+    if let Err(expired) = stream
+        && expired.oldest == ResourceVersion::ZERO
+    {
+        // It was closed, or began anew, since we looked.
+        return Err(Miss::Forward(Reason::NotCached));
+    }
+    let representation = read.representation;
+    let body = WatchBody::new(
+        Arc::clone(collection),
+        stream,
+        representation,
+        terms,
+        delivery.one_by_one,
+        shutdown.watch_end(),
+    );
+    Ok(delivery.watch(body))
+}
+
+/// How a WATCH goes on without a proof: as the API server's whose own cache is too old, in the
+/// stream. Where the API server could not be asked, the client had better wait before it tries
+/// again, which it would not do after that.
+///
+/// # Errors
+///
+/// [`Miss::Reject`] where the API server could not be asked.
+pub(super) fn unproven(
+    unproven: &Unproven,
+    read: &Read,
+    informer: &Informer,
+    delivery: &Delivery<'_>,
+) -> Answer {
+    if let Unproven::Upstream(_) | Unproven::NotReady = unproven {
+        return Err(Status::too_many_consistent_reads().into());
+    }
+    let applied = informer.reader().stats().applied.unwrap_or_default();
+    let newer = ResourceVersion(applied.0 + 1);
+    let status = Status::too_large_resource_version(newer, applied);
+    let encoder = informer.encoder_for(read.representation);
+    Ok(delivery.watch_error(encoder.error(&status)))
+}

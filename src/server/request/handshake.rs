@@ -1,0 +1,135 @@
+//! A WebSocket handshake.
+//!
+//! Only what the API server grants is granted here; every other handshake is forwarded, so that it
+//! refuses in its own words. HTTP/1.1 only: neither of the two knows WebSockets over HTTP/2.
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http::Uri;
+use http::header;
+use hyper::upgrade::OnUpgrade;
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use crate::body;
+use crate::body::Body;
+use crate::upstream;
+
+/// A client's handshake that can be granted.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Handshake {
+    accept: HeaderValue,
+    protocol: Option<HeaderValue>,
+}
+
+impl Handshake {
+    /// What `headers` ask for; `None` when it is no handshake that the API server grants.
+    ///
+    /// It demands an `Origin`, and grants the one subprotocol that is named, whatever it is, but
+    /// chooses among none.
+    fn of(headers: &HeaderMap) -> Option<Self> {
+        let first = |name: HeaderName| headers.get(name)?.to_str().ok();
+        let is_handshake = first(header::UPGRADE)?.eq_ignore_ascii_case("websocket")
+            && upstream::is_upgrade(headers)
+            && first(header::SEC_WEBSOCKET_VERSION)? == "13";
+        let origin: Uri = first(header::ORIGIN)?.parse().ok()?;
+        let key = first(header::SEC_WEBSOCKET_KEY).filter(|key| !key.is_empty())?;
+        let has_scheme = origin.scheme_str().is_some_and(|scheme| !scheme.is_empty());
+        (is_handshake && has_scheme).then_some(())?;
+        let protocol = match headers.get(header::SEC_WEBSOCKET_PROTOCOL) {
+            None => None,
+            Some(protocols) => Some(protocols.to_str().ok()?.trim()),
+        };
+        if protocol.is_some_and(|protocols| protocols.contains(',')) {
+            return None;
+        }
+        let protocol = protocol.filter(|protocol| !protocol.is_empty());
+        Some(Self {
+            accept: derive_accept_key(key.as_bytes()).try_into().ok()?,
+            protocol: protocol.map(HeaderValue::from_str).transpose().ok()?,
+        })
+    }
+
+    /// The same, where the connection of `request` can be upgraded.
+    pub(crate) fn possible(request: &Request<Body>) -> Option<Self> {
+        request.extensions().get::<OnUpgrade>()?;
+        Self::of(request.headers())
+    }
+
+    /// The answer that grants it.
+    pub(crate) fn granted(self) -> Response<Body> {
+        let mut response = Response::new(body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, self.accept);
+        if let Some(protocol) = self.protocol {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, protocol);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HANDSHAKE: [(&str, &str); 5] = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        ("origin", "http://localhost"),
+    ];
+
+    fn handshake(changes: &[(&'static str, &'static str)]) -> Option<Handshake> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in HANDSHAKE.iter().chain(changes) {
+            match value.is_empty() {
+                true => headers.remove(*name),
+                false => headers.insert(*name, HeaderValue::from_static(value)),
+            };
+        }
+        Handshake::of(&headers)
+    }
+
+    #[test]
+    fn what_the_api_server_grants_is_granted() {
+        let granted = |protocol: Option<&'static str>| {
+            Some(Handshake {
+                // The example of RFC 6455.
+                accept: HeaderValue::from_static("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
+                protocol: protocol.map(HeaderValue::from_static),
+            })
+        };
+        for (changes, expected) in [
+            (vec![], granted(None)),
+            (vec![("connection", "keep-alive, upgrade")], granted(None)),
+            (vec![("upgrade", "WebSocket")], granted(None)),
+            (
+                vec![("sec-websocket-protocol", "chat")],
+                granted(Some("chat")),
+            ),
+            (
+                vec![("sec-websocket-protocol", " binary.k8s.io ")],
+                granted(Some("binary.k8s.io")),
+            ),
+            (vec![("sec-websocket-protocol", "a, b")], None),
+            (vec![("connection", "keep-alive")], None),
+            (vec![("upgrade", "h2c, websocket")], None),
+            (vec![("upgrade", "SPDY/3.1")], None),
+            (vec![("sec-websocket-version", "8")], None),
+            (vec![("sec-websocket-version", "")], None),
+            (vec![("sec-websocket-key", "")], None),
+            (vec![("origin", "")], None),
+            (vec![("origin", "null")], None),
+            (vec![("origin", "://localhost")], None),
+        ] {
+            assert_eq!(handshake(&changes), expected, "{changes:?}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! How a path is spelt: as everybody reads it, or so that two readers could understand two things.
+
+use percent_encoding::percent_decode_str;
+
+/// The spelling of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PathForm {
+    /// It can be read in one way.
+    Plain,
+    /// It has an empty segment (`//`), which the API server's router and its request info read
+    /// differently.
+    EmptySegment,
+    /// It has a segment `.` or `..`, encoded or not: whoever is in between may resolve it.
+    DotSegment,
+    /// It has an encoded slash where the resource is named.
+    EncodedSlash,
+}
+
+impl PathForm {
+    /// Of a path as it stands in the request line. What is behind `/proxy/` belongs to the server
+    /// that is reached through the API server, and may have encoded slashes.
+    pub(crate) fn of(path: &str) -> Self {
+        if !path.contains(['%', '.']) && !path.contains("//") {
+            return Self::Plain;
+        }
+        let mut form = Self::Plain;
+        let mut is_proxied = false;
+        let segments = path.strip_prefix('/').unwrap_or(path).split('/');
+        let count = segments.clone().count();
+        for (index, segment) in segments.enumerate() {
+            let decoded = percent_decode_str(segment).decode_utf8_lossy();
+            match &*decoded {
+                "." | ".." => return Self::DotSegment,
+                "" if index + 1 < count && form == Self::Plain => form = Self::EmptySegment,
+                // Behind a node's name, or a namespaced object's.
+                "proxy" if matches!(index, 4 | 6) => is_proxied = true,
+                decoded if decoded.contains('/') && !is_proxied => form = Self::EncodedSlash,
+                _ => {}
+            }
+        }
+        form
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_paths() {
+        use PathForm::DotSegment;
+        use PathForm::EmptySegment;
+        use PathForm::EncodedSlash;
+        use PathForm::Plain;
+        for (path, expected) in [
+            ("/", Plain),
+            ("/api/v1/pods", Plain),
+            ("/api/v1/pods/", Plain),
+            ("/api/v1/namespaces/x/pods/a.b..c", Plain),
+            ("/api/v1/namespaces/x/pods/%C3%A9%20", Plain),
+            ("/apis/rbac.authorization.k8s.io/v1/roles", Plain),
+            ("//api/v1/pods", EmptySegment),
+            ("/api/v1//pods", EmptySegment),
+            ("/api/v1/pods//", EmptySegment),
+            ("/api/v1/namespaces//pods", EmptySegment),
+            ("/../v3/x", DotSegment),
+            ("/api/v1/namespaces/x/pods/..", DotSegment),
+            ("/api/v1/namespaces/x/pods/%2e%2E", DotSegment),
+            ("/api/v1/./pods", DotSegment),
+            ("/api/v1//pods/..", DotSegment),
+            ("/api/v1/nodes/n/proxy/../x", DotSegment),
+            ("/api/v1/pods%2Fp", EncodedSlash),
+            ("/api/v1/namespaces/x%2fy/pods", EncodedSlash),
+            ("/api/v1/namespaces/x/pods/a%252Fb", Plain),
+            ("/api/v1/namespaces/proxy/pods/a%2Fb", EncodedSlash),
+            (
+                "/api/v1/namespaces/x/services/s/proxy/a%2Fb//c",
+                EmptySegment,
+            ),
+            ("/api/v1/namespaces/x/services/s/proxy/a%2Fb", Plain),
+        ] {
+            assert_eq!(PathForm::of(path), expected, "{path}");
+        }
+    }
+}

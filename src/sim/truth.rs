@@ -1,0 +1,127 @@
+//! Reads, answered by the serving code from a collection that follows nothing.
+//!
+//! There is nobody to forward to: what a cache would leave to the API server is answered here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use tokio::time::Instant;
+
+use crate::api::ContinueToken;
+use crate::api::GetOptions;
+use crate::api::ListOptions;
+use crate::api::ListRequest;
+use crate::api::Malformed;
+use crate::api::Query;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::Status;
+use crate::api::request_timeout;
+use crate::body::Body;
+use crate::codec::Representation;
+use crate::server::Collection;
+use crate::server::Miss;
+use crate::server::Reason;
+use crate::server::RequestInfo;
+use crate::server::read_truth;
+use crate::shutdown::Shutdown;
+
+/// How long a read waits for a resource version that lies in the future, as the API server does.
+const FUTURE_WAIT: Duration = Duration::from_secs(3);
+
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe, in `representation`: of
+/// the collection's format, but metadata alone may be protobuf where the collection is JSON.
+///
+/// # Errors
+///
+/// The Status to answer with.
+pub(super) async fn read(
+    collection: &Arc<dyn Collection>,
+    representation: Representation,
+    info: &RequestInfo,
+    query: &str,
+    shutdown: &Shutdown,
+) -> Result<Response<Body>, Status> {
+    let reader = collection.reader();
+    match info.verb.as_str() {
+        "get" | "watch" => {}
+        // Whoever saw this version may ask for exactly it later.
+        "list" => reader
+            .snapshot()
+            .iter()
+            .for_each(|newest| reader.pin(newest)),
+        other => {
+            let gvr = &collection.resource().gvr;
+            return Err(Status::verb_not_supported(gvr, other));
+        }
+    }
+    let mut answer = read_truth(collection, representation, info, query, shutdown).await;
+    if matches!(answer, Err(Miss::Forward(Reason::AheadOfCache))) {
+        let deadline = Instant::now() + FUTURE_WAIT;
+        if reader.wait_for(asked_version(query), deadline).await {
+            answer = read_truth(collection, representation, info, query, shutdown).await;
+        }
+    }
+    answer.map_err(|miss| match miss {
+        Miss::Absent(status) | Miss::Reject(status) => *status,
+        Miss::ForwardUnproven(_) => Status::too_many_consistent_reads(),
+        Miss::Forward(reason) => refusal(reason, collection, info, query),
+    })
+}
+
+/// What is said where a cache would ask the API server.
+fn refusal(
+    reason: Reason,
+    collection: &Arc<dyn Collection>,
+    info: &RequestInfo,
+    query: &str,
+) -> Status {
+    let asked = asked_version(query);
+    let current = collection.reader().stats().applied.unwrap_or_default();
+    match reason {
+        Reason::AheadOfCache => Status::too_large_resource_version(asked, current),
+        Reason::PastState if asked > current => Status::too_large_resource_version(asked, current),
+        Reason::PastState => match continue_token(query) {
+            Some(token) => Status::expired_continue(&token),
+            None => Status::expired_list(),
+        },
+        Reason::NotCached => Status::storage_reinitializing(1),
+        Reason::Malformed | Reason::UnknownField => check(&info.verb, query, collection.fields())
+            .map_or_else(Status::from, |()| {
+                Status::bad_request("malformed parameters")
+            }),
+        _ => Status::path_not_found(),
+    }
+}
+
+/// What is wrong with the parameters.
+fn check(verb: &str, query: &str, fields: &SelectableFields) -> Result<(), Malformed> {
+    if verb != "watch" {
+        request_timeout(&Query::parse(query))?;
+    }
+    if verb == "get" {
+        return GetOptions::parse(query).map(drop);
+    }
+    let options = ListOptions::parse(query)?;
+    options.selection(None, fields)?;
+    if verb == "watch" {
+        options.validate_watch().map(drop)
+    } else {
+        options.validate_list().map(drop)
+    }
+}
+
+fn asked_version(query: &str) -> ResourceVersion {
+    let query = Query::parse(query);
+    let text = query.first("resourceVersion").unwrap_or_default();
+    text.parse().unwrap_or_default()
+}
+
+fn continue_token(query: &str) -> Option<ContinueToken> {
+    let options = ListOptions::parse(query).ok()?;
+    match options.validate_list().ok()? {
+        ListRequest::Continue { token, .. } => Some(token),
+        _ => None,
+    }
+}
