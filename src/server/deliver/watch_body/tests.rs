@@ -85,16 +85,16 @@ impl Things {
             initial_events_end: false,
             timeout: timeout.map(Duration::from_secs),
         };
-        self.watch_with(from, terms)
+        self.watch_with(from, terms, true)
     }
 
-    fn watch_with(self: &Arc<Self>, from: WatchFrom, terms: WatchTerms) -> Watch {
+    fn watch_with(self: &Arc<Self>, from: WatchFrom, terms: WatchTerms, one_by_one: bool) -> Watch {
         let stream = self.reader.watch(from, Arc::default());
         let collection: Arc<dyn Collection> = self.clone();
         let shutdown = Shutdown::new(crate::shutdown::Config::default());
         let representation = Representation::plain(WireFormat::Json);
         let drain = shutdown.watch_end();
-        let body = WatchBody::new(collection, stream, representation, terms, true, drain);
+        let body = WatchBody::new(collection, stream, representation, terms, one_by_one, drain);
         Watch {
             body,
             started: Instant::now(),
@@ -272,7 +272,7 @@ async fn initial_events_are_closed_by_one_marked_bookmark() {
             initial_events_end: bookmarks,
             timeout: Some(Duration::from_secs(10)),
         };
-        let watch = things.watch_with(WatchFrom::Snapshot, terms);
+        let watch = things.watch_with(WatchFrom::Snapshot, terms, true);
         things.add(&format!("new-{bookmarks}"), if bookmarks { 11 } else { 12 });
         assert_eq!(watch.all().await, expected, "{bookmarks}");
     }
@@ -309,7 +309,7 @@ async fn a_burst_is_one_frame_and_what_comes_later_another() {
         initial_events_end: false,
         timeout: Some(Duration::from_secs(10)),
     };
-    let mut watch = things.watch_with(AFTER_10, terms);
+    let mut watch = things.watch_with(AFTER_10, terms, false);
     let mut names = Vec::new();
     for burst in [1, 3, 500] {
         for n in 0..burst {
@@ -345,7 +345,7 @@ async fn a_stream_that_always_has_something_to_say_ends_too() {
         initial_events_end: false,
         timeout: Some(Duration::from_secs(3)),
     };
-    let mut watch = things.watch_with(AFTER_10, terms);
+    let mut watch = things.watch_with(AFTER_10, terms, false);
     things.add("first", 11);
     let mut version = 11;
     // There is always one more than was read.
