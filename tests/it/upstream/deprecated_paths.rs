@@ -1,4 +1,5 @@
-//! Who answers the deprecated `/watch/` paths; what they say is compared in `golden`.
+//! The deprecated `/watch/` paths are the API server's; what they say is compared in the
+//! differential suite.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::upstream::cluster::define_widgets;
 const STEP: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cache_answers_where_there_is_such_a_path() {
+async fn the_api_server_answers_them() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let kubefan = Kubefan::start(server, &[]).await;
@@ -22,32 +23,32 @@ async fn the_cache_answers_where_there_is_such_a_path() {
         (
             format!("{named}/configmaps?timeoutSeconds=1"),
             200,
-            r#"code="200",group="",outcome="cache",reason="",resource="configmaps",verb="watch""#,
+            r#"code="200",group="",outcome="forwarded",reason="deprecated_path",resource="configmaps",verb="watch""#,
         ),
         (
             format!("{named}/secrets/none?timeoutSeconds=1"),
             200,
-            r#"code="200",group="",outcome="cache",reason="",resource="secrets",verb="watch""#,
+            r#"code="200",group="",outcome="forwarded",reason="deprecated_path",resource="secrets",verb="watch""#,
         ),
         (
             format!("{named}?timeoutSeconds=1"),
             200,
-            r#"code="200",group="",outcome="cache",reason="",resource="namespaces",verb="watch""#,
+            r#"code="200",group="",outcome="forwarded",reason="deprecated_path",resource="namespaces",verb="watch""#,
         ),
         (
             format!("{named}/services/none?fieldSelector=metadata.name%3Dother"),
             400,
-            r#"code="400",group="",outcome="rejected",reason="",resource="services",verb="watch""#,
+            r#"code="400",group="",outcome="forwarded",reason="deprecated_path",resource="services",verb="watch""#,
         ),
         (
             "/api/v1/watch/pods/none?timeoutSeconds=1".to_owned(),
             404,
-            r#"code="404",group="",outcome="forwarded",reason="not_cacheable",resource="pods",verb="watch""#,
+            r#"code="404",group="",outcome="forwarded",reason="deprecated_path",resource="pods",verb="watch""#,
         ),
         (
             "/apis/example.kubefan.io/v1/watch/widgets?timeoutSeconds=1".to_owned(),
             200,
-            r#"code="200",group="example.kubefan.io",outcome="cache",reason="",resource="widgets",verb="watch""#,
+            r#"code="200",group="example.kubefan.io",outcome="forwarded",reason="deprecated_path",resource="widgets",verb="watch""#,
         ),
     ] {
         let answer = within(&path, STEP, client.get_as(&path, Format::Json)).await;

@@ -70,8 +70,8 @@ async fn a_foreign_page_is_refused_in_the_words_it_accepts() {
         ("text/html", "application/json", "{\n  \"kind\": \"Status\""),
         (
             "application/yaml",
-            "application/yaml",
-            "apiVersion: \"v1\"\n",
+            "application/json",
+            "{\n  \"kind\": \"Status\"",
         ),
         (
             "application/vnd.kubernetes.protobuf",

@@ -13,7 +13,7 @@ use crate::upstream::cluster::define_widgets;
 const METADATA: [&str; 3] = [
     "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1",
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json",
-    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1beta1",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
