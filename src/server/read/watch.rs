@@ -38,6 +38,7 @@ pub(super) fn watch(
     let selection = Arc::clone(selection);
     let stream = match (from, proof) {
         (WatchFrom::Snapshot, Some(proof)) => {
+            super::not_older_than(read.need, proof.snapshot.resource_version())?;
             reader.watch_snapshot(proof.snapshot.clone(), selection)
         }
         (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selection),

@@ -1,5 +1,7 @@
 //! The second listener: /livez, /readyz and /metrics.
 
+mod samples;
+
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,9 +17,10 @@ use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
-use crate::telemetry::Samples;
 
 use super::rescue;
+
+use samples::sample;
 
 /// Answers probes and scrapes. Cheap to clone.
 #[derive(Clone)]
@@ -129,83 +132,4 @@ fn name(informer: &Arc<Informer>) -> String {
         None => format!("{gvr} {format}"),
         Some(namespace) => format!("{gvr} {format} in {namespace}"),
     }
-}
-
-fn sample(informer: &Informer, samples: &mut Samples) {
-    let stats = informer.reader().stats();
-    let gvr = &informer.resource().gvr;
-    let labels = [
-        ("group", gvr.group.as_str()),
-        ("version", gvr.version.as_str()),
-        ("resource", gvr.resource.as_str()),
-        ("format", informer.format().name()),
-        ("namespace", informer.namespace().unwrap_or("")),
-    ];
-    let gauges = [
-        (
-            "kubefan_cache_objects",
-            "Objects in the cache.",
-            stats.objects as f64,
-        ),
-        (
-            "kubefan_cache_bytes",
-            "Bytes of the cached objects.",
-            stats.bytes as f64,
-        ),
-        (
-            "kubefan_cache_resource_version",
-            "Resource version up to which the cache is complete.",
-            stats.applied.unwrap_or_default().0 as f64,
-        ),
-        (
-            "kubefan_event_log_events",
-            "Events in the log.",
-            stats.log_events as f64,
-        ),
-        (
-            "kubefan_event_log_bytes",
-            "Bytes of the log.",
-            stats.log_bytes as f64,
-        ),
-        (
-            "kubefan_watchers",
-            "Watches fed by the cache.",
-            stats.watchers as f64,
-        ),
-        (
-            "kubefan_informer_ready",
-            "1 once the first list was complete.",
-            f64::from(u8::from(informer.reader().is_ready())),
-        ),
-    ];
-    for (name, help, value) in gauges {
-        samples.gauge(name, help, &labels, value);
-    }
-    let counters = [
-        (
-            "kubefan_events_total",
-            "Changes received from the API server.",
-            stats.events,
-        ),
-        (
-            "kubefan_events_sent_total",
-            "Events given to clients, initial ones included.",
-            informer.events_sent(),
-        ),
-        (
-            "kubefan_relists_total",
-            "Lists that replaced the cache's content.",
-            stats.relists,
-        ),
-        (
-            "kubefan_epochs_total",
-            "Times that all watches had to be ended, as the change could not be told as events.",
-            stats.epochs,
-        ),
-    ];
-    for (name, help, value) in counters {
-        samples.counter(name, help, &labels, value as f64);
-    }
-    informer.metrics().sample(&labels, samples);
-    informer.freshness_metrics().sample(&labels, samples);
 }

@@ -1,0 +1,94 @@
+//! The numbers of each informer, as a scrape shows them.
+
+use crate::cache::Stats;
+use crate::informer::Informer;
+use crate::telemetry::Samples;
+
+/// Name, help and value of a metric.
+type Metric = (&'static str, &'static str, f64);
+
+/// Adds the numbers of `informer`.
+pub(super) fn sample(informer: &Informer, samples: &mut Samples) {
+    let stats = informer.reader().stats();
+    let gvr = &informer.resource().gvr;
+    let labels = [
+        ("group", gvr.group.as_str()),
+        ("version", gvr.version.as_str()),
+        ("resource", gvr.resource.as_str()),
+        ("format", informer.format().name()),
+        ("namespace", informer.namespace().unwrap_or("")),
+    ];
+    for (name, help, value) in gauges(&stats, informer.reader().is_ready()) {
+        samples.gauge(name, help, &labels, value);
+    }
+    for (name, help, value) in counters(&stats, informer.events_sent()) {
+        samples.counter(name, help, &labels, value);
+    }
+    informer.metrics().sample(&labels, samples);
+    informer.freshness_metrics().sample(&labels, samples);
+}
+
+fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {
+    [
+        (
+            "kubefan_cache_objects",
+            "Objects in the cache.",
+            stats.objects as f64,
+        ),
+        (
+            "kubefan_cache_bytes",
+            "Bytes of the cached objects.",
+            stats.bytes as f64,
+        ),
+        (
+            "kubefan_cache_resource_version",
+            "Resource version up to which the cache is complete.",
+            stats.applied.unwrap_or_default().0 as f64,
+        ),
+        (
+            "kubefan_event_log_events",
+            "Events in the log.",
+            stats.log_events as f64,
+        ),
+        (
+            "kubefan_event_log_bytes",
+            "Bytes of the log.",
+            stats.log_bytes as f64,
+        ),
+        (
+            "kubefan_watchers",
+            "Watches fed by the cache.",
+            stats.watchers as f64,
+        ),
+        (
+            "kubefan_informer_ready",
+            "1 once the first list was complete.",
+            f64::from(u8::from(is_ready)),
+        ),
+    ]
+}
+
+fn counters(stats: &Stats, events_sent: u64) -> [Metric; 4] {
+    [
+        (
+            "kubefan_events_total",
+            "Changes received from the API server.",
+            stats.events as f64,
+        ),
+        (
+            "kubefan_events_sent_total",
+            "Events given to clients, initial ones included.",
+            events_sent as f64,
+        ),
+        (
+            "kubefan_relists_total",
+            "Lists that replaced the cache's content.",
+            stats.relists as f64,
+        ),
+        (
+            "kubefan_epochs_total",
+            "Times that all watches had to be ended, as the change could not be told as events.",
+            stats.epochs as f64,
+        ),
+    ]
+}
