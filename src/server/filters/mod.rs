@@ -1,4 +1,4 @@
-//! The layers that every request passes before the router, one file each.
+//! The layers that every request passes first, one file each.
 
 mod gzip;
 mod local_only;

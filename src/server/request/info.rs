@@ -1,6 +1,6 @@
 //! What a URL and method mean: which resource, which object, which verb.
 //!
-//! Pure; authorization and the router both go by it, so it reads URLs exactly as the API server
+//! Pure; authorization and `decide` both go by it, so it reads URLs exactly as the API server
 //! does, oddities included.
 
 use http::Method;

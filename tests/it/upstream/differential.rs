@@ -2,7 +2,7 @@
 //! to a real API server directly and through kubefan, and must be answered alike.
 //!
 //! [`allowed`] says what may differ. A row also says who must answer it: `cache`, `rejected`
-//! (kubefan itself refuses it) or the router's reason for forwarding it; [`answerers`] learns
+//! (kubefan itself refuses it) or the reason for forwarding it; [`answerers`] learns
 //! who did from kubefan's log. tests/differential/README.md says which case of the contract is
 //! which row or test.
 

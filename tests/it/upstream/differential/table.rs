@@ -38,7 +38,7 @@ pub(super) enum Wish {
 pub(super) struct Row {
     /// Where it stands, for messages.
     pub(super) place: String,
-    /// `cache`, `rejected`, or the router's reason for forwarding.
+    /// `cache`, `rejected`, or the reason for forwarding.
     pub(super) answerer: String,
     pub(super) wishes: Vec<Wish>,
     pub(super) status: Option<u16>,
