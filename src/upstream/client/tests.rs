@@ -24,18 +24,19 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::Client;
-use super::ClientConfig;
-use super::Error;
 use super::Identity;
-use super::server_for_tests::OTHER_NAME;
-use super::server_for_tests::TestServer;
-use super::server_for_tests::in_time;
-use super::server_for_tests::peer;
 use crate::body::Body;
 use crate::body::BoxError;
 use crate::body::boxed;
 use crate::body::empty;
 use crate::body::full;
+use crate::upstream::ClientConfig;
+use crate::upstream::Error;
+use crate::upstream::connect::route::CONNECT_TIMEOUT;
+use crate::upstream::tests::support::OTHER_NAME;
+use crate::upstream::tests::support::TestServer;
+use crate::upstream::tests::support::in_time;
+use crate::upstream::tests::support::peer;
 
 const CHUNK: usize = 64 << 10;
 
@@ -402,7 +403,7 @@ async fn a_server_that_shakes_no_hands_holds_up_no_queue() {
     for response in join_all(requests).await {
         assert!(matches!(response, Err(Error::Transport(_))), "{response:?}");
     }
-    assert!(started.elapsed() <= 2 * super::route::CONNECT_TIMEOUT);
+    assert!(started.elapsed() <= 2 * CONNECT_TIMEOUT);
 }
 
 #[tokio::test]

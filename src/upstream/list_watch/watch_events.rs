@@ -15,8 +15,8 @@ use crate::api::WireFormat;
 use crate::codec::Decoder;
 use crate::codec::FrameSplitter;
 
-use super::Error;
 use crate::body::Body;
+use crate::upstream::Error;
 
 /// Bytes of one event. Objects have some 1.5 MiB at most in etcd, and can be several times that
 /// in JSON.

@@ -327,3 +327,6 @@ fn did_you_mean(suggestions: &[String]) -> String {
         _ => format!("; did you mean {}?", suggestions.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,8 @@ use crate::api::GroupVersionResource;
 use crate::api::Resource;
 
 use super::Changes;
+use super::CustomResource;
 use super::RestMapper;
-use super::rest_mapper::CustomResource;
 
 fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
     Resource {

@@ -15,19 +15,19 @@ use crate::api::WireFormat;
 use crate::codec;
 use crate::codec::Decoder;
 
-use super::Client;
-use super::Error;
-use super::FreshnessProbe;
-use super::Identity;
-use super::ListRequest;
-use super::ListerWatcher;
-use super::Scope;
-use super::WatchRequest;
-use super::WatchStart;
-use super::answer;
-use super::client;
+use super::freshness_probe::FreshnessProbe;
+use super::freshness_probe::Scope;
+use super::lister_watcher::ListRequest;
+use super::lister_watcher::ListerWatcher;
+use super::lister_watcher::WatchRequest;
+use super::lister_watcher::WatchStart;
 use super::watch_events::WatchEvents;
 use crate::body::Body;
+use crate::upstream::Client;
+use crate::upstream::Error;
+use crate::upstream::Identity;
+use crate::upstream::answer;
+use crate::upstream::client;
 
 /// Bytes of a list that is taken into memory.
 const LIST_LIMIT: usize = 1 << 30;
@@ -187,38 +187,4 @@ fn watch_query(request: &WatchRequest) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn list_queries() {
-        let query = |limit, token: Option<&str>| {
-            list_query(&ListRequest {
-                limit,
-                continue_token: token.map(str::to_owned),
-            })
-        };
-        assert_eq!(query(0, None), "");
-        assert_eq!(query(500, None), "limit=500");
-        assert_eq!(query(1, Some("a+b=")), "limit=1&continue=a%2Bb%3D");
-    }
-
-    #[test]
-    fn watch_queries() {
-        let query = |start| {
-            watch_query(&WatchRequest {
-                start,
-                timeout: Duration::from_secs(300),
-            })
-        };
-        assert_eq!(
-            query(WatchStart::After(ResourceVersion(7))),
-            "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion=7"
-        );
-        assert_eq!(
-            query(WatchStart::InitialEvents),
-            "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&sendInitialEvents=true\
-             &resourceVersionMatch=NotOlderThan"
-        );
-    }
-}
+mod tests;

@@ -1,5 +1,11 @@
 //! Asks the API server which resources it has, and where they come from.
 
+mod documents;
+mod rest_mapper;
+mod suggestions;
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::collections::HashSet;
 
@@ -10,23 +16,28 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::GroupVersionResource;
+use crate::upstream::Client;
+use crate::upstream::Error;
+use crate::upstream::Identity;
+use crate::upstream::answer;
+use crate::upstream::client;
 
-use super::Client;
-use super::Error;
-use super::Identity;
-use super::RestMapper;
-use super::answer;
-use super::client;
-use super::discovery_documents::ApiGroupDiscoveryList;
-use super::discovery_documents::ApiGroupList;
-use super::discovery_documents::ApiResourceList;
-use super::discovery_documents::ApiService;
-use super::discovery_documents::ApiVersions;
-use super::discovery_documents::CustomResourceDefinition;
-use super::discovery_documents::Found;
-use super::discovery_documents::List;
-use super::rest_mapper::CustomResource;
-use super::rest_mapper::GroupVersion;
+use documents::ApiGroupDiscoveryList;
+use documents::ApiGroupList;
+use documents::ApiResourceList;
+use documents::ApiService;
+use documents::ApiVersions;
+use documents::CustomResourceDefinition;
+use documents::Found;
+use documents::List;
+use rest_mapper::CustomResource;
+use rest_mapper::GroupVersion;
+
+pub use rest_mapper::Changes;
+pub use rest_mapper::NotCacheable;
+pub use rest_mapper::RestMapper;
+pub use rest_mapper::UnknownResource;
+pub(crate) use suggestions::closest;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const ACCEPT: &str =

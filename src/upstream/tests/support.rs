@@ -29,31 +29,31 @@ use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
-use super::Client;
-use super::ClientConfig;
 use crate::body::Body;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
 
 /// What the API server allows by default.
 const MAX_STREAMS: u32 = 100;
 
 /// A name that the server's certificate has too.
-pub(super) const OTHER_NAME: &str = "kubernetes.test";
+pub(in crate::upstream) const OTHER_NAME: &str = "kubernetes.test";
 
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
 /// Where a request came from; in its extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Peer {
-    pub(super) connection: usize,
-    pub(super) has_certificate: bool,
+pub(in crate::upstream) struct Peer {
+    pub(in crate::upstream) connection: usize,
+    pub(in crate::upstream) has_certificate: bool,
 }
 
-pub(super) struct TestServer {
-    pub(super) url: String,
+pub(in crate::upstream) struct TestServer {
+    pub(in crate::upstream) url: String,
     /// How many connections are open.
-    pub(super) open: watch::Receiver<usize>,
+    pub(in crate::upstream) open: watch::Receiver<usize>,
     /// Makes the connections that are open now end when their requests have ended.
-    pub(super) drain: Arc<Notify>,
+    pub(in crate::upstream) drain: Arc<Notify>,
     certificates: Option<Certificates>,
 }
 
@@ -87,7 +87,7 @@ impl TestServer {
     }
 
     /// Serves HTTP/1.1 without TLS.
-    pub(super) async fn plain<F, R>(handler: F) -> Self
+    pub(in crate::upstream) async fn plain<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Response<Body>> + Send + 'static,
@@ -96,7 +96,7 @@ impl TestServer {
     }
 
     /// Serves HTTP/2 and HTTP/1.1 with TLS, asking for a client certificate.
-    pub(super) async fn tls<F, R>(handler: F) -> Self
+    pub(in crate::upstream) async fn tls<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Response<Body>> + Send + 'static,
@@ -106,7 +106,7 @@ impl TestServer {
 
     /// A client with the credentials of `user`, a kubeconfig's user, and `settings` of the
     /// kubeconfig's cluster.
-    pub(super) async fn client_as(&self, settings: Value, user: Value) -> Client {
+    pub(in crate::upstream) async fn client_as(&self, settings: Value, user: Value) -> Client {
         let mut cluster = json!({ "server": self.url });
         for (key, value) in settings.as_object().expect("an object") {
             cluster[key] = value.clone();
@@ -134,12 +134,12 @@ impl TestServer {
     }
 
     /// A client without credentials.
-    pub(super) async fn client(&self) -> Client {
+    pub(in crate::upstream) async fn client(&self) -> Client {
         self.client_as(json!({}), json!({})).await
     }
 
     /// A kubeconfig's user with a client certificate that this server trusts.
-    pub(super) fn certificate_user(&self) -> Value {
+    pub(in crate::upstream) fn certificate_user(&self) -> Value {
         let certificates = self.certificates.as_ref().expect("a server with TLS");
         json!({
             "client-certificate-data": BASE64_STANDARD.encode(&certificates.client),
@@ -149,13 +149,13 @@ impl TestServer {
 }
 
 /// What `awaited` gives; panics when it hangs.
-pub(super) async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
+pub(in crate::upstream) async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
     let given = tokio::time::timeout(Duration::from_secs(30), awaited).await;
     given.expect("no answer within 30 s")
 }
 
 /// The connection that `request` came over.
-pub(super) fn peer<B>(request: &Request<B>) -> Peer {
+pub(in crate::upstream) fn peer<B>(request: &Request<B>) -> Peer {
     *request.extensions().get().expect("set by the server")
 }
 

@@ -1,6 +1,11 @@
 //! Sends on what kubefan may not answer itself: streaming both ways, at the pace of the slower
 //! side, with nothing changed that does not concern the connection.
 
+mod headers;
+#[cfg(test)]
+mod tests;
+mod upgrade;
+
 use bytes::Bytes;
 use http::Request;
 use http::Response;
@@ -8,16 +13,20 @@ use http::StatusCode;
 use http::header::HOST;
 use hyper::upgrade::OnUpgrade;
 
-use super::Client;
-use super::Error;
-use super::Identity;
-use super::headers::insert_upgrade;
-use super::headers::remove_hop_by_hop;
-use super::headers::upgrade_protocol;
-use super::upgrade::Upgrade;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
+use crate::upstream::Client;
+use crate::upstream::Error;
+use crate::upstream::Identity;
+
+use headers::insert_upgrade;
+use headers::remove_hop_by_hop;
+use headers::upgrade_protocol;
+
+pub use headers::is_upgrade;
+pub use upgrade::Upgrade;
+pub use upgrade::UpgradedBytes;
 
 /// Forwards requests to the API server; cheap to clone.
 #[derive(Clone, Debug)]

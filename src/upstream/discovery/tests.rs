@@ -12,9 +12,9 @@ use crate::api::Resource;
 use super::Discovery;
 use super::NotCacheable;
 use super::RestMapper;
-use super::server_for_tests::TestServer;
 use crate::body::Body;
 use crate::body::full;
+use crate::upstream::tests::support::TestServer;
 
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 

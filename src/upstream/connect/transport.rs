@@ -21,12 +21,13 @@ use tower::Layer;
 use tower::util::BoxCloneSyncService;
 
 use super::connector::Connector;
-use super::dedicated::Dedicated;
 use super::lanes::Lanes;
 use super::token_file::TokenFile;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
+use crate::upstream::dedicated::Dedicated;
+use crate::upstream::dedicated::Opener;
 
 /// Time that an unused HTTP/1.1 connection is kept; the API server closes them after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -36,11 +37,19 @@ const UNSENT_ATTEMPTS: u32 = 3;
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
 
 /// A transport with an identity's credentials on top.
-pub(super) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
+pub(in crate::upstream) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
+
+/// The two identities' connections.
+pub(in crate::upstream) struct Stacks {
+    pub(in crate::upstream) kubefan: Stack,
+    pub(in crate::upstream) caller: Stack,
+    /// For connections of the caller's own, as kubefan.
+    pub(in crate::upstream) opener: Opener,
+}
 
 /// Which connections a request goes over; put into the request's extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Pool {
+pub(in crate::upstream) enum Pool {
     /// A lane, or what HTTP/1.1 has when the server speaks no HTTP/2.
     #[default]
     Lanes,
@@ -50,7 +59,7 @@ pub(super) enum Pool {
 
 /// One identity's connections; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Transport {
+pub(in crate::upstream) struct Transport {
     http1: Http1,
     lanes: Arc<Lanes>,
 }
@@ -65,7 +74,7 @@ struct Failed {
 }
 
 impl Transport {
-    pub(super) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
+    pub(in crate::upstream) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
         let client = hyper_util::client::legacy::Client::builder(http1.home())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_timer(TokioTimer::new())

@@ -5,7 +5,7 @@ use std::future::Future;
 use crate::api::ListPage;
 use crate::api::ResourceVersion;
 
-use super::Error;
+use crate::upstream::Error;
 
 /// The part of a collection that a read is about, in the API server's words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

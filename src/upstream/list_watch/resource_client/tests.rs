@@ -21,17 +21,19 @@ use crate::api::WatchEvent;
 use crate::api::WireFormat;
 use crate::codec::Decoder;
 
-use super::Error;
 use super::ListRequest;
 use super::ListerWatcher;
 use super::ResourceClient;
 use super::WatchRequest;
 use super::WatchStart;
-use super::server_for_tests::TestServer;
+use super::list_query;
+use super::watch_query;
 use crate::body::Body;
 use crate::body::BoxError;
 use crate::body::boxed;
 use crate::body::full;
+use crate::upstream::Error;
+use crate::upstream::tests::support::TestServer;
 
 const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"},"items":[{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}]}
 "#;
@@ -231,4 +233,36 @@ async fn a_watch_that_outlives_its_timeout_ends() {
     assert!(matches!(overdue, Err(Error::Timeout(_))), "{overdue:?}");
     assert_eq!(started.elapsed(), longest);
     assert!(events.next().await.is_none());
+}
+
+#[test]
+fn list_queries() {
+    let query = |limit, token: Option<&str>| {
+        list_query(&ListRequest {
+            limit,
+            continue_token: token.map(str::to_owned),
+        })
+    };
+    assert_eq!(query(0, None), "");
+    assert_eq!(query(500, None), "limit=500");
+    assert_eq!(query(1, Some("a+b=")), "limit=1&continue=a%2Bb%3D");
+}
+
+#[test]
+fn watch_queries() {
+    let query = |start| {
+        watch_query(&WatchRequest {
+            start,
+            timeout: Duration::from_secs(300),
+        })
+    };
+    assert_eq!(
+        query(WatchStart::After(ResourceVersion(7))),
+        "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion=7"
+    );
+    assert_eq!(
+        query(WatchStart::InitialEvents),
+        "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&sendInitialEvents=true\
+         &resourceVersionMatch=NotOlderThan"
+    );
 }

@@ -27,12 +27,12 @@ use tokio::sync::oneshot;
 use super::Forwarder;
 use super::Identity;
 use super::UpgradedBytes;
-use super::server_for_tests::TestServer;
 use crate::body::Body;
 use crate::body::BoxError;
 use crate::body::boxed;
 use crate::body::empty;
 use crate::body::full;
+use crate::upstream::tests::support::TestServer;
 
 /// Request line and headers, as the server got them.
 fn head(request: &Request<Incoming>) -> String {

@@ -13,26 +13,26 @@ use kube::config::Kubeconfig;
 use kube::config::KubeconfigError;
 use rustls::pki_types::ServerName;
 
-use super::ConnectError;
-use super::client::ClientConfig;
-use super::client::Stacks;
-use super::connect_error::one_line;
+use super::config::ClientConfig;
 use super::connector::Connector;
 use super::connector::Tls;
-use super::dedicated::Opener;
+use super::error::ConnectError;
+use super::error::one_line;
 use super::route;
 use super::transport::Stack;
+use super::transport::Stacks;
 use super::transport::Transport;
+use crate::upstream::dedicated::Opener;
 
 /// A checked configuration, and where it comes from.
-pub(super) struct Loaded {
+pub(in crate::upstream) struct Loaded {
     place: String,
     config: Config,
     proxy: Option<Intercept>,
 }
 
 /// Finds and reads what `config` names.
-pub(super) async fn load(config: &ClientConfig) -> Result<Loaded, ConnectError> {
+pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<Loaded, ConnectError> {
     let Some(server) = &config.server else {
         return Ok(found(config).await?.with_token_file(config));
     };
@@ -130,16 +130,16 @@ impl Loaded {
         self
     }
 
-    pub(super) fn server(&self) -> &Uri {
+    pub(in crate::upstream) fn server(&self) -> &Uri {
         &self.config.cluster_url
     }
 
-    pub(super) fn default_namespace(&self) -> &str {
+    pub(in crate::upstream) fn default_namespace(&self) -> &str {
         &self.config.default_namespace
     }
 
     /// Refuses another server than `server`.
-    pub(super) fn must_name(&self, server: &Uri) -> Result<(), ConnectError> {
+    pub(in crate::upstream) fn must_name(&self, server: &Uri) -> Result<(), ConnectError> {
         match self.server() == server {
             true => Ok(()),
             false => Err(ConnectError::Invalid {
@@ -153,7 +153,7 @@ impl Loaded {
     }
 
     /// Makes the connectors. Exec plugins run meanwhile, on a thread for blocking work.
-    pub(super) async fn stacks(self) -> Result<Stacks, ConnectError> {
+    pub(in crate::upstream) async fn stacks(self) -> Result<Stacks, ConnectError> {
         let place = self.place.clone();
         let exec = self.config.auth_info.exec.as_ref();
         let plugin = exec.and_then(|exec| exec.command.clone());
@@ -325,3 +325,6 @@ fn default_path() -> PathBuf {
     let home = std::env::home_dir().unwrap_or_default();
     home.join(".kube").join("config")
 }
+
+#[cfg(test)]
+mod tests;

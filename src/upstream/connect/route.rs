@@ -9,7 +9,7 @@ use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::client::proxy::matcher::Matcher;
 
 /// Time for the whole of DNS, TCP, proxy and TLS.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(in crate::upstream) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Silence after which TCP asks whether the other end still lives.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use crate::api::ListPage;
 use crate::api::ResourceVersion;
 use crate::api::WatchEvent;
 
-use super::Error;
+use crate::upstream::Error;
 
 /// A page of a LIST with resource version unset (most recent).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

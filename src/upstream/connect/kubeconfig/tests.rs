@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 use serde_json::json;
 
-use super::Client;
-use super::ClientConfig;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
 
 /// A kubeconfig with contexts `one` and `two`.
 fn sample() -> Value {

@@ -4,7 +4,7 @@
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 
-use super::Error;
+use crate::upstream::Error;
 
 /// Two connections that are about to be upgraded.
 #[derive(Debug)]

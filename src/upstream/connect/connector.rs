@@ -32,23 +32,27 @@ const ALPN_HTTP2: &[u8] = b"h2";
 
 /// Opens connections; cheap to clone.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(in crate::upstream) struct Connector {
     path: Path,
     tls: Arc<Tls>,
     home: Home,
 }
 
 /// How TLS is spoken, where the URL says https.
-pub(super) struct Tls {
+pub(in crate::upstream) struct Tls {
     config: Arc<rustls::ClientConfig>,
     /// The kubeconfig's `tls-server-name`, in place of the URL's host.
     server_name: Option<ServerName<'static>>,
 }
 
+/// Opens a connection, or says why there is none.
+#[cfg(test)]
+pub(crate) type Dial = Arc<dyn Fn() -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
+
 #[derive(Clone)]
 enum Path {
     #[cfg(test)]
-    Memory(super::Dial),
+    Memory(Dial),
     Direct(HttpConnector),
     Http(Tunnel<HttpConnector>),
     Https(Box<Tunnel<Connector>>),
@@ -56,10 +60,10 @@ enum Path {
 }
 
 /// An open connection.
-pub(super) struct Stream {
+pub(in crate::upstream) struct Stream {
     io: TokioIo<Box<dyn Io>>,
     /// True when ALPN chose HTTP/2.
-    pub(super) http2: bool,
+    pub(in crate::upstream) http2: bool,
 }
 
 /// What a connection's bytes run over.
@@ -68,7 +72,7 @@ trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 impl Tls {
-    pub(super) fn new(
+    pub(in crate::upstream) fn new(
         config: rustls::ClientConfig,
         server_name: Option<ServerName<'static>>,
     ) -> Self {
@@ -116,7 +120,7 @@ impl Connector {
 
     /// A connector whose connections are what `dial` gives, without TLS.
     #[cfg(test)]
-    pub(super) fn in_memory(tls: Tls, dial: super::Dial) -> Self {
+    pub(in crate::upstream) fn in_memory(tls: Tls, dial: Dial) -> Self {
         Self {
             path: Path::Memory(dial),
             tls: Arc::new(tls),
@@ -130,7 +134,7 @@ impl Connector {
     }
 
     /// Opens a connection that lives where this runs, and not at home.
-    pub(super) async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
+    pub(in crate::upstream) async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
         let connecting = async {
             let io = self.path.open(uri.clone()).await?;
             if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
