@@ -33,19 +33,19 @@ use crate::upstream::ListerWatcher;
 use crate::upstream::WatchRequest;
 use crate::upstream::WatchStart;
 
-use super::Reflector;
-use super::ReflectorConfig;
-use super::RelistHandle;
-use super::Signals;
-use super::relist_channel;
-use super::script_tests::Events;
-use super::script_tests::answer;
-use super::script_tests::bookmark_event;
-use super::script_tests::cache_config;
-use super::script_tests::change;
-use super::script_tests::object_of_uid;
-use super::script_tests::refused;
-use super::script_tests::status;
+use super::support::Events;
+use super::support::answer;
+use super::support::bookmark_event;
+use super::support::cache_config;
+use super::support::change;
+use super::support::object_of_uid;
+use super::support::refused;
+use super::support::status;
+use crate::informer::Reflector;
+use crate::informer::ReflectorConfig;
+use crate::informer::RelistHandle;
+use crate::informer::Signals;
+use crate::informer::relist_channel;
 
 /// One thing that happens; each call and each look at a stream makes the next one happen.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::telemetry::Samples;
 
-use super::Cause;
+use super::error::Cause;
 
 /// Counters of one reflector; all only grow.
 #[derive(Debug, Default)]

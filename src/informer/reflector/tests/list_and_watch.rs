@@ -9,10 +9,10 @@ use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::upstream::Error;
 
-use super::Cause;
-use super::Ended;
-use super::ReflectorConfig;
-use super::script_tests::*;
+use super::support::*;
+use crate::informer::Cause;
+use crate::informer::Ended;
+use crate::informer::ReflectorConfig;
 
 fn names(names: &[&str]) -> Option<Vec<String>> {
     Some(names.iter().map(|name| (*name).to_owned()).collect())

@@ -41,12 +41,12 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::Scope;
 
-use super::Asked;
-use super::Freshness;
-use super::FreshnessPolicy;
-use super::RelistRequests;
-use super::Unproven;
-use super::relist_channel;
+use crate::informer::Asked;
+use crate::informer::Freshness;
+use crate::informer::FreshnessPolicy;
+use crate::informer::RelistRequests;
+use crate::informer::Unproven;
+use crate::informer::relist_channel;
 use crate::mutation;
 use crate::mutation::Mutation;
 

@@ -6,7 +6,7 @@ use crate::api::Status;
 use crate::cache::WentBack;
 use crate::upstream;
 
-use super::Ended;
+use super::ended::Ended;
 
 /// Why a call to upstream or a watch came to its end. All are recovered from, but for the answers
 /// that end the reflector (see [`Ended`]).

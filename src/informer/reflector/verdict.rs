@@ -2,7 +2,7 @@
 //!
 //! None is asked about the answers that end a reflector (403, 404, 406).
 
-use super::Cause;
+use super::error::Cause;
 use super::session::Life;
 
 /// What to do, and when.

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use crate::telemetry::Samples;
 
-use super::Proof;
-use super::ProofMethod;
-use super::Unproven;
+use super::proof::Proof;
+use super::proof::ProofMethod;
+use super::proof::Unproven;
 
 /// Counters of one cache's proofs; all only grow.
 #[derive(Debug, Default)]

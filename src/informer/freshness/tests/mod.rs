@@ -1,5 +1,7 @@
 //! What a cache that the API server contradicts costs.
 
+mod model;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,12 +16,12 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::Scope;
 
-use super::Asked;
-use super::Freshness;
-use super::FreshnessPolicy;
-use super::Unproven;
-use super::freshness_model_tests::object;
-use super::relist_channel;
+use crate::informer::Asked;
+use crate::informer::Freshness;
+use crate::informer::FreshnessPolicy;
+use crate::informer::Unproven;
+use crate::informer::relist_channel;
+use model::object;
 
 /// At version 5 there is one object, whatever the cache has.
 struct Contradicts;

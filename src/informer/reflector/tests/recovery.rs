@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::upstream::Error;
 
-use super::Cause;
-use super::ReflectorConfig;
-use super::script_tests::*;
+use super::support::*;
+use crate::informer::Cause;
+use crate::informer::ReflectorConfig;
 
 fn assert_waits(outcome: &Outcome, bounds: &[(f64, f64)]) {
     let waits = outcome.waits();

@@ -36,14 +36,14 @@ use crate::upstream::ListerWatcher;
 use crate::upstream::WatchRequest;
 use crate::upstream::WatchStart;
 
-use super::Cause;
-use super::Ended;
-use super::Reflector;
-use super::ReflectorConfig;
-use super::ReflectorMetrics;
-use super::RelistHandle;
-use super::Signals;
-use super::relist_channel;
+use crate::informer::Cause;
+use crate::informer::Ended;
+use crate::informer::Reflector;
+use crate::informer::ReflectorConfig;
+use crate::informer::ReflectorMetrics;
+use crate::informer::RelistHandle;
+use crate::informer::Signals;
+use crate::informer::relist_channel;
 
 /// The answer to the next request, which must be of this kind.
 pub(super) enum Answer {

@@ -53,12 +53,12 @@ impl RelistRequests {
     }
 
     /// True when a relist was asked for.
-    pub(super) fn is_requested(&self) -> bool {
+    pub(in crate::informer) fn is_requested(&self) -> bool {
         self.0.has_changed().unwrap_or(false)
     }
 
     /// A list begins: it answers all requests made so far.
-    pub(super) fn answer(&mut self) {
+    pub(in crate::informer) fn answer(&mut self) {
         self.0.mark_unchanged();
     }
 }

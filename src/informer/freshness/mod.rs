@@ -4,6 +4,14 @@
 //! here is a *pair*, used as one: that a version is current says nothing of a snapshot taken later
 //! or sooner, as an object may come and go between the two.
 
+mod metrics;
+mod plan;
+mod policy;
+mod proof;
+#[cfg(test)]
+mod tests;
+mod verification;
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -22,22 +30,24 @@ use crate::cache::Reader;
 use crate::cache::Snapshot;
 use crate::concurrency::GroupCommit;
 use crate::concurrency::Pace;
+use crate::informer::RelistHandle;
+use crate::mutation;
+use crate::mutation::Mutation;
 use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 
-use super::Asked;
-use super::FreshnessMetrics;
-use super::FreshnessPolicy;
-use super::Proof;
-use super::ProofMethod;
-use super::RelistHandle;
-use super::Unproven;
-use super::freshness_plan::Plan;
-use super::freshness_plan::plan;
-use super::verification::Expected;
-use crate::mutation;
-use crate::mutation::Mutation;
+use plan::Plan;
+use plan::plan;
+use verification::Expected;
+
+pub use metrics::FreshnessMetrics;
+pub use plan::Asked;
+pub use policy::FreshnessPolicies;
+pub use policy::FreshnessPolicy;
+pub use proof::Proof;
+pub use proof::ProofMethod;
+pub use proof::Unproven;
 
 /// How long an API server that can't list metadata alone is not asked to.
 const UNABLE: Duration = Duration::from_secs(300);

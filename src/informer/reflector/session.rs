@@ -14,7 +14,7 @@ use crate::api::Object;
 use crate::api::WatchEvent;
 use crate::upstream;
 
-use super::Error;
+use super::error::Error;
 
 /// How long past its deadline a watch is left to upstream to end.
 const GRACE: Duration = Duration::from_secs(10);
