@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use strsim::levenshtein;
+
 /// Suggestions given at most.
 const SUGGESTIONS: usize = 3;
 
@@ -11,7 +13,7 @@ pub(crate) fn closest(name: &str, pairs: impl Iterator<Item = (String, String)>)
     let tolerated = (name.chars().count() / 3).max(1);
     let mut distances: BTreeMap<String, usize> = BTreeMap::new();
     for (spelling, suggestion) in pairs {
-        let distance = edits(name, &spelling);
+        let distance = levenshtein(name, &spelling);
         if distance <= tolerated {
             let known = distances.entry(suggestion).or_insert(distance);
             *known = distance.min(*known);
@@ -19,56 +21,59 @@ pub(crate) fn closest(name: &str, pairs: impl Iterator<Item = (String, String)>)
     }
     let mut found: Vec<_> = distances.into_iter().collect();
     found.sort_by_key(|(_, distance)| *distance);
-    found.truncate(SUGGESTIONS);
-    found
-        .into_iter()
-        .map(|(suggestion, _)| suggestion)
-        .collect()
-}
-
-/// Letters to be inserted, deleted or replaced to make `from` of `to`.
-fn edits(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (index, letter) in from.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = index + 1;
-        for (column, other) in to.iter().enumerate() {
-            let replaced = diagonal + usize::from(letter != *other);
-            diagonal = row[column + 1];
-            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
-        }
-    }
-    row[to.len()]
+    let names = found.into_iter().map(|(suggestion, _)| suggestion);
+    names.take(SUGGESTIONS).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn counts_edits() {
-        for (from, to, distance) in [
-            ("pods", "pods", 0),
-            ("podz", "pods", 1),
-            ("", "abc", 3),
-            ("kitten", "sitting", 3),
-            ("deploymnet", "deployment", 2),
-        ] {
-            assert_eq!(edits(from, to), distance, "{from} {to}");
-        }
+    fn suggested(name: &str, names: &[&str]) -> Vec<String> {
+        let pairs = names
+            .iter()
+            .map(|name| ((*name).to_owned(), (*name).to_owned()));
+        closest(name, pairs)
     }
 
     #[test]
     fn suggests_the_closest_first_and_nothing_far() {
         let names = ["pods", "nodes", "podtemplates", "secrets"];
-        let pairs = || {
-            names
-                .iter()
-                .map(|name| ((*name).to_owned(), (*name).to_owned()))
-        };
-        assert_eq!(closest("podz", pairs()), ["pods"]);
-        assert_eq!(closest("nodez", pairs()), ["nodes"]);
-        assert!(closest("zebra", pairs()).is_empty());
+        for (name, suggestions) in [
+            ("pods", vec!["pods"]),
+            ("podz", vec!["pods"]),
+            ("nodez", vec!["nodes"]),
+            ("zebra", vec![]),
+        ] {
+            assert_eq!(suggested(name, &names), suggestions, "{name}");
+        }
+        let names = ["deployments", "deployment", "pods"];
+        assert_eq!(
+            suggested("deploymnet", &names),
+            ["deployment", "deployments"]
+        );
+    }
+
+    #[test]
+    fn a_third_of_the_letters_may_be_inserted_deleted_or_replaced() {
+        for (name, spelling, is_close) in [
+            ("abcdefghi", "abcdefghixyz", true),
+            ("abcdefghi", "abcdefghiwxyz", false),
+            ("abcdefghi", "abcdef", true),
+            ("abcdefghi", "abcde", false),
+            ("abcdefghi", "xyzdefghi", true),
+            ("abcdefghi", "wxyzefghi", false),
+            // One letter always may, and a letter is not a byte.
+            ("a", "b", true),
+            ("äöü", "äöx", true),
+            ("äöü", "xöx", false),
+        ] {
+            let suggestions = suggested(name, &[spelling]);
+            assert_eq!(
+                suggestions.len(),
+                usize::from(is_close),
+                "{name} {spelling}"
+            );
+        }
     }
 }
