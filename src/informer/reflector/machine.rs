@@ -8,11 +8,9 @@ use std::time::Duration;
 use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use tokio::time::Instant;
 
 use crate::api::Bookmark;
 use crate::api::EventType;
-use crate::api::ListPage;
 use crate::api::ResourceVersion;
 use crate::cache::EpochCause;
 use crate::cache::Relist;
@@ -26,11 +24,11 @@ use crate::upstream::ListerWatcher;
 use crate::upstream::WatchRequest;
 use crate::upstream::WatchStart;
 
-use super::backoff::Backoff;
 use super::config::ReflectorConfig;
 use super::ended::Ended;
 use super::error::Cause;
 use super::error::Error;
+use super::failures::Failures;
 use super::metrics::ReflectorMetrics;
 use super::metrics::increment;
 use super::session::Frame;
@@ -45,11 +43,6 @@ use super::verdict::Verdict;
 
 /// `timeoutSeconds` of watches is uniform in this range, as client-go has it.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
-/// A longer `Retry-After` is cut to this.
-const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
-/// After this many watches in a row that failed at their very start, another start is tried.
-const FUTILE_LIMIT: u32 = 4;
-
 /// What a reflector is doing. `E` is the stream of a watch.
 pub(super) enum State<E> {
     /// The whole state is to be fetched, in the best way upstream is known to have.
@@ -96,15 +89,9 @@ pub(super) struct Machine<L> {
     pub(super) shape: Option<Arc<WireShape>>,
     lister_watcher: L,
     config: ReflectorConfig,
-    backoff: Backoff,
+    failures: Failures,
     rng: StdRng,
     watch_list: WatchList,
-    /// Watches in a row that failed at their start in a way that may be bound to it.
-    futile_watches: u32,
-    /// Since when upstream refuses for good.
-    refused: Option<Instant>,
-    /// What was last warned of; each kind of failure is warned of once until a watch works again.
-    warned: Option<Cause>,
 }
 
 // === impl Machine: the states ===
@@ -120,16 +107,14 @@ impl<L: ListerWatcher> Machine<L> {
             metrics: Arc::default(),
             shape: None,
             lister_watcher,
-            backoff: Backoff::new(config.backoff.clone(), StdRng::from_rng(&mut rng)),
+            failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
             rng,
-            watch_list: match config.watch_list {
-                true => WatchList::Untried,
-                false => WatchList::Unsupported,
+            watch_list: if config.watch_list {
+                WatchList::Untried
+            } else {
+                WatchList::Unsupported
             },
             config,
-            futile_watches: 0,
-            refused: None,
-            warned: None,
         }
     }
 
@@ -199,25 +184,22 @@ impl<L: ListerWatcher> Machine<L> {
     async fn list(&mut self, request: ListRequest, mut relist: Relist) -> Flow<L> {
         let is_first_page = request.continue_token.is_none();
         let limit = request.limit;
-        let ListPage {
-            resource_version,
-            continue_token,
-            items,
-        } = match within(self.config.list_timeout, self.lister_watcher.list(request)).await {
+        let call = self.lister_watcher.list(request);
+        let page = match within(self.config.list_timeout, call).await {
             Ok(page) => page,
             Err(error) => return self.list_failed(error, is_first_page),
         };
-        items.into_iter().for_each(|object| relist.add(object));
-        if continue_token.is_some() {
+        page.items.into_iter().for_each(|object| relist.add(object));
+        if page.continue_token.is_some() {
             let request = ListRequest {
                 limit,
-                continue_token,
+                continue_token: page.continue_token,
             };
             return ControlFlow::Continue(State::Listing { request, relist });
         }
-        self.replace(relist, resource_version);
+        self.replace(relist, page.resource_version);
         ControlFlow::Continue(State::Opening {
-            after: resource_version,
+            after: page.resource_version,
             follows_list: true,
         })
     }
@@ -229,7 +211,7 @@ impl<L: ListerWatcher> Machine<L> {
         let call = self.lister_watcher.current_revision();
         let error = match within(self.config.call_timeout, call).await {
             Ok(current) if current >= applied => {
-                self.refused = None;
+                self.failures.proof_worked();
                 return ControlFlow::Continue(State::Opening {
                     after: applied,
                     follows_list: false,
@@ -301,28 +283,14 @@ impl<L: ListerWatcher> Machine<L> {
                 self.writer.bookmark(bookmark.resource_version)?;
             }
         }
-        self.futile_watches = 0;
-        self.refused = None;
-        if self.warned.take().is_some() {
-            tracing::info!("watch works again");
-        }
+        self.failures.watch_worked();
         Ok(())
     }
 
     /// Breaks with the reflector's end if `error` is an answer that no retry will change.
-    ///
-    /// Once there is content, such an answer has to stand for a while: an API server that starts
-    /// says 403 until it knows its roles, and ten thousand watches should not end by that.
     fn unless_final(&mut self, error: Error) -> ControlFlow<Ended, Error> {
-        let Some(ended) = error.end() else {
-            return ControlFlow::Continue(error);
-        };
-        let refused = *self.refused.get_or_insert_with(Instant::now);
         let is_ready = self.writer.applied().is_some();
-        match is_ready && refused.elapsed() < self.config.refusal_patience {
-            true => ControlFlow::Continue(error),
-            false => ControlFlow::Break(ended),
-        }
+        self.failures.unless_final(error, is_ready)
     }
 
     fn learn(&self, bookmark: &Bookmark) {
@@ -333,8 +301,7 @@ impl<L: ListerWatcher> Machine<L> {
 
     fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
         let replaced = self.writer.replace(relist, resource_version);
-        self.futile_watches = 0;
-        self.refused = None;
+        self.failures.list_worked();
         if replaced != Replaced::First {
             increment(&self.metrics.relists);
         }
@@ -374,19 +341,15 @@ impl<L: ListerWatcher> Machine<L> {
         let cause = error.cause();
         self.metrics.watch_ended(cause);
         let error = self.unless_final(error)?;
-        let mut verdict = verdict::after_watch(cause, &life, self.config.relist_on_early_end);
-        if verdict::is_bound_to_start(cause, &life) {
-            self.futile_watches += 1;
-        }
-        if verdict.next == Next::Resume && self.futile_watches >= FUTILE_LIMIT {
-            self.futile_watches = 0;
-            verdict.next = Next::Relist;
-        }
+        let verdict = self.failures.after_watch(cause, &life);
         self.carry_out(verdict, "watch", &error)
     }
 
     fn carry_out(&mut self, verdict: Verdict, during: &str, error: &Error) -> Flow<L> {
-        self.report(verdict, during, error);
+        if error.cause() == Cause::Decode {
+            increment(&self.metrics.decode_errors);
+        }
+        self.failures.report(verdict, during, error);
         if verdict.next == Next::NewEpoch {
             // Before any wait: what is cached is known to be wrong.
             increment(&self.metrics.epochs);
@@ -396,10 +359,8 @@ impl<L: ListerWatcher> Machine<L> {
             Pace::AtOnce => self.enter(verdict.next),
             Pace::BackOff => {
                 increment(&self.metrics.backoffs);
-                let asked = error.retry_after().unwrap_or_default();
-                let delay = asked.min(RETRY_AFTER_LIMIT).max(self.backoff.next_delay());
                 State::BackingOff {
-                    delay,
+                    delay: self.failures.next_delay(error),
                     then: verdict.next,
                 }
             }
@@ -420,36 +381,6 @@ impl<L: ListerWatcher> Machine<L> {
                 continue_token: None,
             },
             relist: self.writer.relist(),
-        }
-    }
-
-    fn report(&mut self, verdict: Verdict, during: &str, error: &Error) {
-        let cause = error.cause();
-        if cause == Cause::Decode {
-            increment(&self.metrics.decode_errors);
-        }
-        let Verdict { next, pace } = verdict;
-        let source = error as &(dyn std::error::Error + 'static);
-        let is_routine = cause.is_routine() && pace == Pace::AtOnce;
-        if is_routine || self.warned == Some(cause) {
-            tracing::debug!(
-                during,
-                cause = cause.name(),
-                ?next,
-                ?pace,
-                error = source,
-                "retrying"
-            );
-        } else {
-            self.warned = Some(cause);
-            tracing::warn!(
-                during,
-                cause = cause.name(),
-                ?next,
-                ?pace,
-                error = source,
-                "retrying"
-            );
         }
     }
 }

@@ -4,6 +4,7 @@ mod backoff;
 mod config;
 mod ended;
 mod error;
+mod failures;
 mod machine;
 mod metrics;
 mod session;
