@@ -1,6 +1,7 @@
 //! What a cache that the API server contradicts costs.
 
 mod model;
+mod prover;
 
 use std::sync::Arc;
 use std::time::Duration;
