@@ -45,7 +45,6 @@ pub use proof::Unproven;
 /// A thousand readers who come within 100 ms cost three or four questions.
 const PACE: Pace = Pace {
     least: Duration::from_millis(5),
-    for_each: Duration::from_millis(1),
     most: Duration::from_millis(100),
 };
 
@@ -117,8 +116,8 @@ impl<P: FreshnessProbe> Freshness<P> {
     }
 
     /// A state of what is `asked` that is at least as fresh as this call, or as the policy asks
-    /// for. Who has `patience` lets so much time pass from the question before, if that is under
-    /// way or was for many, so that more may share the next. Cancel safe.
+    /// for. Who has `patience` lets so much time pass from the question before, so that more may
+    /// share the next. Cancel safe.
     ///
     /// # Errors
     ///
