@@ -47,9 +47,10 @@ pub(super) fn plan(
         return Plan::Verify(asked);
     }
     let some = cached.list(&asked.selection, None);
-    match some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
-        true => Plan::Verify(asked),
-        false => Plan::Barrier(Some(asked)),
+    if some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
+        Plan::Verify(asked)
+    } else {
+        Plan::Barrier(Some(asked))
     }
 }
 

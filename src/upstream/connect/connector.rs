@@ -212,9 +212,10 @@ impl tower::Service<Uri> for Connector {
 
 impl Connection for Stream {
     fn connected(&self) -> Connected {
-        match self.http2 {
-            true => Connected::new().negotiated_h2(),
-            false => Connected::new(),
+        if self.http2 {
+            Connected::new().negotiated_h2()
+        } else {
+            Connected::new()
         }
     }
 }

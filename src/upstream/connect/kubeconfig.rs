@@ -140,16 +140,16 @@ impl Loaded {
 
     /// Refuses another server than `server`.
     pub(in crate::upstream) fn must_name(&self, server: &Uri) -> Result<(), ConnectError> {
-        match self.server() == server {
-            true => Ok(()),
-            false => Err(ConnectError::Invalid {
-                place: self.place.clone(),
-                problem: format!(
-                    "the server is now {}, and was {server}; that needs a restart",
-                    self.server()
-                ),
-            }),
+        if self.server() == server {
+            return Ok(());
         }
+        Err(ConnectError::Invalid {
+            place: self.place.clone(),
+            problem: format!(
+                "the server is now {}, and was {server}; that needs a restart",
+                self.server()
+            ),
+        })
     }
 
     /// Makes the connectors. Exec plugins run meanwhile, on a thread for blocking work.
@@ -315,10 +315,7 @@ fn paths_of_environment() -> Vec<PathBuf> {
         .filter(|path| !path.as_os_str().is_empty())
         .collect();
     let existing: Vec<_> = named.iter().filter(|path| path.exists()).cloned().collect();
-    match existing.is_empty() {
-        true => named,
-        false => existing,
-    }
+    if existing.is_empty() { named } else { existing }
 }
 
 fn default_path() -> PathBuf {

@@ -132,27 +132,14 @@ impl Transport {
         }
     }
 
-    async fn attempt(
-        &self,
-        pool: Pool,
-        mut request: Request<Body>,
-    ) -> Result<Response<Body>, Failed> {
-        if pool == Pool::Lanes {
-            for _ in 0..UNSENT_ATTEMPTS {
-                let failed = match self.attempt_lane(request).await {
-                    Ok(Ok(response)) => return Ok(response),
-                    Ok(Err(over_http1)) => {
-                        request = over_http1;
-                        break;
-                    }
-                    Err(failed) => failed,
-                };
-                match failed.unsent {
-                    Some(unsent) => request = unsent,
-                    None => return Err(failed),
-                }
-            }
-        }
+    async fn attempt(&self, pool: Pool, request: Request<Body>) -> Result<Response<Body>, Failed> {
+        let request = match pool {
+            Pool::Http1 => request,
+            Pool::Lanes => match self.attempt_lanes(request).await? {
+                Ok(response) => return Ok(response),
+                Err(over_http1) => over_http1,
+            },
+        };
         let sent = self.http1.request(request).await;
         sent.map(|response| response.map(body::boxed))
             .map_err(|error| Failed {
@@ -160,6 +147,24 @@ impl Transport {
                 unsent: None,
                 error: error.into(),
             })
+    }
+
+    /// Sends over a lane, and over another where that one closed before; gives the request back when
+    /// there are none, or several closed.
+    async fn attempt_lanes(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Result<Response<Body>, Request<Body>>, Failed> {
+        for _ in 0..UNSENT_ATTEMPTS {
+            match self.attempt_lane(request).await {
+                Err(Failed {
+                    unsent: Some(unsent),
+                    ..
+                }) => request = unsent,
+                outcome => return outcome,
+            }
+        }
+        Ok(Err(request))
     }
 
     /// Sends over a lane; gives the request back when there are none.

@@ -121,9 +121,10 @@ async fn document<Legacy: DeserializeOwned>(
     let response = client.request_success(Identity::Kubefan, request).await?;
     let aggregated = is_aggregated(answer::content_type(response.headers()));
     let body = answer::collect(response.into_body(), DOCUMENT_LIMIT).await?;
-    let decoded = match aggregated {
-        true => serde_json::from_slice(&body).map(Document::Aggregated),
-        false => serde_json::from_slice(&body).map(Document::Legacy),
+    let decoded = if aggregated {
+        serde_json::from_slice(&body).map(Document::Aggregated)
+    } else {
+        serde_json::from_slice(&body).map(Document::Legacy)
     };
     decoded.map_err(|error| Error::Decode(error.into()))
 }

@@ -62,18 +62,17 @@ impl WatchEvents {
                 ready!(self.overdue.as_mut().poll(cx));
                 return Poll::Ready(Some(Err(Error::Timeout(self.longest))));
             };
-            match received {
-                Some(Ok(frame)) => {
-                    if let Ok(chunk) = frame.into_data() {
-                        self.splitter.push(chunk);
-                    }
-                }
+            let chunk = match received {
+                Some(Ok(frame)) => frame.into_data(),
                 Some(Err(error)) => return Poll::Ready(Some(Err(Error::Transport(error)))),
                 None => {
                     self.body = None;
                     let cut = self.splitter.finish().err();
                     return Poll::Ready(cut.map(|error| Err(decode(error))));
                 }
+            };
+            if let Ok(chunk) = chunk {
+                self.splitter.push(chunk);
             }
         }
     }
