@@ -22,7 +22,7 @@ use tokio::time::sleep_until;
 
 /// Calls under way at once. With one, who comes right after a call began waits for two.
 const IN_FLIGHT: usize = 2;
-/// After a call for so many, more are to be expected: the patient wait though none is under way.
+/// After a call for so many, more are to be expected.
 const CROWD: u32 = 8;
 
 /// Calls that are shared by all who ask for them before they are made.
@@ -37,11 +37,9 @@ pub struct GroupCommit<K, T: Clone> {
 /// Calls that follow each other closely find few askers each, just when many come at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// From the beginning of a call to the next, at least.
+    /// From the beginning of a call to the next.
     pub least: Duration,
-    /// And so much longer for each who waited for the one before.
-    pub for_each: Duration,
-    /// But no longer than this.
+    /// The same after a call for eight or more.
     pub most: Duration,
 }
 
@@ -56,7 +54,7 @@ struct Inner<K, T: Clone> {
 #[derive(Clone, Copy)]
 struct Before {
     made: Instant,
-    askers: u32,
+    is_crowd: bool,
 }
 
 struct Gathering<K, T: Clone> {
@@ -66,9 +64,8 @@ struct Gathering<K, T: Clone> {
     askers: u32,
     /// When the call may be made.
     not_before: Option<Instant>,
-    /// The call before, and when the one before that was made.
+    /// The call before.
     before: Option<Before>,
-    second_last: Option<Instant>,
     /// The call that those who come now may join.
     next: Option<WeakShared<BoxFuture<'static, T>>>,
 }
@@ -88,7 +85,6 @@ where
             askers: 0,
             not_before: None,
             before: None,
-            second_last: None,
             next: None,
         };
         let inner = Inner {
@@ -106,8 +102,7 @@ where
     /// came before it was made.
     ///
     /// `call` gets what all asked for whom it is made. Who has `patience` lets so much time pass from
-    /// the beginning of a call that is under way, or was for many, to the next, for more to come;
-    /// and to the third within that time.
+    /// the beginning of one call to the next, for more to come.
     /// Cancel safe: the call goes on while anybody waits for it, and is dropped with the last one.
     pub async fn join<F, C>(&self, asked: K, patience: Duration, call: F) -> T
     where
@@ -166,21 +161,14 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 impl<K, T: Clone> Inner<K, T> {
     /// When a call may be made for one who comes now; `None` is at once.
     fn not_before(&self, gathering: &Gathering<K, T>, patience: Duration) -> Option<Instant> {
-        let Before { made, askers } = gathering.before?;
-        let Pace {
-            least,
-            for_each,
-            most,
-        } = self.pace;
-        let pause = (least + for_each.saturating_mul(askers)).min(most);
+        let Before { made, is_crowd } = gathering.before?;
         let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
-        let second_last = gathering.second_last;
-        let is_third = second_last.is_some_and(|made| made.elapsed() < patience);
-        match is_under_way {
-            true => Some(made + pause.max(patience)),
-            false if askers >= CROWD || is_third => Some(made + patience),
-            false => None,
-        }
+        let pause = match (is_under_way, is_crowd) {
+            (false, _) => Duration::ZERO,
+            (true, false) => self.pace.least,
+            (true, true) => self.pace.most,
+        };
+        Some(made + pause.max(patience))
     }
 
     /// Waits until the gathering may end.
@@ -203,11 +191,10 @@ impl<K, T: Clone> Inner<K, T> {
         let mut gathering = self.gathering.lock();
         debug_assert_eq!(gathering.number, number, "only the newest call gathers");
         gathering.next = None;
-        let before = Before {
+        gathering.before = Some(Before {
             made: Instant::now(),
-            askers: gathering.askers,
-        };
-        gathering.second_last = gathering.before.replace(before).map(|before| before.made);
+            is_crowd: gathering.askers >= CROWD,
+        });
         std::mem::take(&mut gathering.asked)
     }
 }
@@ -309,7 +296,6 @@ mod tests {
 
     const PACE: Pace = Pace {
         least: Duration::from_millis(5),
-        for_each: Duration::from_millis(1),
         most: Duration::from_millis(40),
     };
 
@@ -330,13 +316,22 @@ mod tests {
     async fn calls_keep_their_distance_while_one_is_under_way() {
         for (askers, made) in [
             (vec![(0, 0)], vec![0]),
-            // A pause for the one asker of the first call; two are under way from 6 to 100.
-            (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 6, 6, 101]),
+            // Two are under way from 5 to 100.
+            (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 5, 5, 101]),
+            // The last is under way, and was for one, or for a crowd.
+            (
+                vec![(0, 0), (1, 98), (101, 0), (110, 0)],
+                vec![0, 98, 103, 198],
+            ),
+            (
+                [vec![(0, 0)], vec![(1, 98); 8], vec![(101, 0), (110, 0)]].concat(),
+                [vec![0], vec![98; 8], vec![138, 138]].concat(),
+            ),
             // None is under way any more.
             (vec![(0, 80), (100, 80), (200, 80)], vec![0, 100, 200]),
             (vec![(0, 80), (1, 80), (2, 80)], vec![0, 80, 80]),
             (vec![(0, 80), (1, 80), (20, 0)], vec![0, 20, 20]),
-            // None either, but the last was for a crowd.
+            // None either, and the patience is over.
             (
                 [vec![(0, 80)], vec![(1, 80); 8], vec![(191, 80)]].concat(),
                 [vec![0], vec![80; 8], vec![191]].concat(),
@@ -345,13 +340,13 @@ mod tests {
                 [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
                 [vec![0], vec![150; 8], vec![256, 256]].concat(),
             ),
-            // Nor was it, but it is the third within so short a time.
+            // None is under way, but the last was a short time ago.
             (
-                vec![(0, 250), (101, 250), (202, 250), (203, 250), (700, 250)],
-                vec![0, 101, 351, 351, 700],
+                vec![(0, 250), (101, 250), (202, 250), (251, 250), (760, 250)],
+                vec![0, 250, 250, 500, 760],
             ),
             // The patient may come later, too.
-            (vec![(0, 0), (1, 0), (2, 80)], vec![0, 6, 6]),
+            (vec![(0, 0), (1, 0), (2, 80)], vec![0, 5, 5]),
         ] {
             assert_eq!(made_for(&askers).await, made, "{askers:?}");
         }

@@ -119,7 +119,7 @@ impl Informer {
 
     /// A state of what is `asked` that is at least as fresh as this call, or as the resource's
     /// [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Who has `patience` lets so much time
-    /// pass from the question before, if that is under way or was for many. Cancel safe.
+    /// pass from the question before. Cancel safe.
     ///
     /// # Errors
     ///

@@ -4,7 +4,6 @@
 //! discovery refresh when custom resources come and go.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -13,8 +12,6 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::api::GroupVersionResource;
-use crate::api::Resource;
-use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::cache;
 use crate::codec::Decoder;
@@ -23,67 +20,17 @@ use crate::upstream::Client;
 use crate::upstream::ResourceClient;
 use crate::upstream::Warnings;
 
+use super::Config;
 use super::Ended;
 use super::Freshness;
-use super::FreshnessPolicies;
 use super::Informer;
 use super::Reflector;
 use super::ReflectorConfig;
 use super::ReflectorMetrics;
 use super::Signals;
+use super::Subject;
 use super::WireShape;
 use super::relist_channel;
-
-/// How the set treats its informers.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// An informer without watchers and requests for this long is stopped, unless it is pinned.
-    /// Default is [`Config::IDLE`].
-    pub idle: Duration,
-    /// Labels whose values are indexed. Default is none.
-    pub indexed_labels: Vec<String>,
-    /// How long the event log keeps events at least, memory allowing. Default is
-    /// [`Config::RETENTION_AGE`].
-    pub retention_age: Duration,
-    /// Bytes that one event log may hold; `None`, the default, is the larger of 64 MiB and twice
-    /// the store.
-    pub retention_bytes: Option<usize>,
-    /// How fresh "the most recent state" has to be. Default is as fresh as the request, everywhere.
-    pub freshness: FreshnessPolicies,
-    /// Makes the jitter of waits repeatable; `None` (the default) takes it from the system.
-    pub seed: Option<u64>,
-}
-
-impl Config {
-    /// Ten minutes.
-    pub const IDLE: Duration = Duration::from_secs(600);
-    /// 75 s, what kube-apiserver keeps at least.
-    pub const RETENTION_AGE: Duration = Duration::from_secs(75);
-    /// So many events of a resource are kept however old they are, as kube-apiserver keeps a
-    /// hundred: the client of a quiet resource may come back after an hour.
-    pub const RETENTION_EVENTS: usize = 128;
-    /// How long the API server may refuse what it allowed before until the cache is given up.
-    pub const REFUSAL_PATIENCE: Duration = Duration::from_secs(10);
-    /// How long a 403 of the API server is remembered.
-    pub const FORBIDDEN: Duration = Duration::from_secs(60);
-    /// How long a 404 is remembered: discovery should follow soon.
-    pub const GONE: Duration = Duration::from_secs(5);
-    /// How long "this resource has no protobuf" is remembered.
-    pub const NOT_ACCEPTABLE: Duration = Duration::from_secs(3600);
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            idle: Self::IDLE,
-            indexed_labels: Vec::new(),
-            retention_age: Self::RETENTION_AGE,
-            retention_bytes: None,
-            freshness: FreshnessPolicies::default(),
-            seed: None,
-        }
-    }
-}
 
 /// Why there is no informer for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -100,22 +47,6 @@ pub enum Refused {
     /// kubefan is going down.
     #[error("kubefan is shutting down")]
     ShuttingDown,
-}
-
-/// What is to be informed about.
-#[derive(Clone, Debug)]
-pub struct Subject {
-    /// The resource.
-    pub resource: Arc<Resource>,
-    /// The wire format.
-    pub format: WireFormat,
-    /// Where its selectable fields stand.
-    pub fields: Arc<SelectableFields>,
-    /// True for custom resources, whose bytes may change at one resource version when their CRD
-    /// changes.
-    pub custom: bool,
-    /// The kind of its lists, where that is not the kind and `List`.
-    pub list_kind: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -213,7 +144,7 @@ impl InformerSet {
     /// The informer that can answer for `namespace` now, without starting one.
     pub fn get_ready(&self, subject: &Subject, namespace: Option<&str>) -> Option<Arc<Informer>> {
         let ready = |scope| {
-            let informer = self.inner.informers.get(&subject.key(scope))?;
+            let informer = self.inner.informers.get(&Key::of(subject, scope))?;
             let can_answer = informer.reader().is_ready() && informer.fields() == &subject.fields;
             can_answer.then(|| {
                 informer.touch();
@@ -321,7 +252,7 @@ impl InformerSet {
         subject: &Subject,
         namespace: Option<&str>,
     ) -> Result<Arc<Informer>, Refused> {
-        let key = subject.key(namespace);
+        let key = Key::of(subject, namespace);
         if let Some(informer) = self.inner.informers.get(&key) {
             if informer.fields() != &subject.fields {
                 // It was started just before its definition changed.
@@ -454,13 +385,13 @@ impl Drop for Registered {
     }
 }
 
-// === impl Subject ===
+// === impl Key ===
 
-impl Subject {
-    fn key(&self, namespace: Option<&str>) -> Key {
-        Key {
-            gvr: self.resource.gvr.clone(),
-            format: self.format,
+impl Key {
+    fn of(subject: &Subject, namespace: Option<&str>) -> Self {
+        Self {
+            gvr: subject.resource.gvr.clone(),
+            format: subject.format,
             namespace: namespace.map(str::to_owned),
         }
     }

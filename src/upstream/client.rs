@@ -1,7 +1,6 @@
 //! The client: the API server's address, and the connections of the two identities.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,15 +17,15 @@ use http::uri::PathAndQuery;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
 
-use super::ConnectError;
 use super::Error;
 use super::answer;
+use super::connect::ClientConfig;
+use super::connect::ConnectError;
+use super::connect::kubeconfig;
+use super::connect::transport::Pool;
+use super::connect::transport::Stacks;
 use super::dedicated::Dedicated;
 use super::dedicated::HttpVersion;
-use super::dedicated::Opener;
-use super::kubeconfig;
-use super::transport::Pool;
-use super::transport::Stack;
 use super::warnings::Warnings;
 use crate::body;
 use crate::body::Body;
@@ -36,21 +35,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
 /// Bytes of a JSON answer that is read into memory.
 const JSON_LIMIT: usize = 256 << 20;
-
-/// Where the API server and the credentials for it are found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientConfig {
-    /// The kubeconfig file. Default is what `KUBECONFIG` lists, then `~/.kube/config`, then the
-    /// pod's service account.
-    pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context. Default is its `current-context`.
-    pub context: Option<String>,
-    /// Another server than the kubeconfig's, reached with its credentials. Where neither `kubeconfig` nor
-    /// `context` is given, none is read: credentials go to nobody whom they were not meant for.
-    pub server: Option<String>,
-    /// A file with the bearer token to send, in place of the kubeconfig's credentials.
-    pub token_file: Option<PathBuf>,
-}
 
 /// As whom a request is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,14 +59,6 @@ struct Inner {
     default_namespace: String,
     stacks: ArcSwap<Stacks>,
     warnings: Warnings,
-}
-
-/// The two identities' connections.
-pub(super) struct Stacks {
-    pub(super) kubefan: Stack,
-    pub(super) caller: Stack,
-    /// For connections of the caller's own, as kubefan.
-    pub(super) opener: Opener,
 }
 
 impl Client {
@@ -111,7 +87,7 @@ impl Client {
     #[cfg(test)]
     pub(crate) fn in_memory(dial: &super::Dial) -> Self {
         let server = Uri::from_static("http://localhost");
-        let stack = || super::memory_tests::stack(dial, &server);
+        let stack = || super::tests::memory::stack(dial, &server);
         let inner = Inner {
             config: ClientConfig::default(),
             server_text: server.to_string(),
@@ -119,7 +95,7 @@ impl Client {
             stacks: ArcSwap::from_pointee(Stacks {
                 kubefan: stack(),
                 caller: stack(),
-                opener: super::memory_tests::opener(dial, &server),
+                opener: super::tests::memory::opener(dial, &server),
             }),
             server,
             warnings: Warnings::default(),
@@ -324,3 +300,6 @@ pub(super) fn get(path: &str, accept: &'static str) -> Result<Request<Body>, Err
     headers.insert(USER_AGENT, HeaderValue::from_static(OUR_USER_AGENT));
     Ok(request)
 }
+
+#[cfg(test)]
+mod tests;

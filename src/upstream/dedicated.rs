@@ -15,7 +15,7 @@ use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
 
-use super::connector::Connector;
+use super::connect::connector::Connector;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;

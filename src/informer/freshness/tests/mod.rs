@@ -1,0 +1,80 @@
+//! What a cache that the API server contradicts costs.
+
+mod model;
+mod prover;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::advance;
+
+use crate::api::ListPage;
+use crate::api::ResourceVersion;
+use crate::cache;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::FreshnessProbe;
+use crate::upstream::Scope;
+
+use crate::informer::Asked;
+use crate::informer::Freshness;
+use crate::informer::FreshnessPolicy;
+use crate::informer::Unproven;
+use crate::informer::relist_channel;
+use model::object;
+
+/// At version 5 there is one object, whatever the cache has.
+struct Contradicts;
+
+impl FreshnessProbe for Contradicts {
+    async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
+        Ok(ResourceVersion(5))
+    }
+
+    async fn verification_list(&self, _: &Scope) -> Result<ListPage, upstream::Error> {
+        Ok(ListPage {
+            resource_version: ResourceVersion(5),
+            continue_token: None,
+            items: vec![object("a/x", &("u1".to_owned(), 4, "web"))],
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_found_wrong_is_listed_anew_but_not_for_each_reader() {
+    let (mut writer, reader) = cache::cache(cache::Config {
+        indexed_labels: Vec::new(),
+        field_count: 0,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 100,
+    });
+    let empty = writer.relist();
+    writer.replace(empty, ResourceVersion(5));
+    let (relist, mut relists) = relist_channel();
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let freshness = Freshness::new(
+        Contradicts,
+        reader,
+        relist,
+        FreshnessPolicy::Strict,
+        shutdown,
+    );
+    let mut requested = async |wait: u64| {
+        advance(Duration::from_secs(wait)).await;
+        let asked = Asked {
+            selection: Arc::default(),
+            scope: Scope::default(),
+        };
+        let proof = freshness.prove(asked, Duration::ZERO).await;
+        assert!(matches!(proof, Err(Unproven::CacheDiffers)), "{proof:?}");
+        let requested = relists.is_requested();
+        relists.answer();
+        requested
+    };
+    assert!(requested(0).await);
+    assert!(!requested(1).await);
+    assert!(!requested(58).await);
+    assert!(requested(2).await);
+}

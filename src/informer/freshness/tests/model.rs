@@ -1,0 +1,543 @@
+//! A random model of freshness: an etcd with its history, an API server that answers consistently
+//! but whose watch lags, a cache, and clients who ask for the most recent state.
+//!
+//! Nobody may miss a write acknowledged before it asked, see what was deleted before, or start a
+//! watch that never corrects itself. Each rule is also switched off once, to see that the model
+//! notices.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio::time::sleep;
+use tokio::time::timeout;
+
+use crate::api::EventType;
+use crate::api::LabelOperator;
+use crate::api::LabelRequirement;
+use crate::api::LabelSelector;
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache;
+use crate::cache::EpochCause;
+use crate::cache::Reader;
+use crate::cache::Snapshot;
+use crate::cache::WatchItem;
+use crate::cache::Writer;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::FreshnessProbe;
+use crate::upstream::Scope;
+
+use crate::informer::Asked;
+use crate::informer::Freshness;
+use crate::informer::FreshnessPolicy;
+use crate::informer::RelistRequests;
+use crate::informer::Unproven;
+use crate::informer::relist_channel;
+use crate::mutation;
+use crate::mutation::Mutation;
+
+const CASES: u64 = 150;
+const CLIENTS: u64 = 6;
+const KEYS: [&str; 5] = ["a/x", "a/y", "a-b/x", "b/x", "b/z"];
+const APPS: [&str; 2] = ["web", "db"];
+/// How long the world turns; then it stands still, so that everything can arrive.
+const LIFE: Duration = Duration::from_secs(20);
+
+/// (uid, version, app) of each object.
+type Objects = BTreeMap<&'static str, (String, u64, &'static str)>;
+
+/// Everything that etcd ever had: the objects at each revision.
+#[derive(Default)]
+struct Etcd {
+    /// A restore begins the next.
+    history: u32,
+    states: BTreeMap<u64, Objects>,
+    uids: u64,
+}
+
+impl Etcd {
+    fn revision(&self) -> u64 {
+        self.states.keys().next_back().copied().unwrap_or(1)
+    }
+
+    fn at(&self, revision: u64) -> Objects {
+        let mut states = self.states.range(..=revision);
+        states
+            .next_back()
+            .map(|(_, objects)| objects.clone())
+            .unwrap_or_default()
+    }
+
+    fn write(&mut self, change: impl FnOnce(&mut Objects, u64, u64)) {
+        let revision = self.revision();
+        let mut objects = self.at(revision);
+        self.uids += 1;
+        change(&mut objects, revision + 1, self.uids);
+        self.states.insert(revision + 1, objects);
+    }
+
+    /// One random change.
+    fn change(&mut self, rng: &mut StdRng) {
+        let key = KEYS[rng.random_range(0..KEYS.len())];
+        let app = APPS[rng.random_range(0..APPS.len())];
+        match rng.random_range(0..10) {
+            // Another resource changed.
+            0..=2 => self.write(|_, _, _| {}),
+            3..=5 => self.write(|objects, revision, uid| {
+                let old = objects.get(key).map(|(uid, _, _)| uid.clone());
+                let uid = old.unwrap_or_else(|| format!("u{uid}"));
+                objects.insert(key, (uid, revision, app));
+            }),
+            6..=7 => self.write(|objects, _, _| drop(objects.remove(key))),
+            // Short-lived, or there again as another.
+            _ => {
+                self.write(|objects, _, _| drop(objects.remove(key)));
+                self.write(|objects, revision, uid| {
+                    objects.insert(key, (format!("u{uid}"), revision, app));
+                });
+                if rng.random_bool(0.5) {
+                    self.write(|objects, _, _| drop(objects.remove(key)));
+                }
+            }
+        }
+    }
+
+    fn restore(&mut self, back: u64) {
+        let revision = self.revision().saturating_sub(back).max(1);
+        self.states.split_off(&(revision + 1));
+        self.history += 1;
+        // A restored etcd goes on: what it writes differs from what was lost.
+        self.uids += 1000;
+    }
+}
+
+pub(super) fn object(key: &str, (uid, version, app): &(String, u64, &'static str)) -> Object {
+    let (namespace, name) = key.split_once('/').expect("a namespace");
+    let values = ObjectValues {
+        uid: uid.into(),
+        labels: vec![("app".into(), (*app).into())],
+        fields: Vec::new(),
+    };
+    let key = ObjectKey::new(Some(namespace), name);
+    let body = format!("{uid} {version} {app}").into();
+    Object::new(key, ResourceVersion(*version), &values, body)
+}
+
+fn is_selected(asked: &Asked, key: &str, app: &str) -> bool {
+    let scope = &asked.scope;
+    let namespace = scope.namespace.as_deref();
+    namespace.is_none_or(|namespace| key.starts_with(&format!("{namespace}/")))
+        && (scope.label_selector.is_empty() || scope.label_selector == format!("app={app}"))
+}
+
+/// Keys, each with uid and version.
+type Shown = BTreeMap<String, String>;
+
+fn shown(item: &Object) -> (String, String) {
+    let state = format!("{} {}", item.uid(), item.resource_version);
+    (item.key.to_string(), state)
+}
+
+fn selected(asked: &Asked, objects: &Objects) -> Shown {
+    let objects = objects.iter();
+    let objects = objects.filter(|(key, (_, _, app))| is_selected(asked, key, app));
+    objects
+        .map(|(key, (uid, version, _))| ((*key).to_owned(), format!("{uid} {version}")))
+        .collect()
+}
+
+fn asked(rng: &mut StdRng) -> Asked {
+    let namespace = [None, None, Some("a"), Some("b")][rng.random_range(0..4)];
+    let app = [None, None, Some("web")][rng.random_range(0..3)];
+    let requirement = app.map(|app| LabelRequirement {
+        key: "app".to_owned(),
+        operator: LabelOperator::In(vec![app.to_owned()]),
+    });
+    Asked {
+        selection: Arc::new(Selection {
+            namespace: namespace.map(str::to_owned),
+            labels: LabelSelector {
+                requirements: requirement.into_iter().collect(),
+            },
+            ..Selection::default()
+        }),
+        scope: Scope {
+            namespace: namespace.map(str::to_owned),
+            label_selector: app.map(|app| format!("app={app}")).unwrap_or_default(),
+            field_selector: String::new(),
+        },
+    }
+}
+
+/// Answers of the API server: each is the state of some moment between question and answer.
+struct Probe {
+    etcd: Arc<Mutex<Etcd>>,
+    rng: Mutex<StdRng>,
+}
+
+impl Probe {
+    async fn pass(&self, most: u64) {
+        let milliseconds = self.rng.lock().random_range(0..=most);
+        sleep(Duration::from_millis(milliseconds)).await;
+    }
+
+    /// Fails now and then.
+    fn is_well(&self) -> Result<(), upstream::Error> {
+        match self.rng.lock().random_bool(0.03) {
+            true => Err(upstream::Error::Timeout(Duration::ZERO)),
+            false => Ok(()),
+        }
+    }
+}
+
+impl FreshnessProbe for Probe {
+    async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
+        self.pass(60).await;
+        let revision = self.etcd.lock().revision();
+        self.is_well()?;
+        self.pass(200).await;
+        Ok(ResourceVersion(revision))
+    }
+
+    async fn verification_list(&self, scope: &Scope) -> Result<ListPage, upstream::Error> {
+        self.pass(60).await;
+        let asked = Asked {
+            selection: Arc::default(),
+            scope: scope.clone(),
+        };
+        let page = {
+            let etcd = self.etcd.lock();
+            let objects = etcd.at(etcd.revision());
+            let items = objects.iter();
+            let items = items.filter(|(key, (_, _, app))| is_selected(&asked, key, app));
+            ListPage {
+                resource_version: ResourceVersion(etcd.revision()),
+                continue_token: None,
+                items: items.map(|(key, item)| object(key, item)).collect(),
+            }
+        };
+        self.is_well()?;
+        self.pass(200).await;
+        Ok(page)
+    }
+}
+
+/// The reflector: follows etcd with a lag, is cut and lists again, and meets restores.
+struct Reflector {
+    etcd: Arc<Mutex<Etcd>>,
+    writer: Writer,
+    relists: RelistRequests,
+    history: u32,
+    /// How far the watch has come; the cache knows only of what concerned it.
+    position: u64,
+    rng: StdRng,
+}
+
+impl Reflector {
+    fn list(&mut self) {
+        self.relists.answer();
+        let mut relist = self.writer.relist();
+        let etcd = self.etcd.lock();
+        let revision = etcd.revision();
+        for (key, item) in &etcd.at(revision) {
+            relist.add(object(key, item));
+        }
+        self.history = etcd.history;
+        self.position = revision;
+        drop(etcd);
+        self.writer.replace(relist, ResourceVersion(revision));
+    }
+
+    /// One revision further, if there is one.
+    fn follow(&mut self) {
+        let etcd = self.etcd.lock();
+        if self.position >= etcd.revision() {
+            return;
+        }
+        let (before, after) = (etcd.at(self.position), etcd.at(self.position + 1));
+        self.position += 1;
+        drop(etcd);
+        let version = ResourceVersion(self.position);
+        let gone = before.iter().filter(|(key, _)| !after.contains_key(*key));
+        let new = after
+            .iter()
+            .filter(|(key, item)| before.get(*key) != Some(*item));
+        let mut changes = 0;
+        for (key, item) in gone {
+            let mut last = object(key, item);
+            last.resource_version = version;
+            self.writer
+                .apply(EventType::Deleted, last, None)
+                .expect("in order");
+            changes += 1;
+        }
+        for (key, item) in new {
+            let object = object(key, item);
+            self.writer
+                .apply(EventType::Modified, object, None)
+                .expect("in order");
+            changes += 1;
+        }
+        // Of what other resources did only a bookmark tells, now and then.
+        if changes == 0 && self.rng.random_bool(0.1) {
+            self.writer.bookmark(version).expect("in order");
+        }
+    }
+
+    async fn run(mut self, until: Instant) -> Self {
+        while Instant::now() < until {
+            let lag = match self.rng.random_range(0..6) {
+                0 => self.rng.random_range(100..1500),
+                _ => self.rng.random_range(0..40),
+            };
+            sleep(Duration::from_millis(lag)).await;
+            let is_other = self.history != self.etcd.lock().history;
+            if is_other && self.rng.random_bool(0.3) {
+                let cause = EpochCause::WentBack;
+                self.writer.new_epoch(cause);
+                sleep(Duration::from_millis(self.rng.random_range(0..300))).await;
+                self.list();
+            } else if is_other {
+                // It does not know yet.
+            } else if self.relists.is_requested() || self.rng.random_bool(0.05) {
+                self.list();
+            } else {
+                self.follow();
+            }
+        }
+        self
+    }
+}
+
+/// What went wrong, if anything.
+type Fault = Option<String>;
+
+struct World {
+    etcd: Arc<Mutex<Etcd>>,
+    freshness: Arc<Freshness<Probe>>,
+    reader: Reader,
+    /// False puts a proof's version to a later snapshot.
+    is_pinned: bool,
+}
+
+impl World {
+    /// Asks again and again; how often it was answered, and the first answer that was wrong.
+    async fn client(&self, mut rng: StdRng, until: Instant) -> (u32, Fault) {
+        let mut proven = 0;
+        while Instant::now() < until {
+            sleep(Duration::from_millis(rng.random_range(0..800))).await;
+            let asked = asked(&mut rng);
+            let (history, acknowledged) = self.now();
+            let patience = Duration::from_millis(100 * rng.random_range(0..2));
+            let fault = match self.freshness.prove(asked.clone(), patience).await {
+                // After a restore it may well differ at an equal version.
+                Err(Unproven::CacheDiffers) if history == 0 && self.now().0 == 0 => {
+                    Some("the cache was found wrong".to_owned())
+                }
+                Err(_) => None,
+                Ok(proof) => {
+                    proven += 1;
+                    let snapshot = self.consumed(proof.snapshot, &mut rng).await;
+                    // A restore while it asked makes both what was and what is right.
+                    match self.now().0 == history {
+                        false => None,
+                        true => match self.judge(&asked, &snapshot, acknowledged) {
+                            None => self.watch(&asked, snapshot, &mut rng).await,
+                            fault => fault,
+                        },
+                    }
+                }
+            };
+            if fault.is_some() {
+                return (proven, fault);
+            }
+        }
+        (proven, None)
+    }
+
+    fn now(&self) -> (u32, u64) {
+        let etcd = self.etcd.lock();
+        (etcd.history, etcd.revision())
+    }
+
+    /// What the client makes of a proof's pair.
+    async fn consumed(&self, snapshot: Snapshot, rng: &mut StdRng) -> Snapshot {
+        sleep(Duration::from_millis(rng.random_range(0..50))).await;
+        match self.reader.snapshot() {
+            Some(later) if !self.is_pinned => {
+                self.reader.proven_at(&later, snapshot.resource_version())
+            }
+            _ => snapshot,
+        }
+    }
+
+    fn judge(&self, asked: &Asked, snapshot: &Snapshot, acknowledged: u64) -> Fault {
+        let version = snapshot.resource_version().0;
+        let wanted = selected(asked, &self.etcd.lock().at(version));
+        let items = snapshot.list(&asked.selection, None);
+        let shown: Shown = items.map(|item| shown(&item)).collect();
+        (version < acknowledged || shown != wanted).then(|| {
+            let scope = &asked.scope;
+            format!("{scope:?} at {version} after {acknowledged}: {shown:?} is not {wanted:?}")
+        })
+    }
+
+    /// A watch from the proven pair, folded for a while: it must always be a state of etcd.
+    async fn watch(&self, asked: &Asked, snapshot: Snapshot, rng: &mut StdRng) -> Fault {
+        let history = self.etcd.lock().history;
+        let stream = self
+            .reader
+            .watch_snapshot(snapshot, Arc::clone(&asked.selection));
+        let Ok(mut stream) = stream else { return None };
+        let mut folded = Shown::new();
+        let until = Instant::now() + Duration::from_millis(rng.random_range(0..3000));
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(Some(item)) = timeout(left, stream.next()).await else {
+                break;
+            };
+            match item {
+                WatchItem::Expired(_) => return None,
+                WatchItem::InitialEnd(_) => {}
+                WatchItem::Initial(item) => folded.extend([shown(&item)]),
+                WatchItem::Change { event, verdict } => {
+                    let item = event.told_object(verdict);
+                    let was_shown = folded.remove(item.key.as_str()).is_some();
+                    match verdict {
+                        EventType::Deleted if !was_shown => {
+                            return Some(format!("{} is deleted that was never shown", item.key));
+                        }
+                        EventType::Deleted => {}
+                        EventType::Added | EventType::Modified => folded.extend([shown(item)]),
+                    }
+                }
+            }
+        }
+        // Where a bookmark may be given, the client has all up to it.
+        let bookmark = stream.bookmark()?;
+        let etcd = self.etcd.lock();
+        let wanted = selected(asked, &etcd.at(bookmark.0));
+        (etcd.history == history && folded != wanted).then(|| {
+            let scope = &asked.scope;
+            format!("a watch of {scope:?} at {bookmark}: {folded:?} is not {wanted:?}")
+        })
+    }
+}
+
+/// One life; how much was proven, and what went wrong.
+async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut fork = || StdRng::seed_from_u64(rng.random());
+    let (writer, reader) = cache::cache(cache::Config {
+        indexed_labels: Vec::new(),
+        field_count: 0,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 100,
+    });
+    let etcd = Arc::<Mutex<Etcd>>::default();
+    let (relist, relists) = relist_channel();
+    let mut reflector = Reflector {
+        etcd: Arc::clone(&etcd),
+        writer,
+        relists,
+        history: 0,
+        position: 0,
+        rng: fork(),
+    };
+    reflector.list();
+    let probe = Probe {
+        etcd: Arc::clone(&etcd),
+        rng: Mutex::new(fork()),
+    };
+    let freshness = Arc::new(Freshness::new(
+        probe,
+        reader.clone(),
+        relist,
+        FreshnessPolicy::Strict,
+        Shutdown::new(shutdown::Config::default()),
+    ));
+    let until = Instant::now() + LIFE;
+    let mut tasks = JoinSet::new();
+    for _ in 0..CLIENTS {
+        let world = World {
+            etcd: Arc::clone(&etcd),
+            freshness: Arc::clone(&freshness),
+            reader: reader.clone(),
+            is_pinned,
+        };
+        let rng = fork();
+        tasks.spawn(async move { world.client(rng, until).await });
+    }
+    let following = tokio::spawn(reflector.run(until + Duration::from_secs(10)));
+    let mut writer = fork();
+    let restores = writer.random_bool(0.3);
+    while Instant::now() < until {
+        let pause = match writer.random_range(0..8) {
+            0 => writer.random_range(500..4000),
+            _ => writer.random_range(0..60),
+        };
+        sleep(Duration::from_millis(pause)).await;
+        let mut etcd = etcd.lock();
+        match restores && writer.random_bool(0.02) {
+            true => etcd.restore(writer.random_range(0..20)),
+            false => etcd.change(&mut writer),
+        }
+    }
+    let outcomes = tasks.join_all().await;
+    following.await.expect("the reflector").writer.close();
+    let fault = outcomes.iter().find_map(|(_, fault)| fault.clone());
+    (outcomes.iter().map(|(proven, _)| proven).sum(), fault)
+}
+
+fn run(seed: u64, is_pinned: bool) -> (u32, Fault) {
+    let runtime = Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build();
+    runtime.expect("a runtime").block_on(live(seed, is_pinned))
+}
+
+fn cases() -> u64 {
+    let asked = std::env::var("PROPTEST_CASES").ok();
+    asked.and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
+}
+
+#[test]
+fn consistent_answers_are_the_state_of_a_moment_after_they_were_asked_for() {
+    let mut all = 0;
+    for seed in 0..cases() {
+        let (proven, fault) = run(seed, true);
+        assert_eq!(fault, None, "seed {seed}");
+        all += proven;
+    }
+    assert!(all > 20 * cases() as u32, "only {all} were proven");
+}
+
+#[test]
+fn each_rule_is_needed() {
+    let is_noticed =
+        |run: &dyn Fn(u64) -> (u32, Fault)| (0..CASES).any(|seed| run(seed).1.is_some());
+    for rule in [Mutation::KeyByKey, Mutation::AcrossHistories] {
+        let broken = |seed| mutation::with(rule, || run(seed, true));
+        assert!(is_noticed(&broken), "{rule:?} was not noticed");
+    }
+    assert!(
+        is_noticed(&|seed| run(seed, false)),
+        "a torn pair was not noticed"
+    );
+}

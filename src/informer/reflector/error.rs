@@ -1,0 +1,305 @@
+//! What can end a reflector's call or watch, and the coarse cause that decides what follows.
+
+use std::time::Duration;
+
+use crate::api::Status;
+use crate::cache::WentBack;
+use crate::upstream;
+
+use super::ended::Ended;
+
+/// Why a call to upstream or a watch came to its end. All are recovered from, but for the answers
+/// that end the reflector (see [`Ended`]).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Upstream refused, broke off, or sent what can't be read.
+    #[error(transparent)]
+    Upstream(#[from] upstream::Error),
+    /// Upstream ended the watch between two frames.
+    #[error("upstream ended the watch")]
+    EndOfStream,
+    /// No frame came, not even a bookmark.
+    #[error("the watch was silent for {0:?}")]
+    Silent(Duration),
+    /// Upstream did not end the watch at its deadline.
+    #[error("the watch outlived its deadline")]
+    Overdue,
+    /// The answer to a watch-list is a plain watch.
+    #[error("upstream does not mark the end of a watch-list's initial events")]
+    NoInitialEventsEnd,
+    /// A call took too long.
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+    /// Upstream has another history than the one that is cached.
+    #[error(transparent)]
+    WentBack(#[from] WentBack),
+    /// Somebody who knows better asked for a relist.
+    #[error("a relist was requested")]
+    RelistRequested,
+}
+
+/// [`Error`] without its particulars: what decisions are made by and metrics are labelled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// 410: upstream's history no longer reaches back far enough.
+    Expired,
+    /// 504: the resource version asked for is ahead of upstream.
+    TooLarge,
+    /// 429
+    TooManyRequests,
+    /// 401
+    Unauthorized,
+    /// 403
+    Forbidden,
+    /// 404
+    NotFound,
+    /// 406, or an answer in another format.
+    NotAcceptable,
+    /// Any other 4xx.
+    Rejected,
+    /// 5xx, or a failure without a code.
+    ServerFault,
+    /// The connection could not be made, or broke.
+    Transport,
+    /// A frame or page was cut, can't be decoded, or is too large to be.
+    Decode,
+    /// No answer in time.
+    NoAnswer,
+    /// A clean end of the stream.
+    EndOfStream,
+    /// No frame in time.
+    Silent,
+    /// No end in time.
+    Overdue,
+    /// A watch-list that is none.
+    NoInitialEventsEnd,
+    /// Upstream has another history.
+    WentBack,
+    /// A relist was asked for.
+    RelistRequested,
+}
+
+impl Error {
+    /// What kind of error it is.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Upstream(error) => Cause::of(error),
+            Self::EndOfStream => Cause::EndOfStream,
+            Self::Silent(_) => Cause::Silent,
+            Self::Overdue => Cause::Overdue,
+            Self::NoInitialEventsEnd => Cause::NoInitialEventsEnd,
+            Self::NoAnswer(_) => Cause::NoAnswer,
+            Self::WentBack(_) => Cause::WentBack,
+            Self::RelistRequested => Cause::RelistRequested,
+        }
+    }
+
+    /// How long upstream asks to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Upstream(error) => error.retry_after(),
+            _ => None,
+        }
+    }
+
+    /// The reflector's end, if this is an answer that no retry will change.
+    pub(super) fn end(&self) -> Option<Ended> {
+        let end = match self.cause() {
+            Cause::Forbidden => Ended::Forbidden,
+            Cause::NotFound => Ended::Gone,
+            Cause::NotAcceptable => Ended::NotAcceptable,
+            _ => return None,
+        };
+        Some(end(match self {
+            Self::Upstream(upstream::Error::Answer { status, .. }) => status.clone(),
+            error => Box::new(Status::failure(406, "NotAcceptable", error.to_string())),
+        }))
+    }
+}
+
+impl From<Status> for Error {
+    /// The failure that an ERROR frame tells.
+    fn from(status: Status) -> Self {
+        Self::Upstream(upstream::Error::Answer {
+            status: Box::new(status),
+            retry_after: None,
+        })
+    }
+}
+
+impl Cause {
+    /// Every cause, in the order of declaration.
+    pub const ALL: [Self; 18] = [
+        Self::Expired,
+        Self::TooLarge,
+        Self::TooManyRequests,
+        Self::Unauthorized,
+        Self::Forbidden,
+        Self::NotFound,
+        Self::NotAcceptable,
+        Self::Rejected,
+        Self::ServerFault,
+        Self::Transport,
+        Self::Decode,
+        Self::NoAnswer,
+        Self::EndOfStream,
+        Self::Silent,
+        Self::Overdue,
+        Self::NoInitialEventsEnd,
+        Self::WentBack,
+        Self::RelistRequested,
+    ];
+
+    /// Its name as a metric label.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::TooLarge => "too_large",
+            Self::TooManyRequests => "too_many_requests",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::NotAcceptable => "not_acceptable",
+            Self::Rejected => "rejected",
+            Self::ServerFault => "server_fault",
+            Self::Transport => "transport",
+            Self::Decode => "decode",
+            Self::NoAnswer => "no_answer",
+            Self::EndOfStream => "end_of_stream",
+            Self::Silent => "silent",
+            Self::Overdue => "overdue",
+            Self::NoInitialEventsEnd => "no_initial_events_end",
+            Self::WentBack => "went_back",
+            Self::RelistRequested => "relist_requested",
+        }
+    }
+
+    /// True for what happens to every watch of a healthy upstream now and then.
+    pub(super) fn is_routine(self) -> bool {
+        matches!(
+            self,
+            Self::EndOfStream | Self::Silent | Self::Expired | Self::RelistRequested
+        )
+    }
+
+    fn of(error: &upstream::Error) -> Self {
+        match error {
+            upstream::Error::Answer { .. } if error.is_expired() => Self::Expired,
+            upstream::Error::Answer { .. } if error.is_too_large_resource_version() => {
+                Self::TooLarge
+            }
+            upstream::Error::Answer { status, .. } => Self::of_code(status.code),
+            upstream::Error::Timeout(_) => Self::NoAnswer,
+            // Another format is an API server's; anything else, such as a page of HTML, comes from
+            // something in between that will not stay there.
+            upstream::Error::MediaType { answered, .. } if answered.starts_with("application/") => {
+                Self::NotAcceptable
+            }
+            upstream::Error::MediaType { .. }
+            | upstream::Error::TooLarge { .. }
+            | upstream::Error::Decode(_) => Self::Decode,
+            _ => Self::Transport,
+        }
+    }
+
+    fn of_code(code: u16) -> Self {
+        match code {
+            401 => Self::Unauthorized,
+            403 => Self::Forbidden,
+            404 => Self::NotFound,
+            406 => Self::NotAcceptable,
+            429 => Self::TooManyRequests,
+            400..500 => Self::Rejected,
+            _ => Self::ServerFault,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::api::StatusCause;
+    use crate::api::StatusDetails;
+
+    use super::*;
+
+    #[test]
+    fn statuses_have_the_cause_that_clients_read_from_them() {
+        let too_large = "Timeout: Too large resource version: 9, current: 2";
+        let rows = [
+            (
+                410,
+                "Expired",
+                "too old resource version: 1 (2)",
+                Cause::Expired,
+            ),
+            (410, "Gone", "", Cause::Expired),
+            (0, "Expired", "", Cause::Expired),
+            (504, "Timeout", too_large, Cause::TooLarge),
+            (
+                504,
+                "Timeout",
+                "Timeout: request did not complete",
+                Cause::ServerFault,
+            ),
+            (429, "TooManyRequests", "", Cause::TooManyRequests),
+            (401, "Unauthorized", "", Cause::Unauthorized),
+            (403, "Forbidden", "", Cause::Forbidden),
+            (404, "NotFound", "", Cause::NotFound),
+            (406, "NotAcceptable", "", Cause::NotAcceptable),
+            (422, "Invalid", "", Cause::Rejected),
+            (405, "MethodNotAllowed", "", Cause::Rejected),
+            (500, "InternalError", "", Cause::ServerFault),
+            (503, "", "", Cause::ServerFault),
+            (0, "", "", Cause::ServerFault),
+        ];
+        for (code, reason, message, cause) in rows {
+            let error = Error::from(Status::failure(code, reason, message));
+            assert_eq!(error.cause(), cause, "{code} {reason} {message}");
+        }
+    }
+
+    #[test]
+    fn a_status_cause_alone_says_too_large() {
+        let cause = StatusCause {
+            reason: "ResourceVersionTooLarge".into(),
+            ..StatusCause::default()
+        };
+        let details = StatusDetails {
+            causes: vec![cause],
+            retry_after_seconds: 1,
+            ..StatusDetails::default()
+        };
+        let error = Error::from(Status::failure(504, "Timeout", "").with_details(details));
+        assert_eq!(error.cause(), Cause::TooLarge);
+        assert_eq!(error.retry_after(), Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn an_answer_in_another_format_is_final_and_a_page_of_html_is_not() {
+        let asked = "application/vnd.kubernetes.protobuf";
+        let rows = [
+            ("application/json", true),
+            ("text/html", false),
+            ("", false),
+        ];
+        for (answered, is_final) in rows {
+            let answered = answered.to_owned();
+            let error = Error::from(upstream::Error::MediaType { asked, answered });
+            let end = error.end();
+            let ended = matches!(end, Some(Ended::NotAcceptable(_)));
+            assert_eq!(ended, is_final, "{end:?}");
+        }
+    }
+
+    #[test]
+    fn all_has_every_cause_at_its_own_position_and_names_differ() {
+        let mut names = std::collections::BTreeSet::new();
+        for (position, cause) in Cause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, position);
+            names.insert(cause.name());
+        }
+        assert_eq!(names.len(), Cause::ALL.len());
+        assert_eq!(Cause::RelistRequested as usize, Cause::ALL.len() - 1);
+    }
+}

@@ -1,0 +1,139 @@
+//! What a reflector remembers of its failures, as far as the next decision needs it.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use tokio::time::Instant;
+
+use super::backoff::Backoff;
+use super::config::ReflectorConfig;
+use super::ended::Ended;
+use super::error::Cause;
+use super::error::Error;
+use super::session::Life;
+use super::verdict;
+use super::verdict::Next;
+use super::verdict::Pace;
+use super::verdict::Verdict;
+
+/// A longer `Retry-After` is cut to this.
+const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
+/// After this many watches in a row that failed at their very start, another start is tried.
+const FUTILE_LIMIT: u32 = 4;
+
+/// The failures so far.
+pub(super) struct Failures {
+    relist_on_early_end: bool,
+    refusal_patience: Duration,
+    backoff: Backoff,
+    /// Watches in a row that failed at their start in a way that may be bound to it.
+    futile_watches: u32,
+    /// Since when upstream refuses for good.
+    refused: Option<Instant>,
+    /// What was last warned of; each kind of failure is warned of once until a watch works again.
+    warned: Option<Cause>,
+}
+
+// === impl Failures ===
+
+impl Failures {
+    /// None yet; the waits are a function of `rng`'s seed.
+    pub(super) fn new(config: &ReflectorConfig, rng: StdRng) -> Self {
+        Self {
+            relist_on_early_end: config.relist_on_early_end,
+            refusal_patience: config.refusal_patience,
+            backoff: Backoff::new(config.backoff.clone(), rng),
+            futile_watches: 0,
+            refused: None,
+            warned: None,
+        }
+    }
+
+    /// Upstream was seen to have the history that was applied.
+    pub(super) fn proof_worked(&mut self) {
+        self.refused = None;
+    }
+
+    /// The whole state was fetched.
+    pub(super) fn list_worked(&mut self) {
+        self.futile_watches = 0;
+        self.refused = None;
+    }
+
+    /// A watch told something.
+    pub(super) fn watch_worked(&mut self) {
+        self.futile_watches = 0;
+        self.refused = None;
+        if self.warned.take().is_some() {
+            tracing::info!("watch works again");
+        }
+    }
+
+    /// Breaks with the reflector's end if `error` is an answer that no retry will change.
+    ///
+    /// Once there is content, such an answer has to stand for a while: an API server that starts
+    /// says 403 until it knows its roles, and ten thousand watches should not end by that.
+    pub(super) fn unless_final(
+        &mut self,
+        error: Error,
+        is_ready: bool,
+    ) -> ControlFlow<Ended, Error> {
+        let Some(ended) = error.end() else {
+            return ControlFlow::Continue(error);
+        };
+        let refused = *self.refused.get_or_insert_with(Instant::now);
+        if is_ready && refused.elapsed() < self.refusal_patience {
+            ControlFlow::Continue(error)
+        } else {
+            ControlFlow::Break(ended)
+        }
+    }
+
+    /// After a watch ended, or could not be opened (then `life` is the default).
+    pub(super) fn after_watch(&mut self, cause: Cause, life: &Life) -> Verdict {
+        let mut verdict = verdict::after_watch(cause, life, self.relist_on_early_end);
+        if verdict::is_bound_to_start(cause, life) {
+            self.futile_watches += 1;
+        }
+        if verdict.next == Next::Resume && self.futile_watches >= FUTILE_LIMIT {
+            self.futile_watches = 0;
+            verdict.next = Next::Relist;
+        }
+        verdict
+    }
+
+    /// How long to wait after `error`.
+    pub(super) fn next_delay(&mut self, error: &Error) -> Duration {
+        let asked = error.retry_after().unwrap_or_default();
+        asked.min(RETRY_AFTER_LIMIT).max(self.backoff.next_delay())
+    }
+
+    /// Logs what is done about `error`.
+    pub(super) fn report(&mut self, verdict: Verdict, during: &str, error: &Error) {
+        let cause = error.cause();
+        let Verdict { next, pace } = verdict;
+        let source = error as &(dyn std::error::Error + 'static);
+        let is_routine = cause.is_routine() && pace == Pace::AtOnce;
+        if is_routine || self.warned == Some(cause) {
+            tracing::debug!(
+                during,
+                cause = cause.name(),
+                ?next,
+                ?pace,
+                error = source,
+                "retrying"
+            );
+        } else {
+            self.warned = Some(cause);
+            tracing::warn!(
+                during,
+                cause = cause.name(),
+                ?next,
+                ?pace,
+                error = source,
+                "retrying"
+            );
+        }
+    }
+}

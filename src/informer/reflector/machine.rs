@@ -1,0 +1,397 @@
+//! The reflector's state machine: each step makes at most one call to upstream or takes one frame.
+
+use std::future::Future;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+
+use crate::api::Bookmark;
+use crate::api::EventType;
+use crate::api::ResourceVersion;
+use crate::cache::EpochCause;
+use crate::cache::Relist;
+use crate::cache::Replaced;
+use crate::cache::WentBack;
+use crate::cache::Writer;
+use crate::informer::WireShape;
+use crate::upstream;
+use crate::upstream::ListRequest;
+use crate::upstream::ListerWatcher;
+use crate::upstream::WatchRequest;
+use crate::upstream::WatchStart;
+
+use super::config::ReflectorConfig;
+use super::ended::Ended;
+use super::error::Cause;
+use super::error::Error;
+use super::failures::Failures;
+use super::metrics::ReflectorMetrics;
+use super::metrics::increment;
+use super::session::Frame;
+use super::session::Life;
+use super::session::Session;
+use super::signals::RelistRequests;
+use super::verdict;
+use super::verdict::Next;
+use super::verdict::Pace;
+use super::verdict::Reached;
+use super::verdict::Verdict;
+
+/// `timeoutSeconds` of watches is uniform in this range, as client-go has it.
+const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
+/// What a reflector is doing. `E` is the stream of a watch.
+pub(super) enum State<E> {
+    /// The whole state is to be fetched, in the best way upstream is known to have.
+    Starting,
+    /// A watch-list is open; its initial events are collected until a bookmark ends them.
+    Collecting { session: Session<E>, relist: Relist },
+    /// A page of a LIST is to be fetched.
+    Listing {
+        request: ListRequest,
+        relist: Relist,
+    },
+    /// A watch is to be resumed, once upstream is known to have the history that was applied.
+    Proving,
+    /// The watch is to be opened.
+    Opening {
+        after: ResourceVersion,
+        follows_list: bool,
+    },
+    /// The watch is open; its events are applied.
+    Watching { session: Session<E> },
+    /// Waiting after a failure.
+    BackingOff { delay: Duration, then: Next },
+}
+
+/// The next state, or the end.
+type Flow<L> = ControlFlow<Ended, State<<L as ListerWatcher>::Events>>;
+
+/// What is known of upstream's support for watch-list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WatchList {
+    /// It is tried.
+    Untried,
+    /// It has worked.
+    Works,
+    /// It is not tried any more.
+    Unsupported,
+}
+
+/// What all states share.
+pub(super) struct Machine<L> {
+    pub(super) writer: Writer,
+    pub(super) metrics: Arc<ReflectorMetrics>,
+    /// Learns from bookmarks, when somebody prints what upstream sends.
+    pub(super) shape: Option<Arc<WireShape>>,
+    lister_watcher: L,
+    config: ReflectorConfig,
+    failures: Failures,
+    rng: StdRng,
+    watch_list: WatchList,
+}
+
+// === impl Machine: the states ===
+
+impl<L: ListerWatcher> Machine<L> {
+    pub(super) fn new(lister_watcher: L, writer: Writer, config: ReflectorConfig) -> Self {
+        let mut rng = match config.seed {
+            Some(seed) => StdRng::seed_from_u64(seed),
+            None => StdRng::from_os_rng(),
+        };
+        Self {
+            writer,
+            metrics: Arc::default(),
+            shape: None,
+            lister_watcher,
+            failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
+            rng,
+            watch_list: if config.watch_list {
+                WatchList::Untried
+            } else {
+                WatchList::Unsupported
+            },
+            config,
+        }
+    }
+
+    /// Does what `state` says. Dropping the future loses no more than the call or stream at work.
+    pub(super) async fn step(
+        &mut self,
+        state: State<L::Events>,
+        relists: &mut RelistRequests,
+    ) -> Flow<L> {
+        match state {
+            State::Starting => self.start(relists).await,
+            State::Collecting { session, relist } => self.collect(session, relist).await,
+            State::Listing { request, relist } => self.list(request, relist).await,
+            // The list will tell what the proof would.
+            State::Proving if relists.is_requested() => ControlFlow::Continue(State::Starting),
+            State::Proving => self.prove().await,
+            State::Opening {
+                after,
+                follows_list,
+            } => self.open(after, follows_list).await,
+            State::Watching { session } => self.watch(session, relists).await,
+            State::BackingOff { delay, then } => {
+                tokio::time::sleep(delay).await;
+                ControlFlow::Continue(self.enter(then))
+            }
+        }
+    }
+
+    async fn start(&mut self, relists: &mut RelistRequests) -> Flow<L> {
+        relists.answer();
+        if self.watch_list == WatchList::Unsupported {
+            return ControlFlow::Continue(self.enter(Next::ListPages));
+        }
+        increment(&self.metrics.watch_lists);
+        match self.open_session(WatchStart::InitialEvents, false).await {
+            Ok(session) => ControlFlow::Continue(State::Collecting {
+                session,
+                relist: self.writer.relist(),
+            }),
+            Err(error) => self.watch_list_failed(error, Reached::Nothing),
+        }
+    }
+
+    async fn collect(&mut self, mut session: Session<L::Events>, mut relist: Relist) -> Flow<L> {
+        match session.next(self.config.silence_limit).await {
+            Ok(Frame::Bookmark(bookmark)) if bookmark.initial_events_end => {
+                self.watch_list = WatchList::Works;
+                self.learn(&bookmark);
+                self.replace(relist, bookmark.resource_version);
+                session.follow_list();
+                return ControlFlow::Continue(State::Watching { session });
+            }
+            Ok(Frame::Change {
+                event_type: EventType::Deleted,
+                object,
+                ..
+            }) => relist.remove(&object.key),
+            Ok(Frame::Change { object, bytes, .. }) => relist.add_told(object, &bytes),
+            Ok(Frame::Bookmark(_)) => {
+                return self.watch_list_failed(Error::NoInitialEventsEnd, Reached::Stream);
+            }
+            Err(error) => return self.watch_list_failed(error, Reached::Stream),
+        }
+        ControlFlow::Continue(State::Collecting { session, relist })
+    }
+
+    async fn list(&mut self, request: ListRequest, mut relist: Relist) -> Flow<L> {
+        let is_first_page = request.continue_token.is_none();
+        let limit = request.limit;
+        let call = self.lister_watcher.list(request);
+        let page = match within(self.config.list_timeout, call).await {
+            Ok(page) => page,
+            Err(error) => return self.list_failed(error, is_first_page),
+        };
+        page.items.into_iter().for_each(|object| relist.add(object));
+        if page.continue_token.is_some() {
+            let request = ListRequest {
+                limit,
+                continue_token: page.continue_token,
+            };
+            return ControlFlow::Continue(State::Listing { request, relist });
+        }
+        self.replace(relist, page.resource_version);
+        ControlFlow::Continue(State::Opening {
+            after: page.resource_version,
+            follows_list: true,
+        })
+    }
+
+    async fn prove(&mut self) -> Flow<L> {
+        let Some(applied) = self.writer.applied() else {
+            return ControlFlow::Continue(State::Starting);
+        };
+        let call = self.lister_watcher.current_revision();
+        let error = match within(self.config.call_timeout, call).await {
+            Ok(current) if current >= applied => {
+                self.failures.proof_worked();
+                return ControlFlow::Continue(State::Opening {
+                    after: applied,
+                    follows_list: false,
+                });
+            }
+            Ok(received) => WentBack { applied, received }.into(),
+            Err(error) => error,
+        };
+        let error = self.unless_final(error)?;
+        self.carry_out(verdict::after_proof(error.cause()), "proof", &error)
+    }
+
+    async fn open(&mut self, after: ResourceVersion, follows_list: bool) -> Flow<L> {
+        increment(&self.metrics.watches);
+        let start = WatchStart::After(after);
+        match self.open_session(start, follows_list).await {
+            Ok(session) => ControlFlow::Continue(State::Watching { session }),
+            Err(error) => {
+                let life = Life {
+                    follows_list,
+                    ..Life::default()
+                };
+                self.watch_failed(error, life)
+            }
+        }
+    }
+
+    async fn watch(
+        &mut self,
+        mut session: Session<L::Events>,
+        relists: &mut RelistRequests,
+    ) -> Flow<L> {
+        let frame = tokio::select! {
+            biased;
+            () = relists.requested() => Err(Error::RelistRequested),
+            frame = session.next(self.config.silence_limit) => frame,
+        };
+        match frame.and_then(|frame| self.apply(frame)) {
+            Ok(()) => ControlFlow::Continue(State::Watching { session }),
+            Err(error) => self.watch_failed(error, session.life()),
+        }
+    }
+}
+
+// === impl Machine: what the states share ===
+
+impl<L: ListerWatcher> Machine<L> {
+    async fn open_session(
+        &mut self,
+        start: WatchStart,
+        follows_list: bool,
+    ) -> Result<Session<L::Events>, Error> {
+        let timeout = Duration::from_secs(self.rng.random_range(WATCH_SECONDS));
+        let call = self.lister_watcher.watch(WatchRequest { start, timeout });
+        let events = within(self.config.call_timeout, call).await?;
+        tracing::debug!(?start, ?timeout, "watch opened");
+        Ok(Session::new(events, timeout, follows_list))
+    }
+
+    fn apply(&mut self, frame: Frame) -> Result<(), Error> {
+        match frame {
+            Frame::Change {
+                event_type,
+                object,
+                bytes,
+            } => self.writer.apply(event_type, object, Some(bytes))?,
+            Frame::Bookmark(bookmark) => {
+                self.learn(&bookmark);
+                self.writer.bookmark(bookmark.resource_version)?;
+            }
+        }
+        self.failures.watch_worked();
+        Ok(())
+    }
+
+    /// Breaks with the reflector's end if `error` is an answer that no retry will change.
+    fn unless_final(&mut self, error: Error) -> ControlFlow<Ended, Error> {
+        let is_ready = self.writer.applied().is_some();
+        self.failures.unless_final(error, is_ready)
+    }
+
+    fn learn(&self, bookmark: &Bookmark) {
+        if let Some(shape) = &self.shape {
+            shape.learn(&bookmark.frame);
+        }
+    }
+
+    fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
+        let replaced = self.writer.replace(relist, resource_version);
+        self.failures.list_worked();
+        if replaced != Replaced::First {
+            increment(&self.metrics.relists);
+        }
+        if let Replaced::NewEpoch(cause) = replaced {
+            increment(&self.metrics.epochs);
+            tracing::warn!(?cause, %resource_version, "list contradicts the cache, new epoch");
+        } else {
+            tracing::info!(?replaced, %resource_version, "listed");
+        }
+    }
+
+    fn watch_list_failed(&mut self, error: Error, reached: Reached) -> Flow<L> {
+        let cause = error.cause();
+        if reached == Reached::Stream {
+            self.metrics.watch_ended(cause);
+        }
+        let error = self.unless_final(error)?;
+        let worked = self.watch_list == WatchList::Works;
+        if verdict::denies_watch_list(cause, reached, worked) {
+            tracing::info!(
+                cause = cause.name(),
+                "upstream has no watch-list, using lists"
+            );
+            self.watch_list = WatchList::Unsupported;
+        }
+        let verdict = verdict::after_watch_list(cause, reached);
+        self.carry_out(verdict, "watch-list", &error)
+    }
+
+    fn list_failed(&mut self, error: Error, is_first_page: bool) -> Flow<L> {
+        let error = self.unless_final(error)?;
+        let verdict = verdict::after_list(error.cause(), is_first_page);
+        self.carry_out(verdict, "list", &error)
+    }
+
+    fn watch_failed(&mut self, error: Error, life: Life) -> Flow<L> {
+        let cause = error.cause();
+        self.metrics.watch_ended(cause);
+        let error = self.unless_final(error)?;
+        let verdict = self.failures.after_watch(cause, &life);
+        self.carry_out(verdict, "watch", &error)
+    }
+
+    fn carry_out(&mut self, verdict: Verdict, during: &str, error: &Error) -> Flow<L> {
+        if error.cause() == Cause::Decode {
+            increment(&self.metrics.decode_errors);
+        }
+        self.failures.report(verdict, during, error);
+        if verdict.next == Next::NewEpoch {
+            // Before any wait: what is cached is known to be wrong.
+            increment(&self.metrics.epochs);
+            self.writer.new_epoch(EpochCause::WentBack);
+        }
+        ControlFlow::Continue(match verdict.pace {
+            Pace::AtOnce => self.enter(verdict.next),
+            Pace::BackOff => {
+                increment(&self.metrics.backoffs);
+                State::BackingOff {
+                    delay: self.failures.next_delay(error),
+                    then: verdict.next,
+                }
+            }
+        })
+    }
+
+    fn enter(&mut self, next: Next) -> State<L::Events> {
+        let limit = match next {
+            Next::Relist | Next::NewEpoch => return State::Starting,
+            Next::Resume => return State::Proving,
+            Next::ListPages => self.config.page_size,
+            Next::ListWhole => 0,
+        };
+        increment(&self.metrics.lists);
+        State::Listing {
+            request: ListRequest {
+                limit,
+                continue_token: None,
+            },
+            relist: self.writer.relist(),
+        }
+    }
+}
+
+/// The call's result, or [`Error::NoAnswer`] after `limit`.
+async fn within<T>(
+    limit: Duration,
+    call: impl Future<Output = Result<T, upstream::Error>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, call).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(Error::NoAnswer(limit)),
+    }
+}

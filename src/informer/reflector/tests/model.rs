@@ -1,0 +1,466 @@
+//! Whatever goes wrong upstream, in the end the cache and its clients have what upstream has.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::future::pending;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream;
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use tokio::sync::Notify;
+
+use crate::api::EventType;
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::WatchEvent;
+use crate::cache;
+use crate::cache::Reader;
+use crate::cache::WatchFrom;
+use crate::cache::WatchItem;
+use crate::cache::WatchStream;
+use crate::upstream::Error;
+use crate::upstream::ListRequest;
+use crate::upstream::ListerWatcher;
+use crate::upstream::WatchRequest;
+use crate::upstream::WatchStart;
+
+use super::support::Events;
+use super::support::answer;
+use super::support::bookmark_event;
+use super::support::cache_config;
+use super::support::change;
+use super::support::object_of_uid;
+use super::support::refused;
+use super::support::status;
+use crate::informer::Reflector;
+use crate::informer::ReflectorConfig;
+use crate::informer::RelistHandle;
+use crate::informer::Signals;
+use crate::informer::relist_channel;
+
+/// One thing that happens; each call and each look at a stream makes the next one happen.
+#[derive(Clone, Debug)]
+enum Act {
+    Write(u8),
+    Delete(u8),
+    /// History up to now is forgotten.
+    Compact,
+    Bookmark,
+    RelistRequest,
+    /// The client reads what there is for it.
+    ClientReads,
+    Pass(u16),
+    /// The call or stream fails with this code.
+    Status(u16),
+    Break,
+    Cut,
+    End,
+    /// The call or stream never says anything any more.
+    Silence,
+    /// An older state is restored, with other contents under the same resource versions.
+    Restore(u64),
+}
+
+type Objects = BTreeMap<String, Object>;
+
+/// A writable API server of one resource, with a client of the cache beside it.
+struct World {
+    acts: VecDeque<Act>,
+    revision: u64,
+    compacted: u64,
+    /// Counts restores; streams of an earlier history stay silent.
+    history: u32,
+    /// The history of the last list that was begun.
+    listed: u32,
+    states: BTreeMap<u64, Objects>,
+    events: Vec<(u64, EventType, Object)>,
+    pages: HashMap<String, (u32, u64, Vec<Object>)>,
+    relist: RelistHandle,
+    client: Client,
+}
+
+struct Client {
+    reader: Reader,
+    watch: Option<WatchStream>,
+    view: BTreeMap<String, Bytes>,
+}
+
+#[derive(Clone)]
+struct FakeUpstream {
+    world: Arc<Mutex<World>>,
+    settled: Arc<Notify>,
+}
+
+/// A watch of the fake.
+struct Watcher {
+    upstream: FakeUpstream,
+    history: u32,
+    position: u64,
+    initial: VecDeque<WatchEvent>,
+    has_failed: bool,
+}
+
+// === impl World ===
+
+impl World {
+    fn new(acts: Vec<Act>, reader: Reader, relist: RelistHandle) -> Self {
+        Self {
+            acts: acts.into(),
+            revision: 10,
+            compacted: 10,
+            history: 0,
+            listed: 0,
+            states: BTreeMap::from([(10, Objects::new())]),
+            events: Vec::new(),
+            pages: HashMap::new(),
+            relist,
+            client: Client {
+                reader,
+                watch: None,
+                view: BTreeMap::new(),
+            },
+        }
+    }
+
+    fn objects(&self) -> &Objects {
+        &self.states[&self.revision]
+    }
+
+    /// Makes the next act happen; returns it if it concerns the call or stream that looks.
+    fn act(&mut self) -> Option<Act> {
+        match self.acts.pop_front()? {
+            Act::Write(n) => self.write(n),
+            Act::Delete(n) => self.delete(n),
+            Act::Compact => self.compacted = self.revision,
+            Act::RelistRequest => self.relist.request(),
+            Act::ClientReads => self.client.read(),
+            Act::Restore(age) => self.restore(age),
+            act => return Some(act),
+        }
+        None
+    }
+
+    fn write(&mut self, n: u8) {
+        let name = format!("object-{n}");
+        let existing = self.objects().get(&name).cloned();
+        let event_type = match existing {
+            None => EventType::Added,
+            Some(_) => EventType::Modified,
+        };
+        let uid = match existing {
+            None => format!("{name}-{}", self.revision + 1),
+            Some(existing) => existing.uid().to_owned(),
+        };
+        let mut new = object_of_uid(&name, self.revision + 1, &uid);
+        new.body = Bytes::from(format!("{name}@{} in {}", self.revision + 1, self.history));
+        let mut objects = self.objects().clone();
+        objects.insert(name, new.clone());
+        self.commit(event_type, new, objects);
+    }
+
+    fn delete(&mut self, n: u8) {
+        let mut objects = self.objects().clone();
+        if let Some(mut object) = objects.remove(&format!("object-{n}")) {
+            object.resource_version = ResourceVersion(self.revision + 1);
+            self.commit(EventType::Deleted, object, objects);
+        }
+    }
+
+    /// A restored history that overtakes the old one unseen can't be told from it, so it waits.
+    fn commit(&mut self, event_type: EventType, object: Object, objects: Objects) {
+        if self.listed == self.history {
+            self.revision += 1;
+            self.states.insert(self.revision, objects);
+            self.events.push((self.revision, event_type, object));
+        }
+    }
+
+    fn restore(&mut self, age: u64) {
+        self.revision = self.revision.saturating_sub(age).max(10);
+        self.compacted = self.compacted.min(self.revision);
+        self.history += 1;
+        let revision = self.revision;
+        self.states.retain(|rv, _| *rv <= revision);
+        self.events.retain(|(rv, ..)| *rv <= revision);
+    }
+
+    fn page(&mut self, request: ListRequest) -> Result<ListPage, Error> {
+        let (history, rv, mut items) = match &request.continue_token {
+            Some(token) => self.pages.remove(token).expect("a known token"),
+            None => {
+                self.listed = self.history;
+                let items = self.objects().values().cloned().collect();
+                (self.history, self.revision, items)
+            }
+        };
+        if history != self.history || rv < self.compacted {
+            return Err(answer(410));
+        }
+        let limit = match request.limit {
+            0 => usize::MAX,
+            limit => limit as usize,
+        };
+        let rest = items.split_off(items.len().min(limit));
+        let continue_token = (!rest.is_empty()).then(|| {
+            let token = format!("{}", self.pages.len());
+            self.pages.insert(token.clone(), (history, rv, rest));
+            token
+        });
+        Ok(ListPage {
+            resource_version: ResourceVersion(rv),
+            continue_token,
+            items,
+        })
+    }
+}
+
+impl Client {
+    fn read(&mut self) {
+        let mut context = Context::from_waker(Waker::noop());
+        loop {
+            let Some(watch) = &mut self.watch else {
+                self.view.clear();
+                let all = Arc::new(Selection::default());
+                match self.reader.is_ready() {
+                    true => self.watch = self.reader.watch(WatchFrom::Snapshot, all).ok(),
+                    false => return,
+                }
+                continue;
+            };
+            match watch.poll_next(&mut context) {
+                Poll::Pending => return,
+                Poll::Ready(None | Some(WatchItem::Expired(_))) => self.watch = None,
+                Poll::Ready(Some(WatchItem::InitialEnd(_))) => {}
+                Poll::Ready(Some(WatchItem::Initial(object))) => self.put(&object),
+                Poll::Ready(Some(WatchItem::Change { event, verdict })) => match verdict {
+                    EventType::Deleted => {
+                        let removed = self.view.remove(event.object.key.name());
+                        assert!(removed.is_some(), "deleted twice: {}", event.object.key);
+                    }
+                    _ => self.put(&event.object),
+                },
+            }
+        }
+    }
+
+    fn put(&mut self, object: &Object) {
+        let name = object.key.name().to_owned();
+        self.view.insert(name, object.body.clone());
+    }
+}
+
+// === impl FakeUpstream ===
+
+impl FakeUpstream {
+    async fn call<T>(
+        &self,
+        answer_with: impl FnOnce(&mut World) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let act = self.world.lock().act();
+        match act {
+            Some(Act::Status(code)) => return Err(answer(code)),
+            Some(Act::Break) => return Err(refused()),
+            Some(Act::Cut) => return Err(Error::Decode("cut".into())),
+            Some(Act::Silence) => pending().await,
+            Some(Act::Pass(seconds)) => {
+                tokio::time::sleep(Duration::from_secs(seconds.into())).await;
+            }
+            _ => {}
+        }
+        answer_with(&mut self.world.lock())
+    }
+}
+
+impl ListerWatcher for FakeUpstream {
+    type Events = Events;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
+        self.call(|world| world.page(request)).await
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Events, Error> {
+        let watcher = self
+            .call(|world| Ok(self.watcher(world, request.start)))
+            .await?;
+        Ok(Box::pin(stream::unfold(watcher, Watcher::next)))
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, Error> {
+        self.call(|world| Ok(ResourceVersion(world.revision))).await
+    }
+}
+
+impl FakeUpstream {
+    fn watcher(&self, world: &mut World, start: WatchStart) -> Watcher {
+        let (position, initial) = match start {
+            WatchStart::InitialEvents => {
+                world.listed = world.history;
+                let objects = world.objects().values().cloned();
+                let added = objects.map(|object| change(EventType::Added, object));
+                let end = bookmark_event(world.revision, true);
+                (world.revision, added.chain([end]).collect())
+            }
+            WatchStart::After(rv) if rv.0 < world.compacted => {
+                (rv.0, VecDeque::from([WatchEvent::Error(status(410))]))
+            }
+            WatchStart::After(rv) => (rv.0, VecDeque::new()),
+        };
+        Watcher {
+            upstream: self.clone(),
+            history: world.history,
+            position,
+            initial,
+            has_failed: false,
+        }
+    }
+}
+
+impl Watcher {
+    async fn next(mut self) -> Option<(Result<WatchEvent, Error>, Self)> {
+        if self.has_failed {
+            return None;
+        }
+        loop {
+            let (act, is_settled) = {
+                let mut world = self.upstream.world.lock();
+                let is_settled = world.acts.is_empty();
+                (world.act(), is_settled)
+            };
+            self.has_failed = matches!(act, Some(Act::Status(_) | Act::Break | Act::Cut));
+            match act {
+                Some(Act::Status(code)) => {
+                    return Some((Ok(WatchEvent::Error(status(code))), self));
+                }
+                Some(Act::Break) => return Some((Err(refused()), self)),
+                Some(Act::Cut) => return Some((Err(Error::Decode("cut".into())), self)),
+                Some(Act::End) => return None,
+                Some(Act::Silence) => pending().await,
+                Some(Act::Pass(seconds)) => {
+                    tokio::time::sleep(Duration::from_secs(seconds.into())).await;
+                }
+                Some(Act::Bookmark) if self.initial.is_empty() && self.is_at_tip() => {
+                    return Some((Ok(bookmark_event(self.position, false)), self));
+                }
+                _ => {}
+            }
+            if let Some(event) = self.deliver() {
+                return Some((Ok(event), self));
+            }
+            if self.is_lost() {
+                pending::<()>().await;
+            }
+            if is_settled {
+                self.upstream.settled.notify_one();
+                pending::<()>().await;
+            }
+        }
+    }
+
+    /// The history it started in is no more, or its start is ahead of it.
+    fn is_lost(&self) -> bool {
+        let world = self.upstream.world.lock();
+        self.history != world.history || self.position > world.revision
+    }
+
+    fn is_at_tip(&self) -> bool {
+        !self.is_lost() && self.position == self.upstream.world.lock().revision
+    }
+
+    fn deliver(&mut self) -> Option<WatchEvent> {
+        if self.is_lost() {
+            return None;
+        }
+        if let Some(event) = self.initial.pop_front() {
+            self.has_failed = matches!(event, WatchEvent::Error(_));
+            return Some(event);
+        }
+        let world = self.upstream.world.lock();
+        let mut events = world.events.iter();
+        let (rv, event_type, object) = events.find(|(rv, ..)| *rv > self.position)?;
+        self.position = *rv;
+        Some(change(*event_type, object.clone()))
+    }
+}
+
+// === the property ===
+
+fn act() -> impl Strategy<Value = Act> {
+    let code = prop::sample::select(vec![401, 410, 410, 422, 429, 500, 504]);
+    prop_oneof![
+        12 => (0_u8..6).prop_map(Act::Write),
+        4 => (0_u8..6).prop_map(Act::Delete),
+        1 => Just(Act::Compact),
+        2 => Just(Act::Bookmark),
+        1 => Just(Act::RelistRequest),
+        4 => Just(Act::ClientReads),
+        3 => (0_u16..200).prop_map(Act::Pass),
+        3 => code.prop_map(Act::Status),
+        2 => Just(Act::Break),
+        1 => Just(Act::Cut),
+        2 => Just(Act::End),
+        1 => Just(Act::Silence),
+        1 => (0_u64..12).prop_map(Act::Restore),
+    ]
+}
+
+async fn play(acts: Vec<Act>, config: ReflectorConfig) {
+    let (writer, reader) = cache::cache(cache_config());
+    let (relist, relists) = relist_channel();
+    let upstream = FakeUpstream {
+        world: Arc::new(Mutex::new(World::new(acts, reader.clone(), relist))),
+        settled: Arc::default(),
+    };
+    let signals = Signals {
+        stop: Box::pin(tokio::time::sleep(Duration::from_secs(1_000_000))),
+        relists,
+    };
+    let reflector = Reflector::new(upstream.clone(), writer, config, signals);
+    let mut run = std::pin::pin!(reflector.run());
+    tokio::select! {
+        ended = &mut run => panic!("{ended:?} before all came to rest"),
+        () = upstream.settled.notified() => {}
+    }
+    let mut world = upstream.world.lock();
+    world.client.read();
+    let bodies = |object: &Object| (object.key.name().to_owned(), object.body.clone());
+    let expected: BTreeMap<_, _> = world.objects().values().map(bodies).collect();
+    let snapshot = reader.snapshot().expect("ready");
+    let all = Selection::default();
+    let cached: BTreeMap<_, _> = snapshot.list(&all, None).map(|o| bodies(&o)).collect();
+    assert_eq!(cached, expected, "the cache");
+    assert_eq!(world.client.view, expected, "a client of the cache");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn after_any_faults_the_cache_and_its_clients_have_what_upstream_has(
+        acts in prop::collection::vec(act(), 0..120),
+        watch_list: bool,
+        relist_on_early_end: bool,
+        seed: u64,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(play(acts, ReflectorConfig {
+            watch_list,
+            page_size: 2,
+            relist_on_early_end,
+            seed: Some(seed),
+            ..ReflectorConfig::default()
+        }));
+    }
+}

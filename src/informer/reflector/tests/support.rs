@@ -1,0 +1,428 @@
+//! An upstream that answers by script and notes what it was asked, and the stage it plays on.
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::api::Bookmark;
+use crate::api::EventType;
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::api::WatchEvent;
+use crate::cache;
+use crate::cache::Reader;
+use crate::cache::WatchFrom;
+use crate::cache::WatchItem;
+use crate::upstream::Error;
+use crate::upstream::ListRequest;
+use crate::upstream::ListerWatcher;
+use crate::upstream::WatchRequest;
+use crate::upstream::WatchStart;
+
+use crate::informer::Cause;
+use crate::informer::Ended;
+use crate::informer::Reflector;
+use crate::informer::ReflectorConfig;
+use crate::informer::ReflectorMetrics;
+use crate::informer::RelistHandle;
+use crate::informer::Signals;
+use crate::informer::relist_channel;
+
+/// The answer to the next request, which must be of this kind.
+pub(super) enum Answer {
+    List(Result<ListPage, Error>),
+    Watch(Result<Vec<Item>, Error>),
+    Revision(Result<u64, Error>),
+    /// To a request of any kind: none.
+    Never,
+}
+
+/// What a watch does next; behind the last item it ends cleanly.
+pub(super) enum Item {
+    Frame(Box<Result<WatchEvent, Error>>),
+    Wait(Duration),
+    /// Somebody asks for a relist.
+    RelistRequest,
+    Hang,
+}
+
+pub(super) type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent, Error>> + Send>>;
+
+#[derive(Clone)]
+pub(super) struct Script {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    started: Instant,
+    answers: Mutex<VecDeque<Answer>>,
+    asked: Mutex<Vec<Asked>>,
+    relist: RelistHandle,
+    /// The script is played to its end.
+    played: Notify,
+}
+
+/// A request, when it came, and for how long a watch was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) at: Duration,
+    pub(super) request: String,
+    pub(super) timeout: Duration,
+}
+
+/// What is seen when the script was played, or the reflector ended.
+pub(super) struct Outcome {
+    pub(super) asked: Vec<Asked>,
+    pub(super) ended: Option<Ended>,
+    pub(super) metrics: Arc<ReflectorMetrics>,
+    /// `name@rv` of all objects; `None` when the cache was not ready.
+    pub(super) applied: Option<ResourceVersion>,
+    pub(super) objects: Option<Vec<String>>,
+    pub(super) reader: Reader,
+    changes: Changes,
+}
+
+type Changes = Box<dyn Fn(u64) -> Option<Vec<String>>>;
+
+// === impl Script ===
+
+impl Script {
+    fn note(&self, request: String, timeout: Duration) -> Option<Answer> {
+        self.shared.asked.lock().push(Asked {
+            at: self.shared.started.elapsed(),
+            request,
+            timeout,
+        });
+        let answer = self.shared.answers.lock().pop_front();
+        if answer.is_none() {
+            self.shared.played.notify_one();
+        }
+        answer
+    }
+
+    fn play_items(&self, items: Vec<Item>) -> Events {
+        let start = (self.clone(), items.into_iter());
+        Box::pin(stream::unfold(start, |(script, mut items)| async move {
+            loop {
+                match items.next()? {
+                    Item::Frame(frame) => return Some((*frame, (script, items))),
+                    Item::Wait(duration) => tokio::time::sleep(duration).await,
+                    Item::RelistRequest => script.shared.relist.request(),
+                    Item::Hang => {
+                        if script.shared.answers.lock().is_empty() {
+                            script.shared.played.notify_one();
+                        }
+                        pending::<()>().await;
+                    }
+                }
+            }
+        }))
+    }
+}
+
+impl ListerWatcher for Script {
+    type Events = Events;
+
+    async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
+        let ListRequest {
+            limit,
+            continue_token,
+        } = request;
+        let token = continue_token.map_or(String::new(), |token| format!(" {token}"));
+        match self.note(format!("list {limit}{token}"), Duration::ZERO) {
+            Some(Answer::List(result)) => result,
+            None | Some(Answer::Never) => pending().await,
+            Some(_) => panic!("list {limit}{token} is not in the script"),
+        }
+    }
+
+    async fn watch(&self, request: WatchRequest) -> Result<Events, Error> {
+        let text = match request.start {
+            WatchStart::InitialEvents => "watch-list".to_owned(),
+            WatchStart::After(rv) => format!("watch {rv}"),
+        };
+        match self.note(text.clone(), request.timeout) {
+            Some(Answer::Watch(result)) => result.map(|items| self.play_items(items)),
+            None | Some(Answer::Never) => pending().await,
+            Some(_) => panic!("{text} is not in the script"),
+        }
+    }
+
+    async fn current_revision(&self) -> Result<ResourceVersion, Error> {
+        match self.note("revision".to_owned(), Duration::ZERO) {
+            Some(Answer::Revision(result)) => result.map(ResourceVersion),
+            None | Some(Answer::Never) => pending().await,
+            Some(_) => panic!("revision is not in the script"),
+        }
+    }
+}
+
+// === the stage ===
+
+/// Plays `answers` until they are used up and the last watch hangs, one request too many comes, or
+/// the reflector ends.
+pub(super) async fn play(answers: impl IntoIterator<Item = Answer>) -> Outcome {
+    play_with(ReflectorConfig::default(), pending(), answers).await
+}
+
+/// [`play`] with a configuration, and a stop signal.
+pub(super) async fn play_with(
+    config: ReflectorConfig,
+    stop: impl Future<Output = ()> + Send + 'static,
+    answers: impl IntoIterator<Item = Answer>,
+) -> Outcome {
+    let (writer, reader) = cache::cache(cache_config());
+    let (relist, relists) = relist_channel();
+    let script = Script {
+        shared: Arc::new(Shared {
+            started: Instant::now(),
+            answers: Mutex::new(answers.into_iter().collect()),
+            asked: Mutex::default(),
+            relist,
+            played: Notify::new(),
+        }),
+    };
+    let signals = Signals {
+        stop: Box::pin(stop),
+        relists,
+    };
+    let config = ReflectorConfig {
+        seed: Some(1),
+        ..config
+    };
+    let reflector = Reflector::new(script.clone(), writer, config, signals);
+    let metrics = reflector.metrics();
+    // As its owner would spawn it.
+    let mut run: Pin<Box<dyn Future<Output = Ended> + Send>> = Box::pin(reflector.run());
+    let ended = tokio::select! {
+        ended = &mut run => Some(ended),
+        () = script.shared.played.notified() => None,
+    };
+    let asked = script.shared.asked.lock().clone();
+    // What the log holds is read while the cache is still open.
+    let log: Vec<_> = (0..100).map(|rv| drain(&reader, rv)).collect();
+    Outcome {
+        asked,
+        ended,
+        metrics,
+        objects: objects(&reader),
+        applied: reader.stats().applied,
+        reader,
+        changes: Box::new(move |rv| log[rv as usize].clone()),
+    }
+}
+
+pub(super) fn cache_config() -> cache::Config {
+    cache::Config {
+        indexed_labels: Vec::new(),
+        field_count: 0,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 0,
+    }
+}
+
+pub(super) fn objects(reader: &Reader) -> Option<Vec<String>> {
+    let snapshot = reader.snapshot()?;
+    let everything = Selection::default();
+    let objects = snapshot.list(&everything, None);
+    Some(objects.map(|object| name_at(&object)).collect())
+}
+
+fn name_at(object: &Object) -> String {
+    format!("{}@{}", object.key.name(), object.resource_version)
+}
+
+fn drain(reader: &Reader, after: u64) -> Option<Vec<String>> {
+    let start = WatchFrom::After(ResourceVersion(after));
+    let mut watch = reader.watch(start, Arc::default()).ok()?;
+    let mut changes = Vec::new();
+    let mut context = Context::from_waker(Waker::noop());
+    while let Poll::Ready(Some(item)) = watch.poll_next(&mut context) {
+        match item {
+            WatchItem::Change { event, verdict } => {
+                changes.push(format!("{} {}", verdict.as_str(), name_at(&event.object)));
+            }
+            WatchItem::Expired(_) => return None,
+            WatchItem::Initial(_) | WatchItem::InitialEnd(_) => {}
+        }
+    }
+    Some(changes)
+}
+
+impl Outcome {
+    pub(super) fn requests(&self) -> Vec<&str> {
+        let requests = self.asked.iter();
+        requests.map(|asked| asked.request.as_str()).collect()
+    }
+
+    /// Seconds between each request and the one before it.
+    pub(super) fn waits(&self) -> Vec<f64> {
+        let pairs = self.asked.windows(2);
+        pairs
+            .map(|pair| (pair[1].at - pair[0].at).as_secs_f64())
+            .collect()
+    }
+
+    /// True when the writer is gone: watches have come to a clean end, and waiting is in vain.
+    pub(super) async fn is_closed(&self) -> bool {
+        match self.reader.watch(WatchFrom::Tip, Arc::default()) {
+            Ok(mut watch) => {
+                let mut context = Context::from_waker(Waker::noop());
+                matches!(watch.poll_next(&mut context), Poll::Ready(None))
+            }
+            Err(_) => !self.reader.ready().await,
+        }
+    }
+
+    /// What a client that starts after `rv` is told; `None` for Expired.
+    pub(super) fn changes_after(&self, rv: u64) -> Option<Vec<String>> {
+        (self.changes)(rv)
+    }
+
+    pub(super) fn watch_ends(&self, cause: Cause) -> u64 {
+        let mut ends = self.metrics.watch_ends();
+        ends.find(|(of, _)| *of == cause).map_or(0, |(_, n)| n)
+    }
+}
+
+// === words for scripts ===
+
+pub(super) fn watch(items: impl IntoIterator<Item = Item>) -> Answer {
+    Answer::Watch(Ok(items.into_iter().collect()))
+}
+
+/// A watch-list of `a@3` that is complete at 9 and then goes on with `items`.
+pub(super) fn watch_list(items: impl IntoIterator<Item = Item>) -> Answer {
+    watch([added("a", 3), end_bookmark(9)].into_iter().chain(items))
+}
+
+pub(super) fn list(rv: u64, items: &[(&str, u64)], token: Option<&str>) -> Answer {
+    let items = items.iter().map(|(name, rv)| object(name, *rv)).collect();
+    Answer::List(Ok(ListPage {
+        resource_version: ResourceVersion(rv),
+        continue_token: token.map(str::to_owned),
+        items,
+    }))
+}
+
+pub(super) fn revision(rv: u64) -> Answer {
+    Answer::Revision(Ok(rv))
+}
+
+pub(super) fn object(name: &str, rv: u64) -> Object {
+    object_of_uid(name, rv, &format!("uid-{name}"))
+}
+
+pub(super) fn object_of_uid(name: &str, rv: u64, uid: &str) -> Object {
+    let values = ObjectValues {
+        uid: uid.into(),
+        ..ObjectValues::default()
+    };
+    let key = ObjectKey::new(Some("default"), name);
+    Object::new(
+        key,
+        ResourceVersion(rv),
+        &values,
+        format!("{name}@{rv}").into(),
+    )
+}
+
+pub(super) fn change(event_type: EventType, object: Object) -> WatchEvent {
+    WatchEvent::Change {
+        event_type,
+        frame: Bytes::from(format!("{} {}", event_type.as_str(), name_at(&object))),
+        object,
+    }
+}
+
+pub(super) fn added(name: &str, rv: u64) -> Item {
+    frame(Ok(change(EventType::Added, object(name, rv))))
+}
+
+pub(super) fn modified(name: &str, rv: u64) -> Item {
+    frame(Ok(change(EventType::Modified, object(name, rv))))
+}
+
+pub(super) fn deleted(name: &str, rv: u64) -> Item {
+    frame(Ok(change(EventType::Deleted, object(name, rv))))
+}
+
+pub(super) fn bookmark_event(rv: u64, initial_events_end: bool) -> WatchEvent {
+    WatchEvent::Bookmark(Bookmark {
+        resource_version: ResourceVersion(rv),
+        initial_events_end,
+        frame: Bytes::from_static(b"BOOKMARK"),
+    })
+}
+
+pub(super) fn bookmark(rv: u64) -> Item {
+    frame(Ok(bookmark_event(rv, false)))
+}
+
+pub(super) fn end_bookmark(rv: u64) -> Item {
+    frame(Ok(bookmark_event(rv, true)))
+}
+
+pub(super) fn error_frame(code: u16) -> Item {
+    frame(Ok(WatchEvent::Error(status(code))))
+}
+
+/// What the stream brings next.
+pub(super) fn frame(frame: Result<WatchEvent, Error>) -> Item {
+    Item::Frame(Box::new(frame))
+}
+
+/// A frame was cut in the middle.
+pub(super) fn cut() -> Item {
+    frame(Err(Error::Decode("half a frame".into())))
+}
+
+/// The connection was reset.
+pub(super) fn reset() -> Item {
+    frame(Err(refused()))
+}
+
+pub(super) fn wait(seconds: u64) -> Item {
+    Item::Wait(Duration::from_secs(seconds))
+}
+
+pub(super) fn status(code: u16) -> Status {
+    match code {
+        410 => Status::failure(410, "Expired", "too old resource version: 1 (2)"),
+        504 => Status::failure(
+            504,
+            "Timeout",
+            "Timeout: Too large resource version: 9, current: 2",
+        ),
+        code => Status::failure(code, "", "scripted"),
+    }
+}
+
+pub(super) fn answer(code: u16) -> Error {
+    Error::Answer {
+        status: Box::new(status(code)),
+        retry_after: None,
+    }
+}
+
+pub(super) fn refused() -> Error {
+    Error::Transport("connection refused".into())
+}

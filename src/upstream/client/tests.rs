@@ -1,0 +1,443 @@
+//! Identities, lanes, repeated requests: the client against a server that looks at connections.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::future::join_all;
+use futures::stream;
+use http::Request;
+use http::Response;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use http_body_util::StreamBody;
+use serde_json::json;
+use tokio::io::AsyncBufReadExt;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::io::BufReader;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use super::Client;
+use super::Identity;
+use crate::body::Body;
+use crate::body::BoxError;
+use crate::body::boxed;
+use crate::body::empty;
+use crate::body::full;
+use crate::upstream::ClientConfig;
+use crate::upstream::Error;
+use crate::upstream::connect::route::CONNECT_TIMEOUT;
+use crate::upstream::tests::support::OTHER_NAME;
+use crate::upstream::tests::support::TestServer;
+use crate::upstream::tests::support::in_time;
+use crate::upstream::tests::support::peer;
+
+const CHUNK: usize = 64 << 10;
+
+fn get(path: &str) -> Request<Body> {
+    Request::get(path).body(empty()).expect("a request")
+}
+
+async fn text(response: Response<Body>) -> String {
+    let body = response.into_body().collect().await.expect("a body");
+    String::from_utf8(body.to_bytes().to_vec()).expect("text")
+}
+
+/// Answers with what the server saw of the caller's identity.
+async fn describe_identity(request: Request<hyper::body::Incoming>) -> Response<Body> {
+    let authorization = request.headers().get("authorization");
+    let seen = format!(
+        "certificate={} authorization={:?} version={:?}",
+        peer(&request).has_certificate,
+        authorization.and_then(|value| value.to_str().ok()),
+        request.version(),
+    );
+    Response::new(full(seen))
+}
+
+#[tokio::test]
+async fn a_callers_connection_has_no_certificate_and_no_token_of_ours() {
+    let server = TestServer::tls(describe_identity).await;
+    let mut user = server.certificate_user();
+    user["token"] = json!("ours");
+    let client = server.client_as(json!({}), user).await;
+    let seen = async |identity, authorization: Option<&str>| {
+        let mut request = get("/api");
+        if let Some(value) = authorization {
+            let value = value.parse().expect("a header");
+            request.headers_mut().insert("authorization", value);
+        }
+        let response = client.request(identity, request).await.expect("an answer");
+        text(response).await
+    };
+    assert_eq!(
+        seen(Identity::Kubefan, None).await,
+        r#"certificate=true authorization=Some("Bearer ours") version=HTTP/2.0"#
+    );
+    assert_eq!(
+        seen(Identity::Caller, Some("Bearer theirs")).await,
+        r#"certificate=false authorization=Some("Bearer theirs") version=HTTP/2.0"#
+    );
+    assert_eq!(
+        seen(Identity::Caller, None).await,
+        "certificate=false authorization=None version=HTTP/2.0"
+    );
+}
+
+#[tokio::test]
+async fn watches_and_upgrades_get_http1_connections() {
+    let server = TestServer::tls(describe_identity).await;
+    let client = server.client_as(json!({}), server.certificate_user()).await;
+    let response = client.request_http1(Identity::Kubefan, get("/api")).await;
+    assert_eq!(
+        text(response.expect("an answer")).await,
+        "certificate=true authorization=None version=HTTP/1.1"
+    );
+}
+
+/// A body that sends `first`, and ends when `end` turns true.
+fn held_open(first: &'static str, mut end: watch::Receiver<bool>) -> Body {
+    let first = stream::once(async move { Ok(Frame::data(Bytes::from_static(first.as_bytes()))) });
+    let rest = stream::once(async move {
+        let _ = end.wait_for(|ended| *ended).await;
+        Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"end")))
+    });
+    boxed(StreamBody::new(first.chain(rest)))
+}
+
+#[tokio::test]
+async fn a_hundred_and_fifty_open_responses_need_two_connections_for_their_time() {
+    let (end, ended) = watch::channel(false);
+    let mut server = TestServer::tls(move |request| {
+        let connection = peer(&request).connection.to_string();
+        let body = held_open("open", ended.clone());
+        async move {
+            let response = Response::builder().header("connection-number", connection);
+            response.body(body).expect("a response")
+        }
+    })
+    .await;
+    let client = server.client().await;
+    let requests = (0..150).map(|_| client.request(Identity::Kubefan, get("/watch")));
+    let mut connections = HashSet::new();
+    let mut bodies = Vec::new();
+    for response in in_time(join_all(requests)).await {
+        let (parts, mut body) = response.expect("an answer").into_parts();
+        connections.insert(parts.headers["connection-number"].clone());
+        let first = body.frame().await.expect("a frame").expect("no error");
+        assert_eq!(first.into_data().expect("data"), "open");
+        bodies.push(body);
+    }
+    assert_eq!((connections.len(), *server.open.borrow()), (2, 2));
+
+    end.send(true).expect("responses wait");
+    for body in bodies {
+        let rest = body.collect().await.expect("the end").to_bytes();
+        assert_eq!(rest, "end");
+    }
+    let one_left = server.open.wait_for(|open| *open == 1);
+    in_time(one_left).await.expect("the server lives");
+    let response = client.request(Identity::Kubefan, get("/watch")).await;
+    let response = response.expect("an answer");
+    let number = &response.headers()["connection-number"];
+    assert!(connections.contains(number), "an open lane is used again");
+}
+
+#[tokio::test]
+async fn requests_survive_a_connection_that_the_server_drains() {
+    let (end, ended) = watch::channel(false);
+    let server = TestServer::tls(move |request| {
+        let body = match request.uri().path() {
+            "/watch" => held_open("open", ended.clone()),
+            _ => full("ok"),
+        };
+        async move { Response::new(body) }
+    })
+    .await;
+    let client = server.client().await;
+    let watching = client.request(Identity::Kubefan, get("/watch")).await;
+    let mut watching = watching.expect("an answer").into_body();
+    watching.frame().await.expect("a frame").expect("no error");
+    server.drain.notify_waiters();
+    for _ in 0..20 {
+        let post = Request::post("/api").body(full("{}")).expect("a request");
+        let response = client.request(Identity::Kubefan, post).await;
+        assert_eq!(text(response.expect("an answer")).await, "ok");
+    }
+    end.send(true).expect("the watch waits");
+    let rest = watching.collect().await.expect("the end").to_bytes();
+    assert_eq!(rest, "end");
+}
+
+#[tokio::test]
+async fn the_servers_certificate_is_checked_against_the_right_name() {
+    let server = TestServer::tls(describe_identity).await;
+    for (name, accepted) in [(OTHER_NAME, true), ("elsewhere.test", false)] {
+        let settings = json!({ "tls-server-name": name });
+        let client = server.client_as(settings, json!({})).await;
+        for identity in [Identity::Kubefan, Identity::Caller] {
+            let response = client.request(identity, get("/api")).await;
+            assert_eq!(response.is_ok(), accepted, "{name}: {response:?}");
+            let response = client.request_http1(identity, get("/api")).await;
+            assert_eq!(response.is_ok(), accepted, "{name}: {response:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_tunnels_to_the_server() {
+    let server = TestServer::tls(describe_identity).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let proxy = listener.local_addr().expect("an address");
+    let target = server.url.trim_start_matches("https://").to_owned();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let mut tcp = BufReader::new(tcp);
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                tcp.read_line(&mut head).await.expect("a line");
+            }
+            let head = head.to_lowercase();
+            assert!(head.starts_with(&format!("connect {target} http/1.1\r\n")));
+            assert!(head.contains("proxy-authorization: basic dtpw\r\n"));
+            let answer = b"HTTP/1.1 200 OK\r\n\r\n";
+            tcp.write_all(answer).await.expect("written");
+            let mut onward = TcpStream::connect(&target).await.expect("connected");
+            let _ = tokio::io::copy_bidirectional(&mut tcp, &mut onward).await;
+        }
+    });
+    let settings = json!({ "proxy-url": format!("http://u:p@{proxy}") });
+    let client = server.client_as(settings, json!({})).await;
+    let response = client.request(Identity::Kubefan, get("/api")).await;
+    let seen = text(response.expect("an answer")).await;
+    assert!(seen.ends_with("version=HTTP/2.0"), "{seen}");
+}
+
+#[tokio::test]
+async fn reloading_takes_up_new_credentials_for_the_same_server() {
+    let server = TestServer::plain(describe_identity).await;
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let write = |url: &str, token: &str| {
+        let kubeconfig = json!({
+            "current-context": "test",
+            "contexts": [{ "name": "test", "context": { "cluster": "c", "user": "u" } }],
+            "clusters": [{ "name": "c", "cluster": { "server": url } }],
+            "users": [{ "name": "u", "user": { "token": token } }],
+        });
+        std::fs::write(file.path(), kubeconfig.to_string()).expect("a kubeconfig");
+    };
+    let config = ClientConfig {
+        kubeconfig: Some(file.path().to_owned()),
+        context: None,
+        ..ClientConfig::default()
+    };
+    write(&server.url, "old");
+    let client = Client::connect(config).await.expect("a client");
+    let seen = async || {
+        let response = client.request(Identity::Kubefan, get("/api")).await;
+        text(response.expect("an answer")).await
+    };
+    assert!(seen().await.contains("Bearer old"));
+    write(&server.url, "new");
+    client.reload().await.expect("a usable kubeconfig");
+    assert!(seen().await.contains("Bearer new"));
+    write("http://elsewhere.test", "other");
+    let refused = client.reload().await.expect_err("another server");
+    assert!(refused.to_string().contains("needs a restart"), "{refused}");
+    assert!(seen().await.contains("Bearer new"));
+}
+
+#[tokio::test]
+async fn a_socks_proxy_resolves_names_and_tunnels_to_the_server() {
+    let server = TestServer::plain(describe_identity).await;
+    let (_, port) = server.url.rsplit_once(':').expect("a port");
+    let onward = format!("127.0.0.1:{port}");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let proxy = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.expect("a connection");
+        let mut greeting = [0; 2];
+        tcp.read_exact(&mut greeting).await.expect("a greeting");
+        let mut methods = vec![0; greeting[1].into()];
+        tcp.read_exact(&mut methods).await.expect("methods");
+        tcp.write_all(&[5, 0]).await.expect("written");
+        let mut head = [0; 5];
+        tcp.read_exact(&mut head).await.expect("a request");
+        assert_eq!(head[..4], [5, 1, 0, 3], "a connection to a name");
+        let mut name = vec![0; usize::from(head[4]) + 2];
+        tcp.read_exact(&mut name).await.expect("a name");
+        assert!(name.starts_with(b"kubernetes.test"));
+        let granted = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        tcp.write_all(&granted).await.expect("written");
+        let mut onward = TcpStream::connect(&onward).await.expect("connected");
+        let _ = tokio::io::copy_bidirectional(&mut tcp, &mut onward).await;
+    });
+    let settings = json!({
+        "server": format!("http://{OTHER_NAME}:{port}"),
+        "proxy-url": format!("socks5://{proxy}"),
+    });
+    let client = server.client_as(settings, json!({})).await;
+    let response = client.request(Identity::Kubefan, get("/api")).await;
+    let seen = text(response.expect("an answer")).await;
+    assert!(seen.ends_with("version=HTTP/1.1"), "{seen}");
+}
+
+/// An endless body that counts its chunks.
+fn endless(sent: Arc<AtomicUsize>) -> Body {
+    let chunks = stream::repeat_with(move || {
+        sent.fetch_add(1, Ordering::SeqCst);
+        Ok::<_, BoxError>(Frame::data(Bytes::from_static(&[b'x'; CHUNK])))
+    });
+    boxed(StreamBody::new(chunks))
+}
+
+#[tokio::test]
+async fn a_stalled_download_buffers_little_and_stalls_no_other() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&sent);
+    let server = TestServer::tls(move |request| {
+        let body = match request.uri().path() {
+            "/endless" => endless(Arc::clone(&counted)),
+            _ => full(vec![b'y'; 16 << 20]),
+        };
+        async move { Response::new(body) }
+    })
+    .await;
+    let client = server.client().await;
+    let stalled: Vec<_> =
+        join_all((0..20).map(|_| client.request(Identity::Kubefan, get("/endless")))).await;
+    let other = client.request(Identity::Kubefan, get("/other")).await;
+    let other = other.expect("an answer").into_body().collect();
+    assert_eq!(
+        in_time(other).await.expect("all of it").to_bytes().len(),
+        16 << 20
+    );
+    let buffered = sent.load(Ordering::SeqCst) * CHUNK / stalled.len();
+    assert!(buffered <= 3 << 20, "{buffered} bytes of each were sent");
+}
+
+/// A server that answers one request a connection, promises to keep the connection, and closes it
+/// on the second request.
+async fn closing_server() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("an address"));
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let mut tcp = BufReader::new(tcp);
+            for answer in ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", ""] {
+                let mut line = String::new();
+                while line != "\r\n" {
+                    line.clear();
+                    tcp.read_line(&mut line).await.expect("a line");
+                }
+                counted.fetch_add(1, Ordering::SeqCst);
+                tcp.write_all(answer.as_bytes()).await.expect("written");
+            }
+        }
+    });
+    (url, requests)
+}
+
+async fn client_of(url: &str) -> Client {
+    let kubeconfig = json!({
+        "current-context": "test",
+        "contexts": [{ "name": "test", "context": { "cluster": "c" } }],
+        "clusters": [{ "name": "c", "cluster": { "server": url } }],
+    });
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), kubeconfig.to_string()).expect("a kubeconfig");
+    let config = ClientConfig {
+        kubeconfig: Some(file.path().to_owned()),
+        context: None,
+        ..ClientConfig::default()
+    };
+    Client::connect(config).await.expect("a client")
+}
+
+#[tokio::test]
+async fn only_reads_are_repeated_after_a_kept_connection_broke() {
+    let (url, requests) = closing_server().await;
+    let client = client_of(&url).await;
+    for _ in 0..2 {
+        let response = client.request(Identity::Kubefan, get("/api")).await;
+        assert_eq!(text(response.expect("an answer")).await, "ok");
+    }
+    assert_eq!(requests.load(Ordering::SeqCst), 3);
+    let post = Request::post("/api").body(empty()).expect("a request");
+    let posted = client.request(Identity::Kubefan, post).await;
+    assert!(matches!(posted, Err(Error::Transport(_))), "{posted:?}");
+    assert_eq!(requests.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn an_upgrade_is_never_sent_twice() {
+    let (url, requests) = closing_server().await;
+    let client = client_of(&url).await;
+    let response = client.request(Identity::Caller, get("/api")).await;
+    assert_eq!(text(response.expect("an answer")).await, "ok");
+    let mut exec = get("/api/v1/namespaces/n/pods/p/exec?command=date");
+    for (name, value) in [("connection", "Upgrade"), ("upgrade", "websocket")] {
+        let value = http::HeaderValue::from_static(value);
+        exec.headers_mut().insert(name, value);
+    }
+    let answered = client.request_http1(Identity::Caller, exec).await;
+    assert!(matches!(answered, Err(Error::Transport(_))), "{answered:?}");
+    assert_eq!(requests.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_shakes_no_hands_holds_up_no_queue() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let client = client_of(&format!("https://{address}")).await;
+    let started = tokio::time::Instant::now();
+    let requests = (0..50).map(|_| client.request(Identity::Kubefan, get("/api")));
+    for response in join_all(requests).await {
+        assert!(matches!(response, Err(Error::Transport(_))), "{response:?}");
+    }
+    assert!(started.elapsed() <= 2 * CONNECT_TIMEOUT);
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_told_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    drop(listener);
+    for scheme in ["http", "https"] {
+        let client = client_of(&format!("{scheme}://{address}")).await;
+        let failed = client.request(Identity::Kubefan, get("/api")).await;
+        let failed = failed.expect_err("nothing listens");
+        assert!(failed.is_connection_refused(), "{failed:?}");
+    }
+}
+
+#[tokio::test]
+async fn failures_become_answers_with_their_status() {
+    let server = TestServer::plain(|_| async {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "slow down", "reason": "TooManyRequests", "code": 429,
+        });
+        let response = Response::builder().status(429).header("retry-after", "7");
+        let response = response.header("content-type", "application/json");
+        response.body(full(status.to_string())).expect("a response")
+    })
+    .await;
+    let client = server.client().await;
+    let failed = client.get_json::<serde_json::Value>("/version").await;
+    let failed = failed.expect_err("429");
+    assert!(failed.is_too_many_requests());
+    assert_eq!(
+        failed.retry_after(),
+        Some(std::time::Duration::from_secs(7))
+    );
+    assert_eq!(failed.to_string(), "the API server answered 429: slow down");
+}

@@ -1,0 +1,261 @@
+//! Opens connections to the API server: TCP or a proxy's tunnel, then TLS with the identity's
+//! certificates. One connector an identity and protocol choice.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use futures_util::future::BoxFuture;
+use http::Uri;
+use hyper::rt::ReadBufCursor;
+use hyper_util::client::legacy::connect::Connected;
+use hyper_util::client::legacy::connect::Connection;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::SocksV5;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::proxy::matcher::Intercept;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio_rustls::TlsConnector;
+use tower::ServiceExt;
+
+use super::home::Home;
+use super::route;
+use crate::body::BoxError;
+
+/// The ALPN name of HTTP/2.
+const ALPN_HTTP2: &[u8] = b"h2";
+
+/// Opens connections; cheap to clone.
+#[derive(Clone)]
+pub(in crate::upstream) struct Connector {
+    path: Path,
+    tls: Arc<Tls>,
+    home: Home,
+}
+
+/// How TLS is spoken, where the URL says https.
+pub(in crate::upstream) struct Tls {
+    config: Arc<rustls::ClientConfig>,
+    /// The kubeconfig's `tls-server-name`, in place of the URL's host.
+    server_name: Option<ServerName<'static>>,
+}
+
+/// Opens a connection, or says why there is none.
+#[cfg(test)]
+pub(crate) type Dial = Arc<dyn Fn() -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
+
+#[derive(Clone)]
+enum Path {
+    #[cfg(test)]
+    Memory(Dial),
+    Direct(HttpConnector),
+    Http(Tunnel<HttpConnector>),
+    Https(Box<Tunnel<Connector>>),
+    Socks(SocksV5<HttpConnector>),
+}
+
+/// An open connection.
+pub(in crate::upstream) struct Stream {
+    io: TokioIo<Box<dyn Io>>,
+    /// True when ALPN chose HTTP/2.
+    pub(in crate::upstream) http2: bool,
+}
+
+/// What a connection's bytes run over.
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+impl Tls {
+    pub(in crate::upstream) fn new(
+        config: rustls::ClientConfig,
+        server_name: Option<ServerName<'static>>,
+    ) -> Self {
+        Self {
+            config: Arc::new(config),
+            server_name,
+        }
+    }
+
+    /// The same, offering HTTP/2 first.
+    pub(super) fn with_http2(&self) -> Self {
+        let mut config = rustls::ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
+        Self::new(config, self.server_name.clone())
+    }
+
+    async fn handshake(&self, uri: &Uri, io: Box<dyn Io>) -> Result<Stream, BoxError> {
+        let name = match &self.server_name {
+            Some(name) => name.clone(),
+            None => ServerName::try_from(route::host(uri).to_owned())?,
+        };
+        let tls = TlsConnector::from(Arc::clone(&self.config));
+        let stream = tls.connect(name, io).await?;
+        let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
+        Ok(Stream {
+            io: TokioIo::new(Box::new(stream)),
+            http2,
+        })
+    }
+}
+
+impl Connector {
+    /// A connector through `proxy`, or directly.
+    pub(super) fn new(tls: Tls, proxy: Option<&Intercept>) -> Self {
+        let path = match proxy {
+            None => Path::Direct(route::tcp()),
+            Some(proxy) => Path::through(proxy, &tls),
+        };
+        Self {
+            path,
+            tls: Arc::new(tls),
+            home: Home::here(),
+        }
+    }
+
+    /// A connector whose connections are what `dial` gives, without TLS.
+    #[cfg(test)]
+    pub(in crate::upstream) fn in_memory(tls: Tls, dial: Dial) -> Self {
+        Self {
+            path: Path::Memory(dial),
+            tls: Arc::new(tls),
+            home: Home::here(),
+        }
+    }
+
+    /// Where its connections live.
+    pub(super) fn home(&self) -> Home {
+        self.home.clone()
+    }
+
+    /// Opens a connection that lives where this runs, and not at home.
+    pub(in crate::upstream) async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
+        let connecting = async {
+            let io = self.path.open(uri.clone()).await?;
+            if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
+                return Ok(Stream {
+                    io: TokioIo::new(io),
+                    http2: false,
+                });
+            }
+            self.tls.handshake(&uri, io).await
+        };
+        match tokio::time::timeout(route::CONNECT_TIMEOUT, connecting).await {
+            Ok(connected) => connected,
+            Err(_) => Err(Box::new(io::Error::new(
+                io::ErrorKind::TimedOut,
+                format!("no connection within {:?}", route::CONNECT_TIMEOUT),
+            ))),
+        }
+    }
+}
+
+impl Path {
+    fn through(proxy: &Intercept, tls: &Tls) -> Self {
+        let uri = proxy.uri().clone();
+        match uri.scheme_str() {
+            Some("https") => {
+                let tls = Tls::new(rustls::ClientConfig::clone(&tls.config), None);
+                let tunnel = Tunnel::new(uri, Connector::new(tls, None));
+                Self::Https(Box::new(with_credentials(tunnel, proxy)))
+            }
+            Some(scheme) if scheme.starts_with("socks5") => {
+                let socks = SocksV5::new(uri, route::tcp());
+                Self::Socks(match proxy.raw_auth() {
+                    Some((user, password)) => socks.with_auth(user.to_owned(), password.to_owned()),
+                    None => socks,
+                })
+            }
+            _ => Self::Http(with_credentials(Tunnel::new(uri, route::tcp()), proxy)),
+        }
+    }
+
+    async fn open(self, uri: Uri) -> Result<Box<dyn Io>, BoxError> {
+        Ok(match self {
+            #[cfg(test)]
+            Self::Memory(dial) => Box::new(dial()?),
+            Self::Direct(tcp) => Box::new(tcp.oneshot(uri).await?.into_inner()),
+            Self::Http(tunnel) => Box::new(tunnel.oneshot(uri).await?.into_inner()),
+            Self::Https(tunnel) => Box::new(TokioIo::new(tunnel.oneshot(uri).await?)),
+            Self::Socks(socks) => Box::new(socks.oneshot(uri).await?.into_inner()),
+        })
+    }
+}
+
+fn with_credentials<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
+    match proxy.basic_auth() {
+        Some(credentials) => tunnel.with_auth(credentials.clone()),
+        None => tunnel,
+    }
+}
+
+impl tower::Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Stream, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let home = self.home();
+        let connecting = self.clone().connect(uri);
+        Box::pin(async move { home.run(connecting).await? })
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        if self.http2 {
+            Connected::new().negotiated_h2()
+        } else {
+            Connected::new()
+        }
+    }
+}
+
+impl hyper::rt::Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl hyper::rt::Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}

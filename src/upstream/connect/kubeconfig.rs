@@ -1,0 +1,327 @@
+//! From kubeconfig files, or a pod's service account, to the connectors of both identities.
+
+use std::path::Path;
+use std::path::PathBuf;
+
+use http::Uri;
+use hyper_util::client::proxy::matcher::Intercept;
+use kube::client::ConfigExt;
+use kube::config::AuthInfo;
+use kube::config::Config;
+use kube::config::KubeConfigOptions;
+use kube::config::Kubeconfig;
+use kube::config::KubeconfigError;
+use rustls::pki_types::ServerName;
+
+use super::config::ClientConfig;
+use super::connector::Connector;
+use super::connector::Tls;
+use super::error::ConnectError;
+use super::error::one_line;
+use super::route;
+use super::transport::Stack;
+use super::transport::Stacks;
+use super::transport::Transport;
+use crate::upstream::dedicated::Opener;
+
+/// A checked configuration, and where it comes from.
+pub(in crate::upstream) struct Loaded {
+    place: String,
+    config: Config,
+    proxy: Option<Intercept>,
+}
+
+/// Finds and reads what `config` names.
+pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<Loaded, ConnectError> {
+    let Some(server) = &config.server else {
+        return Ok(found(config).await?.with_token_file(config));
+    };
+    let place = format!("server {server}");
+    let parsed: Result<Uri, _> = server.parse();
+    let Ok(url) = parsed else {
+        let problem = "it is no http:// or https:// URL".to_owned();
+        return Err(ConnectError::Invalid { place, problem });
+    };
+    let loaded = match (&config.kubeconfig, &config.context) {
+        (None, None) => Loaded::new(place, Config::new(url), None)?,
+        _ => found(config).await?.at(place, url)?,
+    };
+    Ok(loaded.with_token_file(config))
+}
+
+async fn found(config: &ClientConfig) -> Result<Loaded, ConnectError> {
+    let paths = match &config.kubeconfig {
+        Some(path) => vec![path.clone()],
+        None => paths_of_environment(),
+    };
+    if !paths.is_empty() {
+        return from_files(&paths, config.context.clone()).await;
+    }
+    let default_path = default_path();
+    if default_path.exists() {
+        return from_files(&[default_path], config.context.clone()).await;
+    }
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
+        return Err(ConnectError::NoKubeconfig {
+            looked_at: default_path,
+        });
+    }
+    let place = "service account of this pod".to_owned();
+    match Config::incluster() {
+        Ok(config) => Loaded::new(place, config, None),
+        Err(error) => Err(ConnectError::Invalid {
+            place,
+            problem: one_line(&error),
+        }),
+    }
+}
+
+impl Loaded {
+    fn new(
+        place: String,
+        mut config: Config,
+        kubeconfig_proxy: Option<&str>,
+    ) -> Result<Self, ConnectError> {
+        let invalid = |problem| {
+            let place = place.clone();
+            Err(ConnectError::Invalid { place, problem })
+        };
+        // Retries would hide the API server's answers from informers and callers.
+        config.default_retry = false;
+        let server = &config.cluster_url;
+        if !matches!(server.scheme_str(), Some("http" | "https")) || server.host().is_none() {
+            return invalid(not_a_server(&server.to_string()));
+        }
+        if let Some(name) = &config.tls_server_name
+            && ServerName::try_from(name.as_str()).is_err()
+        {
+            return invalid(format!(
+                "tls-server-name {name:?} is no DNS name or IP address"
+            ));
+        }
+        let proxy = route::proxy(server, kubeconfig_proxy);
+        if let (Some(url), None) = (kubeconfig_proxy, &proxy) {
+            let wanted = "http://, https:// or socks5:// URL";
+            return invalid(format!("proxy-url {url:?} is no {wanted}"));
+        }
+        Ok(Self {
+            place,
+            config,
+            proxy,
+        })
+    }
+
+    /// The same credentials for another server.
+    fn at(mut self, place: String, server: Uri) -> Result<Self, ConnectError> {
+        // The name was that of the kubeconfig's own server.
+        self.config.tls_server_name = None;
+        self.config.cluster_url = server;
+        let place = format!("{place} with {}", self.place);
+        Self::new(place, self.config, None)
+    }
+
+    fn with_token_file(mut self, config: &ClientConfig) -> Self {
+        if let Some(path) = &config.token_file {
+            self.config.auth_info = AuthInfo {
+                token_file: Some(path.display().to_string()),
+                ..AuthInfo::default()
+            };
+        }
+        self
+    }
+
+    pub(in crate::upstream) fn server(&self) -> &Uri {
+        &self.config.cluster_url
+    }
+
+    pub(in crate::upstream) fn default_namespace(&self) -> &str {
+        &self.config.default_namespace
+    }
+
+    /// Refuses another server than `server`.
+    pub(in crate::upstream) fn must_name(&self, server: &Uri) -> Result<(), ConnectError> {
+        if self.server() == server {
+            return Ok(());
+        }
+        Err(ConnectError::Invalid {
+            place: self.place.clone(),
+            problem: format!(
+                "the server is now {}, and was {server}; that needs a restart",
+                self.server()
+            ),
+        })
+    }
+
+    /// Makes the connectors. Exec plugins run meanwhile, on a thread for blocking work.
+    pub(in crate::upstream) async fn stacks(self) -> Result<Stacks, ConnectError> {
+        let place = self.place.clone();
+        let exec = self.config.auth_info.exec.as_ref();
+        let plugin = exec.and_then(|exec| exec.command.clone());
+        let built = tokio::task::spawn_blocking(move || self.build()).await;
+        let built = built.map_err(|error| kube::Error::Service(error.into()));
+        built
+            .and_then(|built| built)
+            .map_err(|error| ConnectError::Invalid {
+                place,
+                problem: match (plugin, &error) {
+                    (Some(plugin), kube::Error::Auth(error)) => {
+                        format!("exec plugin {plugin:?}: {}", one_line(error))
+                    }
+                    (_, error) => one_line(error),
+                },
+            })
+    }
+
+    fn build(self) -> Result<Stacks, kube::Error> {
+        if rustls::crypto::CryptoProvider::get_default().is_none() {
+            // Fails only when another thread was faster, which is as good.
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        }
+        let mut caller = self.config.clone();
+        caller.auth_info = AuthInfo::default();
+        caller.headers.clear();
+        let kubefan = self.connectors(&self.config)?;
+        let opener = Opener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
+        let kubefan = self.transport(kubefan).with_credentials(&self.config)?;
+        let caller = Stack::new(self.transport(self.connectors(&caller)?));
+        Ok(Stacks {
+            kubefan,
+            caller,
+            opener,
+        })
+    }
+
+    fn transport(&self, (http1, http2): (Connector, Connector)) -> Transport {
+        Transport::new(http1, http2, self.server().clone())
+    }
+
+    /// For HTTP/1.1, and for HTTP/2.
+    fn connectors(&self, config: &Config) -> Result<(Connector, Connector), kube::Error> {
+        let server_name = match &config.tls_server_name {
+            None => None,
+            Some(name) => {
+                let parsed = ServerName::try_from(name.clone());
+                Some(parsed.map_err(|error| kube::Error::Service(error.into()))?)
+            }
+        };
+        let http1 = Tls::new(config.rustls_client_config()?, server_name);
+        let http2 = http1.with_http2();
+        let connector = |tls| Connector::new(tls, self.proxy.as_ref());
+        Ok((connector(http1), connector(http2)))
+    }
+}
+
+async fn from_files(paths: &[PathBuf], context: Option<String>) -> Result<Loaded, ConnectError> {
+    let names: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        let malformed = |error| read_error(path, error);
+        let next = Kubeconfig::read_from(path).map_err(malformed)?;
+        merged = merged.merge(next).map_err(malformed)?;
+    }
+    from_kubeconfig(names.join(":"), merged, context).await
+}
+
+async fn from_kubeconfig(
+    place: String,
+    kubeconfig: Kubeconfig,
+    context: Option<String>,
+) -> Result<Loaded, ConnectError> {
+    let (context, cluster) = chosen(&place, &kubeconfig, context)?;
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|known| known.name == cluster);
+    let cluster = cluster.and_then(|cluster| cluster.cluster.clone());
+    let cluster = cluster.unwrap_or_default();
+    let proxy = cluster.proxy_url.filter(|url| !url.is_empty());
+    let place = format!("context {context:?} of kubeconfig {place}");
+    let options = KubeConfigOptions {
+        context: Some(context),
+        ..KubeConfigOptions::default()
+    };
+    match Config::from_custom_kubeconfig(kubeconfig, &options).await {
+        Ok(config) => Loaded::new(place, config, proxy.as_deref()),
+        Err(error) => Err(ConnectError::Invalid {
+            place,
+            problem: match (&error, cluster.server) {
+                (KubeconfigError::ParseClusterUrl(_), Some(server)) => not_a_server(&server),
+                _ => one_line(&error),
+            },
+        }),
+    }
+}
+
+fn not_a_server(url: &str) -> String {
+    format!("server {url:?} is no http:// or https:// URL")
+}
+
+/// The names of the context and of its cluster, both of which exist.
+fn chosen(
+    place: &str,
+    kubeconfig: &Kubeconfig,
+    context: Option<String>,
+) -> Result<(String, String), ConnectError> {
+    let place = place.to_owned();
+    let contexts = || kubeconfig.contexts.iter().map(|known| known.name.clone());
+    let current = || kubeconfig.current_context.clone();
+    let Some(name) = context.or_else(current).filter(|name| !name.is_empty()) else {
+        let known = contexts().collect();
+        return Err(ConnectError::NoCurrentContext { place, known });
+    };
+    let context = kubeconfig.contexts.iter().find(|known| known.name == name);
+    let Some(context) = context.and_then(|context| context.context.as_ref()) else {
+        let known = contexts().collect();
+        return Err(ConnectError::UnknownContext { place, name, known });
+    };
+    let cluster = context.cluster.clone();
+    let mut clusters = kubeconfig.clusters.iter().map(|known| known.name.clone());
+    if clusters.clone().any(|known| known == cluster) {
+        return Ok((name, cluster));
+    }
+    Err(ConnectError::UnknownCluster {
+        place,
+        context: name,
+        name: cluster,
+        known: clusters.by_ref().collect(),
+    })
+}
+
+fn read_error(path: &Path, error: KubeconfigError) -> ConnectError {
+    let path = path.to_owned();
+    match error {
+        KubeconfigError::ReadConfig(source, path) => ConnectError::Read { path, source },
+        KubeconfigError::Parse(error) => {
+            let problem = one_line(error.without_snippet());
+            ConnectError::Malformed { path, problem }
+        }
+        error => ConnectError::Malformed {
+            path,
+            problem: one_line(&error),
+        },
+    }
+}
+
+/// The files that `KUBECONFIG` lists; as with kubectl, those that don't exist don't count unless
+/// none does.
+fn paths_of_environment() -> Vec<PathBuf> {
+    let Some(list) = std::env::var_os("KUBECONFIG") else {
+        return Vec::new();
+    };
+    let named: Vec<_> = std::env::split_paths(&list)
+        .filter(|path| !path.as_os_str().is_empty())
+        .collect();
+    let existing: Vec<_> = named.iter().filter(|path| path.exists()).cloned().collect();
+    if existing.is_empty() { named } else { existing }
+}
+
+fn default_path() -> PathBuf {
+    let home = std::env::home_dir().unwrap_or_default();
+    home.join(".kube").join("config")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! Kubeconfigs that can't be used, and what is said of them.
+
+use std::path::PathBuf;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+
+/// A kubeconfig with contexts `one` and `two`.
+fn sample() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "one",
+        "contexts": [
+            { "name": "one", "context": { "cluster": "c", "user": "u", "namespace": "team" } },
+            { "name": "two", "context": { "cluster": "gone" } },
+        ],
+        "clusters": [{ "name": "c", "cluster": { "server": "https://10.0.0.1:6443" } }],
+        "users": [{ "name": "u", "user": {} }],
+    })
+}
+
+async fn connect(text: &str, context: Option<&str>) -> Result<Client, String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("config");
+    std::fs::write(&path, text).expect("a kubeconfig");
+    let config = ClientConfig {
+        kubeconfig: Some(path),
+        context: context.map(str::to_owned),
+        ..ClientConfig::default()
+    };
+    let connected = Client::connect(config).await;
+    let folder = folder.path().display().to_string();
+    connected.map_err(|error| error.to_string().replace(&folder, "."))
+}
+
+async fn fault(kubeconfig: Value, context: Option<&str>) -> String {
+    let connected = connect(&kubeconfig.to_string(), context).await;
+    let message = connected.expect_err("an unusable kubeconfig");
+    assert!(!message.contains('\n'), "{message}");
+    message
+}
+
+#[tokio::test]
+async fn a_usable_kubeconfig() {
+    let client = connect(&sample().to_string(), None).await.expect("usable");
+    assert_eq!(client.server(), "https://10.0.0.1:6443");
+    assert_eq!(client.default_namespace(), "team");
+}
+
+#[tokio::test]
+async fn names_that_are_not_there() {
+    assert_eq!(
+        fault(sample(), Some("three")).await,
+        "kubeconfig ./config has no context \"three\"; contexts there: one, two"
+    );
+    assert_eq!(
+        fault(sample(), Some("two")).await,
+        "context \"two\" of kubeconfig ./config names cluster \"gone\", which is not there; \
+         clusters there: c"
+    );
+    let mut unset = sample();
+    unset["current-context"] = "".into();
+    assert_eq!(
+        fault(unset, None).await,
+        "kubeconfig ./config sets no current-context; choose one with --context; \
+         contexts there: one, two"
+    );
+    assert_eq!(
+        fault(json!({}), Some("one")).await,
+        "kubeconfig ./config has no context \"one\"; there is no context in it"
+    );
+}
+
+#[tokio::test]
+async fn values_that_cant_be_used() {
+    let place = "context \"one\" of kubeconfig ./config: ";
+    for (pointer, value, problem) in [
+        (
+            "/clusters/0/cluster/server",
+            json!("10.0.0.1:6443"),
+            "server \"10.0.0.1:6443\" is no http:// or https:// URL",
+        ),
+        (
+            "/clusters/0/cluster/server",
+            json!("https://a b"),
+            "server \"https://a b\" is no http:// or https:// URL",
+        ),
+        (
+            "/clusters/0/cluster/proxy-url",
+            json!("ftp://proxy"),
+            "proxy-url \"ftp://proxy\" is no http://, https:// or socks5:// URL",
+        ),
+        (
+            "/clusters/0/cluster/certificate-authority",
+            json!("/does/not/exist"),
+            "failed to load certificate authority: failed to read file '\"/does/not/exist\"': \
+             No such file or directory (os error 2)",
+        ),
+        (
+            "/clusters/0/cluster/tls-server-name",
+            json!("no name"),
+            "tls-server-name \"no name\" is no DNS name or IP address",
+        ),
+        (
+            "/users/0/user/exec",
+            json!({ "apiVersion": "client.authentication.k8s.io/v1", "command": "/no/plugin" }),
+            "exec plugin \"/no/plugin\": unable to run auth exec: No such file or directory",
+        ),
+        (
+            "/users/0/user/tokenFile",
+            json!("/does/not/exist"),
+            "failed to read token file",
+        ),
+    ] {
+        let mut kubeconfig = sample();
+        let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
+        kubeconfig.pointer_mut(parent).expect("it is there")[key] = value;
+        let message = fault(kubeconfig, None).await;
+        assert!(message.starts_with(place), "{message}");
+        assert!(message.contains(problem), "{message}");
+        assert!(message.matches("os error").count() <= 1, "{message}");
+    }
+}
+
+#[tokio::test]
+async fn malformed_files_are_named_with_the_position() {
+    let message = connect("clusters:\n- name: [\n", None)
+        .await
+        .expect_err("no YAML");
+    assert!(
+        message.starts_with("kubeconfig ./config is malformed: "),
+        "{message}"
+    );
+    assert!(
+        message.contains("line 2") || message.contains("line 3"),
+        "{message}"
+    );
+    assert!(!message.contains('\n'), "{message}");
+
+    let message = connect("clusters: 7\n", None).await.expect_err("no list");
+    assert!(message.contains("line 1"), "{message}");
+}
+
+#[tokio::test]
+async fn a_missing_file_is_named() {
+    let config = ClientConfig {
+        kubeconfig: Some(PathBuf::from("/does/not/exist")),
+        context: None,
+        ..ClientConfig::default()
+    };
+    let error = Client::connect(config).await.expect_err("no file");
+    // As it is printed: each cause once.
+    assert_eq!(
+        format!("{:#}", anyhow::Error::from(error)),
+        "cannot read kubeconfig /does/not/exist: No such file or directory (os error 2)"
+    );
+}

@@ -1,0 +1,86 @@
+//! The way to the API server: directly, or through a proxy of the kubeconfig or the environment.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::proxy::matcher::Intercept;
+use hyper_util::client::proxy::matcher::Matcher;
+
+/// Time for the whole of DNS, TCP, proxy and TLS.
+pub(in crate::upstream) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Silence after which TCP asks whether the other end still lives.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
+/// Time that sent bytes may stay unacknowledged.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+
+/// The proxy for `server`, if any: the kubeconfig's `proxy-url`, which `NO_PROXY` does not touch,
+/// else what `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. As in Go, the environment's proxy is
+/// never asked for loopback addresses.
+///
+/// kube's own choice is not used: it matches `NO_PROXY` against the proxy's address.
+pub(super) fn proxy(server: &Uri, kubeconfig_proxy: Option<&str>) -> Option<Intercept> {
+    match kubeconfig_proxy.filter(|url| !url.is_empty()) {
+        Some(url) => Matcher::builder().all(url).build().intercept(server),
+        None if is_loopback(server) => None,
+        None => Matcher::from_env().intercept(server),
+    }
+}
+
+/// The connector that opens TCP connections, to the API server or its proxy.
+pub(super) fn tcp() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE_IDLE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
+    #[cfg(target_os = "linux")]
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp
+}
+
+fn is_loopback(server: &Uri) -> bool {
+    let host = host(server);
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// The host without the brackets of IPv6 literals; empty when there is none.
+pub(super) fn host(uri: &Uri) -> &str {
+    let host = uri.host().unwrap_or_default();
+    host.strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kubeconfigs_proxy_is_used_with_its_credentials() {
+        let server = Uri::from_static("https://10.0.0.1:6443");
+        let found = proxy(&server, Some("http://u:p%40ss@proxy:3128")).expect("a proxy");
+        assert_eq!(found.uri().to_string(), "http://proxy:3128/");
+        assert_eq!(found.basic_auth().expect("credentials"), "Basic dTpwQHNz");
+        let found = proxy(&server, Some("socks5://proxy:1080")).expect("a proxy");
+        assert_eq!(found.uri().scheme_str(), Some("socks5"));
+    }
+
+    #[test]
+    fn loopback_and_brackets() {
+        for (uri, host_text, loopback) in [
+            ("https://[::1]:6443", "::1", true),
+            ("http://localhost:8001", "localhost", true),
+            ("http://127.0.0.2:1", "127.0.0.2", true),
+            ("https://[fd00::1]", "fd00::1", false),
+            ("https://kubernetes.default", "kubernetes.default", false),
+        ] {
+            let uri = Uri::from_static(uri);
+            assert_eq!((host(&uri), is_loopback(&uri)), (host_text, loopback));
+        }
+    }
+}

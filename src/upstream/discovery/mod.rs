@@ -1,0 +1,223 @@
+//! Asks the API server which resources it has, and where they come from.
+
+mod documents;
+mod rest_mapper;
+mod suggestions;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+
+use futures_util::StreamExt;
+use futures_util::TryStreamExt;
+use futures_util::stream;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::api::GroupVersionResource;
+use crate::upstream::Client;
+use crate::upstream::Error;
+use crate::upstream::Identity;
+use crate::upstream::answer;
+use crate::upstream::client;
+
+use documents::ApiGroupDiscoveryList;
+use documents::ApiGroupList;
+use documents::ApiResourceList;
+use documents::ApiService;
+use documents::ApiVersions;
+use documents::CustomResourceDefinition;
+use documents::Found;
+use documents::List;
+use rest_mapper::CustomResource;
+use rest_mapper::GroupVersion;
+
+pub use rest_mapper::Changes;
+pub use rest_mapper::NotCacheable;
+pub use rest_mapper::RestMapper;
+pub use rest_mapper::UnknownResource;
+pub(crate) use suggestions::closest;
+
+const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const ACCEPT: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
+const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// Definitions carry their schemas; a page of them is some megabytes.
+const DEFINITIONS_PAGE: u32 = 100;
+/// Bytes of a discovery document.
+const DOCUMENT_LIMIT: usize = 64 << 20;
+/// Group-versions asked for at a time where discovery isn't aggregated.
+const CONCURRENT_GROUP_VERSIONS: usize = 8;
+
+/// Discovery of one API server.
+#[derive(Debug)]
+pub struct Discovery;
+
+impl Discovery {
+    /// Asks for all resources as kubefan. A group that can't be asked for doesn't fail the rest:
+    /// its resources are missing, but [`RestMapper::changes`] doesn't take them for gone.
+    ///
+    /// # Errors
+    ///
+    /// When the API server can't be reached or refuses discovery; refused APIServices and
+    /// CustomResourceDefinitions are no error.
+    pub async fn fetch(client: &Client) -> Result<RestMapper, Error> {
+        let (core, groups, aggregated, custom) = tokio::try_join!(
+            core_resources(client),
+            group_resources(client),
+            aggregated_group_versions(client),
+            custom_resources(client),
+        )?;
+        let Found { resources, unknown } = core.and(groups);
+        Ok(RestMapper::new(resources, aggregated, custom).with_unknown(unknown))
+    }
+
+    /// The API server's version, such as `v1.36.2`.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be had.
+    pub async fn version(client: &Client) -> Result<String, Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Version {
+            git_version: String,
+        }
+        let version: Version = client.get_json("/version").await?;
+        Ok(version.git_version)
+    }
+}
+
+/// A discovery document in one of its two forms.
+enum Document<Legacy> {
+    Aggregated(ApiGroupDiscoveryList),
+    Legacy(Legacy),
+}
+
+async fn core_resources(client: &Client) -> Result<Found, Error> {
+    match document::<ApiVersions>(client, "/api").await? {
+        Document::Aggregated(groups) => Ok(groups.found()),
+        Document::Legacy(ApiVersions { versions }) => {
+            let versions = versions.into_iter().map(|version| (String::new(), version));
+            legacy_resources(client, versions.collect()).await
+        }
+    }
+}
+
+async fn group_resources(client: &Client) -> Result<Found, Error> {
+    match document::<ApiGroupList>(client, "/apis").await? {
+        Document::Aggregated(groups) => Ok(groups.found()),
+        Document::Legacy(groups) => legacy_resources(client, groups.group_versions()).await,
+    }
+}
+
+async fn document<Legacy: DeserializeOwned>(
+    client: &Client,
+    path: &str,
+) -> Result<Document<Legacy>, Error> {
+    let request = client::get(path, ACCEPT)?;
+    let response = client.request_success(Identity::Kubefan, request).await?;
+    let aggregated = is_aggregated(answer::content_type(response.headers()));
+    let body = answer::collect(response.into_body(), DOCUMENT_LIMIT).await?;
+    let decoded = if aggregated {
+        serde_json::from_slice(&body).map(Document::Aggregated)
+    } else {
+        serde_json::from_slice(&body).map(Document::Legacy)
+    };
+    decoded.map_err(|error| Error::Decode(error.into()))
+}
+
+/// True for the media type of aggregated discovery, whatever the order of its parameters.
+fn is_aggregated(content_type: &str) -> bool {
+    let given: Vec<_> = content_type.split(';').map(str::trim).collect();
+    AGGREGATED.split(';').all(|part| given.contains(&part))
+}
+
+async fn legacy_resources(
+    client: &Client,
+    group_versions: Vec<GroupVersion>,
+) -> Result<Found, Error> {
+    let lists = stream::iter(group_versions)
+        .map(|group_version| legacy_group_version(client, group_version))
+        .buffered(CONCURRENT_GROUP_VERSIONS);
+    lists
+        .try_fold(Found::default(), async |all, next| Ok(all.and(next)))
+        .await
+}
+
+/// One group-version's resources; unknown when the API server has no useful answer, as for
+/// aggregated APIs whose server is down.
+async fn legacy_group_version(
+    client: &Client,
+    group_version: GroupVersion,
+) -> Result<Found, Error> {
+    let (group, version) = &group_version;
+    let path = match group.as_str() {
+        "" => format!("/api/{version}"),
+        group => format!("/apis/{group}/{version}"),
+    };
+    match client.get_json::<ApiResourceList>(&path).await {
+        Ok(list) => Ok(Found {
+            resources: list.resources(&group_version),
+            unknown: HashSet::new(),
+        }),
+        // Deleted since the groups were listed.
+        Err(error) if error.is_not_found() => Ok(Found::default()),
+        Err(error @ (Error::Answer { .. } | Error::Decode(_) | Error::TooLarge { .. })) => {
+            tracing::warn!(%path, %error, "discovery of a group failed, its resources are unknown");
+            Ok(Found {
+                resources: Vec::new(),
+                unknown: HashSet::from([group_version]),
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The group-versions that other servers serve; `None` when they can't be read.
+async fn aggregated_group_versions(
+    client: &Client,
+) -> Result<Option<HashSet<GroupVersion>>, Error> {
+    let services = readable(client.get_json::<List<ApiService>>(API_SERVICES).await)?;
+    Ok(services.map(|services| {
+        let aggregated = services.items.into_iter().map(|service| service.spec);
+        let aggregated = aggregated.filter(|spec| spec.service.is_some());
+        aggregated.map(|spec| (spec.group, spec.version)).collect()
+    }))
+}
+
+/// The custom resources; `None` when their definitions can't be read.
+async fn custom_resources(
+    client: &Client,
+) -> Result<Option<HashMap<GroupVersionResource, CustomResource>>, Error> {
+    let mut custom = HashMap::new();
+    let mut token = String::new();
+    loop {
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("limit", &DEFINITIONS_PAGE.to_string())
+            .append_pair("continue", &token)
+            .finish();
+        let page = client.get_json(&format!("{DEFINITIONS}?{query}")).await;
+        let page: List<CustomResourceDefinition> = match readable(page)? {
+            Some(page) => page,
+            None => return Ok(None),
+        };
+        let resources = page.items.into_iter().flat_map(|item| item.resources());
+        custom.extend(resources);
+        token = page.metadata.continue_token;
+        if token.is_empty() {
+            return Ok(Some(custom));
+        }
+    }
+}
+
+/// `None` for what kubefan may not read, or what this API server doesn't have.
+fn readable<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.is_forbidden() || error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}

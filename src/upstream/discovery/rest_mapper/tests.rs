@@ -1,0 +1,142 @@
+//! What changed between two discoveries.
+
+use std::collections::HashMap;
+use std::collections::HashSet;
+
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+
+use super::Changes;
+use super::CustomResource;
+use super::RestMapper;
+
+fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
+    Resource {
+        gvr: GroupVersionResource::new(group, "v1", plural),
+        kind: plural.to_owned(),
+        singular: String::new(),
+        short_names: Vec::new(),
+        namespaced: true,
+        verbs: verbs.iter().map(|verb| (*verb).to_owned()).collect(),
+    }
+}
+
+fn definition(plural: &str, uid: &str, generation: i64) -> (GroupVersionResource, CustomResource) {
+    let custom = CustomResource {
+        definition: (uid.to_owned(), generation),
+        ..CustomResource::default()
+    };
+    (GroupVersionResource::new("ex.io", "v1", plural), custom)
+}
+
+fn mapper<const N: usize>(
+    resources: Vec<Resource>,
+    definitions: [(GroupVersionResource, CustomResource); N],
+) -> RestMapper {
+    RestMapper::new(
+        resources,
+        Some(HashSet::new()),
+        Some(HashMap::from(definitions)),
+    )
+}
+
+#[test]
+fn a_discovery_like_the_one_before_changes_nothing() {
+    let same = || {
+        mapper(
+            vec![resource("", "pods", &["list"])],
+            [definition("a", "u", 1)],
+        )
+    };
+    assert!(RestMapper::changes(&same(), &same()).is_empty());
+}
+
+#[test]
+fn added_removed_and_changed() {
+    let of = |plural| resource("ex.io", plural, &["list"]);
+    let old = mapper(
+        vec![
+            of("kept"),
+            of("gone"),
+            of("redefined"),
+            of("recreated"),
+            of("verbs"),
+        ],
+        [
+            definition("kept", "u1", 1),
+            definition("redefined", "u2", 1),
+            definition("recreated", "u3", 1),
+        ],
+    );
+    let new = mapper(
+        vec![
+            of("new"),
+            of("recreated"),
+            of("redefined"),
+            of("kept"),
+            resource("ex.io", "verbs", &["list", "watch"]),
+        ],
+        [
+            definition("kept", "u1", 1),
+            definition("redefined", "u2", 2),
+            definition("recreated", "u4", 1),
+        ],
+    );
+    let names = |names: &[&str]| {
+        let names = names.iter();
+        names
+            .map(|name| GroupVersionResource::new("ex.io", "v1", *name))
+            .collect::<Vec<_>>()
+    };
+    let expected = Changes {
+        added: names(&["new"]),
+        removed: names(&["gone"]),
+        changed: names(&["recreated", "redefined", "verbs"]),
+    };
+    assert_eq!(RestMapper::changes(&old, &new), expected);
+}
+
+#[test]
+fn unreadable_definitions_change_nothing() {
+    let resources = || vec![resource("ex.io", "foos", &["list"])];
+    let old = mapper(resources(), [definition("foos", "u", 1)]);
+    let new = RestMapper::new(resources(), Some(HashSet::new()), None);
+    assert!(RestMapper::changes(&old, &new).is_empty());
+    assert!(RestMapper::changes(&new, &old).is_empty());
+}
+
+#[test]
+fn a_group_version_that_cant_be_asked_for_changes_nothing() {
+    let known = |verbs| mapper(vec![resource("ex.io", "foos", verbs)], []);
+    let unknown = |group: &str| {
+        let group_version = (group.to_owned(), "v1".to_owned());
+        mapper(Vec::new(), []).with_unknown(HashSet::from([group_version]))
+    };
+    let foos = vec![GroupVersionResource::new("ex.io", "v1", "foos")];
+    let first = known(&["list"]);
+
+    let away = unknown("ex.io");
+    assert!(RestMapper::changes(&first, &away).is_empty());
+    assert!(RestMapper::changes(&away, &first).is_empty());
+    let others = RestMapper::changes(&first, &unknown("ex.org"));
+    assert_eq!(others.removed, foos, "of another group");
+
+    // What was known before tells what happened meanwhile.
+    let remembered = || unknown("ex.io").remembering(&first);
+    let twice = unknown("ex.io").remembering(&remembered());
+    assert!(RestMapper::changes(&remembered(), &twice).is_empty());
+    assert_eq!(twice.find("foos"), first.find("foos"));
+    for (back, removed, changed) in [
+        (known(&["list"]), vec![], vec![]),
+        (known(&["watch"]), vec![], foos.clone()),
+        (mapper(Vec::new(), []), foos.clone(), vec![]),
+    ] {
+        let expected = Changes {
+            added: vec![],
+            removed,
+            changed,
+        };
+        let back = back.remembering(&twice);
+        assert_eq!(RestMapper::changes(&twice, &back), expected);
+    }
+}

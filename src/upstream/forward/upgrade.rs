@@ -1,0 +1,47 @@
+//! Joins a client's connection and the API server's after both were upgraded: exec, attach,
+//! port-forward and WebSocket watches.
+
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use crate::upstream::Error;
+
+/// Two connections that are about to be upgraded.
+#[derive(Debug)]
+pub struct Upgrade {
+    downstream: OnUpgrade,
+    upstream: OnUpgrade,
+}
+
+/// Bytes that went over an upgraded connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UpgradedBytes {
+    /// From the client to the API server.
+    pub sent: u64,
+    /// From the API server to the client.
+    pub received: u64,
+}
+
+impl Upgrade {
+    pub(super) fn new(downstream: OnUpgrade, upstream: OnUpgrade) -> Self {
+        Self {
+            downstream,
+            upstream,
+        }
+    }
+
+    /// Copies bytes both ways until both sides have ended. To be spawned by whoever sends the
+    /// response; dropping the future closes both connections.
+    ///
+    /// # Errors
+    ///
+    /// When one of the connections breaks.
+    pub async fn join(self) -> Result<UpgradedBytes, Error> {
+        let broken = |error: hyper::Error| Error::Transport(error.into());
+        let mut upstream = TokioIo::new(self.upstream.await.map_err(broken)?);
+        let mut downstream = TokioIo::new(self.downstream.await.map_err(broken)?);
+        let copied = tokio::io::copy_bidirectional(&mut downstream, &mut upstream).await;
+        let (sent, received) = copied.map_err(|error| Error::Transport(error.into()))?;
+        Ok(UpgradedBytes { sent, received })
+    }
+}

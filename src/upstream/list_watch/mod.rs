@@ -1,0 +1,15 @@
+//! LIST and WATCH of one resource, and what is asked to know how fresh a cache is.
+
+mod freshness_probe;
+mod lister_watcher;
+mod resource_client;
+mod watch_events;
+
+pub use freshness_probe::FreshnessProbe;
+pub use freshness_probe::Scope;
+pub use lister_watcher::ListRequest;
+pub use lister_watcher::ListerWatcher;
+pub use lister_watcher::WatchRequest;
+pub use lister_watcher::WatchStart;
+pub use resource_client::ResourceClient;
+pub use watch_events::WatchEvents;

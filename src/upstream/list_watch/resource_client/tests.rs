@@ -1,0 +1,268 @@
+//! LIST and WATCH against a server that answers by script.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::SinkExt;
+use futures::StreamExt;
+use futures::channel::mpsc;
+use http::Response;
+use http_body::Frame;
+use http_body_util::StreamBody;
+use serde_json::json;
+
+use crate::api::EventType;
+use crate::api::GroupVersionResource;
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::WatchEvent;
+use crate::api::WireFormat;
+use crate::codec::Decoder;
+
+use super::ListRequest;
+use super::ListerWatcher;
+use super::ResourceClient;
+use super::WatchRequest;
+use super::WatchStart;
+use super::list_query;
+use super::watch_query;
+use crate::body::Body;
+use crate::body::BoxError;
+use crate::body::boxed;
+use crate::body::full;
+use crate::upstream::Error;
+use crate::upstream::tests::support::TestServer;
+
+const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"},"items":[{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}]}
+"#;
+const ADDED: &str = r#"{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"11"}}}
+"#;
+const WATCH: WatchRequest = WatchRequest {
+    start: WatchStart::After(ResourceVersion(10)),
+    timeout: Duration::from_secs(300),
+};
+
+async fn resource_client(
+    server: &TestServer,
+    namespace: Option<&str>,
+    format: WireFormat,
+) -> ResourceClient {
+    let resource = Resource {
+        gvr: GroupVersionResource::new("", "v1", "pods"),
+        kind: "Pod".into(),
+        singular: "pod".into(),
+        short_names: vec!["po".into()],
+        namespaced: true,
+        verbs: vec!["list".into(), "watch".into()],
+    };
+    let decoder = Decoder::new(format, Arc::new(SelectableFields::default()));
+    let namespace = namespace.map(str::to_owned);
+    let client = server.client().await;
+    ResourceClient::new(client, Arc::new(resource), namespace, format, decoder)
+}
+
+fn respond(media_type: &str, body: Body) -> Response<Body> {
+    let response = Response::builder().header("content-type", media_type);
+    response.body(body).expect("a response")
+}
+
+#[tokio::test]
+async fn lists_a_page_and_tells_the_revision() {
+    let server = TestServer::plain(|request| async move {
+        let expected = match request.uri().query() {
+            Some("limit=1") => true,
+            query => query == Some("limit=500&continue=t%2B"),
+        };
+        assert!(expected, "{}", request.uri());
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/a%2Fb/pods");
+        assert_eq!(request.headers()["accept"], "application/json");
+        let agent = request.headers()["user-agent"].to_str().expect("text");
+        assert!(agent.starts_with("kubefan/"));
+        respond("application/json", full(LIST))
+    })
+    .await;
+    let client = resource_client(&server, Some("a/b"), WireFormat::Json).await;
+    let request = ListRequest {
+        limit: 500,
+        continue_token: Some("t+".into()),
+    };
+    let page = client.list(request).await.expect("a page");
+    assert_eq!(page.resource_version, ResourceVersion(10));
+    assert_eq!(page.continue_token.as_deref(), Some("more"));
+    assert_eq!(page.items[0].key.as_str(), "n/a");
+    let revision = client.current_revision().await.expect("a revision");
+    assert_eq!(revision, ResourceVersion(10));
+}
+
+#[tokio::test]
+async fn another_format_than_asked_for_is_told() {
+    let server = TestServer::plain(|request| async move {
+        let protobuf = "application/vnd.kubernetes.protobuf";
+        assert_eq!(request.headers()["accept"], protobuf);
+        respond("application/json", full(LIST))
+    })
+    .await;
+    let client = resource_client(&server, None, WireFormat::Protobuf).await;
+    for failed in [
+        client.list(ListRequest::default()).await.err(),
+        client.watch(WATCH).await.err(),
+    ] {
+        assert!(
+            matches!(&failed, Some(Error::MediaType { answered, .. }) if answered == "application/json"),
+            "{failed:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn failures_keep_their_status() {
+    let server = TestServer::plain(|_| async {
+        let status = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": "only the following media types are accepted: application/json",
+            "reason": "NotAcceptable", "code": 406,
+        });
+        let mut response = respond("application/json", full(status.to_string()));
+        *response.status_mut() = http::StatusCode::NOT_ACCEPTABLE;
+        response
+    })
+    .await;
+    let client = resource_client(&server, None, WireFormat::Protobuf).await;
+    let failed = client.list(ListRequest::default()).await.expect_err("406");
+    let status = failed.status().expect("an answer");
+    assert_eq!(
+        (status.code, status.reason.as_deref()),
+        (406, Some("NotAcceptable"))
+    );
+}
+
+/// A server whose watches send what the test sends, and a client of it.
+async fn scripted() -> (TestServer, ResourceClient, mpsc::Receiver<Script>) {
+    let (senders, scripts) = mpsc::channel(1);
+    let server = TestServer::plain(move |_| {
+        let mut senders = senders.clone();
+        async move {
+            let (script, frames) = mpsc::channel(0);
+            senders.send(script).await.expect("the test listens");
+            let frames = frames.map(|chunk: Option<&'static str>| match chunk {
+                Some(chunk) => Ok(Frame::data(Bytes::from_static(chunk.as_bytes()))),
+                None => Err(BoxError::from("cut")),
+            });
+            respond("application/json", boxed(StreamBody::new(frames)))
+        }
+    })
+    .await;
+    let client = resource_client(&server, None, WireFormat::Json).await;
+    (server, client, scripts)
+}
+
+/// Sends chunks; `None` cuts the connection, dropping it ends the body.
+type Script = mpsc::Sender<Option<&'static str>>;
+
+#[tokio::test]
+async fn a_watch_gives_whole_events_and_ends_cleanly() {
+    let (_server, client, mut scripts) = scripted().await;
+    let mut events = client.watch(WATCH).await.expect("a watch");
+    let mut script = scripts.next().await.expect("a request");
+    let (start, end) = ADDED.split_at(40);
+    script.send(Some(start)).await.expect("taken");
+    assert!(futures::poll!(events.next()).is_pending(), "half a frame");
+    script.send(Some(end)).await.expect("taken");
+    let event = events.next().await.expect("an event").expect("no error");
+    match event {
+        WatchEvent::Change {
+            event_type,
+            object,
+            frame,
+        } => {
+            assert_eq!(event_type, EventType::Added);
+            assert_eq!(object.resource_version, ResourceVersion(11));
+            assert_eq!(frame, ADDED);
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(script);
+    assert!(events.next().await.is_none());
+    assert!(events.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_broken_watch_ends_with_an_error() {
+    let (_server, client, mut scripts) = scripted().await;
+    let (half, _) = ADDED.split_at(40);
+    for (chunks, decodes) in [
+        (vec![Some(ADDED), Some(half)], true),
+        (vec![Some(ADDED), Some("{\"type\":\"NONE\"}\n")], true),
+        (vec![Some(ADDED), None], false),
+    ] {
+        let mut events = client.watch(WATCH).await.expect("a watch");
+        let mut script = scripts.next().await.expect("a request");
+        let mut received = Vec::new();
+        for chunk in chunks {
+            // The first chunk is received before the second is sent, so that a cut can't overtake.
+            script.send(chunk).await.expect("taken");
+            if chunk == Some(ADDED) {
+                received.push(events.next().await.expect("an event"));
+            }
+        }
+        drop(script);
+        received.extend(events.by_ref().collect::<Vec<_>>().await);
+        assert!(matches!(received[0], Ok(WatchEvent::Change { .. })));
+        let last = received.pop().expect("an error");
+        match decodes {
+            true => assert!(matches!(last, Err(Error::Decode(_))), "{last:?}"),
+            false => assert!(matches!(last, Err(Error::Transport(_))), "{last:?}"),
+        }
+        assert_eq!(received.len(), 1);
+        assert!(events.next().await.is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_outlives_its_timeout_ends() {
+    let body = boxed(StreamBody::new(futures::stream::pending::<
+        Result<Frame<Bytes>, BoxError>,
+    >()));
+    let decoder = Decoder::new(WireFormat::Json, Arc::new(SelectableFields::default()));
+    let longest = Duration::from_secs(330);
+    let started = tokio::time::Instant::now();
+    let mut events = super::WatchEvents::new(body, WireFormat::Json, decoder, longest);
+    let overdue = events.next().await.expect("an error");
+    assert!(matches!(overdue, Err(Error::Timeout(_))), "{overdue:?}");
+    assert_eq!(started.elapsed(), longest);
+    assert!(events.next().await.is_none());
+}
+
+#[test]
+fn list_queries() {
+    let query = |limit, token: Option<&str>| {
+        list_query(&ListRequest {
+            limit,
+            continue_token: token.map(str::to_owned),
+        })
+    };
+    assert_eq!(query(0, None), "");
+    assert_eq!(query(500, None), "limit=500");
+    assert_eq!(query(1, Some("a+b=")), "limit=1&continue=a%2Bb%3D");
+}
+
+#[test]
+fn watch_queries() {
+    let query = |start| {
+        watch_query(&WatchRequest {
+            start,
+            timeout: Duration::from_secs(300),
+        })
+    };
+    assert_eq!(
+        query(WatchStart::After(ResourceVersion(7))),
+        "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion=7"
+    );
+    assert_eq!(
+        query(WatchStart::InitialEvents),
+        "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&sendInitialEvents=true\
+         &resourceVersionMatch=NotOlderThan"
+    );
+}

@@ -1,0 +1,91 @@
+//! A watch response as a stream of decoded events.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+use std::time::Duration;
+
+use futures_util::Stream;
+use http_body::Body as _;
+use tokio::time::Sleep;
+
+use crate::api::WatchEvent;
+use crate::api::WireFormat;
+use crate::codec::Decoder;
+use crate::codec::FrameSplitter;
+
+use crate::body::Body;
+use crate::upstream::Error;
+
+/// Bytes of one event. Objects have some 1.5 MiB at most in etcd, and can be several times that
+/// in JSON.
+const FRAME_LIMIT: usize = 64 << 20;
+
+/// The events of one watch. Ends with `None` at a clean end, and with an `Err` as its last item
+/// when the connection broke, a frame was cut or can't be decoded, or the end is overdue.
+/// Dropping it ends the watch.
+#[derive(Debug)]
+pub struct WatchEvents {
+    /// `None` once the stream has ended.
+    body: Option<Body>,
+    splitter: FrameSplitter,
+    decoder: Decoder,
+    longest: Duration,
+    overdue: Pin<Box<Sleep>>,
+}
+
+impl WatchEvents {
+    /// The events in `body`, which must end within `longest`.
+    pub(super) fn new(body: Body, format: WireFormat, decoder: Decoder, longest: Duration) -> Self {
+        Self {
+            body: Some(body),
+            splitter: FrameSplitter::new(format, FRAME_LIMIT),
+            decoder,
+            longest,
+            overdue: Box::pin(tokio::time::sleep(longest)),
+        }
+    }
+
+    /// The next event, and `None` when the stream has ended.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent, Error>>> {
+        let decode = |error: crate::codec::Error| Error::Decode(error.into());
+        loop {
+            let Some(body) = &mut self.body else {
+                return Poll::Ready(None);
+            };
+            if let Some(frame) = self.splitter.next() {
+                let event = frame.and_then(|frame| self.decoder.event(frame));
+                return Poll::Ready(Some(event.map_err(decode)));
+            }
+            let Poll::Ready(received) = Pin::new(body).poll_frame(cx) else {
+                ready!(self.overdue.as_mut().poll(cx));
+                return Poll::Ready(Some(Err(Error::Timeout(self.longest))));
+            };
+            let chunk = match received {
+                Some(Ok(frame)) => frame.into_data(),
+                Some(Err(error)) => return Poll::Ready(Some(Err(Error::Transport(error)))),
+                None => {
+                    self.body = None;
+                    let cut = self.splitter.finish().err();
+                    return Poll::Ready(cut.map(|error| Err(decode(error))));
+                }
+            };
+            if let Ok(chunk) = chunk {
+                self.splitter.push(chunk);
+            }
+        }
+    }
+}
+
+impl Stream for WatchEvents {
+    type Item = Result<WatchEvent, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let event = ready!(self.poll_event(cx));
+        if matches!(event, None | Some(Err(_))) {
+            self.body = None;
+        }
+        Poll::Ready(event)
+    }
+}

@@ -1,0 +1,37 @@
+//! Connections to an API server in the same process: no sockets, so paused time stands still while
+//! anything is under way.
+
+use std::sync::Arc;
+
+use http::Uri;
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs::default_provider;
+
+use crate::upstream::connect::connector::Connector;
+use crate::upstream::connect::connector::Dial;
+use crate::upstream::connect::connector::Tls;
+use crate::upstream::connect::transport::Stack;
+use crate::upstream::connect::transport::Transport;
+use crate::upstream::dedicated::Opener;
+
+/// A transport over what `dial` gives.
+pub(in crate::upstream) fn stack(dial: &Dial, server: &Uri) -> Stack {
+    let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
+    Stack::new(Transport::new(connector(), connector(), server.clone()))
+}
+
+/// What opens connections over what `dial` gives.
+pub(in crate::upstream) fn opener(dial: &Dial, server: &Uri) -> Opener {
+    let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
+    Opener::new(connector(), connector(), server.clone())
+}
+
+/// A connector has to have one, though no URL here is https.
+fn no_tls() -> Tls {
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions();
+    let builder = builder.expect("the provider has the default versions");
+    let config = builder.with_root_certificates(RootCertStore::empty());
+    Tls::new(config.with_no_client_auth(), None)
+}

@@ -1,0 +1,268 @@
+//! A small HTTP server that plays the API server in this room's tests.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use futures_util::future::BoxFuture;
+use http::Request;
+use http::Response;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use rcgen::CertificateParams;
+use rcgen::Issuer;
+use rcgen::KeyPair;
+use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::server::WebPkiClientVerifier;
+use serde_json::Value;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+
+use crate::body::Body;
+use crate::upstream::Client;
+use crate::upstream::ClientConfig;
+
+/// What the API server allows by default.
+const MAX_STREAMS: u32 = 100;
+
+/// A name that the server's certificate has too.
+pub(in crate::upstream) const OTHER_NAME: &str = "kubernetes.test";
+
+type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
+
+/// Where a request came from; in its extensions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::upstream) struct Peer {
+    pub(in crate::upstream) connection: usize,
+    pub(in crate::upstream) has_certificate: bool,
+}
+
+pub(in crate::upstream) struct TestServer {
+    pub(in crate::upstream) url: String,
+    /// How many connections are open.
+    pub(in crate::upstream) open: watch::Receiver<usize>,
+    /// Makes the connections that are open now end when their requests have ended.
+    pub(in crate::upstream) drain: Arc<Notify>,
+    certificates: Option<Certificates>,
+}
+
+struct Certificates {
+    authority: String,
+    client: String,
+    client_key: String,
+}
+
+impl TestServer {
+    async fn start(certificates: Option<(ServerConfig, Certificates)>, handler: Handler) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let (config, certificates) = certificates.unzip();
+        let scheme = if config.is_some() { "https" } else { "http" };
+        let address = listener.local_addr().expect("an address");
+        let (count, open) = watch::channel(0);
+        let serving = Serving {
+            tls: config.map(|config| TlsAcceptor::from(Arc::new(config))),
+            handler,
+            open: count,
+            drain: Arc::default(),
+        };
+        let drain = Arc::clone(&serving.drain);
+        tokio::spawn(serving.accept(listener));
+        Self {
+            url: format!("{scheme}://{address}"),
+            open,
+            drain,
+            certificates,
+        }
+    }
+
+    /// Serves HTTP/1.1 without TLS.
+    pub(in crate::upstream) async fn plain<F, R>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Response<Body>> + Send + 'static,
+    {
+        Self::start(None, erase(handler)).await
+    }
+
+    /// Serves HTTP/2 and HTTP/1.1 with TLS, asking for a client certificate.
+    pub(in crate::upstream) async fn tls<F, R>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Response<Body>> + Send + 'static,
+    {
+        Self::start(Some(certificates()), erase(handler)).await
+    }
+
+    /// A client with the credentials of `user`, a kubeconfig's user, and `settings` of the
+    /// kubeconfig's cluster.
+    pub(in crate::upstream) async fn client_as(&self, settings: Value, user: Value) -> Client {
+        let mut cluster = json!({ "server": self.url });
+        for (key, value) in settings.as_object().expect("an object") {
+            cluster[key] = value.clone();
+        }
+        if let Some(certificates) = &self.certificates {
+            let authority = BASE64_STANDARD.encode(&certificates.authority);
+            cluster["certificate-authority-data"] = authority.into();
+        }
+        let kubeconfig = json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{ "name": "test", "context": { "cluster": "c", "user": "u" } }],
+            "clusters": [{ "name": "c", "cluster": cluster }],
+            "users": [{ "name": "u", "user": user }],
+        });
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(file.path(), kubeconfig.to_string()).expect("a kubeconfig");
+        let config = ClientConfig {
+            kubeconfig: Some(file.path().to_owned()),
+            context: None,
+            ..ClientConfig::default()
+        };
+        Client::connect(config).await.expect("a client")
+    }
+
+    /// A client without credentials.
+    pub(in crate::upstream) async fn client(&self) -> Client {
+        self.client_as(json!({}), json!({})).await
+    }
+
+    /// A kubeconfig's user with a client certificate that this server trusts.
+    pub(in crate::upstream) fn certificate_user(&self) -> Value {
+        let certificates = self.certificates.as_ref().expect("a server with TLS");
+        json!({
+            "client-certificate-data": BASE64_STANDARD.encode(&certificates.client),
+            "client-key-data": BASE64_STANDARD.encode(&certificates.client_key),
+        })
+    }
+}
+
+/// What `awaited` gives; panics when it hangs.
+pub(in crate::upstream) async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
+    let given = tokio::time::timeout(Duration::from_secs(30), awaited).await;
+    given.expect("no answer within 30 s")
+}
+
+/// The connection that `request` came over.
+pub(in crate::upstream) fn peer<B>(request: &Request<B>) -> Peer {
+    *request.extensions().get().expect("set by the server")
+}
+
+fn erase<F, R>(handler: F) -> Handler
+where
+    F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+    R: Future<Output = Response<Body>> + Send + 'static,
+{
+    Arc::new(move |request| Box::pin(handler(request)))
+}
+
+#[derive(Clone)]
+struct Serving {
+    tls: Option<TlsAcceptor>,
+    handler: Handler,
+    open: watch::Sender<usize>,
+    drain: Arc<Notify>,
+}
+
+impl Serving {
+    async fn accept(self, listener: TcpListener) {
+        let connections = AtomicUsize::new(0);
+        while let Ok((tcp, _)) = listener.accept().await {
+            let peer = Peer {
+                connection: connections.fetch_add(1, Ordering::Relaxed),
+                has_certificate: false,
+            };
+            let serving = self.clone();
+            serving.open.send_modify(|open| *open += 1);
+            tokio::spawn(async move {
+                serving.serve(tcp, peer).await;
+                serving.open.send_modify(|open| *open -= 1);
+            });
+        }
+    }
+
+    async fn serve(&self, tcp: TcpStream, mut peer: Peer) {
+        let Some(acceptor) = &self.tls else {
+            return self.serve_io(TokioIo::new(tcp), peer).await;
+        };
+        if let Ok(stream) = acceptor.accept(tcp).await {
+            peer.has_certificate = stream.get_ref().1.peer_certificates().is_some();
+            self.serve_io(TokioIo::new(stream), peer).await;
+        }
+    }
+
+    async fn serve_io<I>(&self, io: I, peer: Peer)
+    where
+        I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    {
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(peer);
+            let answered = (self.handler)(request);
+            async move { Ok::<_, std::convert::Infallible>(answered.await) }
+        });
+        let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+        builder.http2().max_concurrent_streams(MAX_STREAMS);
+        let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
+        // A client that goes away is what some tests are about.
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = self.drain.notified() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = connection.await;
+            }
+        }
+    }
+}
+
+fn certificates() -> (ServerConfig, Certificates) {
+    let key = || KeyPair::generate().expect("a key");
+    let mut authority = CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_key = key();
+    let authority_certificate = authority.self_signed(&authority_key).expect("an authority");
+    let issuer = Issuer::new(authority, authority_key);
+    let (server_key, client_key) = (key(), key());
+    let signed = |name: &str, key: &KeyPair| {
+        let names = vec![name.to_owned(), OTHER_NAME.to_owned()];
+        let parameters = CertificateParams::new(names).expect("parameters");
+        parameters.signed_by(key, &issuer).expect("a certificate")
+    };
+    let server = signed("127.0.0.1", &server_key);
+    let client = signed("kubefan", &client_key);
+
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut roots = rustls::RootCertStore::empty();
+    roots
+        .add(authority_certificate.der().clone())
+        .expect("a root");
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone());
+    let verifier = verifier
+        .allow_unauthenticated()
+        .build()
+        .expect("a verifier");
+    let server_key = PrivatePkcs8KeyDer::from(server_key.serialize_der());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("protocol versions")
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(vec![server.der().clone()], server_key.into())
+        .expect("a certificate");
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let certificates = Certificates {
+        authority: authority_certificate.pem(),
+        client: client.pem(),
+        client_key: client_key.serialize_pem(),
+    };
+    (config, certificates)
+}
