@@ -164,11 +164,13 @@ impl<K, T: Clone> Inner<K, T> {
         let Before { made, is_crowd } = gathering.before?;
         let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
         let pause = match (is_under_way, is_crowd) {
-            (false, _) => Duration::ZERO,
-            (true, false) => self.pace.least,
-            (true, true) => self.pace.most,
+            // One who asks again and again is no crowd, and waits for nobody.
+            (false, false) => return None,
+            (false, true) => patience,
+            (true, false) => self.pace.least.max(patience),
+            (true, true) => self.pace.most.max(patience),
         };
-        Some(made + pause.max(patience))
+        Some(made + pause)
     }
 
     /// Waits until the gathering may end.
@@ -340,10 +342,10 @@ mod tests {
                 [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
                 [vec![0], vec![150; 8], vec![256, 256]].concat(),
             ),
-            // None is under way, but the last was a short time ago.
+            // One after another, until two meet.
             (
-                vec![(0, 250), (101, 250), (202, 250), (251, 250), (760, 250)],
-                vec![0, 250, 250, 500, 760],
+                vec![(0, 250), (101, 250), (202, 250), (203, 250), (700, 250)],
+                vec![0, 101, 202, 452, 700],
             ),
             // The patient may come later, too.
             (vec![(0, 0), (1, 0), (2, 80)], vec![0, 5, 5]),

@@ -92,7 +92,7 @@ fn rooms_keep_their_doors() {
     let mut faults = Vec::new();
     for file in rust_files(&src) {
         let name = file.strip_prefix(&src).unwrap().to_str().unwrap();
-        if !matches!(name, "main.rs" | "lib.rs") && !name.ends_with("tests.rs") {
+        if !matches!(name, "main.rs" | "lib.rs") && !is_test(name) {
             faults.extend(faults_of(name, &read(&file)));
         }
     }
@@ -106,6 +106,11 @@ fn every_room_of_the_table_is_there() {
     for (room, _) in ROOMS {
         assert!(is_there(room), "{room} has no folder or file in src");
     }
+}
+
+/// Files of tests are `tests.rs` or lie in a folder `tests`.
+fn is_test(name: &str) -> bool {
+    name.ends_with("/tests.rs") || name.contains("/tests/")
 }
 
 /// What is wrong with one file; `name` is its path below src.
