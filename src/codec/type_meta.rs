@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::Error;
 use super::json;
+use super::json::Scanner;
 use super::protobuf;
-use super::scanner::Scanner;
 use crate::api::WireFormat;
 
 /// The kind of a resource's objects, and where JSON objects name it.

@@ -1,0 +1,5 @@
+//! The room as a whole.
+
+mod metadata;
+mod recorded;
+mod scanners;
