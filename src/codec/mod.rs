@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod error;
 mod field_tree;
+mod head;
 mod json;
 mod metadata;
 mod negotiate;

@@ -1,23 +1,27 @@
-//! JSON: scanned without a tree, written, indented.
+//! JSON: scanned without a tree, printed, indented.
 
+mod compact;
+mod event;
 mod indent;
+mod list;
 mod object;
+mod print;
 mod scanner;
+mod text;
+mod values;
 
-pub(crate) use object::Head;
-pub(crate) use object::ListHead;
-pub(crate) use object::escape_as_go;
-pub(crate) use object::event;
-pub(crate) use object::items_start;
-pub(crate) use object::list;
+pub(crate) use compact::compact;
+pub(crate) use compact::on_one_line;
+pub(crate) use event::event;
+pub(crate) use event::raw_event;
+pub(crate) use list::items_start;
+pub(crate) use list::list;
 pub(crate) use object::object;
-pub(crate) use object::on_one_line;
-pub(crate) use object::quoted;
-pub(crate) use object::raw_event;
+pub(crate) use print::escape_as_go;
+pub(crate) use print::quoted;
 pub(crate) use scanner::Members;
 pub(crate) use scanner::Scanner;
-pub(crate) use scanner::Text;
-pub(crate) use scanner::compact;
+pub(crate) use text::Text;
 
 pub use indent::Indenter;
 pub use indent::indented;

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use memchr::memchr2;
 
+use super::text::Text;
 use crate::codec::Error;
 
 /// Position within a JSON text.
@@ -16,10 +17,6 @@ pub(crate) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
 }
-
-/// The inside of a JSON string, still escaped.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Text<'a>(pub(crate) &'a [u8]);
 
 /// A member's key and where it starts (at its quote).
 pub(crate) struct Key<'a> {
@@ -136,6 +133,12 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// A string without its escapes; the empty text for null.
+    pub(crate) fn text_or_empty(&mut self) -> Result<Cow<'a, str>, Error> {
+        let text = self.optional_string()?;
+        text.map_or(Ok(Cow::Borrowed("")), Text::unescape)
+    }
+
     /// Passes over a value and gives its place in the text.
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, Error> {
         let first = self.peek();
@@ -193,7 +196,7 @@ impl<'a> Scanner<'a> {
 }
 
 /// The index behind the closing quote of the string whose inside starts at `at`.
-fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
+pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let found = quote_or_backslash(text, at)?;
         match text[found] {
@@ -227,94 +230,4 @@ fn bytes_equal(word: u64, byte: u8) -> u64 {
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
     let difference = word ^ (LOW * u64::from(byte));
     difference.wrapping_sub(LOW) & !difference & HIGH
-}
-
-impl<'a> Text<'a> {
-    /// True when the text, unescaped, is `other`.
-    pub(crate) fn is(self, other: &str) -> bool {
-        // Escapes only lengthen a text.
-        let may_be_escaped = self.0.len() > other.len() && self.0.contains(&b'\\');
-        self.0 == other.as_bytes()
-            || (may_be_escaped && self.unescape().is_ok_and(|text| text == other))
-    }
-
-    /// The text; lone surrogates become U+FFFD, as Go reads them.
-    pub(crate) fn unescape(self) -> Result<Cow<'a, str>, Error> {
-        let text = std::str::from_utf8(self.0).map_err(|_| Error::Utf8)?;
-        if !text.contains('\\') {
-            return Ok(Cow::Borrowed(text));
-        }
-        let mut unescaped = String::with_capacity(text.len());
-        let mut rest = text;
-        while let Some((plain, escape)) = rest.split_once('\\') {
-            unescaped.push_str(plain);
-            let (character, behind) = read_escape(escape)?;
-            unescaped.push(character);
-            rest = behind;
-        }
-        unescaped.push_str(rest);
-        Ok(Cow::Owned(unescaped))
-    }
-}
-
-/// Reads what stands behind a backslash.
-fn read_escape(text: &str) -> Result<(char, &str), Error> {
-    const MALFORMED: Error = Error::Json {
-        expected: "an escape sequence",
-        offset: 0,
-    };
-    let mut characters = text.chars();
-    let character = match characters.next().ok_or(MALFORMED)? {
-        'b' => '\u{8}',
-        'f' => '\u{c}',
-        'n' => '\n',
-        'r' => '\r',
-        't' => '\t',
-        'u' => return read_unicode_escape(characters.as_str()).ok_or(MALFORMED),
-        other @ ('"' | '\\' | '/') => other,
-        _ => return Err(MALFORMED),
-    };
-    Ok((character, characters.as_str()))
-}
-
-/// Reads what stands behind `\u`, and a second half when a surrogate pair is meant.
-fn read_unicode_escape(text: &str) -> Option<(char, &str)> {
-    let (unit, rest) = read_hex(text)?;
-    if let Some(character) = char::from_u32(unit) {
-        return Some((character, rest));
-    }
-    let low = rest.strip_prefix("\\u").and_then(read_hex);
-    match low {
-        Some((low @ 0xDC00..=0xDFFF, behind)) if unit < 0xDC00 => {
-            let joined = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-            Some((char::from_u32(joined)?, behind))
-        }
-        _ => Some((char::REPLACEMENT_CHARACTER, rest)),
-    }
-}
-
-fn read_hex(text: &str) -> Option<(u32, &str)> {
-    let digits = text.get(..4)?;
-    let all_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let unit = u32::from_str_radix(digits, 16).ok().filter(|_| all_hex)?;
-    Some((unit, &text[4..]))
-}
-
-/// The same JSON without white space between tokens.
-pub(crate) fn compact(text: &[u8]) -> Vec<u8> {
-    let mut compacted = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let start = at;
-        at += 1;
-        match byte {
-            b' ' | b'\n' | b'\r' | b'\t' => {}
-            b'"' => {
-                at = string_end(text, at).unwrap_or(text.len());
-                compacted.extend_from_slice(&text[start..at]);
-            }
-            other => compacted.push(*other),
-        }
-    }
-    compacted
 }

@@ -1,20 +1,25 @@
 //! Protobuf: read by field numbers without a schema, written, and told in JSON by a schema.
 
+mod envelope;
+mod event;
 mod fields;
+mod list;
+mod object;
+mod schema;
 mod to_json;
 mod writer;
 
+pub(crate) use envelope::MAGIC;
+pub(crate) use envelope::content_start;
+pub(crate) use envelope::envelope;
+pub(crate) use event::event;
+pub(crate) use event::unframed;
 pub(crate) use fields::Field;
 pub(crate) use fields::Fields;
-pub(crate) use fields::MAGIC;
 pub(crate) use fields::RESOURCE_VERSION;
-pub(crate) use fields::content_start;
-pub(crate) use fields::envelope;
-pub(crate) use fields::event;
-pub(crate) use fields::list;
 pub(crate) use fields::map_entry;
-pub(crate) use fields::object;
-pub(crate) use fields::unframed;
+pub(crate) use list::list;
+pub(crate) use object::object;
 pub(crate) use writer::ENVELOPE_END;
 pub(crate) use writer::envelope_start;
 pub(crate) use writer::enveloped;

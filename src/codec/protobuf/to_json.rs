@@ -2,39 +2,23 @@
 //!
 //! Only for small bodies that clients write: what is read from caches is never converted.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::Map;
 use serde_json::Value;
 
+use super::envelope::envelope;
 use super::fields::Field;
 use super::fields::Fields;
+use super::schema::Kind;
+use super::schema::Rule;
+use super::schema::SCHEMA;
+use super::schema::Shape;
 use crate::codec::Error;
-use crate::codec::protobuf;
 
 /// Messages within messages, at most.
 const MAX_DEPTH: usize = 32;
-
-/// Messages by name, each with its fields by number.
-static SCHEMA: LazyLock<HashMap<&str, HashMap<u32, Rule>>> = LazyLock::new(|| {
-    let lines = include_str!("schema.txt").lines();
-    lines.filter_map(message).collect()
-});
-
-/// How one field is told in JSON.
-#[derive(Clone, Copy, Debug)]
-struct Rule {
-    name: &'static str,
-    /// `*` told even if zero, `!` always told, `^` its fields are its owner's, else a space.
-    mode: char,
-    /// `[` for lists, `m` for maps, else a space.
-    shape: char,
-    kind: &'static str,
-}
 
 /// Converts a body in its envelope.
 ///
@@ -42,7 +26,7 @@ struct Rule {
 ///
 /// When it is malformed, or of a kind that is not known.
 pub fn protobuf_to_json(body: &[u8]) -> Result<Value, Error> {
-    let envelope = protobuf::envelope(body)?;
+    let envelope = envelope(body)?;
     let package = match envelope.api_version {
         _ if envelope.kind == "DeleteOptions" => "meta",
         "v1" => "core",
@@ -63,40 +47,6 @@ pub fn protobuf_to_json(body: &[u8]) -> Result<Value, Error> {
     Ok(members.into())
 }
 
-fn message(line: &'static str) -> Option<(&'static str, HashMap<u32, Rule>)> {
-    let mut parts = line.split('|');
-    let name = parts.next().filter(|name| !name.starts_with('#'))?;
-    let rules = parts.filter_map(rule).collect();
-    Some((name, rules))
-}
-
-fn rule(text: &'static str) -> Option<(u32, Rule)> {
-    let mut words = text.split(' ');
-    let number = words.next()?.parse().ok()?;
-    let name = words.next()?;
-    let rest = words.next()?;
-    let (mode, rest) = split_mark(rest, "*!^");
-    let (shape, kind) = match split_mark(rest, "[m") {
-        // A lone letter is a type.
-        (_, "") => (' ', rest),
-        split => split,
-    };
-    let rule = Rule {
-        name,
-        mode,
-        shape,
-        kind,
-    };
-    Some((number, rule))
-}
-
-fn split_mark<'a>(text: &'a str, marks: &str) -> (char, &'a str) {
-    match text.chars().next().filter(|mark| marks.contains(*mark)) {
-        Some(mark) => (mark, &text[1..]),
-        None => (' ', text),
-    }
-}
-
 /// Adds the fields of `message` to `members`, those that are always told among them.
 fn fill(
     members: &mut Map<String, Value>,
@@ -111,47 +61,58 @@ fn fill(
     let rules = rules.ok_or(Error::Protobuf("kind is not known"))?;
     for field in Fields::new(message) {
         let field = field?;
-        let Some(rule) = rules.get(&field.number) else {
-            continue;
-        };
-        if let (Some(inner), '^') = (rule.kind.strip_prefix('@'), rule.mode) {
-            fill(members, inner, field.bytes()?, depth + 1)?;
-            continue;
-        }
-        match rule.shape {
-            '[' => {
-                let item = value(rule.kind, &field, depth)?;
-                let list = members
-                    .entry(rule.name)
-                    .or_insert_with(|| Value::Array(Vec::new()));
-                if let Some(list) = list.as_array_mut() {
-                    list.push(item);
-                }
-            }
-            'm' => {
-                let (key, item) = entry(rule.kind, field.bytes()?, depth)?;
-                let map = members
-                    .entry(rule.name)
-                    .or_insert_with(|| Map::new().into());
-                if let Some(map) = map.as_object_mut() {
-                    map.insert(key, item);
-                }
-            }
-            _ => {
-                let value = value(rule.kind, &field, depth)?;
-                if rule.mode != ' ' || !is_zero(&value) {
-                    members.insert(rule.name.to_owned(), value);
-                } else {
-                    // Of a field that comes twice the last counts, also when it is empty.
-                    members.shift_remove(rule.name);
-                }
-            }
+        if let Some(rule) = rules.get(&field.number) {
+            put(members, rule, &field, depth)?;
         }
     }
     Ok(())
 }
 
-fn entry(kind: &str, message: &[u8], depth: usize) -> Result<(String, Value), Error> {
+fn put(
+    members: &mut Map<String, Value>,
+    rule: &Rule,
+    field: &Field<'_>,
+    depth: usize,
+) -> Result<(), Error> {
+    let (name, shape, kind) = match *rule {
+        Rule::Member { name, shape, kind } => (name, shape, kind),
+        Rule::OfOwner { message } => return fill(members, message, field.bytes()?, depth + 1),
+    };
+    match shape {
+        Shape::List => {
+            let item = value(kind, field, depth)?;
+            let list = members
+                .entry(name)
+                .or_insert_with(|| Value::Array(Vec::new()));
+            if let Some(list) = list.as_array_mut() {
+                list.push(item);
+            }
+        }
+        Shape::Map => {
+            let (key, item) = entry(kind, field.bytes()?, depth)?;
+            let map = members.entry(name).or_insert_with(|| Map::new().into());
+            if let Some(map) = map.as_object_mut() {
+                map.insert(key, item);
+            }
+        }
+        Shape::EvenZero => {
+            members.insert(name.to_owned(), value(kind, field, depth)?);
+        }
+        Shape::UnlessZero => put_unless_zero(members, name, value(kind, field, depth)?),
+    }
+    Ok(())
+}
+
+fn put_unless_zero(members: &mut Map<String, Value>, name: &str, value: Value) {
+    if is_zero(&value) {
+        // Of a field that comes twice the last counts, also when it is empty.
+        members.shift_remove(name);
+    } else {
+        members.insert(name.to_owned(), value);
+    }
+}
+
+fn entry(kind: Kind, message: &[u8], depth: usize) -> Result<(String, Value), Error> {
     let mut key = String::new();
     let mut item = Value::Null;
     for field in Fields::new(message) {
@@ -162,31 +123,29 @@ fn entry(kind: &str, message: &[u8], depth: usize) -> Result<(String, Value), Er
             _ => {}
         }
     }
-    if item.is_null() && matches!(kind, "s" | "y") {
+    if item.is_null() && matches!(kind, Kind::Text | Kind::Bytes) {
         item = "".into();
     }
     Ok((key, item))
 }
 
-fn value(kind: &str, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
+fn value(kind: Kind, field: &Field<'_>, depth: usize) -> Result<Value, Error> {
     Ok(match kind {
-        "s" => field.text()?.into(),
-        "i" => field.number_value()?.cast_signed().into(),
-        "b" => (field.number_value()? != 0).into(),
-        "y" => STANDARD.encode(field.bytes()?).into(),
-        "T" => time(field.bytes()?, "%Y-%m-%dT%H:%M:%SZ")?,
-        "U" => time(field.bytes()?, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
-        "Q" => first_text(field.bytes()?, 1)?.into(),
-        "I" => number_or_text(field.bytes()?)?,
-        "R" => {
+        Kind::Text => field.text()?.into(),
+        Kind::Integer => field.number_value()?.cast_signed().into(),
+        Kind::Boolean => (field.number_value()? != 0).into(),
+        Kind::Bytes => STANDARD.encode(field.bytes()?).into(),
+        Kind::Time => time(field.bytes()?, "%Y-%m-%dT%H:%M:%SZ")?,
+        Kind::PreciseTime => time(field.bytes()?, "%Y-%m-%dT%H:%M:%S.%6fZ")?,
+        Kind::Quantity => first_text(field.bytes()?, 1)?.into(),
+        Kind::NumberOrText => number_or_text(field.bytes()?)?,
+        Kind::Raw => {
             let text = first_text(field.bytes()?, 1)?;
             serde_json::from_str(&text).unwrap_or_default()
         }
-        _ => {
-            let inner = kind.strip_prefix('@');
-            let inner = inner.ok_or(Error::Protobuf("field's type is not known"))?;
+        Kind::Message(name) => {
             let mut members = Map::new();
-            fill(&mut members, inner, field.bytes()?, depth + 1)?;
+            fill(&mut members, name, field.bytes()?, depth + 1)?;
             members.into()
         }
     })
@@ -253,20 +212,7 @@ fn is_zero(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec::protobuf::enveloped;
-
-    #[test]
-    fn every_message_named_is_there() {
-        for (name, rules) in SCHEMA.iter() {
-            for rule in rules.values() {
-                let known = match rule.kind.strip_prefix('@') {
-                    Some(inner) => SCHEMA.contains_key(inner),
-                    None => "sibyfTUQIR".contains(rule.kind) && rule.kind.len() == 1,
-                };
-                assert!(known, "{name}: {rule:?}");
-            }
-        }
-    }
+    use crate::codec::protobuf::writer::enveloped;
 
     #[test]
     fn a_real_pod_says_the_same_in_both_formats() {

@@ -1,8 +1,8 @@
 //! Protobuf messages, envelopes and frames, written.
 
+use super::envelope::MAGIC;
 use super::fields::Field;
 use super::fields::Fields;
-use super::fields::MAGIC;
 use super::fields::RESOURCE_VERSION;
 use crate::api::ResourceVersion;
 use crate::codec::Error;
