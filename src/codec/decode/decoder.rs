@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::bookmark;
+use super::bookmark::Marks;
 use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::ListPage;
@@ -26,9 +28,6 @@ use crate::codec::json;
 use crate::codec::json::Scanner;
 use crate::codec::protobuf;
 use crate::codec::status;
-
-/// The annotation that marks the end of a watch's initial events.
-pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Reads what upstream sends for one resource in one format; cheap to clone.
 #[derive(Clone, Debug)]
@@ -151,10 +150,7 @@ impl Decoder {
                 object,
                 frame,
             }),
-            (Payload::Other(object), "BOOKMARK") => {
-                let (resource_version, initial_events_end) = json_bookmark(&object)?;
-                bookmark(&resource_version, initial_events_end, frame)
-            }
+            (Payload::Other(object), "BOOKMARK") => bookmark(bookmark::read_json(&object)?, frame),
             (Payload::Other(object), "ERROR") => {
                 Ok(WatchEvent::Error(status::decode_json_or_text(&object)))
             }
@@ -174,10 +170,7 @@ impl Decoder {
             });
         }
         match event.event_type {
-            "BOOKMARK" => {
-                let (resource_version, initial_events_end) = protobuf_bookmark(raw)?;
-                bookmark(&resource_version, initial_events_end, frame)
-            }
+            "BOOKMARK" => bookmark(bookmark::read_protobuf(raw)?, frame),
             "ERROR" => Ok(WatchEvent::Error(status::decode_message(raw)?)),
             other => Err(Error::UnknownEventType(other.to_owned())),
         }
@@ -241,10 +234,10 @@ pub(crate) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error
     })
 }
 
-fn bookmark(text: &str, initial_events_end: bool, frame: Bytes) -> Result<WatchEvent, Error> {
+fn bookmark(marks: Marks, frame: Bytes) -> Result<WatchEvent, Error> {
     Ok(WatchEvent::Bookmark(Bookmark {
-        resource_version: resource_version(text)?,
-        initial_events_end,
+        resource_version: resource_version(&marks.resource_version)?,
+        initial_events_end: marks.initial_events_end,
         frame,
     }))
 }
@@ -254,65 +247,4 @@ fn resource_version(text: &str) -> Result<ResourceVersion, Error> {
         "" => Err(Error::Missing("metadata.resourceVersion")),
         text => Ok(text.parse()?),
     }
-}
-
-/// Resource version and end mark of a bookmark's object.
-fn json_bookmark(object: &[u8]) -> Result<(String, bool), Error> {
-    let mut found = (String::new(), false);
-    let mut scanner = Scanner::new(object);
-    let mut members = scanner.object()?;
-    while let Some(key) = scanner.next_key(&mut members)? {
-        match key.text.0 {
-            b"metadata" => read_bookmark_metadata(&mut scanner, &mut found)?,
-            _ => {
-                scanner.skip()?;
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn read_bookmark_metadata(
-    scanner: &mut Scanner<'_>,
-    found: &mut (String, bool),
-) -> Result<(), Error> {
-    let mut members = scanner.object()?;
-    while let Some(key) = scanner.next_key(&mut members)? {
-        match key.text.0 {
-            b"resourceVersion" => found.0 = scanner.string()?.unescape()?.into_owned(),
-            b"annotations" if scanner.peek() == Some(b'{') => {
-                let mut annotations = scanner.object()?;
-                while let Some(annotation) = scanner.next_key(&mut annotations)? {
-                    let is_true = scanner.value()? == b"\"true\"";
-                    found.1 |= is_true && annotation.text.is(INITIAL_EVENTS_END);
-                }
-            }
-            _ => {
-                scanner.skip()?;
-            }
-        }
-    }
-    Ok(())
-}
-
-fn protobuf_bookmark(message: &[u8]) -> Result<(String, bool), Error> {
-    let mut found = (String::new(), false);
-    for field in protobuf::Fields::new(message) {
-        let field = field?;
-        if field.number != 1 {
-            continue;
-        }
-        for inner in protobuf::Fields::new(field.bytes()?) {
-            let inner = inner?;
-            match inner.number {
-                6 => found.0 = inner.text()?.to_owned(),
-                12 => {
-                    let (key, value) = protobuf::map_entry(inner.bytes()?)?;
-                    found.1 |= key == INITIAL_EVENTS_END && value == "true";
-                }
-                _ => {}
-            }
-        }
-    }
-    Ok(found)
 }

@@ -104,9 +104,10 @@ impl FrameSplitter {
             let known = self.partial.iter().chain(chunk).take(LENGTH_PREFIX);
             let is_known = self.partial.len() + chunk.len() >= LENGTH_PREFIX;
             let message = known.fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
-            let frame = match is_known {
-                true => message.saturating_add(LENGTH_PREFIX),
-                false => LENGTH_PREFIX,
+            let frame = if is_known {
+                message.saturating_add(LENGTH_PREFIX)
+            } else {
+                LENGTH_PREFIX
             };
             self.check(frame)?;
             let missing = frame - self.partial.len();
@@ -119,26 +120,25 @@ impl FrameSplitter {
     }
 
     fn check(&self, length: usize) -> Result<(), Error> {
-        match length > self.limit {
-            true => Err(Error::FrameTooLarge { limit: self.limit }),
-            false => Ok(()),
+        if length > self.limit {
+            return Err(Error::FrameTooLarge { limit: self.limit });
         }
+        Ok(())
     }
 
     /// Moves `length` bytes on; gives the frame when they complete it.
     fn take(&mut self, length: usize, completes: bool) -> Option<Bytes> {
         let chunk = self.chunks.front_mut()?;
-        let frame = match completes {
-            true if self.partial.is_empty() => Some(Bytes::copy_from_slice(&chunk[..length])),
-            _ => {
-                self.partial.extend_from_slice(&chunk[..length]);
-                completes.then(|| {
-                    let mut frame = std::mem::take(&mut self.partial);
-                    // What lives on in the cache shall not hold the room it was collected in.
-                    frame.shrink_to_fit();
-                    Bytes::from(frame)
-                })
-            }
+        let frame = if completes && self.partial.is_empty() {
+            Some(Bytes::copy_from_slice(&chunk[..length]))
+        } else {
+            self.partial.extend_from_slice(&chunk[..length]);
+            completes.then(|| {
+                let mut frame = std::mem::take(&mut self.partial);
+                // What lives on in the cache shall not hold the room it was collected in.
+                frame.shrink_to_fit();
+                Bytes::from(frame)
+            })
         };
         chunk.advance(length);
         if chunk.is_empty() {

@@ -1,10 +1,13 @@
 //! What upstream sends, read: lists, watch frames and single objects.
 
+mod bookmark;
 mod decoder;
 mod frame;
+mod json_list;
 mod list_decoder;
+mod protobuf_list;
 
-pub(crate) use decoder::INITIAL_EVENTS_END;
+pub(crate) use bookmark::INITIAL_EVENTS_END;
 
 pub use decoder::Decoder;
 pub use frame::FrameSplitter;

@@ -7,11 +7,11 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::partial::MANAGED_FIELDS;
-use super::partial::OBJECT_META;
-use super::partial::OWNER_REFERENCE;
-use super::partial::elements;
-use super::partial::members;
+use super::members::MANAGED_FIELDS;
+use super::members::OBJECT_META;
+use super::members::OWNER_REFERENCE;
+use super::members::elements;
+use super::members::members;
 use crate::codec::Error;
 use crate::codec::json::Scanner;
 use crate::codec::json::Text;

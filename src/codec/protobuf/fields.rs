@@ -4,6 +4,8 @@ use crate::codec::Error;
 
 /// `resourceVersion` within ObjectMeta.
 pub(crate) const RESOURCE_VERSION: u32 = 6;
+/// `annotations` within ObjectMeta.
+pub(crate) const ANNOTATIONS: u32 = 12;
 
 /// Iterates over a message's fields.
 pub(crate) struct Fields<'a> {

@@ -14,6 +14,7 @@ pub(crate) use envelope::content_start;
 pub(crate) use envelope::envelope;
 pub(crate) use event::event;
 pub(crate) use event::unframed;
+pub(crate) use fields::ANNOTATIONS;
 pub(crate) use fields::Field;
 pub(crate) use fields::Fields;
 pub(crate) use fields::RESOURCE_VERSION;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::any;
@@ -14,18 +13,9 @@ use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::codec::Decoder;
 use crate::codec::Error;
-
-const JSON: WireFormat = WireFormat::Json;
-const PROTOBUF: WireFormat = WireFormat::Protobuf;
-
-macro_rules! golden {
-    ($name:literal) => {
-        Bytes::from_static(include_bytes!(concat!(
-            "../../../../tests/golden/codec/",
-            $name
-        )))
-    };
-}
+use crate::codec::tests::support::JSON;
+use crate::codec::tests::support::PROTOBUF;
+use crate::codec::tests::support::golden;
 
 fn decoder(format: WireFormat) -> Decoder {
     Decoder::new(format, Arc::new(SelectableFields::default()))

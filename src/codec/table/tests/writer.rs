@@ -152,49 +152,52 @@ fn lists_and_single_objects_are_the_servers() {
 #[test]
 fn watch_events_are_the_servers() {
     for resource in resources() {
-        let plain = resource.golden("watch-plain");
         for (name, include) in INCLUDES {
-            let golden = resource.golden(&format!("watch-{name}"));
-            let mut writer = resource.writer(MetaVersion::V1, include);
-            let mut last: Option<Object> = None;
-            let frames = plain.split_inclusive(|byte| *byte == b'\n');
-            let mut wanted_frames = golden.split_inclusive(|byte| *byte == b'\n');
-            for frame in frames {
-                let wanted = wanted_frames.next().expect("as many frames");
-                // The events came over some seconds, so their ages are taken as they are.
-                let table: Value = serde_json::from_slice(wanted).unwrap();
-                let cells = table["object"]["rows"][0]["cells"].as_array().unwrap();
-                let (event_type, object) = match decoder().event(frame.to_vec().into()).unwrap() {
-                    WatchEvent::Change {
-                        event_type, object, ..
-                    } => (event_type, object),
-                    WatchEvent::Bookmark(bookmark) => {
-                        let got = writer.bookmark(cells, &bookmark).unwrap();
-                        assert_same(&got, wanted, name);
-                        let nothing = Value::Object(serde_json::Map::new());
-                        let zero = resource.printer.cells(&nothing, resource.now());
-                        assert_eq!(&zero, cells);
-                        continue;
-                    }
-                    WatchEvent::Error(status) => panic!("{status:?}"),
-                };
-                let row = writer.row(cells, resource.object(&object)).unwrap();
-                let rv = object.resource_version;
-                let got = writer.event(event_type, rv, &row);
-                assert_same(&got, wanted, name);
-                if event_type == EventType::Deleted && resource.name == "pods" {
-                    // The object as it was stored, at the version of its deletion.
-                    let last = RowObject {
-                        resource_version: Some(rv),
-                        ..resource.object(last.as_ref().unwrap())
-                    };
-                    assert_eq!(writer.row(cells, last).unwrap(), row);
-                }
-                last = Some(object);
-            }
-            assert_eq!(wanted_frames.next(), None);
+            watch_is_the_servers(&resource, name, include);
         }
     }
+}
+
+fn watch_is_the_servers(resource: &Resource, name: &str, include: IncludeObject) {
+    let plain = resource.golden("watch-plain");
+    let golden = resource.golden(&format!("watch-{name}"));
+    let mut writer = resource.writer(MetaVersion::V1, include);
+    let mut last: Option<Object> = None;
+    let mut wanted_frames = golden.split_inclusive(|byte| *byte == b'\n');
+    for frame in plain.split_inclusive(|byte| *byte == b'\n') {
+        let wanted = wanted_frames.next().expect("as many frames");
+        // The events came over some seconds, so their ages are taken as they are.
+        let table: Value = serde_json::from_slice(wanted).unwrap();
+        let cells = table["object"]["rows"][0]["cells"].as_array().unwrap();
+        let (event_type, object) = match decoder().event(frame.to_vec().into()).unwrap() {
+            WatchEvent::Change {
+                event_type, object, ..
+            } => (event_type, object),
+            WatchEvent::Bookmark(bookmark) => {
+                let got = writer.bookmark(cells, &bookmark).unwrap();
+                assert_same(&got, wanted, name);
+                let nothing = Value::Object(serde_json::Map::new());
+                let zero = resource.printer.cells(&nothing, resource.now());
+                assert_eq!(&zero, cells);
+                continue;
+            }
+            WatchEvent::Error(status) => panic!("{status:?}"),
+        };
+        let row = writer.row(cells, resource.object(&object)).unwrap();
+        let rv = object.resource_version;
+        let got = writer.event(event_type, rv, &row);
+        assert_same(&got, wanted, name);
+        if event_type == EventType::Deleted && resource.name == "pods" {
+            // The object as it was stored, at the version of its deletion.
+            let last = RowObject {
+                resource_version: Some(rv),
+                ..resource.object(last.as_ref().unwrap())
+            };
+            assert_eq!(writer.row(cells, last).unwrap(), row);
+        }
+        last = Some(object);
+    }
+    assert_eq!(wanted_frames.next(), None);
 }
 
 #[test]

@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use serde_json::Value;
 use serde_json::json;
 
-use super::recorded::text_of;
+use super::in_declared_order;
+use super::object_meta::from_json;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ObjectValues;
@@ -18,27 +19,17 @@ use crate::api::WireFormat;
 use crate::codec::BookmarkTemplate;
 use crate::codec::Decoder;
 use crate::codec::Encoder;
-use crate::codec::FrameSplitter;
 use crate::codec::MetaVersion;
 use crate::codec::TypeMeta;
-use crate::codec::metadata::in_declared_order;
-use crate::codec::metadata::object_meta;
 use crate::codec::protobuf::enveloped;
 use crate::codec::protobuf::put_bytes;
 use crate::codec::protobuf_to_json;
+use crate::codec::tests::support::JSON;
+use crate::codec::tests::support::PROTOBUF;
+use crate::codec::tests::support::frames;
+use crate::codec::tests::support::golden;
+use crate::codec::tests::support::text_of;
 
-macro_rules! golden {
-    ($name:literal) => {
-        Bytes::from_static(include_bytes!(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/golden/codec/",
-            $name
-        )))
-    };
-}
-
-const JSON: WireFormat = WireFormat::Json;
-const PROTOBUF: WireFormat = WireFormat::Protobuf;
 const V1: MetaVersion = MetaVersion::V1;
 
 fn decoder(format: WireFormat) -> Decoder {
@@ -239,13 +230,6 @@ fn list_metadata_is_that_of_any_list() {
     assert!(text(&encoder, Vec::new()).ends_with("},\"items\":null}\n"));
 }
 
-fn frames(format: WireFormat, stream: Bytes) -> Vec<Bytes> {
-    let mut splitter = FrameSplitter::new(format, 1 << 20);
-    splitter.push(stream);
-    let frames = std::iter::from_fn(|| splitter.next()).map(|frame| frame.expect("a frame"));
-    frames.collect()
-}
-
 #[test]
 fn events_and_bookmarks() {
     let added = |encoder: &Encoder, object: &Object| encoder.event(EventType::Added, object);
@@ -370,11 +354,7 @@ fn some_annotations_stand_in_whole_objects_only() {
         let protobuf = |annotations: &str| {
             let mut message = Vec::new();
             let json = metadata(annotations);
-            put_bytes(
-                &mut message,
-                1,
-                &object_meta::from_json(json.as_bytes()).expect("JSON"),
-            );
+            put_bytes(&mut message, 1, &from_json(json.as_bytes()).expect("JSON"));
             Bytes::from(enveloped("apps/v1", "DaemonSet", &message))
         };
         let daemon_sets = Encoder::new(PROTOBUF, "DaemonSet", "apps/v1").partial(PROTOBUF, V1);
@@ -428,10 +408,10 @@ fn protobuf_of_what_is_odd() {
         r#"{"generation":"x","creationTimestamp":"yesterday","ownerReferences":null,"other":{}}"#,
         r#"{"deletionGracePeriodSeconds":null,"labels":{},"finalizers":[],"managedFields":[]}"#,
     ] {
-        let message = object_meta::from_json(json.as_bytes()).expect("JSON");
+        let message = from_json(json.as_bytes()).expect("JSON");
         assert_eq!(message, nothing, "{json}");
     }
-    let of = |json: &str| object_meta::from_json(json.as_bytes()).expect("JSON");
+    let of = |json: &str| from_json(json.as_bytes()).expect("JSON");
     let with = |tail: &[u8]| [nothing, tail].concat();
     assert_eq!(
         of(r#"{"labels":{"b":"<","a":""}}"#),
@@ -442,7 +422,7 @@ fn protobuf_of_what_is_odd() {
         with(b"\x50\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01\x8a\x01\x1c\x0a\x00\x12\x00\x1a\x00\x32\x00\x3a\x10\x0a\x0e{\"a\":\"\\u003c\"}\x42\x00".as_slice())
     );
     for fault in ["", "[]", "{\"labels\":[]}", "{\"name\""] {
-        assert!(object_meta::from_json(fault.as_bytes()).is_err(), "{fault}");
+        assert!(from_json(fault.as_bytes()).is_err(), "{fault}");
     }
 }
 
@@ -527,7 +507,7 @@ proptest! {
     /// Read back by other code, with the published schema.
     #[test]
     fn protobuf_says_the_same(metadata in object_metas()) {
-        let message = object_meta::from_json(metadata.to_string().as_bytes()).expect("JSON");
+        let message = from_json(metadata.to_string().as_bytes()).expect("JSON");
         let mut object = Vec::new();
         put_bytes(&mut object, 1, &message);
         let read = protobuf_to_json(&enveloped("v1", "ConfigMap", &object)).expect("a body");
