@@ -158,9 +158,10 @@ impl JsonShape {
 
     fn minimal(kind: &str, api_version: &str, is_sorted: bool) -> Self {
         let (kind, api_version) = (json::quoted(kind), json::quoted(api_version));
-        let open = match is_sorted {
-            true => format!("{{\"apiVersion\":{api_version},\"kind\":{kind},\"metadata\":{{"),
-            false => format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{{"),
+        let open = if is_sorted {
+            format!("{{\"apiVersion\":{api_version},\"kind\":{kind},\"metadata\":{{")
+        } else {
+            format!("{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{{")
         };
         Self {
             open: open.into(),
@@ -180,14 +181,15 @@ impl JsonShape {
         let before = before.iter().map(Vec::as_slice);
         let behind = behind.iter().map(Vec::as_slice);
         let members: Vec<&[u8]> = before.chain(mark).chain(behind).collect();
-        match members.is_empty() {
-            true => Vec::new(),
-            false => [
+        if members.is_empty() {
+            Vec::new()
+        } else {
+            [
                 b"\"annotations\":{",
                 members.join(&b","[..]).as_slice(),
                 b"}",
             ]
-            .concat(),
+            .concat()
         }
     }
 

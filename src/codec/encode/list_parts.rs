@@ -119,9 +119,10 @@ impl Encoder {
 
     /// What is missing at the start of a list item's body.
     fn item_front(&self) -> Bytes {
-        match self.is_embedded || self.partial.is_some() {
-            true => self.front_of(b""),
-            false => Bytes::from_static(b"{"),
+        if self.is_embedded || self.partial.is_some() {
+            self.front_of(b"")
+        } else {
+            Bytes::from_static(b"{")
         }
     }
 
@@ -301,12 +302,11 @@ impl ListParts {
             None => self.tail.take(),
             Some(body) => {
                 let separator = self.separators.next(&body);
-                match separator.is_empty() {
-                    true => Some(body),
-                    false => {
-                        self.body = Some(body);
-                        Some(separator)
-                    }
+                if separator.is_empty() {
+                    Some(body)
+                } else {
+                    self.body = Some(body);
+                    Some(separator)
                 }
             }
         }

@@ -211,9 +211,10 @@ impl<'a> Clause<'a> {
             Some(target) => target.answer(offer, verb, pretty)?,
         };
         // A format is settled before it turns out to have no stream form.
-        match verb == ReadVerb::Watch && !streams {
-            true => Some(Negotiated::NotAcceptable),
-            false => Some(answer),
+        if verb == ReadVerb::Watch && !streams {
+            Some(Negotiated::NotAcceptable)
+        } else {
+            Some(answer)
         }
     }
 }

@@ -64,9 +64,10 @@ pub(super) fn event(event: &Value, now: Moment) -> Vec<Value> {
     let first = first_set([&event["firstTimestamp"], &event["eventTime"]]);
     let series = &event["series"];
     let last = first_set([&series["lastObservedTime"], &event["lastTimestamp"], first]);
-    let count = match series.is_object() {
-        true => number(&series["count"]),
-        false => number(&event["count"]).max(1),
+    let count = if series.is_object() {
+        number(&series["count"])
+    } else {
+        number(&event["count"]).max(1)
     };
     let involved = &event["involvedObject"];
     vec![
@@ -111,9 +112,10 @@ fn source(event: &Value) -> String {
 
 pub(super) fn persistent_volume_claim(claim: &Value, now: Moment) -> Vec<Value> {
     let (spec, status) = (&claim["spec"], &claim["status"]);
-    let phase = match is_deleted(claim) {
-        true => "Terminating",
-        false => text(&status["phase"]),
+    let phase = if is_deleted(claim) {
+        "Terminating"
+    } else {
+        text(&status["phase"])
     };
     let volume = text(&spec["volumeName"]);
     let (capacity, modes) = match volume {

@@ -88,9 +88,10 @@ fn subset(subset: &Value) -> Vec<String> {
 }
 
 fn host_and_port(ip: &str, port: i64) -> String {
-    match ip.contains(':') {
-        true => format!("[{ip}]:{port}"),
-        false => format!("{ip}:{port}"),
+    if ip.contains(':') {
+        format!("[{ip}]:{port}")
+    } else {
+        format!("{ip}:{port}")
     }
 }
 

@@ -43,9 +43,10 @@ fn status(node: &Value) -> String {
         Some(_) => "NotReady",
         None => "Unknown",
     };
-    match node["spec"]["unschedulable"] == true {
-        true => format!("{status},SchedulingDisabled"),
-        false => status.to_owned(),
+    if node["spec"]["unschedulable"] == true {
+        format!("{status},SchedulingDisabled")
+    } else {
+        status.to_owned()
     }
 }
 
