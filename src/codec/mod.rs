@@ -2,6 +2,10 @@
 //!
 //! Objects are never parsed into trees: a scan finds the few values that reads select by, and the
 //! bytes are kept as they came. Printing puts constant bytes around them.
+//!
+//! `json` and `protobuf` know one wire format each; `decode` and `encode` serve both with them.
+//! `metadata` makes metadata on its own, and `table` prints Tables. `negotiate` decides which of all
+//! this a client gets.
 
 mod decode;
 mod encode;

@@ -176,7 +176,7 @@ impl Decoder {
         }
     }
 
-    pub(crate) fn json_object(
+    pub(super) fn json_object(
         &self,
         scanner: &mut Scanner<'_>,
         keep: impl Fn(&[u8]) -> Bytes,
@@ -185,7 +185,7 @@ impl Decoder {
         object(head, body, keep(body))
     }
 
-    pub(crate) fn protobuf_object(
+    pub(super) fn protobuf_object(
         &self,
         message: &[u8],
         keep: impl Fn(&[u8]) -> Bytes,
@@ -194,7 +194,7 @@ impl Decoder {
         object(head, message, keep(message))
     }
 
-    pub(crate) fn format(&self) -> WireFormat {
+    pub(super) fn format(&self) -> WireFormat {
         self.format
     }
 
@@ -226,7 +226,7 @@ fn object(head: Head<'_>, text: &[u8], body: Bytes) -> Result<Object, Error> {
     Ok(Object::of_source(key, version, &values, text, body))
 }
 
-pub(crate) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error> {
+pub(super) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error> {
     Ok(ListPage {
         resource_version: resource_version(&head.resource_version)?,
         continue_token: head.continue_token,

@@ -99,7 +99,7 @@ impl BookmarkTemplate {
     /// The same bookmark with nothing but its metadata, which goes without annotations: those of an
     /// object that is none are made for its whole kind; `None` where that tells no more than a
     /// minimal one.
-    pub(crate) fn partial(
+    pub(super) fn partial(
         &self,
         format: WireFormat,
         kind: &str,
@@ -123,7 +123,7 @@ impl BookmarkTemplate {
     }
 
     /// A whole BOOKMARK frame.
-    pub(crate) fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
+    pub(super) fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
         match &self.0 {
             Shape::Json(shape) => shape.frame(rv, initial_events_end).into(),
             Shape::Protobuf(shape) => shape.frame(rv, initial_events_end).into(),

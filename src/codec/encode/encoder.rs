@@ -26,27 +26,27 @@ use crate::codec::type_meta::json_front;
 /// Prints the objects of one resource in one format.
 #[derive(Clone, Debug)]
 pub struct Encoder {
-    pub(crate) format: WireFormat,
-    pub(crate) kind: Cow<'static, str>,
-    pub(crate) api_version: Cow<'static, str>,
-    pub(crate) list_kind: Cow<'static, str>,
+    pub(super) format: WireFormat,
+    pub(super) kind: Cow<'static, str>,
+    pub(super) api_version: Cow<'static, str>,
+    pub(super) list_kind: Cow<'static, str>,
     /// True for JSON whose keys are sorted.
-    pub(crate) is_embedded: bool,
+    pub(super) is_embedded: bool,
     /// `{"kind":…,"apiVersion":…,`
     json_front: Bytes,
     bookmark: Option<Arc<BookmarkTemplate>>,
     /// What metadata on its own is made of; `None` for whole objects.
-    pub(crate) partial: Option<Partial>,
+    pub(super) partial: Option<Partial>,
 }
 
 /// Where metadata on its own comes from.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Partial {
+pub(super) struct Partial {
     /// The format of the objects.
     from: WireFormat,
     /// An annotation that is left out.
     hidden: Option<&'static str>,
-    pub(crate) version: MetaVersion,
+    pub(super) version: MetaVersion,
 }
 
 impl Encoder {
@@ -275,7 +275,7 @@ impl Encoder {
     }
 
     /// What is missing at the start of a JSON object's body.
-    pub(crate) fn front_of(&self, body: &[u8]) -> Bytes {
+    pub(super) fn front_of(&self, body: &[u8]) -> Bytes {
         match body.first() {
             Some(b'{') if self.partial.is_none() => Bytes::new(),
             _ => self.json_front.clone(),
@@ -283,7 +283,7 @@ impl Encoder {
     }
 
     /// What is missing at its end.
-    pub(crate) fn json_back(&self) -> &'static str {
+    pub(super) fn json_back(&self) -> &'static str {
         match self.partial {
             None => "",
             Some(_) => "}",

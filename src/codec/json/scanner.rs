@@ -44,7 +44,7 @@ impl<'a> Scanner<'a> {
         &self.text[start..self.at]
     }
 
-    pub(crate) fn malformed(&self, expected: &'static str) -> Error {
+    pub(super) fn malformed(&self, expected: &'static str) -> Error {
         Error::Json {
             expected,
             offset: self.at,
@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, or `None` for null.
-    pub(crate) fn optional_string(&mut self) -> Result<Option<Text<'a>>, Error> {
+    fn optional_string(&mut self) -> Result<Option<Text<'a>>, Error> {
         match self.peek() {
             Some(b'n') => self.skip().map(|_| None),
             _ => self.string().map(Some),

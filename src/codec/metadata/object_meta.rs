@@ -26,7 +26,7 @@ type Value<'a> = Option<&'a [u8]>;
 /// # Errors
 ///
 /// When it is no JSON object.
-pub(crate) fn from_json(metadata: &[u8]) -> Result<Vec<u8>, Error> {
+pub(super) fn from_json(metadata: &[u8]) -> Result<Vec<u8>, Error> {
     let [
         name,
         generate_name,

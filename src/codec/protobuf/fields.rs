@@ -17,13 +17,13 @@ pub(crate) struct Fields<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Field<'a> {
     pub(crate) number: u32,
-    pub(crate) value: Value<'a>,
+    pub(super) value: Value<'a>,
     /// Tag and value as they stand in the message.
     pub(crate) whole: &'a [u8],
 }
 
 #[derive(Clone, Copy)]
-pub(crate) enum Value<'a> {
+pub(super) enum Value<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
     Fixed,

@@ -50,7 +50,7 @@ fn patched_metadata(
 }
 
 /// Appends a number in base 128.
-pub(crate) fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
+fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         buffer.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
