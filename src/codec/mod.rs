@@ -2,62 +2,46 @@
 //!
 //! Objects are never parsed into trees: a scan finds the few values that reads select by, and the
 //! bytes are kept as they came. Printing puts constant bytes around them.
+//!
+//! `json` and `protobuf` know one wire format each; `decode` and `encode` serve both with them.
+//! `metadata` makes metadata on its own, and `table` prints Tables. `negotiate` decides which of all
+//! this a client gets.
 
-mod bookmark;
-mod decoder;
-mod encoder;
+mod decode;
+mod encode;
 mod error;
 mod field_tree;
-mod frame;
-mod indent;
+mod head;
 mod json;
-mod list_decoder;
-mod list_parts;
 mod metadata;
 mod negotiate;
-mod object_meta;
 mod protobuf;
-mod protobuf_writer;
-mod representation;
-mod scanner;
 mod status;
 mod status_format;
 mod table;
-mod to_json;
 mod type_meta;
 
 #[cfg(test)]
-mod frame_tests;
-#[cfg(test)]
-mod indent_tests;
-#[cfg(test)]
-mod list_decoder_tests;
-#[cfg(test)]
-mod metadata_tests;
-#[cfg(test)]
-mod negotiate_tests;
-#[cfg(test)]
-mod scanner_tests;
-#[cfg(test)]
 mod tests;
 
-pub use bookmark::BookmarkTemplate;
-pub use decoder::Decoder;
-pub use encoder::Encoder;
+pub use decode::Decoder;
+pub use decode::FrameSplitter;
+pub use decode::ListDecoder;
+pub use encode::BookmarkTemplate;
+pub use encode::Encoder;
+pub use encode::ListItems;
+pub use encode::ListParts;
 pub use error::Error;
-pub use frame::FrameSplitter;
-pub use indent::Indenter;
-pub use indent::indented;
-pub use list_decoder::ListDecoder;
-pub use list_parts::ListItems;
-pub use list_parts::ListParts;
+pub use json::Indenter;
+pub use json::indented;
 pub use metadata::OBJECT_META;
+pub use negotiate::MetaVersion;
 pub use negotiate::Negotiated;
 pub use negotiate::ReadVerb;
+pub use negotiate::Representation;
+pub use negotiate::View;
 pub use negotiate::negotiate;
-pub use representation::MetaVersion;
-pub use representation::Representation;
-pub use representation::View;
+pub use protobuf::protobuf_to_json;
 pub use status::decode_status;
 pub use status_format::StatusFormat;
 pub use table::ColumnDefinition;
@@ -67,5 +51,4 @@ pub use table::Printer;
 pub use table::RowObject;
 pub use table::TableWriter;
 pub use table::put_json;
-pub use to_json::protobuf_to_json;
 pub use type_meta::TypeMeta;

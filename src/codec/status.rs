@@ -1,13 +1,12 @@
 //! Status in both formats.
 
 use super::Error;
+use super::json::Scanner;
 use super::json::escape_as_go;
 use super::protobuf;
 use super::protobuf::Fields;
-use super::protobuf_writer;
-use super::protobuf_writer::put_bytes;
-use super::protobuf_writer::put_number;
-use super::scanner::Scanner;
+use super::protobuf::put_bytes;
+use super::protobuf::put_number;
 use crate::api::Status;
 use crate::api::StatusCause;
 use crate::api::StatusDetails;
@@ -147,7 +146,7 @@ pub(super) fn encode_enveloped(status: &Status) -> Vec<u8> {
         put_bytes(&mut message, 5, &encode_details(details));
     }
     put_number(&mut message, 6, status.code.into());
-    protobuf_writer::enveloped("v1", "Status", &message)
+    protobuf::enveloped("v1", "Status", &message)
 }
 
 fn encode_details(details: &StatusDetails) -> Vec<u8> {

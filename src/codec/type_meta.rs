@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::Error;
 use super::json;
+use super::json::Scanner;
 use super::protobuf;
-use super::scanner::Scanner;
 use crate::api::WireFormat;
 
 /// The kind of a resource's objects, and where JSON objects name it.
@@ -47,12 +47,11 @@ impl TypeMeta {
         if found.kind.is_empty() || (found.kind == "Status" && !found.is_list) {
             return Err(Error::Missing("kind"));
         }
-        let (kind, list_kind) = match found.is_list {
-            true => {
-                let kind = found.kind.strip_suffix("List").unwrap_or(&found.kind);
-                (kind.to_owned(), found.kind)
-            }
-            false => (found.kind.clone(), format!("{}List", found.kind)),
+        let (kind, list_kind) = if found.is_list {
+            let kind = found.kind.strip_suffix("List").unwrap_or(&found.kind);
+            (kind.to_owned(), found.kind)
+        } else {
+            (found.kind.clone(), format!("{}List", found.kind))
         };
         Ok(Self {
             kind,
@@ -102,9 +101,10 @@ fn read_json(text: &[u8]) -> Result<Found, Error> {
 
 fn learn_protobuf(bytes: &[u8]) -> Result<Found, Error> {
     let is_list = bytes.starts_with(protobuf::MAGIC);
-    let envelope = match is_list {
-        true => protobuf::envelope(bytes)?,
-        false => protobuf::event(bytes)?.envelope,
+    let envelope = if is_list {
+        protobuf::envelope(bytes)?
+    } else {
+        protobuf::event(bytes)?.envelope
     };
     Ok(Found {
         api_version: envelope.api_version.to_owned(),

@@ -5,8 +5,6 @@ use bytes::Bytes;
 
 use kubefan::api::Bookmark;
 use kubefan::api::EventType;
-use kubefan::api::Object;
-use kubefan::api::ResourceVersion;
 use kubefan::api::WatchEvent;
 use kubefan::api::WireFormat;
 use kubefan::codec::BookmarkTemplate;
@@ -16,8 +14,10 @@ use kubefan::codec::Error;
 use kubefan::codec::FrameSplitter;
 use kubefan::codec::TypeMeta;
 
-use super::json;
+use super::plain::is_plain;
 use super::pod_fields;
+use super::printed::again;
+use super::printed::change;
 
 /// Small, so that short inputs reach it.
 const LIMIT: usize = 1 << 12;
@@ -119,7 +119,7 @@ fn event(format: WireFormat, frame: Bytes) {
         }) => {
             let Ok(type_meta) = learnt else { return };
             let encoder = Encoder::from_type_meta(format, &type_meta);
-            let is_plain = format == WireFormat::Protobuf || json::is_plain(&kept);
+            let is_plain = format == WireFormat::Protobuf || is_plain(&kept);
             again(&decoder, &encoder, (event_type, &object), is_plain);
             let retargeted = encoder.retarget(&kept, EventType::Deleted);
             let retargeted = retargeted.expect("a decoded frame is a watch event");
@@ -134,34 +134,6 @@ fn event(format: WireFormat, frame: Bytes) {
             }
         }
         Err(_) => {}
-    }
-}
-
-/// What is printed of an object is read as the same; `is_plain` frames say nothing twice.
-pub(super) fn again(
-    decoder: &Decoder,
-    encoder: &Encoder,
-    (event_type, object): (EventType, &Object),
-    is_plain: bool,
-) {
-    let printed = encoder.event(event_type, object);
-    assert_eq!(change(decoder, printed), (event_type, object.clone()));
-    let deleted = ResourceVersion(object.resource_version.0 ^ 1);
-    let (event_type, read) = change(decoder, encoder.deleted_at(object, deleted));
-    assert_eq!(event_type, EventType::Deleted);
-    if is_plain {
-        assert_eq!(read.resource_version, deleted);
-        assert_eq!((&read.key, read.uid()), (&object.key, object.uid()));
-        assert!(read.is_selected_as(object));
-    }
-}
-
-fn change(decoder: &Decoder, frame: Bytes) -> (EventType, Object) {
-    match decoder.event(frame.clone()) {
-        Ok(WatchEvent::Change {
-            event_type, object, ..
-        }) => (event_type, object),
-        other => panic!("{frame:?} is read as {other:?}"),
     }
 }
 

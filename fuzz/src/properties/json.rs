@@ -1,15 +1,6 @@
 //! JSON objects: the scanner finds what a parser finds, and what is printed says the same.
 
-use std::collections::HashSet;
-use std::fmt;
-
 use bytes::Bytes;
-use serde::de::Deserialize;
-use serde::de::Deserializer;
-use serde::de::Error as _;
-use serde::de::MapAccess;
-use serde::de::SeqAccess;
-use serde::de::Visitor;
 use serde_json::Value;
 
 use kubefan::api::EventType;
@@ -21,8 +12,10 @@ use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::TypeMeta;
 
-use super::frames;
+use super::plain::is_plain;
 use super::pod_fields;
+use super::printed::again;
+use super::printed::page_again;
 
 /// Any bytes as an object, as a list, and as what an error answer says.
 pub fn object_json(data: &[u8]) {
@@ -132,7 +125,7 @@ fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
         is_embedded: false,
     };
     let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
-    frames::again(decoder, &encoder, (EventType::Modified, object), true);
+    again(decoder, &encoder, (EventType::Modified, object), true);
     let printed = encoder.object_body(object).concat();
     let printed = serde_json::from_slice::<Value>(&printed).expect("JSON is printed");
     let mut whole = value.clone();
@@ -158,7 +151,7 @@ fn list(decoder: &Decoder, data: &[u8]) {
     };
     if serde_json::from_slice::<Value>(data).is_ok() {
         let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
-        super::protobuf::page_again(decoder, &encoder, page);
+        page_again(decoder, &encoder, page);
     }
 }
 
@@ -169,68 +162,5 @@ fn has_exotic_numbers(value: &Value) -> bool {
         Value::Array(items) => items.iter().any(has_exotic_numbers),
         Value::Object(members) => members.values().any(has_exotic_numbers),
         _ => false,
-    }
-}
-
-/// True for JSON in which no object has a key twice, or escaped: a parser may then be asked.
-pub(super) fn is_plain(text: &[u8]) -> bool {
-    serde_json::from_slice::<Plain>(text).is_ok()
-}
-
-struct Plain;
-
-impl<'de> Deserialize<'de> for Plain {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(PlainVisitor)
-    }
-}
-
-struct PlainVisitor;
-
-impl<'de> Visitor<'de> for PlainVisitor {
-    type Value = Plain;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E>(self) -> Result<Plain, E> {
-        Ok(Plain)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Plain, E> {
-        Ok(Plain)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Plain, E> {
-        Ok(Plain)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Plain, E> {
-        Ok(Plain)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Plain, E> {
-        Ok(Plain)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Plain, E> {
-        Ok(Plain)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Plain, A::Error> {
-        while items.next_element::<Plain>()?.is_some() {}
-        Ok(Plain)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Plain, A::Error> {
-        let mut seen = HashSet::new();
-        // A key can be borrowed only where it is not escaped.
-        while let Some((key, Plain)) = members.next_entry::<&str, Plain>()? {
-            if !seen.insert(key) {
-                return Err(A::Error::custom("a key stands twice"));
-            }
-        }
-        Ok(Plain)
     }
 }

@@ -15,7 +15,7 @@ use kubefan::load::Kind;
 use kubefan::load::Versions;
 
 use super::frames::reference;
-use super::json;
+use super::plain::is_plain;
 use super::pod_fields;
 
 /// Small, so that short inputs reach it.
@@ -100,8 +100,7 @@ fn read(format: WireFormat, frame: &[u8]) {
     };
     assert_eq!(Kind::of(format, &printed), kind, "{printed:?}");
     let is_plain = format == WireFormat::Protobuf
-        || json::is_plain(&printed)
-            && printed.windows(NAME.len()).filter(|at| *at == NAME).count() == 1;
+        || is_plain(&printed) && printed.windows(NAME.len()).filter(|at| *at == NAME).count() == 1;
     if is_plain && let Some(version) = versions.find(&printed) {
         assert_eq!(version, object.resource_version.0, "{printed:?}");
     }

@@ -9,6 +9,8 @@ mod frames;
 mod json;
 mod load;
 mod options;
+mod plain;
+mod printed;
 mod protobuf;
 mod selectors;
 mod tokens;

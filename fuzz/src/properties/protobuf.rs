@@ -1,20 +1,18 @@
 //! Protobuf: the walker finds what the converter finds, and what is printed says the same.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use serde_json::Value;
 
 use kubefan::api::EventType;
-use kubefan::api::ListPage;
 use kubefan::api::Object;
 use kubefan::api::WireFormat;
 use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::TypeMeta;
 
-use super::frames;
 use super::pod_fields;
+use super::printed::again;
+use super::printed::page_again;
 
 const FORMAT: WireFormat = WireFormat::Protobuf;
 
@@ -34,7 +32,7 @@ pub fn object_protobuf(data: &[u8]) {
     assert_eq!(said(&object), expected);
     if let Ok(type_meta) = type_meta {
         let encoder = Encoder::from_type_meta(FORMAT, &type_meta);
-        frames::again(&decoder, &encoder, (EventType::Added, &object), true);
+        again(&decoder, &encoder, (EventType::Added, &object), true);
         let printed = encoder.object_body(&object).concat();
         assert_eq!(decoder.object(&printed).as_ref(), Ok(&object));
     }
@@ -53,24 +51,6 @@ fn said(object: &Object) -> Said {
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
     )
-}
-
-/// A page that is printed in parts reads as the same page.
-pub(super) fn page_again(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
-    let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
-    let (version, token) = (page.resource_version, page.continue_token.as_deref());
-    let parts = encoder.list_parts(version, token, Some(7), items.iter().cloned());
-    let printed: Vec<Bytes> = parts.collect();
-    let printed = Bytes::from(printed.concat());
-    let again = decoder.list(&printed).expect("a printed page is a page");
-    assert_eq!(
-        (again.resource_version, &again.continue_token),
-        (version, &page.continue_token)
-    );
-    let bodies = |object: &Object| (object.key.clone(), object.body.clone());
-    let read: Vec<_> = again.items.iter().map(bodies).collect();
-    let given: Vec<_> = items.iter().map(|object| bodies(object)).collect();
-    assert_eq!(read, given);
 }
 
 /// A body that a client writes, as JSON: of what both read, the walker reads the same.

@@ -46,9 +46,10 @@ fn json_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => {
             let size = float.abs();
-            match size != 0.0 && !(1e-6..1e21).contains(&size) {
-                true => exponent(float, 1),
-                false => float.to_string(),
+            if size != 0.0 && !(1e-6..1e21).contains(&size) {
+                exponent(float, 1)
+            } else {
+                float.to_string()
             }
         }
         _ => number.to_string(),
@@ -60,9 +61,10 @@ pub(super) fn number_text(number: &Number) -> String {
     match (number.as_i64(), number.as_f64()) {
         (None, Some(float)) => {
             let size = float.abs();
-            match size != 0.0 && !(1e-4..1e6).contains(&size) {
-                true => exponent(float, 2),
-                false => float.to_string(),
+            if size != 0.0 && !(1e-4..1e6).contains(&size) {
+                exponent(float, 2)
+            } else {
+                float.to_string()
             }
         }
         _ => number.to_string(),

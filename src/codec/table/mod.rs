@@ -4,25 +4,17 @@
 //! cells are was taken from the answers of a real server, which `tests/golden/table` keeps.
 
 mod age;
-mod catalog;
 mod column;
-mod core_kinds;
 mod custom;
 mod go_number;
 mod json_path;
-mod json_path_eval;
-mod network;
-mod node;
-mod pod;
+mod kinds;
 mod printer;
 mod value;
-mod workload;
 mod writer;
 
 #[cfg(test)]
-mod golden_tests;
-#[cfg(test)]
-mod writer_tests;
+mod tests;
 
 pub use column::ColumnDefinition;
 pub use go_number::put_json;

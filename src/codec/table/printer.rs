@@ -5,11 +5,10 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use super::catalog;
-use super::catalog::Cells;
 use super::column::ColumnDefinition;
-use super::core_kinds;
 use super::custom::CustomColumn;
+use super::kinds;
+use super::kinds::Cells;
 
 /// Prints the objects of one kind as rows of a table.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ enum Shape {
 impl Printer {
     /// The printer of a built-in kind; `None` when its columns are not known here.
     pub fn built_in(api_version: &str, kind: &str) -> Option<Self> {
-        let (columns, cells) = catalog::built_in(api_version, kind)?;
+        let (columns, cells) = kinds::built_in(api_version, kind)?;
         let shape = Shape::BuiltIn(cells);
         Some(Self { columns, shape })
     }
@@ -36,8 +35,8 @@ impl Printer {
     /// The printer that the server falls back to: Name and Created At.
     pub fn fallback() -> Self {
         Self {
-            columns: catalog::default_columns(),
-            shape: Shape::BuiltIn(core_kinds::created_at),
+            columns: kinds::default_columns(),
+            shape: Shape::BuiltIn(kinds::created_at),
         }
     }
 
@@ -48,7 +47,7 @@ impl Printer {
     pub fn custom(definition: &Value, version: &str) -> Option<Self> {
         let versions = definition["spec"]["versions"].as_array()?;
         let version = versions.iter().find(|found| found["name"] == version)?;
-        let name = catalog::default_columns()[0].clone();
+        let name = kinds::default_columns()[0].clone();
         let custom = CustomColumn::of_version(version);
         let heads = custom.iter().map(CustomColumn::definition);
         let columns = std::iter::once(name).chain(heads).collect();

@@ -159,9 +159,10 @@ impl TableWriter {
             (IncludeObject::None, false) => "null".to_owned(),
             (IncludeObject::Object, _) => text_of(raw_event(&bookmark.frame)?.object)?.to_owned(),
             _ => {
-                let mark = match bookmark.initial_events_end {
-                    true => ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}",
-                    false => "",
+                let mark = if bookmark.initial_events_end {
+                    ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}"
+                } else {
+                    ""
                 };
                 self.partial(&format!("{{\"resourceVersion\":\"{rv}\"{mark}}}"))
             }
@@ -207,9 +208,10 @@ impl<'a> RowObject<'a> {
     ///
     /// When the body is no canonical JSON of an object.
     pub fn parsed(&self) -> Result<Value, Error> {
-        let parsed = match self.is_whole() {
-            true => serde_json::from_slice(self.body),
-            false => serde_json::from_slice(&[b"{", self.body].concat()),
+        let parsed = if self.is_whole() {
+            serde_json::from_slice(self.body)
+        } else {
+            serde_json::from_slice(&[b"{", self.body].concat())
         };
         parsed.map_err(|error| Error::Json {
             expected: "an object",
@@ -246,9 +248,10 @@ impl<'a> RowObject<'a> {
 
     fn whole(&self) -> Result<String, Error> {
         let body = self.current_body()?;
-        let front = match self.is_whole() {
-            true => String::new(),
-            false => json_front(self.kind, self.api_version),
+        let front = if self.is_whole() {
+            String::new()
+        } else {
+            json_front(self.kind, self.api_version)
         };
         Ok(front + text_of(&body)?)
     }

@@ -1,0 +1,74 @@
+//! Which JSON a parser reads as the scanner does.
+
+use std::collections::HashSet;
+use std::fmt;
+
+use serde::de::Deserialize;
+use serde::de::Deserializer;
+use serde::de::Error as _;
+use serde::de::MapAccess;
+use serde::de::SeqAccess;
+use serde::de::Visitor;
+
+/// True for JSON in which no object has a key twice, or escaped: a parser may then be asked.
+pub(super) fn is_plain(text: &[u8]) -> bool {
+    serde_json::from_slice::<Plain>(text).is_ok()
+}
+
+struct Plain;
+
+impl<'de> Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(PlainVisitor)
+    }
+}
+
+struct PlainVisitor;
+
+impl<'de> Visitor<'de> for PlainVisitor {
+    type Value = Plain;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Plain, E> {
+        Ok(Plain)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Plain, A::Error> {
+        while items.next_element::<Plain>()?.is_some() {}
+        Ok(Plain)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Plain, A::Error> {
+        let mut seen = HashSet::new();
+        // A key can be borrowed only where it is not escaped.
+        while let Some((key, Plain)) = members.next_entry::<&str, Plain>()? {
+            if !seen.insert(key) {
+                return Err(A::Error::custom("a key stands twice"));
+            }
+        }
+        Ok(Plain)
+    }
+}

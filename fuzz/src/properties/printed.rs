@@ -1,0 +1,59 @@
+//! What is printed is read as the same.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use kubefan::api::EventType;
+use kubefan::api::ListPage;
+use kubefan::api::Object;
+use kubefan::api::ResourceVersion;
+use kubefan::api::WatchEvent;
+use kubefan::codec::Decoder;
+use kubefan::codec::Encoder;
+
+/// What is printed of an object is read as the same; `is_plain` frames say nothing twice.
+pub(super) fn again(
+    decoder: &Decoder,
+    encoder: &Encoder,
+    (event_type, object): (EventType, &Object),
+    is_plain: bool,
+) {
+    let printed = encoder.event(event_type, object);
+    assert_eq!(change(decoder, printed), (event_type, object.clone()));
+    let deleted = ResourceVersion(object.resource_version.0 ^ 1);
+    let (event_type, read) = change(decoder, encoder.deleted_at(object, deleted));
+    assert_eq!(event_type, EventType::Deleted);
+    if is_plain {
+        assert_eq!(read.resource_version, deleted);
+        assert_eq!((&read.key, read.uid()), (&object.key, object.uid()));
+        assert!(read.is_selected_as(object));
+    }
+}
+
+pub(super) fn change(decoder: &Decoder, frame: Bytes) -> (EventType, Object) {
+    match decoder.event(frame.clone()) {
+        Ok(WatchEvent::Change {
+            event_type, object, ..
+        }) => (event_type, object),
+        other => panic!("{frame:?} is read as {other:?}"),
+    }
+}
+
+/// A page that is printed in parts reads as the same page.
+pub(super) fn page_again(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
+    let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
+    let (version, token) = (page.resource_version, page.continue_token.as_deref());
+    let parts = encoder.list_parts(version, token, Some(7), items.iter().cloned());
+    let printed: Vec<Bytes> = parts.collect();
+    let printed = Bytes::from(printed.concat());
+    let again = decoder.list(&printed).expect("a printed page is a page");
+    assert_eq!(
+        (again.resource_version, &again.continue_token),
+        (version, &page.continue_token)
+    );
+    let bodies = |object: &Object| (object.key.clone(), object.body.clone());
+    let read: Vec<_> = again.items.iter().map(bodies).collect();
+    let given: Vec<_> = items.iter().map(|object| bodies(object)).collect();
+    assert_eq!(read, given);
+}

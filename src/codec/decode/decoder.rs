@@ -1,0 +1,250 @@
+//! Decoder: LIST pages, watch frames and single objects from upstream.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::bookmark;
+use super::bookmark::Marks;
+use crate::api::Bookmark;
+use crate::api::EventType;
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::WatchEvent;
+use crate::api::WireFormat;
+use crate::codec::Error;
+use crate::codec::field_tree::FieldTree;
+use crate::codec::field_tree::Values;
+use crate::codec::field_tree::json_tree;
+use crate::codec::field_tree::protobuf_tree;
+use crate::codec::head::Head;
+use crate::codec::head::ListHead;
+use crate::codec::json;
+use crate::codec::json::Scanner;
+use crate::codec::protobuf;
+use crate::codec::status;
+
+/// Reads what upstream sends for one resource in one format; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    format: WireFormat,
+    paths: Arc<Paths>,
+}
+
+#[derive(Debug)]
+struct Paths {
+    count: usize,
+    json: FieldTree<String>,
+    protobuf: FieldTree<u32>,
+}
+
+/// The object of a JSON event.
+enum Payload {
+    Change(EventType, Object),
+    Other(Bytes),
+}
+
+impl Decoder {
+    /// Makes a decoder that finds the values of `fields` in each object.
+    pub fn new(format: WireFormat, fields: Arc<SelectableFields>) -> Self {
+        let paths = Paths {
+            count: fields.fields.len(),
+            json: json_tree(&fields),
+            protobuf: protobuf_tree(&fields),
+        };
+        Self {
+            format,
+            paths: Arc::new(paths),
+        }
+    }
+
+    /// Reads one page of a LIST; each item's body is an allocation of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the body is no list, or an item lacks its name or resource version.
+    pub fn list(&self, body: &Bytes) -> Result<ListPage, Error> {
+        self.page(body, Bytes::copy_from_slice)
+    }
+
+    /// As [`Decoder::list`], for those who only want to know who is there: bodies are left empty.
+    ///
+    /// # Errors
+    ///
+    /// As [`Decoder::list`].
+    pub fn list_without_bodies(&self, body: &Bytes) -> Result<ListPage, Error> {
+        self.page(body, |_| Bytes::new())
+    }
+
+    fn page(&self, body: &Bytes, keep: impl Fn(&[u8]) -> Bytes) -> Result<ListPage, Error> {
+        let mut items = Vec::new();
+        let head = match self.format {
+            WireFormat::Json => {
+                let text = json::on_one_line(body.trim_ascii_end());
+                json::list(&text, |scanner| {
+                    items.push(self.json_object(scanner, &keep)?);
+                    Ok(())
+                })?
+            }
+            WireFormat::Protobuf => {
+                let envelope = protobuf::envelope(body)?;
+                protobuf::list(envelope.raw, |item| {
+                    items.push(self.protobuf_object(item, &keep)?);
+                    Ok(())
+                })?
+            }
+        };
+        page(head, items)
+    }
+
+    /// Reads the body of a GET; the object's body is an allocation of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the body is no object, or lacks its name or resource version.
+    pub fn object(&self, body: &[u8]) -> Result<Object, Error> {
+        match self.format {
+            WireFormat::Json => {
+                let text = json::on_one_line(body.trim_ascii_end());
+                self.json_object(&mut Scanner::new(&text), Bytes::copy_from_slice)
+            }
+            WireFormat::Protobuf => {
+                let envelope = protobuf::envelope(body)?;
+                self.protobuf_object(envelope.raw, Bytes::copy_from_slice)
+            }
+        }
+    }
+
+    /// Reads one whole watch frame; the object's body shares the frame's memory.
+    ///
+    /// # Errors
+    ///
+    /// When the frame is no watch event, or its object lacks its name or resource version.
+    pub fn event(&self, frame: Bytes) -> Result<WatchEvent, Error> {
+        match self.format {
+            WireFormat::Json => self.json_event(frame),
+            WireFormat::Protobuf => self.protobuf_event(frame),
+        }
+    }
+
+    fn json_event(&self, frame: Bytes) -> Result<WatchEvent, Error> {
+        let frame = match json::on_one_line(frame.trim_ascii_end()) {
+            Cow::Borrowed(_) => frame,
+            Cow::Owned(line) => [line.as_slice(), b"\n"].concat().into(),
+        };
+        let event = json::event(&frame, |scanner, event_type| match change(event_type) {
+            Some(event_type) => {
+                let object = self.json_object(scanner, |body| frame.slice_ref(body))?;
+                Ok(Payload::Change(event_type, object))
+            }
+            None => Ok(Payload::Other(frame.slice_ref(scanner.value()?))),
+        })?;
+        match (event.object, event.event_type.as_ref()) {
+            (Payload::Change(event_type, object), _) => Ok(WatchEvent::Change {
+                event_type,
+                object,
+                frame,
+            }),
+            (Payload::Other(object), "BOOKMARK") => bookmark(bookmark::read_json(&object)?, frame),
+            (Payload::Other(object), "ERROR") => {
+                Ok(WatchEvent::Error(status::decode_json_or_text(&object)))
+            }
+            (_, other) => Err(Error::UnknownEventType(other.to_owned())),
+        }
+    }
+
+    fn protobuf_event(&self, frame: Bytes) -> Result<WatchEvent, Error> {
+        let event = protobuf::event(&frame)?;
+        let raw = event.envelope.raw;
+        if let Some(event_type) = change(event.event_type) {
+            let object = self.protobuf_object(raw, |body| frame.slice_ref(body))?;
+            return Ok(WatchEvent::Change {
+                event_type,
+                object,
+                frame,
+            });
+        }
+        match event.event_type {
+            "BOOKMARK" => bookmark(bookmark::read_protobuf(raw)?, frame),
+            "ERROR" => Ok(WatchEvent::Error(status::decode_message(raw)?)),
+            other => Err(Error::UnknownEventType(other.to_owned())),
+        }
+    }
+
+    pub(super) fn json_object(
+        &self,
+        scanner: &mut Scanner<'_>,
+        keep: impl Fn(&[u8]) -> Bytes,
+    ) -> Result<Object, Error> {
+        let (head, body) = json::object(scanner, &self.paths.json, self.no_values())?;
+        object(head, body, keep(body))
+    }
+
+    pub(super) fn protobuf_object(
+        &self,
+        message: &[u8],
+        keep: impl Fn(&[u8]) -> Bytes,
+    ) -> Result<Object, Error> {
+        let head = protobuf::object(message, &self.paths.protobuf, self.no_values())?;
+        object(head, message, keep(message))
+    }
+
+    pub(super) fn format(&self) -> WireFormat {
+        self.format
+    }
+
+    fn no_values(&self) -> Values<'static> {
+        vec![None; self.paths.count]
+    }
+}
+
+/// The event type when it carries an object of the resource.
+fn change(event_type: &str) -> Option<EventType> {
+    [EventType::Added, EventType::Modified, EventType::Deleted]
+        .into_iter()
+        .find(|known| known.as_str() == event_type)
+}
+
+/// `text` is what the head was read from, and `body` a copy of it, or empty.
+fn object(head: Head<'_>, text: &[u8], body: Bytes) -> Result<Object, Error> {
+    if head.name.is_empty() {
+        return Err(Error::Missing("metadata.name"));
+    }
+    let key = ObjectKey::new(Some(&head.namespace), &head.name);
+    let version = resource_version(&head.resource_version)?;
+    let fields = head.values.into_iter();
+    let values = ObjectValues {
+        uid: head.uid,
+        labels: head.labels,
+        fields: fields.map(Option::unwrap_or_default).collect(),
+    };
+    Ok(Object::of_source(key, version, &values, text, body))
+}
+
+pub(super) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error> {
+    Ok(ListPage {
+        resource_version: resource_version(&head.resource_version)?,
+        continue_token: head.continue_token,
+        items,
+    })
+}
+
+fn bookmark(marks: Marks, frame: Bytes) -> Result<WatchEvent, Error> {
+    Ok(WatchEvent::Bookmark(Bookmark {
+        resource_version: resource_version(&marks.resource_version)?,
+        initial_events_end: marks.initial_events_end,
+        frame,
+    }))
+}
+
+fn resource_version(text: &str) -> Result<ResourceVersion, Error> {
+    match text {
+        "" => Err(Error::Missing("metadata.resourceVersion")),
+        text => Ok(text.parse()?),
+    }
+}

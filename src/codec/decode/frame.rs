@@ -1,0 +1,152 @@
+//! FrameSplitter: chunks of a watch response to whole frames.
+
+use std::collections::VecDeque;
+
+use bytes::Buf;
+use bytes::Bytes;
+use memchr::memchr;
+
+use crate::api::WireFormat;
+use crate::codec::Error;
+
+/// Length of the number before a protobuf message.
+const LENGTH_PREFIX: usize = 4;
+
+/// Cuts a watch response into frames, whatever its chunks are.
+///
+/// Frames are copied out of their chunks: an event that stays in the cache must not keep a whole
+/// read buffer alive.
+#[derive(Debug)]
+pub struct FrameSplitter {
+    format: WireFormat,
+    limit: usize,
+    chunks: VecDeque<Bytes>,
+    /// The start of a frame whose end has not come.
+    partial: Vec<u8>,
+    failed: bool,
+}
+
+impl FrameSplitter {
+    /// Makes a splitter that refuses frames longer than `max_frame_bytes`.
+    pub fn new(format: WireFormat, max_frame_bytes: usize) -> Self {
+        Self {
+            format,
+            limit: max_frame_bytes,
+            chunks: VecDeque::new(),
+            partial: Vec::new(),
+            failed: false,
+        }
+    }
+
+    /// Adds what was received next.
+    pub fn push(&mut self, chunk: Bytes) {
+        if !self.failed && !chunk.is_empty() {
+            self.chunks.push_back(chunk);
+        }
+    }
+
+    /// The next whole frame, with its line break or length; `None` until more is pushed.
+    ///
+    /// # Errors
+    ///
+    /// When a frame is too long; there is no next frame after that.
+    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
+    pub fn next(&mut self) -> Option<Result<Bytes, Error>> {
+        let next = match self.format {
+            WireFormat::Json => self.next_line(),
+            WireFormat::Protobuf => self.next_message(),
+        };
+        if let Err(error) = next {
+            self.failed = true;
+            self.chunks.clear();
+            self.partial = Vec::new();
+            return Some(Err(error));
+        }
+        next.transpose()
+    }
+
+    /// True when all that was pushed has been given out.
+    pub fn is_empty(&self) -> bool {
+        self.chunks.is_empty() && self.partial.is_empty()
+    }
+
+    /// Checks, at the stream's end, that it ended between frames.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::HalfFrame`] when it did not.
+    pub fn finish(&self) -> Result<(), Error> {
+        let rest = self.partial.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
+        let is_blank = |bytes: &[u8]| bytes.trim_ascii().is_empty();
+        let all_blank = is_blank(&self.partial) && self.chunks.iter().all(|chunk| is_blank(chunk));
+        match self.format {
+            WireFormat::Json if all_blank => Ok(()),
+            _ if rest == 0 => Ok(()),
+            _ => Err(Error::HalfFrame(rest)),
+        }
+    }
+
+    fn next_line(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(chunk) = self.chunks.front() {
+            let end = memchr(b'\n', chunk).map(|position| position + 1);
+            let length = end.unwrap_or(chunk.len());
+            self.check(self.partial.len() + length)?;
+            let frame = self.take(length, end.is_some());
+            if let Some(line) = frame.filter(|line| !line.trim_ascii().is_empty()) {
+                return Ok(Some(line));
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_message(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(chunk) = self.chunks.front() {
+            let known = self.partial.iter().chain(chunk).take(LENGTH_PREFIX);
+            let is_known = self.partial.len() + chunk.len() >= LENGTH_PREFIX;
+            let message = known.fold(0_usize, |length, byte| length << 8 | usize::from(*byte));
+            let frame = if is_known {
+                message.saturating_add(LENGTH_PREFIX)
+            } else {
+                LENGTH_PREFIX
+            };
+            self.check(frame)?;
+            let missing = frame - self.partial.len();
+            let length = missing.min(chunk.len());
+            if let Some(frame) = self.take(length, is_known && length == missing) {
+                return Ok(Some(frame));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check(&self, length: usize) -> Result<(), Error> {
+        if length > self.limit {
+            return Err(Error::FrameTooLarge { limit: self.limit });
+        }
+        Ok(())
+    }
+
+    /// Moves `length` bytes on; gives the frame when they complete it.
+    fn take(&mut self, length: usize, completes: bool) -> Option<Bytes> {
+        let chunk = self.chunks.front_mut()?;
+        let frame = if completes && self.partial.is_empty() {
+            Some(Bytes::copy_from_slice(&chunk[..length]))
+        } else {
+            self.partial.extend_from_slice(&chunk[..length]);
+            completes.then(|| {
+                let mut frame = std::mem::take(&mut self.partial);
+                // What lives on in the cache shall not hold the room it was collected in.
+                frame.shrink_to_fit();
+                Bytes::from(frame)
+            })
+        };
+        chunk.advance(length);
+        if chunk.is_empty() {
+            self.chunks.pop_front();
+        }
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests;

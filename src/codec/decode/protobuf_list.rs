@@ -1,0 +1,127 @@
+//! A protobuf list that comes in chunks.
+
+use bytes::Bytes;
+
+use super::decoder::Decoder;
+use super::decoder::page;
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::codec::Error;
+use crate::codec::protobuf;
+use crate::codec::protobuf::Field;
+use crate::codec::protobuf::Fields;
+use crate::codec::protobuf::MAGIC;
+
+/// What was read of it.
+#[derive(Debug, Default)]
+pub(super) struct ProtobufList {
+    part: Part,
+    items: Vec<Object>,
+    /// The envelope without its content.
+    envelope: Vec<u8>,
+    /// The fields of the list beside its items.
+    head: Vec<u8>,
+}
+
+/// What is being read.
+#[derive(Clone, Copy, Debug, Default)]
+enum Part {
+    #[default]
+    Magic,
+    /// The fields of the envelope, before its content and behind it.
+    Envelope,
+    /// The fields of the list, which is the envelope's content: so many bytes are left.
+    List { left: usize },
+    /// What nobody can read.
+    Rest,
+}
+
+impl ProtobufList {
+    /// Reads on; returns how many bytes were read.
+    pub(super) fn read(&mut self, decoder: &Decoder, bytes: &[u8]) -> Result<usize, Error> {
+        let mut at = 0;
+        loop {
+            let rest = &bytes[at..];
+            let read = match self.part {
+                Part::Magic => self.read_magic(rest),
+                Part::Envelope => self.read_envelope(rest),
+                Part::List { left } => self.read_list(decoder, rest, left)?,
+                Part::Rest => None,
+            };
+            let Some(read) = read else { return Ok(at) };
+            at += read;
+        }
+    }
+
+    /// The page, when `unread` is all that could not be read.
+    pub(super) fn finish(mut self, unread: &[u8]) -> Result<ListPage, Error> {
+        if matches!(self.part, Part::List { left: 1.. }) {
+            return Err(Error::Protobuf("message ends within a field"));
+        }
+        self.envelope.extend_from_slice(unread);
+        protobuf::envelope(&self.envelope)?;
+        // All items were taken out of it.
+        let head = protobuf::list(&self.head, |_| Ok(()))?;
+        page(head, self.items)
+    }
+
+    /// Reads what stands before the envelope. As the other methods it gives `None` when more has to
+    /// come first.
+    fn read_magic(&mut self, rest: &[u8]) -> Option<usize> {
+        if rest.get(..MAGIC.len())? == MAGIC {
+            self.envelope.extend_from_slice(MAGIC);
+            self.part = Part::Envelope;
+            Some(MAGIC.len())
+        } else {
+            self.part = Part::Rest;
+            None
+        }
+    }
+
+    /// Reads a field of the envelope, or as far as its content.
+    fn read_envelope(&mut self, rest: &[u8]) -> Option<usize> {
+        if let Some((start, left)) = protobuf::content_start(rest) {
+            // Of two contents the last counts.
+            self.items.clear();
+            self.head.clear();
+            self.part = Part::List { left };
+            return Some(start);
+        }
+        let field = Fields::new(rest).next()?.ok()?;
+        self.envelope.extend_from_slice(field.whole);
+        Some(field.whole.len())
+    }
+
+    /// Reads a field of the list, of which `left` bytes are left.
+    fn read_list(
+        &mut self,
+        decoder: &Decoder,
+        rest: &[u8],
+        left: usize,
+    ) -> Result<Option<usize>, Error> {
+        if left == 0 {
+            self.part = Part::Envelope;
+            return Ok(Some(0));
+        }
+        let is_whole = rest.len() >= left;
+        let field = match Fields::new(&rest[..left.min(rest.len())]).next() {
+            Some(Ok(field)) => field,
+            Some(Err(error)) if is_whole => return Err(error),
+            _ => return Ok(None),
+        };
+        self.take(decoder, &field)?;
+        let read = field.whole.len();
+        self.part = Part::List { left: left - read };
+        Ok(Some(read))
+    }
+
+    fn take(&mut self, decoder: &Decoder, field: &Field<'_>) -> Result<(), Error> {
+        if field.number == 2 {
+            let item = decoder.protobuf_object(field.bytes()?, Bytes::copy_from_slice)?;
+            self.items.push(item);
+        } else {
+            self.head.extend_from_slice(field.whole);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,296 @@
+//! Encoder: what clients receive, byte for byte as a kube-apiserver prints it.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::bookmark::BookmarkTemplate;
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::codec::MetaVersion;
+use crate::codec::json;
+use crate::codec::metadata::bare_body;
+use crate::codec::metadata::hidden_annotation;
+use crate::codec::metadata::json_with_resource_version;
+use crate::codec::metadata::partial_body;
+use crate::codec::protobuf;
+use crate::codec::protobuf::put_bytes;
+use crate::codec::status;
+use crate::codec::type_meta::TypeMeta;
+use crate::codec::type_meta::json_front;
+
+/// Prints the objects of one resource in one format.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    pub(super) format: WireFormat,
+    pub(super) kind: Cow<'static, str>,
+    pub(super) api_version: Cow<'static, str>,
+    pub(super) list_kind: Cow<'static, str>,
+    /// True for JSON whose keys are sorted.
+    pub(super) is_embedded: bool,
+    /// `{"kind":…,"apiVersion":…,`
+    json_front: Bytes,
+    bookmark: Option<Arc<BookmarkTemplate>>,
+    /// What metadata on its own is made of; `None` for whole objects.
+    pub(super) partial: Option<Partial>,
+}
+
+/// Where metadata on its own comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Partial {
+    /// The format of the objects.
+    from: WireFormat,
+    /// An annotation that is left out.
+    hidden: Option<&'static str>,
+    pub(super) version: MetaVersion,
+}
+
+impl Encoder {
+    /// Makes an encoder for a built-in kind; its lists' kind is `kind` plus `List`.
+    pub fn new(
+        format: WireFormat,
+        kind: impl Into<String>,
+        api_version: impl Into<String>,
+    ) -> Self {
+        let kind = kind.into();
+        let api_version = api_version.into();
+        Self {
+            format,
+            list_kind: format!("{kind}List").into(),
+            is_embedded: false,
+            json_front: json_front(&kind, &api_version).into(),
+            kind: kind.into(),
+            api_version: api_version.into(),
+            bookmark: None,
+            partial: None,
+        }
+    }
+
+    /// Makes an encoder for what was learnt from upstream.
+    pub fn from_type_meta(format: WireFormat, type_meta: &TypeMeta) -> Self {
+        let (kind, api_version) = (&type_meta.kind, &type_meta.api_version);
+        Self::new(format, kind, api_version)
+            .with_embedded_type_meta(type_meta.is_embedded)
+            .with_list_kind(&type_meta.list_kind)
+    }
+
+    /// The same, for JSON whose keys are sorted, as custom resources' are, when `is_embedded`.
+    pub fn with_embedded_type_meta(mut self, is_embedded: bool) -> Self {
+        self.is_embedded = is_embedded;
+        self
+    }
+
+    /// The same, with the kind that lists carry.
+    pub fn with_list_kind(mut self, list_kind: impl Into<String>) -> Self {
+        self.list_kind = list_kind.into().into();
+        self
+    }
+
+    /// The same, with the shape that bookmarks have.
+    pub fn with_bookmark_template(mut self, template: BookmarkTemplate) -> Self {
+        self.bookmark = Some(Arc::new(template));
+        self
+    }
+
+    /// The encoder that prints the metadata alone of the same objects, as PartialObjectMetadata in
+    /// `format`: their own or, where they are JSON, protobuf.
+    pub fn partial(&self, format: WireFormat, version: MetaVersion) -> Self {
+        let json_front = match version {
+            MetaVersion::V1 => {
+                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1\",\"metadata\":"
+            }
+            MetaVersion::V1Beta1 => {
+                "{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"meta.k8s.io/v1beta1\",\"metadata\":"
+            }
+        };
+        Self {
+            format,
+            kind: "PartialObjectMetadata".into(),
+            api_version: version.as_str().into(),
+            list_kind: "PartialObjectMetadataList".into(),
+            is_embedded: false,
+            json_front: Bytes::from_static(json_front.as_bytes()),
+            bookmark: self.bookmark.clone(),
+            partial: Some(Partial {
+                from: self.format,
+                hidden: hidden_annotation(&self.api_version, &self.kind),
+                version,
+            }),
+        }
+    }
+
+    /// The format printed.
+    pub fn format(&self) -> WireFormat {
+        self.format
+    }
+
+    /// A whole watch frame that carries `object`.
+    pub fn event(&self, event_type: EventType, object: &Object) -> Bytes {
+        self.frame(event_type, &self.body_of(object))
+    }
+
+    /// A whole DELETED frame that carries `object` at the resource version of its deletion.
+    ///
+    /// Where the body is not what an API server sends, the version in it stays as it is.
+    pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
+        let body = &object.body;
+        let patched = match (self.partial, self.format) {
+            (Some(partial), format) => {
+                partial_body(partial.from, format, partial.hidden, body, Some(rv))
+            }
+            (None, WireFormat::Json) => json_with_resource_version(body, rv).map(Bytes::from),
+            (None, WireFormat::Protobuf) => {
+                protobuf::with_resource_version(body, rv).map(Bytes::from)
+            }
+        };
+        let body = patched.unwrap_or_else(|_| match self.partial {
+            Some(_) => bare_body(self.format, object, rv),
+            None => body.clone(),
+        });
+        self.frame(EventType::Deleted, &body)
+    }
+
+    /// What of the object stands between the constant parts.
+    pub(crate) fn body_of(&self, object: &Object) -> Bytes {
+        match self.partial {
+            None => object.body.clone(),
+            Some(partial) => {
+                let body = &object.body;
+                let partial = partial_body(partial.from, self.format, partial.hidden, body, None);
+                partial.unwrap_or_else(|_| bare_body(self.format, object, object.resource_version))
+            }
+        }
+    }
+
+    fn frame(&self, event_type: EventType, body: &[u8]) -> Bytes {
+        let event_type = event_type.as_str();
+        match self.format {
+            WireFormat::Json => {
+                let start = format!("{{\"type\":\"{event_type}\",\"object\":");
+                let (front, back) = (self.front_of(body), self.json_back());
+                [start.as_bytes(), &front, body, back.as_bytes(), b"}\n"]
+                    .concat()
+                    .into()
+            }
+            WireFormat::Protobuf => {
+                let start = self.envelope_start(body.len());
+                let object = [start.as_slice(), body, protobuf::ENVELOPE_END];
+                protobuf::frame(event_type, &object).into()
+            }
+        }
+    }
+
+    /// The same frame with another event type; `None` when `frame` is no watch event.
+    pub fn retarget(&self, frame: &Bytes, event_type: EventType) -> Option<Bytes> {
+        match self.format {
+            WireFormat::Json => {
+                let object = json::raw_event(frame).ok()?.object;
+                let start = format!("{{\"type\":\"{}\",\"object\":", event_type.as_str());
+                Some([start.as_bytes(), object, b"}\n"].concat().into())
+            }
+            WireFormat::Protobuf => {
+                let mut message = Vec::with_capacity(frame.len() + 4);
+                message.extend_from_slice(&[0; 4]);
+                put_bytes(&mut message, 1, event_type.as_str().as_bytes());
+                for field in protobuf::Fields::new(protobuf::unframed(frame).ok()?) {
+                    let field = field.ok()?;
+                    if field.number != 1 {
+                        message.extend_from_slice(field.whole);
+                    }
+                }
+                let length = u32::try_from(message.len() - 4).ok()?;
+                message[..4].copy_from_slice(&length.to_be_bytes());
+                Some(message.into())
+            }
+        }
+    }
+
+    /// A whole BOOKMARK frame, in upstream's shape when a template was given.
+    pub fn bookmark(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
+        let (kind, api_version) = (&self.kind, &self.api_version);
+        let template = match (self.bookmark.as_deref(), self.partial) {
+            (Some(template), None) => Some(Cow::Borrowed(template)),
+            (Some(template), Some(_)) => {
+                let partial = template.partial(self.format, kind, api_version);
+                partial.map(Cow::Owned)
+            }
+            (None, _) => None,
+        };
+        let template = template.unwrap_or_else(|| {
+            let minimal =
+                BookmarkTemplate::minimal(self.format, kind, api_version, self.is_embedded);
+            Cow::Owned(minimal)
+        });
+        template.frame(rv, initial_events_end)
+    }
+
+    /// A whole ERROR frame.
+    pub fn error(&self, status: &Status) -> Bytes {
+        match self.format {
+            WireFormat::Json => {
+                let status = status::encode_json(status);
+                format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n").into()
+            }
+            WireFormat::Protobuf => {
+                protobuf::frame("ERROR", &[&status::encode_enveloped(status)]).into()
+            }
+        }
+    }
+
+    /// The body of an error answer in `format`.
+    pub fn status_body(format: WireFormat, status: &Status) -> Bytes {
+        match format {
+            WireFormat::Json => (status::encode_json(status) + "\n").into(),
+            WireFormat::Protobuf => status::encode_enveloped(status).into(),
+        }
+    }
+
+    /// The body of a GET, in parts.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    pub fn object_body(&self, object: &Object) -> Vec<Bytes> {
+        let body = self.body_of(object);
+        let (start, end) = match self.format {
+            WireFormat::Json => {
+                let end = match self.partial {
+                    None => b"\n".as_slice(),
+                    Some(_) => b"}\n",
+                };
+                (self.front_of(&body), end)
+            }
+            WireFormat::Protobuf => (
+                self.envelope_start(body.len()).into(),
+                protobuf::ENVELOPE_END,
+            ),
+        };
+        let mut parts = vec![start, body, Bytes::from_static(end)];
+        parts.retain(|part| !part.is_empty());
+        parts
+    }
+
+    /// What is missing at the start of a JSON object's body.
+    pub(super) fn front_of(&self, body: &[u8]) -> Bytes {
+        match body.first() {
+            Some(b'{') if self.partial.is_none() => Bytes::new(),
+            _ => self.json_front.clone(),
+        }
+    }
+
+    /// What is missing at its end.
+    pub(super) fn json_back(&self) -> &'static str {
+        match self.partial {
+            None => "",
+            Some(_) => "}",
+        }
+    }
+
+    fn envelope_start(&self, raw_length: usize) -> Vec<u8> {
+        protobuf::envelope_start(&self.api_version, &self.kind, raw_length)
+    }
+}

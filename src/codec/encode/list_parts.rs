@@ -1,0 +1,344 @@
+//! A LIST body in parts, of which the objects' are shared with the cache.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::encoder::Encoder;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::WireFormat;
+use crate::codec::MetaVersion;
+use crate::codec::json;
+use crate::codec::protobuf;
+use crate::codec::protobuf::put_bytes;
+use crate::codec::protobuf::put_number;
+use crate::codec::protobuf::put_prefix;
+use crate::codec::protobuf::varint_length;
+
+/// The parts of a LIST body, in order; of the objects' bodies none is copied. A clone gives what is
+/// left, too.
+///
+/// Made by [`Encoder::list_parts`] and [`ListItems::finish`].
+#[derive(Clone, Debug)]
+pub struct ListParts {
+    head: Option<Bytes>,
+    bodies: std::vec::IntoIter<Bytes>,
+    separators: Separators,
+    /// The body of an item whose separator was given.
+    body: Option<Bytes>,
+    tail: Option<Bytes>,
+    /// Bytes of what is left.
+    length: u64,
+}
+
+/// The items of a LIST body, taken one by one: a caller with others to serve pauses in between, for
+/// there may be many, and metadata on its own has to be looked for.
+#[derive(Debug)]
+pub struct ListItems<'a> {
+    encoder: &'a Encoder,
+    bodies: Vec<Bytes>,
+    /// Bytes of them.
+    length: usize,
+    /// How many of them lack nothing at their start.
+    whole: usize,
+}
+
+/// What stands before each item's body.
+#[derive(Clone, Debug)]
+enum Separators {
+    Json {
+        /// What ends an item, a comma, and what is missing of a body that lacks its start.
+        open: Bytes,
+        /// How much of it stands before a body that lacks nothing.
+        whole: usize,
+        /// How much of it the first item goes without.
+        skip: usize,
+    },
+    /// Tag and length of each item, one behind the other, with their lengths.
+    Protobuf {
+        prefixes: Bytes,
+        lengths: std::vec::IntoIter<u8>,
+    },
+}
+
+/// What a list says beside its items.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    rv: ResourceVersion,
+    token: &'a str,
+    remaining: Option<u64>,
+    is_empty: bool,
+}
+
+impl Encoder {
+    /// The body of a LIST, in parts; `remaining` is `remainingItemCount`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    pub fn list_parts<I>(
+        &self,
+        rv: ResourceVersion,
+        continue_token: Option<&str>,
+        remaining: Option<u64>,
+        items: I,
+    ) -> ListParts
+    where
+        I: IntoIterator<Item = Arc<Object>>,
+    {
+        let mut list = self.list_items();
+        for item in items {
+            list.push(&item);
+        }
+        list.finish(rv, continue_token, remaining)
+    }
+
+    /// The items of a LIST body, none so far.
+    pub fn list_items(&self) -> ListItems<'_> {
+        ListItems {
+            encoder: self,
+            bodies: Vec::new(),
+            length: 0,
+            whole: 0,
+        }
+    }
+
+    fn json_separators(&self) -> Separators {
+        let (back, front) = (self.json_back(), self.item_front());
+        let whole = match self.partial {
+            None => 1,
+            Some(_) => back.len() + 1 + front.len(),
+        };
+        Separators::Json {
+            open: [back.as_bytes(), b",", &front].concat().into(),
+            whole,
+            skip: back.len() + 1,
+        }
+    }
+
+    /// What is missing at the start of a list item's body.
+    fn item_front(&self) -> Bytes {
+        if self.is_embedded || self.partial.is_some() {
+            self.front_of(b"")
+        } else {
+            Bytes::from_static(b"{")
+        }
+    }
+
+    /// What stands before and behind a JSON list's items.
+    fn json_list_ends(&self, list: Head<'_>) -> (Bytes, Bytes) {
+        let Head { rv, remaining, .. } = list;
+        let kind = json::quoted(&self.list_kind);
+        let api_version = json::quoted(&self.api_version);
+        let token = json::quoted(list.token);
+        let count = remaining.map(|count| format!("\"remainingItemCount\":{count}"));
+        if self.is_embedded {
+            let count = count.map(|count| count + ",").unwrap_or_default();
+            let metadata = format!("{{\"continue\":{token},{count}\"resourceVersion\":\"{rv}\"}}");
+            return (
+                format!("{{\"apiVersion\":{api_version},\"items\":[").into(),
+                format!("],\"kind\":{kind},\"metadata\":{metadata}}}\n").into(),
+            );
+        }
+        let mut metadata = format!("{{\"resourceVersion\":\"{rv}\"");
+        if !list.token.is_empty() {
+            metadata = metadata + ",\"continue\":" + &token;
+        }
+        if let Some(count) = count {
+            metadata = metadata + "," + &count;
+        }
+        let (open, close) = match (self.partial, list.is_empty) {
+            (None, _) => ("[", "]}\n"),
+            (Some(_), false) => ("[", "}]}\n"),
+            // The API server makes these lists anew, and only when there is an item.
+            (Some(_), true) => ("null", "}\n"),
+        };
+        let head = format!(
+            "{{\"kind\":{kind},\"apiVersion\":{api_version},\"metadata\":{metadata}}},\"items\":{open}"
+        );
+        (head.into(), Bytes::from_static(close.as_bytes()))
+    }
+
+    /// What stands before and behind a protobuf list's items, which are `items_length` bytes.
+    fn protobuf_list_ends(&self, list: Head<'_>, items_length: usize) -> (Bytes, Bytes) {
+        let mut metadata = Vec::new();
+        put_bytes(&mut metadata, 1, b"");
+        put_bytes(&mut metadata, 2, list.rv.to_string().as_bytes());
+        put_bytes(&mut metadata, 3, list.token.as_bytes());
+        if let Some(count) = list.remaining {
+            put_number(&mut metadata, 4, count);
+        }
+        let items_first = self.item_number() == 1;
+        let mut field = Vec::new();
+        put_bytes(&mut field, if items_first { 2 } else { 1 }, &metadata);
+        let raw_length = field.len() + items_length;
+        let mut head = protobuf::envelope_start(&self.api_version, &self.list_kind, raw_length);
+        let tail = protobuf::ENVELOPE_END;
+        if items_first {
+            field.extend_from_slice(tail);
+            return (head.into(), field.into());
+        }
+        head.extend_from_slice(&field);
+        (head.into(), Bytes::from_static(tail))
+    }
+
+    /// The field of a protobuf list that holds its items; the other of 1 and 2 is its metadata.
+    fn item_number(&self) -> u32 {
+        match self.partial.map(|partial| partial.version) {
+            Some(MetaVersion::V1Beta1) => 1,
+            Some(MetaVersion::V1) | None => 2,
+        }
+    }
+}
+
+impl ListItems<'_> {
+    /// Takes the next item.
+    ///
+    /// # Panics
+    ///
+    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    pub fn push(&mut self, item: &Object) {
+        let body = self.encoder.body_of(item);
+        self.length += body.len();
+        self.whole += usize::from(body.first() == Some(&b'{'));
+        self.bodies.push(body);
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bodies.len()
+    }
+
+    /// True when there are none.
+    pub fn is_empty(&self) -> bool {
+        self.bodies.is_empty()
+    }
+
+    /// The list with these items; `remaining` is `remainingItemCount`.
+    pub fn finish(
+        self,
+        rv: ResourceVersion,
+        continue_token: Option<&str>,
+        remaining: Option<u64>,
+    ) -> ListParts {
+        let Self {
+            encoder, bodies, ..
+        } = self;
+        let list = Head {
+            rv,
+            token: continue_token.unwrap_or_default(),
+            remaining,
+            is_empty: bodies.is_empty(),
+        };
+        let (head, separators, tail) = match encoder.format {
+            WireFormat::Json => {
+                let (head, tail) = encoder.json_list_ends(list);
+                (head, encoder.json_separators(), tail)
+            }
+            WireFormat::Protobuf => {
+                let lengths = bodies.iter().map(Bytes::len);
+                let items_length = lengths.clone().map(protobuf_item_length).sum();
+                let separators = protobuf_separators(encoder.item_number(), lengths);
+                let (head, tail) = encoder.protobuf_list_ends(list, items_length);
+                (head, separators, tail)
+            }
+        };
+        let between = separators.length(bodies.len(), self.whole);
+        let length = head.len() + between + self.length + tail.len();
+        ListParts {
+            head: Some(head),
+            bodies: bodies.into_iter(),
+            separators,
+            body: None,
+            tail: Some(tail),
+            length: length as u64,
+        }
+    }
+}
+
+impl Separators {
+    /// The length of all before `count` bodies, of which `whole` lack nothing at their start.
+    fn length(&self, count: usize, whole: usize) -> usize {
+        match self {
+            _ if count == 0 => 0,
+            Self::Json {
+                open,
+                whole: before_whole,
+                skip,
+            } => before_whole * whole + open.len() * (count - whole) - skip,
+            Self::Protobuf { prefixes, .. } => prefixes.len(),
+        }
+    }
+
+    fn next(&mut self, body: &[u8]) -> Bytes {
+        match self {
+            Self::Json { open, whole, skip } => {
+                let skip = std::mem::take(skip);
+                match body.first() {
+                    Some(b'{') => open.slice(skip..*whole),
+                    _ => open.slice(skip..),
+                }
+            }
+            Self::Protobuf { prefixes, lengths } => {
+                let length = lengths.next().unwrap_or_default();
+                prefixes.split_to(usize::from(length))
+            }
+        }
+    }
+}
+
+impl ListParts {
+    /// Bytes of what is left.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn part(&mut self) -> Option<Bytes> {
+        if let Some(part) = self.head.take().or_else(|| self.body.take()) {
+            return Some(part);
+        }
+        match self.bodies.next() {
+            None => self.tail.take(),
+            Some(body) => {
+                let separator = self.separators.next(&body);
+                if separator.is_empty() {
+                    Some(body)
+                } else {
+                    self.body = Some(body);
+                    Some(separator)
+                }
+            }
+        }
+    }
+}
+
+impl Iterator for ListParts {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let part = self.part()?;
+        self.length -= part.len() as u64;
+        Some(part)
+    }
+}
+
+/// Length of a list item with tag and length.
+fn protobuf_item_length(body: usize) -> usize {
+    1 + varint_length(body as u64) + body
+}
+
+fn protobuf_separators(number: u32, bodies: impl Iterator<Item = usize>) -> Separators {
+    let mut prefixes = Vec::new();
+    let mut lengths = Vec::new();
+    for body in bodies {
+        let start = prefixes.len();
+        put_prefix(&mut prefixes, number, body);
+        // A tag of one byte and at most ten of length.
+        lengths.push((prefixes.len() - start) as u8);
+    }
+    Separators::Protobuf {
+        prefixes: prefixes.into(),
+        lengths: lengths.into_iter(),
+    }
+}

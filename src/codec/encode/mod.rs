@@ -1,0 +1,10 @@
+//! What clients receive, printed: lists, watch frames and single objects.
+
+mod bookmark;
+mod encoder;
+mod list_parts;
+
+pub use bookmark::BookmarkTemplate;
+pub use encoder::Encoder;
+pub use list_parts::ListItems;
+pub use list_parts::ListParts;

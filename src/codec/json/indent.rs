@@ -1,0 +1,103 @@
+//! JSON on many lines, as Go's `json.Indent` prints it with two blanks.
+
+use memchr::memchr2;
+
+const BLANKS: &[u8] = &[b' '; 64];
+
+/// Indents one JSON text, given in pieces cut anywhere. Nothing is checked: what is no JSON comes
+/// out with some blanks more or less.
+#[derive(Clone, Debug, Default)]
+pub struct Indenter {
+    depth: usize,
+    place: Place,
+    /// A bracket was opened, and nothing has come since: an empty pair stays on its line.
+    is_just_open: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Place {
+    #[default]
+    Between,
+    InString,
+    /// Behind a backslash.
+    Escaped,
+}
+
+impl Indenter {
+    /// Appends the next piece to `printed`. White space between tokens is replaced, a line break at
+    /// the end too: there is none.
+    pub fn push(&mut self, mut text: &[u8], printed: &mut Vec<u8>) {
+        while let Some((&byte, rest)) = text.split_first() {
+            text = match self.place {
+                Place::InString => self.pass_string(text, printed),
+                Place::Escaped => {
+                    printed.push(byte);
+                    self.place = Place::InString;
+                    rest
+                }
+                Place::Between => {
+                    self.push_between(byte, printed);
+                    rest
+                }
+            };
+        }
+    }
+
+    /// Copies the string as far as its end or a backslash; gives what follows.
+    fn pass_string<'a>(&mut self, text: &'a [u8], printed: &mut Vec<u8>) -> &'a [u8] {
+        let end = memchr2(b'"', b'\\', text).map_or(text.len(), |found| {
+            self.place = match text[found] {
+                b'"' => Place::Between,
+                _ => Place::Escaped,
+            };
+            found + 1
+        });
+        let (passed, rest) = text.split_at(end);
+        printed.extend_from_slice(passed);
+        rest
+    }
+
+    fn push_between(&mut self, byte: u8, printed: &mut Vec<u8>) {
+        let is_close = matches!(byte, b'}' | b']');
+        match byte {
+            b' ' | b'\t' | b'\r' | b'\n' => return,
+            _ if self.is_just_open && !is_close => {
+                self.depth += 1;
+                self.break_line(printed);
+            }
+            _ if !self.is_just_open && is_close => {
+                self.depth = self.depth.saturating_sub(1);
+                self.break_line(printed);
+            }
+            _ => {}
+        }
+        self.is_just_open = matches!(byte, b'{' | b'[');
+        printed.push(byte);
+        match byte {
+            b',' => self.break_line(printed),
+            b':' => printed.push(b' '),
+            b'"' => self.place = Place::InString,
+            _ => {}
+        }
+    }
+
+    fn break_line(&self, printed: &mut Vec<u8>) {
+        printed.push(b'\n');
+        let mut blanks = self.depth * 2;
+        while blanks > 0 {
+            let part = blanks.min(BLANKS.len());
+            printed.extend_from_slice(&BLANKS[..part]);
+            blanks -= part;
+        }
+    }
+}
+
+/// The whole of a JSON text, indented.
+pub fn indented(text: &[u8]) -> Vec<u8> {
+    let mut printed = Vec::with_capacity(text.len() * 2);
+    Indenter::default().push(text, &mut printed);
+    printed
+}
+
+#[cfg(test)]
+mod tests;

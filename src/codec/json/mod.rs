@@ -1,0 +1,27 @@
+//! JSON: scanned without a tree, printed, indented.
+
+mod compact;
+mod event;
+mod indent;
+mod list;
+mod object;
+mod print;
+mod scanner;
+mod text;
+mod values;
+
+pub(crate) use compact::compact;
+pub(crate) use compact::on_one_line;
+pub(crate) use event::event;
+pub(crate) use event::raw_event;
+pub(crate) use list::items_start;
+pub(crate) use list::list;
+pub(crate) use object::object;
+pub(crate) use print::escape_as_go;
+pub(crate) use print::quoted;
+pub(crate) use scanner::Members;
+pub(crate) use scanner::Scanner;
+pub(crate) use text::Text;
+
+pub use indent::Indenter;
+pub use indent::indented;

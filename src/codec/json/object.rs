@@ -1,0 +1,170 @@
+//! Objects in JSON.
+
+use super::scanner::Key;
+use super::scanner::Scanner;
+use super::text::Text;
+use super::values::visit;
+use super::values::visit_member;
+use crate::codec::Error;
+use crate::codec::field_tree::FieldTree;
+use crate::codec::field_tree::Values;
+use crate::codec::head::Head;
+use crate::codec::head::Labels;
+
+/// An object while it is read.
+struct Reading<'tree, 'text> {
+    tree: &'tree FieldTree<String>,
+    head: Head<'text>,
+    body: BodyStart,
+    has_metadata: bool,
+}
+
+/// Where an object's canonical body starts, known when its members have been passed.
+struct BodyStart {
+    /// Where the object starts.
+    whole: usize,
+    /// The first member's key; or the first one's behind `kind` and `apiVersion` in front.
+    behind_type_meta: usize,
+    type_meta: TypeMetaPlace,
+    /// How many members were passed.
+    position: usize,
+}
+
+/// Where `kind` and `apiVersion` stand in an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TypeMetaPlace {
+    /// Nowhere, as in items of built-in lists.
+    Absent,
+    /// `kind` is first; what comes second is not known yet.
+    KindFirst,
+    /// `kind`, then `apiVersion`, in front of all else.
+    Front,
+    /// Anywhere else.
+    Inside,
+}
+
+/// Reads the object at the cursor and gives its canonical body.
+pub(crate) fn object<'a>(
+    scanner: &mut Scanner<'a>,
+    tree: &FieldTree<String>,
+    values: Values<'a>,
+) -> Result<(Head<'a>, &'a [u8]), Error> {
+    let mut members = scanner.object()?;
+    let mut object = Reading {
+        tree,
+        head: Head {
+            values,
+            ..Head::default()
+        },
+        body: BodyStart::new(scanner.offset() - 1),
+        has_metadata: false,
+    };
+    while let Some(key) = scanner.next_key(&mut members)? {
+        object.body.pass(&key);
+        object.member(scanner, key.text)?;
+    }
+    tree.settle(&mut object.head.values);
+    let body = scanner.since(object.body.start());
+    Ok((object.head, body))
+}
+
+impl<'text> Reading<'_, 'text> {
+    fn member(&mut self, scanner: &mut Scanner<'text>, key: Text<'_>) -> Result<(), Error> {
+        if key.is("metadata") {
+            self.metadata(scanner)
+        } else {
+            visit_member(scanner, key, self.tree, &mut self.head.values)
+        }
+    }
+
+    fn metadata(&mut self, scanner: &mut Scanner<'text>) -> Result<(), Error> {
+        if std::mem::replace(&mut self.has_metadata, true) {
+            return Err(scanner.malformed("metadata only once"));
+        }
+        let mut fields = scanner.clone();
+        metadata(scanner, &mut self.head)?;
+        match self.tree.child(|name| name == "metadata") {
+            Some(child) => visit(&mut fields, child, &mut self.head.values),
+            None => Ok(()),
+        }
+    }
+}
+
+impl BodyStart {
+    fn new(whole: usize) -> Self {
+        Self {
+            whole,
+            behind_type_meta: whole,
+            type_meta: TypeMetaPlace::Absent,
+            position: 0,
+        }
+    }
+
+    /// Takes note of the next member.
+    fn pass(&mut self, key: &Key<'_>) {
+        let is_behind = self.type_meta == TypeMetaPlace::Front && self.position == 2;
+        if self.position == 0 || is_behind {
+            self.behind_type_meta = key.start;
+        }
+        self.type_meta = self.type_meta.after(key.text, self.position);
+        self.position += 1;
+    }
+
+    fn start(&self) -> usize {
+        match self.type_meta {
+            TypeMetaPlace::Absent | TypeMetaPlace::Front => self.behind_type_meta,
+            TypeMetaPlace::KindFirst | TypeMetaPlace::Inside => self.whole,
+        }
+    }
+}
+
+impl TypeMetaPlace {
+    fn after(self, key: Text<'_>, position: usize) -> Self {
+        let is_kind = key.is("kind");
+        match (self, position) {
+            _ if !is_kind && !key.is("apiVersion") => self.settled(position),
+            (Self::Absent, 0) if is_kind => Self::KindFirst,
+            (Self::KindFirst, 1) if !is_kind => Self::Front,
+            _ => Self::Inside,
+        }
+    }
+
+    fn settled(self, position: usize) -> Self {
+        match self {
+            Self::KindFirst if position == 1 => Self::Inside,
+            other => other,
+        }
+    }
+}
+
+fn metadata<'a>(scanner: &mut Scanner<'a>, head: &mut Head<'a>) -> Result<(), Error> {
+    if scanner.peek() == Some(b'n') {
+        return scanner.skip().map(|_| ());
+    }
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        match key.text.0 {
+            b"name" => head.name = scanner.text_or_empty()?,
+            b"namespace" => head.namespace = scanner.text_or_empty()?,
+            b"uid" => head.uid = scanner.text_or_empty()?,
+            b"resourceVersion" => head.resource_version = scanner.text_or_empty()?,
+            b"labels" => labels(scanner, &mut head.labels)?,
+            _ => {
+                scanner.skip()?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn labels<'a>(scanner: &mut Scanner<'a>, labels: &mut Labels<'a>) -> Result<(), Error> {
+    if scanner.peek() == Some(b'n') {
+        return scanner.skip().map(|_| ());
+    }
+    let mut members = scanner.object()?;
+    while let Some(key) = scanner.next_key(&mut members)? {
+        let key = key.text.unescape()?;
+        labels.push((key, scanner.text_or_empty()?));
+    }
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! A cursor over JSON text that builds no tree.
+//!
+//! What is asked for is checked; what is skipped is only followed by its quotes and brackets, so
+//! skipping accepts some texts that are no JSON. No input makes it panic or recurse.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use memchr::memchr2;
+
+use super::text::Text;
+use crate::codec::Error;
+
+/// Position within a JSON text.
+#[derive(Clone)]
+pub(crate) struct Scanner<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+/// A member's key and where it starts (at its quote).
+pub(crate) struct Key<'a> {
+    pub(crate) text: Text<'a>,
+    pub(crate) start: usize,
+}
+
+/// Where a container's iteration stands.
+#[derive(Default)]
+pub(crate) struct Members {
+    begun: bool,
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn new(text: &'a [u8]) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(crate) fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// The text from `start` to the cursor.
+    pub(crate) fn since(&self, start: usize) -> &'a [u8] {
+        &self.text[start..self.at]
+    }
+
+    pub(super) fn malformed(&self, expected: &'static str) -> Error {
+        Error::Json {
+            expected,
+            offset: self.at,
+        }
+    }
+
+    /// The next byte that is not white space; stays before it.
+    pub(crate) fn peek(&mut self) -> Option<u8> {
+        loop {
+            match self.text.get(self.at)? {
+                b' ' | b'\n' | b'\r' | b'\t' => self.at += 1,
+                byte => return Some(*byte),
+            }
+        }
+    }
+
+    fn expect(&mut self, byte: u8, name: &'static str) -> Result<(), Error> {
+        match self.peek() {
+            Some(found) if found == byte => {
+                self.at += 1;
+                Ok(())
+            }
+            _ => Err(self.malformed(name)),
+        }
+    }
+
+    /// Enters an object.
+    pub(crate) fn object(&mut self) -> Result<Members, Error> {
+        self.expect(b'{', "an object")?;
+        Ok(Members::default())
+    }
+
+    /// Enters an array.
+    pub(crate) fn array(&mut self) -> Result<Members, Error> {
+        self.expect(b'[', "an array")?;
+        Ok(Members::default())
+    }
+
+    /// The next member's key, the cursor then being at its value; `None` behind the object.
+    pub(crate) fn next_key(&mut self, members: &mut Members) -> Result<Option<Key<'a>>, Error> {
+        if !self.next_item(members, b'}')? {
+            return Ok(None);
+        }
+        self.peek();
+        let start = self.at;
+        let text = self.string()?;
+        self.expect(b':', "a colon")?;
+        self.peek();
+        Ok(Some(Key { text, start }))
+    }
+
+    /// True at an element of an array; false behind the array.
+    pub(crate) fn next_element(&mut self, members: &mut Members) -> Result<bool, Error> {
+        self.next_item(members, b']')
+    }
+
+    fn next_item(&mut self, members: &mut Members, close: u8) -> Result<bool, Error> {
+        match self.peek() {
+            Some(byte) if byte == close => {
+                self.at += 1;
+                return Ok(false);
+            }
+            Some(b',') if members.begun => self.at += 1,
+            Some(_) if !members.begun => {}
+            _ => return Err(self.malformed("a comma or the closing bracket")),
+        }
+        members.begun = true;
+        self.peek();
+        Ok(true)
+    }
+
+    /// A string.
+    pub(crate) fn string(&mut self) -> Result<Text<'a>, Error> {
+        self.expect(b'"', "a string")?;
+        let start = self.at;
+        let end = string_end(self.text, start).ok_or(self.malformed("a string's end"))?;
+        self.at = end;
+        Ok(Text(&self.text[start..end - 1]))
+    }
+
+    /// A string, or `None` for null.
+    fn optional_string(&mut self) -> Result<Option<Text<'a>>, Error> {
+        match self.peek() {
+            Some(b'n') => self.skip().map(|_| None),
+            _ => self.string().map(Some),
+        }
+    }
+
+    /// A string without its escapes; the empty text for null.
+    pub(crate) fn text_or_empty(&mut self) -> Result<Cow<'a, str>, Error> {
+        let text = self.optional_string()?;
+        text.map_or(Ok(Cow::Borrowed("")), Text::unescape)
+    }
+
+    /// Passes over a value and gives its place in the text.
+    pub(crate) fn skip(&mut self) -> Result<Range<usize>, Error> {
+        let first = self.peek();
+        let start = self.at;
+        match first {
+            Some(b'"') => {
+                self.string()?;
+            }
+            Some(b'{' | b'[') => self.skip_container()?,
+            Some(b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => self.skip_literal(),
+            _ => return Err(self.malformed("a value")),
+        }
+        Ok(start..self.at)
+    }
+
+    /// The value's text, passed over.
+    pub(crate) fn value(&mut self) -> Result<&'a [u8], Error> {
+        let range = self.skip()?;
+        Ok(&self.text[range])
+    }
+
+    fn skip_literal(&mut self) {
+        let rest = &self.text[self.at..];
+        // Nothing else may be in it, above all no bracket or quote: what is passed over as part of a
+        // container must be the same as what is walked through.
+        let goes_on =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+        self.at += rest
+            .iter()
+            .position(|byte| !goes_on(byte))
+            .unwrap_or(rest.len());
+    }
+
+    fn skip_container(&mut self) -> Result<(), Error> {
+        let mut depth = 0_usize;
+        let mut at = self.at;
+        while let Some(byte) = self.text.get(at) {
+            at += 1;
+            if *byte == b'"' {
+                at = string_end(self.text, at).ok_or(self.malformed("a string's end"))?;
+                continue;
+            }
+            // Without branches, as which bracket comes cannot be foreseen: the bit tells `{` from
+            // `[` and `}` from `]`, and no other byte folds to them.
+            let folded = byte | 0x20;
+            depth += usize::from(folded == b'{');
+            depth -= usize::from(folded == b'}');
+            if depth == 0 {
+                self.at = at;
+                return Ok(());
+            }
+        }
+        Err(self.malformed("a closing bracket"))
+    }
+}
+
+/// The index behind the closing quote of the string whose inside starts at `at`.
+pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        let found = quote_or_backslash(text, at)?;
+        match text[found] {
+            b'"' => return Some(found + 1),
+            _ => at = found + 2,
+        }
+    }
+}
+
+/// The index of the next quote or backslash.
+///
+/// Most strings here are short: looking at words first saves them memchr's call.
+fn quote_or_backslash(text: &[u8], mut at: usize) -> Option<usize> {
+    for _ in 0..4 {
+        let Some(word) = text.get(at..)?.first_chunk() else {
+            break;
+        };
+        let word = u64::from_le_bytes(*word);
+        let hits = bytes_equal(word, b'"') | bytes_equal(word, b'\\');
+        if hits != 0 {
+            return Some(at + hits.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    Some(at + memchr2(b'"', b'\\', text.get(at..)?)?)
+}
+
+/// The highest bit of each byte of `word` that equals `byte`; bits above the lowest may be wrong.
+fn bytes_equal(word: u64, byte: u8) -> u64 {
+    const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
+    const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);
+    let difference = word ^ (LOW * u64::from(byte));
+    difference.wrapping_sub(LOW) & !difference & HIGH
+}

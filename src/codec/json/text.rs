@@ -1,0 +1,80 @@
+//! What stands in a JSON string.
+
+use std::borrow::Cow;
+
+use crate::codec::Error;
+
+/// The inside of a JSON string, still escaped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Text<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Text<'a> {
+    /// True when the text, unescaped, is `other`.
+    pub(crate) fn is(self, other: &str) -> bool {
+        // Escapes only lengthen a text.
+        let may_be_escaped = self.0.len() > other.len() && self.0.contains(&b'\\');
+        self.0 == other.as_bytes()
+            || (may_be_escaped && self.unescape().is_ok_and(|text| text == other))
+    }
+
+    /// The text; lone surrogates become U+FFFD, as Go reads them.
+    pub(crate) fn unescape(self) -> Result<Cow<'a, str>, Error> {
+        let text = std::str::from_utf8(self.0).map_err(|_| Error::Utf8)?;
+        if !text.contains('\\') {
+            return Ok(Cow::Borrowed(text));
+        }
+        let mut unescaped = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some((plain, escape)) = rest.split_once('\\') {
+            unescaped.push_str(plain);
+            let (character, behind) = read_escape(escape)?;
+            unescaped.push(character);
+            rest = behind;
+        }
+        unescaped.push_str(rest);
+        Ok(Cow::Owned(unescaped))
+    }
+}
+
+/// Reads what stands behind a backslash.
+fn read_escape(text: &str) -> Result<(char, &str), Error> {
+    const MALFORMED: Error = Error::Json {
+        expected: "an escape sequence",
+        offset: 0,
+    };
+    let mut characters = text.chars();
+    let character = match characters.next().ok_or(MALFORMED)? {
+        'b' => '\u{8}',
+        'f' => '\u{c}',
+        'n' => '\n',
+        'r' => '\r',
+        't' => '\t',
+        'u' => return read_unicode_escape(characters.as_str()).ok_or(MALFORMED),
+        other @ ('"' | '\\' | '/') => other,
+        _ => return Err(MALFORMED),
+    };
+    Ok((character, characters.as_str()))
+}
+
+/// Reads what stands behind `\u`, and a second half when a surrogate pair is meant.
+fn read_unicode_escape(text: &str) -> Option<(char, &str)> {
+    let (unit, rest) = read_hex(text)?;
+    if let Some(character) = char::from_u32(unit) {
+        return Some((character, rest));
+    }
+    let low = rest.strip_prefix("\\u").and_then(read_hex);
+    match low {
+        Some((low @ 0xDC00..=0xDFFF, behind)) if unit < 0xDC00 => {
+            let joined = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
+            Some((char::from_u32(joined)?, behind))
+        }
+        _ => Some((char::REPLACEMENT_CHARACTER, rest)),
+    }
+}
+
+fn read_hex(text: &str) -> Option<(u32, &str)> {
+    let digits = text.get(..4)?;
+    let all_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let unit = u32::from_str_radix(digits, 16).ok().filter(|_| all_hex)?;
+    Some((unit, &text[4..]))
+}

@@ -1,0 +1,71 @@
+//! Metadata of custom resources, whose keys are sorted, in the order that the API declares.
+
+use super::members::MANAGED_FIELDS;
+use super::members::OBJECT_META;
+use super::members::OWNER_REFERENCE;
+use super::members::elements;
+use super::members::members;
+use crate::codec::Error;
+
+/// Metadata as it is printed on its own, from one with sorted keys.
+pub(crate) fn in_declared_order(metadata: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut printed = Vec::with_capacity(metadata.len());
+    put_ordered(
+        &mut printed,
+        metadata,
+        &OBJECT_META,
+        |printed, name, value| match name {
+            "ownerReferences" => put_each_ordered(printed, value, &OWNER_REFERENCE),
+            "managedFields" => put_each_ordered(printed, value, &MANAGED_FIELDS),
+            _ => {
+                printed.extend_from_slice(value);
+                Ok(())
+            }
+        },
+    )?;
+    Ok(printed)
+}
+
+fn put_each_ordered<const N: usize>(
+    printed: &mut Vec<u8>,
+    list: &[u8],
+    order: &[&str; N],
+) -> Result<(), Error> {
+    let mut open = b'[';
+    for item in elements(list)? {
+        printed.push(std::mem::replace(&mut open, b','));
+        put_ordered(printed, item, order, |printed, _, value| {
+            printed.extend_from_slice(value);
+            Ok(())
+        })?;
+    }
+    if open == b'[' {
+        printed.push(open);
+    }
+    printed.push(b']');
+    Ok(())
+}
+
+/// Prints the members of a JSON object that `order` names, in that order.
+fn put_ordered<const N: usize>(
+    printed: &mut Vec<u8>,
+    object: &[u8],
+    order: &[&str; N],
+    put: impl Fn(&mut Vec<u8>, &str, &[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let found = members(object, order)?;
+    let mut open = b'{';
+    for (name, value) in order.iter().zip(found) {
+        let Some(value) = value else { continue };
+        printed.push(std::mem::replace(&mut open, b','));
+        printed.push(b'"');
+        printed.extend_from_slice(name.as_bytes());
+        printed.extend_from_slice(b"\":");
+        put(printed, name, value)?;
+    }
+    if open == b'{' {
+        printed.push(open);
+    }
+    printed.push(b'}');
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! Metadata on its own, as a PartialObjectMetadata carries it.
+
+mod declared_order;
+mod hidden;
+mod members;
+mod object_meta;
+mod partial;
+mod version;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use declared_order::in_declared_order;
+pub(crate) use hidden::hidden_annotation;
+pub(crate) use partial::bare_body;
+pub(crate) use partial::partial_body;
+pub(crate) use version::json_with_resource_version;
+pub(crate) use version::metadata;
+
+pub use members::OBJECT_META;

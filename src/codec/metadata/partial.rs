@@ -1,0 +1,131 @@
+//! Metadata on its own: cut from an object's body, converted, or made of what is known.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+
+use super::declared_order::in_declared_order;
+use super::hidden::is_hidden;
+use super::hidden::without_annotation;
+use super::object_meta;
+use super::version::at_version;
+use super::version::metadata;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::WireFormat;
+use crate::codec::Error;
+use crate::codec::protobuf::Field;
+use crate::codec::protobuf::Fields;
+use crate::codec::protobuf::RESOURCE_VERSION;
+use crate::codec::protobuf::put_bytes;
+
+/// An object's metadata as it stands in a PartialObjectMetadata of the format `to`, from a
+/// canonical body in the format `from`, without the annotation `hidden`; at another resource
+/// version if `at` is one.
+///
+/// In JSON that is the metadata's value, in protobuf the whole message. Unless something changes,
+/// it is a slice of the body.
+pub(crate) fn partial_body(
+    from: WireFormat,
+    to: WireFormat,
+    hidden: Option<&str>,
+    body: &Bytes,
+    at: Option<ResourceVersion>,
+) -> Result<Bytes, Error> {
+    match (from, to) {
+        (WireFormat::Protobuf, WireFormat::Protobuf) => return protobuf_body(body, hidden, at),
+        // Whatever comes in protobuf is there in JSON too, so nobody needs it.
+        (WireFormat::Protobuf, WireFormat::Json) => {
+            return Err(Error::Protobuf("metadata does not become JSON"));
+        }
+        (WireFormat::Json, _) => {}
+    }
+    let metadata = &body[metadata(body)?];
+    let mut current = match at {
+        None => Cow::Borrowed(metadata),
+        Some(rv) => Cow::Owned(at_version(metadata, rv)?),
+    };
+    if let Some(hidden) = hidden
+        && memchr::memmem::find(metadata, hidden.as_bytes()).is_some()
+    {
+        current = Cow::Owned(without_annotation(&current, hidden)?);
+    }
+    // A custom resource's keys are sorted, those of metadata on its own are not.
+    let is_sorted = body.first() == Some(&b'{');
+    Ok(match (to, current) {
+        (WireFormat::Protobuf, current) => {
+            let mut message = Vec::with_capacity(current.len() + 8);
+            put_bytes(&mut message, 1, &object_meta::from_json(&current)?);
+            message.into()
+        }
+        (WireFormat::Json, current) if is_sorted => in_declared_order(&current)?.into(),
+        (WireFormat::Json, Cow::Borrowed(metadata)) => body.slice_ref(metadata),
+        (WireFormat::Json, Cow::Owned(metadata)) => metadata.into(),
+    })
+}
+
+/// The metadata of an object whose own can't be printed, because it is not as API servers send it:
+/// what is known of it for certain.
+pub(crate) fn bare_body(to: WireFormat, object: &Object, at: ResourceVersion) -> Bytes {
+    let mut metadata = serde_json::Map::new();
+    metadata.insert("name".to_owned(), object.key.name().into());
+    if !object.key.namespace().is_empty() {
+        metadata.insert("namespace".to_owned(), object.key.namespace().into());
+    }
+    metadata.insert("uid".to_owned(), object.uid().into());
+    metadata.insert("resourceVersion".to_owned(), at.to_string().into());
+    let json = serde_json::Value::Object(metadata).to_string();
+    match to {
+        WireFormat::Json => json.into(),
+        WireFormat::Protobuf => {
+            let mut message = Vec::new();
+            let metadata = object_meta::from_json(json.as_bytes());
+            put_bytes(&mut message, 1, &metadata.expect("it is a JSON object"));
+            message.into()
+        }
+    }
+}
+
+fn protobuf_body(
+    body: &Bytes,
+    hidden: Option<&str>,
+    at: Option<ResourceVersion>,
+) -> Result<Bytes, Error> {
+    for field in Fields::new(body) {
+        let field = field?;
+        if field.number == 1 {
+            return protobuf_metadata(body, &field, hidden, at);
+        }
+    }
+    Err(Error::Missing("metadata"))
+}
+
+/// The message that holds nothing but `metadata`, a field of `body`.
+fn protobuf_metadata(
+    body: &Bytes,
+    metadata: &Field<'_>,
+    hidden: Option<&str>,
+    at: Option<ResourceVersion>,
+) -> Result<Bytes, Error> {
+    let fields = || metadata.bytes().map(Fields::new);
+    let is_hidden = |field: &Field<'_>| hidden.is_some_and(|hidden| is_hidden(field, hidden));
+    let hides =
+        hidden.is_some() && fields()?.any(|field| field.is_ok_and(|field| is_hidden(&field)));
+    if at.is_none() && !hides {
+        return Ok(body.slice_ref(metadata.whole));
+    }
+    let mut kept = Vec::with_capacity(metadata.whole.len() + 24);
+    for field in fields()? {
+        let field = field?;
+        match (field.number, at) {
+            (RESOURCE_VERSION, Some(rv)) => {
+                put_bytes(&mut kept, RESOURCE_VERSION, rv.to_string().as_bytes());
+            }
+            _ if hides && is_hidden(&field) => {}
+            _ => kept.extend_from_slice(field.whole),
+        }
+    }
+    let mut message = Vec::with_capacity(kept.len() + 8);
+    put_bytes(&mut message, 1, &kept);
+    Ok(message.into())
+}

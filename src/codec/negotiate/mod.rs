@@ -1,0 +1,16 @@
+//! In which form an answer is wanted, and the forms that there are.
+
+mod accept;
+mod representation;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use accept::negotiate_status;
+
+pub use accept::Negotiated;
+pub use accept::ReadVerb;
+pub use accept::negotiate;
+pub use representation::MetaVersion;
+pub use representation::Representation;
+pub use representation::View;

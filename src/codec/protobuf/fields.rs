@@ -1,0 +1,137 @@
+//! A message's fields, read one by one without a schema.
+
+use crate::codec::Error;
+
+/// `resourceVersion` within ObjectMeta.
+pub(crate) const RESOURCE_VERSION: u32 = 6;
+/// `annotations` within ObjectMeta.
+pub(crate) const ANNOTATIONS: u32 = 12;
+
+/// Iterates over a message's fields.
+pub(crate) struct Fields<'a> {
+    message: &'a [u8],
+    at: usize,
+}
+
+/// One field of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Field<'a> {
+    pub(crate) number: u32,
+    pub(super) value: Value<'a>,
+    /// Tag and value as they stand in the message.
+    pub(crate) whole: &'a [u8],
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Value<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+    Fixed,
+}
+
+impl<'a> Fields<'a> {
+    pub(crate) fn new(message: &'a [u8]) -> Self {
+        Self { message, at: 0 }
+    }
+
+    /// How much of the message was read.
+    pub(super) fn offset(&self) -> usize {
+        self.at
+    }
+
+    pub(super) fn varint(&mut self) -> Result<u64, Error> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = *self
+                .message
+                .get(self.at)
+                .ok_or(Error::Protobuf("message ends within a number"))?;
+            self.at += 1;
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Error::Protobuf("number is longer than ten bytes"))
+    }
+
+    fn bytes(&mut self, length: u64) -> Result<&'a [u8], Error> {
+        let rest = &self.message[self.at..];
+        let bytes = usize::try_from(length)
+            .ok()
+            .and_then(|length| rest.get(..length))
+            .ok_or(Error::Protobuf("message ends within a field"))?;
+        self.at += bytes.len();
+        Ok(bytes)
+    }
+
+    fn field(&mut self) -> Result<Field<'a>, Error> {
+        let start = self.at;
+        let tag = self.varint()?;
+        let number = u32::try_from(tag >> 3).map_err(|_| Error::Protobuf("field number"))?;
+        let value = match tag & 7 {
+            0 => Value::Varint(self.varint()?),
+            1 => self.bytes(8).map(|_| Value::Fixed)?,
+            2 => {
+                let length = self.varint()?;
+                Value::Bytes(self.bytes(length)?)
+            }
+            5 => self.bytes(4).map(|_| Value::Fixed)?,
+            _ => return Err(Error::Protobuf("unknown wire type")),
+        };
+        Ok(Field {
+            number,
+            value,
+            whole: &self.message[start..self.at],
+        })
+    }
+}
+
+impl<'a> Iterator for Fields<'a> {
+    type Item = Result<Field<'a>, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.at >= self.message.len() {
+            return None;
+        }
+        let field = self.field();
+        if field.is_err() {
+            self.at = self.message.len();
+        }
+        Some(field)
+    }
+}
+
+impl<'a> Field<'a> {
+    pub(crate) fn bytes(&self) -> Result<&'a [u8], Error> {
+        match self.value {
+            Value::Bytes(bytes) => Ok(bytes),
+            _ => Err(Error::Protobuf("field has another wire type")),
+        }
+    }
+
+    pub(crate) fn text(&self) -> Result<&'a str, Error> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| Error::Utf8)
+    }
+
+    pub(crate) fn number_value(&self) -> Result<u64, Error> {
+        match self.value {
+            Value::Varint(value) => Ok(value),
+            _ => Err(Error::Protobuf("field has another wire type")),
+        }
+    }
+}
+
+/// The key and value of a map from text to text.
+pub(crate) fn map_entry(message: &[u8]) -> Result<(&str, &str), Error> {
+    let (mut key, mut value) = ("", "");
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => key = field.text()?,
+            2 => value = field.text()?,
+            _ => {}
+        }
+    }
+    Ok((key, value))
+}

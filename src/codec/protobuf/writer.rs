@@ -1,0 +1,122 @@
+//! Protobuf messages, envelopes and frames, written.
+
+use super::envelope::MAGIC;
+use super::fields::Field;
+use super::fields::Fields;
+use super::fields::RESOURCE_VERSION;
+use crate::api::ResourceVersion;
+use crate::codec::Error;
+
+/// The empty `contentEncoding` and `contentType` that end an envelope.
+pub(crate) const ENVELOPE_END: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
+
+/// The object with another resource version.
+pub(crate) fn with_resource_version(
+    message: &[u8],
+    resource_version: ResourceVersion,
+) -> Result<Vec<u8>, Error> {
+    let mut patched = Vec::with_capacity(message.len() + 24);
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            1 => put_bytes(
+                &mut patched,
+                1,
+                &patched_metadata(&field, resource_version)?,
+            ),
+            _ => patched.extend_from_slice(field.whole),
+        }
+    }
+    Ok(patched)
+}
+
+fn patched_metadata(
+    metadata: &Field<'_>,
+    resource_version: ResourceVersion,
+) -> Result<Vec<u8>, Error> {
+    let message = metadata.bytes()?;
+    let mut patched = Vec::with_capacity(message.len() + 22);
+    for field in Fields::new(message) {
+        let field = field?;
+        match field.number {
+            RESOURCE_VERSION => {
+                let text = resource_version.to_string();
+                put_bytes(&mut patched, RESOURCE_VERSION, text.as_bytes());
+            }
+            _ => patched.extend_from_slice(field.whole),
+        }
+    }
+    Ok(patched)
+}
+
+/// Appends a number in base 128.
+fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        buffer.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    buffer.push(value as u8);
+}
+
+/// How many bytes [`put_varint`] appends.
+pub(crate) fn varint_length(value: u64) -> usize {
+    let bits = 64 - (value | 1).leading_zeros() as usize;
+    bits.div_ceil(7)
+}
+
+/// Appends tag and length of a field that holds `length` bytes.
+pub(crate) fn put_prefix(buffer: &mut Vec<u8>, number: u32, length: usize) {
+    put_varint(buffer, u64::from(number << 3 | 2));
+    put_varint(buffer, length as u64);
+}
+
+/// Appends a field that holds bytes, text or a message.
+pub(crate) fn put_bytes(buffer: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    put_prefix(buffer, number, bytes.len());
+    buffer.extend_from_slice(bytes);
+}
+
+/// Appends a field that holds a number.
+pub(crate) fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
+    put_varint(buffer, u64::from(number << 3));
+    put_varint(buffer, value);
+}
+
+/// What stands in an envelope before `raw`'s bytes.
+pub(crate) fn envelope_start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
+    let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 8);
+    put_bytes(&mut type_meta, 1, api_version.as_bytes());
+    put_bytes(&mut type_meta, 2, kind.as_bytes());
+    let mut start = Vec::with_capacity(type_meta.len() + 24);
+    start.extend_from_slice(MAGIC);
+    put_bytes(&mut start, 1, &type_meta);
+    put_prefix(&mut start, 2, raw_length);
+    start
+}
+
+/// A message in its envelope.
+pub(crate) fn enveloped(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
+    let mut envelope = envelope_start(api_version, kind, raw.len());
+    envelope.extend_from_slice(raw);
+    envelope.extend_from_slice(ENVELOPE_END);
+    envelope
+}
+
+/// A whole watch frame around an object that is given in parts.
+pub(crate) fn frame(event_type: &str, object: &[&[u8]]) -> Vec<u8> {
+    let object_length = object.iter().map(|part| part.len()).sum::<usize>();
+    let extension_length = 1 + varint_length(object_length as u64) + object_length;
+    let mut head = Vec::with_capacity(32);
+    put_bytes(&mut head, 1, event_type.as_bytes());
+    put_prefix(&mut head, 2, extension_length);
+    put_prefix(&mut head, 1, object_length);
+    // A frame's length has four bytes; frames beyond 4 GiB cannot come, upstream's are far smaller.
+    let length = u32::try_from(head.len() + object_length).unwrap_or(u32::MAX);
+    let mut frame = Vec::with_capacity(4 + head.len() + object_length);
+    frame.extend_from_slice(&length.to_be_bytes());
+    frame.extend_from_slice(&head);
+    for part in object {
+        frame.extend_from_slice(part);
+    }
+    frame
+}

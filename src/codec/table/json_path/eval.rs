@@ -1,0 +1,138 @@
+//! What a JSONPath finds in an object.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+
+use super::path::Condition;
+use super::path::JsonPath;
+use super::path::Operand;
+use super::path::Operator;
+use super::path::Step;
+
+/// A path that asks of a value what it doesn't have, such as an item of a text.
+#[derive(Debug)]
+pub(crate) struct Mismatch;
+
+impl JsonPath {
+    /// The values at the path, nothing where a field is missing.
+    ///
+    /// # Errors
+    ///
+    /// When a value on the way is of the wrong type, or a list too short.
+    pub(crate) fn find<'a>(&self, object: &'a Value) -> Result<Vec<&'a Value>, Mismatch> {
+        let mut found = vec![object];
+        for step in &self.0 {
+            let mut next = Vec::new();
+            for value in found {
+                step.find(value, &mut next)?;
+            }
+            found = next;
+        }
+        Ok(found)
+    }
+}
+
+impl Step {
+    fn find<'a>(&self, value: &'a Value, found: &mut Vec<&'a Value>) -> Result<(), Mismatch> {
+        if value.is_null() {
+            return Ok(());
+        }
+        match self {
+            Self::Field(name) => found.extend(value.get(name)),
+            Self::Wildcard => match value {
+                Value::Array(items) => found.extend(items),
+                Value::Object(members) => found.extend(members.values()),
+                _ => {}
+            },
+            Self::Item(index) => {
+                let items = items(value)?;
+                let at = within(*index, items.len())?;
+                found.push(items.get(at).ok_or(Mismatch)?);
+            }
+            Self::Slice { start, end, step } => {
+                let items = items(value)?;
+                let start = within(*start, items.len())?;
+                let end = end.map_or(Ok(items.len()), |end| within(end, items.len()))?;
+                let range = items.get(start..end).ok_or(Mismatch)?;
+                found.extend(range.iter().step_by(*step));
+            }
+            Self::Union(steps) => {
+                for step in steps {
+                    step.find(value, found)?;
+                }
+            }
+            Self::Filter(condition) => {
+                for item in items(value)? {
+                    if condition.holds(item)? {
+                        found.push(item);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn items(value: &Value) -> Result<&[Value], Mismatch> {
+    value.as_array().map(Vec::as_slice).ok_or(Mismatch)
+}
+
+/// An index counted from the end when it is negative.
+fn within(index: i64, length: usize) -> Result<usize, Mismatch> {
+    let from_end = match index {
+        ..0 => length as i64,
+        0.. => 0,
+    };
+    usize::try_from(index + from_end).map_err(|_| Mismatch)
+}
+
+impl Condition {
+    fn holds(&self, item: &Value) -> Result<bool, Mismatch> {
+        let left = self.left.find(item)?;
+        let Some((operator, operand)) = &self.comparison else {
+            return Ok(!left.is_empty());
+        };
+        let right = match operand {
+            Operand::Literal(literal) => vec![literal],
+            Operand::Path(path) => path.find(item)?,
+        };
+        match (left.as_slice(), right.as_slice()) {
+            ([], _) | (_, []) => Ok(false),
+            ([left], [right]) => operator.holds(left, right),
+            _ => Err(Mismatch),
+        }
+    }
+}
+
+impl Operator {
+    /// Only values of one type can be compared; an integer and a float can't.
+    fn holds(self, left: &Value, right: &Value) -> Result<bool, Mismatch> {
+        let order = match (left, right) {
+            (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
+            (Value::Number(left), Value::Number(right)) => match (left.as_i64(), right.as_i64()) {
+                (Some(left), Some(right)) => Some(left.cmp(&right)),
+                (None, None) => left
+                    .as_f64()
+                    .zip(right.as_f64())
+                    .and_then(|(left, right)| left.partial_cmp(&right)),
+                _ => None,
+            },
+            (Value::Bool(left), Value::Bool(right)) if self.is_equality() => Some(left.cmp(right)),
+            _ => None,
+        };
+        let order = order.ok_or(Mismatch)?;
+        Ok(match self {
+            Self::Equal => order == Ordering::Equal,
+            Self::NotEqual => order != Ordering::Equal,
+            Self::Less => order == Ordering::Less,
+            Self::LessOrEqual => order != Ordering::Greater,
+            Self::Greater => order == Ordering::Greater,
+            Self::GreaterOrEqual => order != Ordering::Less,
+        })
+    }
+
+    fn is_equality(self) -> bool {
+        matches!(self, Self::Equal | Self::NotEqual)
+    }
+}

@@ -1,0 +1,220 @@
+//! JSONPath as columns of custom resources are written in: the part of it that looks values up.
+//!
+//! Not read: `..`, and what prints rather than finds.
+
+use serde_json::Value;
+
+/// A path from an object to values in it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct JsonPath(pub(super) Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Step {
+    Field(String),
+    /// All members or items.
+    Wildcard,
+    Item(i64),
+    Slice {
+        start: i64,
+        end: Option<i64>,
+        step: usize,
+    },
+    /// What any of these finds, in their order.
+    Union(Vec<Step>),
+    /// The items for which the condition holds.
+    Filter(Condition),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Condition {
+    pub(super) left: JsonPath,
+    /// `None` asks only whether there is something on the left.
+    pub(super) comparison: Option<(Operator, Operand)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Equal,
+    NotEqual,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Operand {
+    Literal(Value),
+    Path(JsonPath),
+}
+
+/// The longer ones first, as they start like the others.
+const OPERATORS: [(&str, Operator); 6] = [
+    ("==", Operator::Equal),
+    ("!=", Operator::NotEqual),
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+];
+
+impl JsonPath {
+    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` when it is none
+    /// or has what is not supported.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let mut rest = text.trim();
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            if let Some(after) = rest.strip_prefix('[') {
+                let (inner, behind) = bracket(after)?;
+                steps.push(subscript(inner.trim())?);
+                rest = behind;
+                continue;
+            }
+            let (field, behind) = field(rest.strip_prefix('.')?);
+            match field.as_str() {
+                // The dot before a bracket, or the path to the object itself.
+                "" if behind.starts_with('[') || (behind.is_empty() && steps.is_empty()) => {}
+                "" => return None,
+                "*" => steps.push(Step::Wildcard),
+                _ => steps.push(Step::Field(field)),
+            }
+            rest = behind;
+        }
+        Some(Self(steps))
+    }
+}
+
+/// A field's name up to the next step; a backslash takes the next character as it is.
+fn field(text: &str) -> (String, &str) {
+    let mut name = String::new();
+    let mut characters = text.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '.' | '[' => return (name, &text[at..]),
+            '\\' => name.extend(characters.next().map(|(_, escaped)| escaped)),
+            _ => name.push(character),
+        }
+    }
+    (name, "")
+}
+
+/// What stands before the bracket that closes this one, and what behind it.
+fn bracket(text: &str) -> Option<(&str, &str)> {
+    let mut quote = None;
+    let mut depth = 0;
+    let mut is_escaped = false;
+    for (at, character) in text.char_indices() {
+        match (quote, character) {
+            _ if is_escaped => is_escaped = false,
+            (Some(_), '\\') => is_escaped = true,
+            (Some(open), _) if open == character => quote = None,
+            (Some(_), _) => {}
+            (None, '"' | '\'') => quote = Some(character),
+            (None, '[') => depth += 1,
+            (None, ']') if depth == 0 => return Some((&text[..at], &text[at + 1..])),
+            (None, ']') => depth -= 1,
+            (None, _) => {}
+        }
+    }
+    None
+}
+
+fn subscript(inner: &str) -> Option<Step> {
+    if let Some(condition) = inner.strip_prefix("?(") {
+        return Some(Step::Filter(condition_of(condition.strip_suffix(')')?)?));
+    }
+    let mut parts = split(inner, ',').into_iter().map(str::trim);
+    match (parts.next()?, parts.next()) {
+        (only, None) => element(only),
+        _ => split(inner, ',')
+            .into_iter()
+            .map(|part| element(part.trim()))
+            .collect::<Option<_>>()
+            .map(Step::Union),
+    }
+}
+
+fn element(text: &str) -> Option<Step> {
+    if let Some(name) = quoted(text) {
+        return Some(Step::Field(name));
+    }
+    if text == "*" {
+        let (start, end, step) = (0, None, 1);
+        return Some(Step::Slice { start, end, step });
+    }
+    let parts: Vec<_> = text.split(':').map(str::trim).collect();
+    let bound = |part: &str| match part {
+        "" => Some(None),
+        _ => part.parse().ok().map(Some),
+    };
+    match parts.as_slice() {
+        [index] => index.parse().ok().map(Step::Item),
+        [start, end, step @ ..] if step.len() < 2 => Some(Step::Slice {
+            start: bound(start)?.unwrap_or(0),
+            end: bound(end)?,
+            step: match step.first() {
+                None | Some(&"") => 1,
+                Some(step) => step.parse().ok().filter(|step| *step > 0)?,
+            },
+        }),
+        _ => None,
+    }
+}
+
+fn condition_of(text: &str) -> Option<Condition> {
+    let found = outside_quotes(text).find_map(|(at, _)| {
+        let starts = |(sign, _): &&(&str, Operator)| text[at..].starts_with(*sign);
+        let (sign, operator) = OPERATORS.iter().find(starts)?;
+        Some((at, at + sign.len(), *operator))
+    });
+    let Some((end, start, operator)) = found else {
+        let left = path_of(text.trim())?;
+        let comparison = None;
+        return Some(Condition { left, comparison });
+    };
+    let right = text[start..].trim();
+    let right = match quoted(right) {
+        Some(literal) => Operand::Literal(literal.into()),
+        None if right.starts_with('@') => Operand::Path(path_of(right)?),
+        None => Operand::Literal(serde_json::from_str(right).ok()?),
+    };
+    Some(Condition {
+        left: path_of(text[..end].trim())?,
+        comparison: Some((operator, right)),
+    })
+}
+
+fn path_of(text: &str) -> Option<JsonPath> {
+    JsonPath::parse(text.strip_prefix('@')?)
+}
+
+fn quoted(text: &str) -> Option<String> {
+    let quote = text.chars().next().filter(|c| ['"', '\''].contains(c))?;
+    let inner = text[1..].strip_suffix(quote)?;
+    Some(inner.replace("\\\"", "\"").replace("\\'", "'"))
+}
+
+fn split(text: &str, separator: char) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (at, _) in outside_quotes(text).filter(|(_, found)| *found == separator) {
+        parts.push(&text[start..at]);
+        start = at + separator.len_utf8();
+    }
+    parts.push(&text[start..]);
+    parts
+}
+
+fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut quote = None;
+    text.char_indices().filter(move |(_, character)| {
+        let was_outside = quote.is_none();
+        match quote {
+            Some(open) if open == *character => quote = None,
+            None if ['"', '\''].contains(character) => quote = Some(*character),
+            _ => {}
+        }
+        was_outside
+    })
+}

@@ -1,0 +1,79 @@
+//! The built-in kinds that can be printed: their columns, and the functions that make their cells.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::LazyLock;
+
+use serde_json::Value;
+
+use super::core_kinds;
+use super::network;
+use super::node;
+use super::pod;
+use super::workload;
+use crate::codec::table::age::Moment;
+use crate::codec::table::column::ColumnDefinition;
+
+/// Makes an object's cells.
+pub(crate) type Cells = fn(&Value, Moment) -> Vec<Value>;
+
+/// Key of the columns of a kind that has no printer of its own.
+const DEFAULT: &str = "default";
+
+/// (API version, kind, its cells).
+const KINDS: &[(&str, &str, Cells)] = &[
+    ("v1", "Pod", pod::cells),
+    ("v1", "Node", node::cells),
+    ("v1", "Namespace", core_kinds::namespace),
+    ("v1", "Service", network::service),
+    ("v1", "ConfigMap", core_kinds::config_map),
+    ("v1", "Secret", core_kinds::secret),
+    ("v1", "ServiceAccount", core_kinds::service_account),
+    ("v1", "Event", core_kinds::event),
+    ("v1", "Endpoints", network::endpoints),
+    (
+        "v1",
+        "PersistentVolumeClaim",
+        core_kinds::persistent_volume_claim,
+    ),
+    ("apps/v1", "Deployment", workload::deployment),
+    ("apps/v1", "ReplicaSet", workload::replica_set),
+    ("apps/v1", "StatefulSet", workload::stateful_set),
+    ("apps/v1", "DaemonSet", workload::daemon_set),
+    ("batch/v1", "Job", workload::job),
+    ("batch/v1", "CronJob", workload::cron_job),
+    (
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        network::endpoint_slice,
+    ),
+    ("coordination.k8s.io/v1", "Lease", core_kinds::lease),
+    (
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        core_kinds::created_at,
+    ),
+];
+
+/// As a real server sent them.
+static COLUMNS: LazyLock<HashMap<String, Arc<[ColumnDefinition]>>> = LazyLock::new(|| {
+    serde_json::from_str::<HashMap<String, Vec<ColumnDefinition>>>(include_str!("columns.json"))
+        .expect("columns.json holds column definitions")
+        .into_iter()
+        .map(|(kind, columns)| (kind, columns.into()))
+        .collect()
+});
+
+/// The columns and cells of a kind; `None` when its printer is not known.
+pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<(Arc<[ColumnDefinition]>, Cells)> {
+    let (_, _, cells) = KINDS
+        .iter()
+        .find(|(version, name, _)| *version == api_version && *name == kind)?;
+    let columns = COLUMNS.get(&format!("{api_version}/{kind}"));
+    Some((columns.cloned().unwrap_or_else(default_columns), *cells))
+}
+
+/// The columns of a kind that has no printer of its own: Name and Created At.
+pub(crate) fn default_columns() -> Arc<[ColumnDefinition]> {
+    COLUMNS[DEFAULT].clone()
+}

@@ -1,0 +1,13 @@
+//! The built-in kinds that can be printed.
+
+mod catalog;
+mod core_kinds;
+mod network;
+mod node;
+mod pod;
+mod workload;
+
+pub(super) use catalog::Cells;
+pub(super) use catalog::built_in;
+pub(super) use catalog::default_columns;
+pub(super) use core_kinds::created_at;

@@ -1,0 +1,114 @@
+//! Cells of services and of what stands behind them.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::codec::table::age::Moment;
+use crate::codec::table::age::UNKNOWN;
+use crate::codec::table::value::NONE;
+use crate::codec::table::value::UNSET;
+use crate::codec::table::value::age_of;
+use crate::codec::table::value::joined;
+use crate::codec::table::value::list;
+use crate::codec::table::value::name;
+use crate::codec::table::value::number;
+use crate::codec::table::value::or;
+use crate::codec::table::value::pairs;
+use crate::codec::table::value::shortened;
+use crate::codec::table::value::text;
+
+pub(super) fn service(service: &Value, now: Moment) -> Vec<Value> {
+    let spec = &service["spec"];
+    let ports: Vec<_> = list(&spec["ports"]).iter().map(service_port).collect();
+    vec![
+        name(service),
+        text(&spec["type"]).into(),
+        or(text(&spec["clusterIP"]), NONE).into(),
+        external_ip(service).into(),
+        or(&ports.join(","), NONE).into(),
+        age_of(service, now),
+        pairs(&spec["selector"]).into(),
+    ]
+}
+
+fn service_port(port: &Value) -> String {
+    let (number_of, protocol) = (number(&port["port"]), text(&port["protocol"]));
+    match number(&port["nodePort"]) {
+        0 => format!("{number_of}/{protocol}"),
+        node_port => format!("{number_of}:{node_port}/{protocol}"),
+    }
+}
+
+fn external_ip(service: &Value) -> String {
+    let spec = &service["spec"];
+    let external = joined(list(&spec["externalIPs"]).iter().map(text));
+    match text(&spec["type"]) {
+        "ClusterIP" | "NodePort" => or(&external, NONE).to_owned(),
+        "ExternalName" => text(&spec["externalName"]).to_owned(),
+        "LoadBalancer" => {
+            let balancers = load_balancers(service);
+            match (balancers.is_empty(), external.is_empty()) {
+                (true, true) => "<pending>".to_owned(),
+                (true, false) => external,
+                (false, true) => balancers,
+                (false, false) => format!("{balancers},{external}"),
+            }
+        }
+        _ => UNKNOWN.to_owned(),
+    }
+}
+
+/// Sorted, and each once.
+fn load_balancers(service: &Value) -> String {
+    let points = list(&service["status"]["loadBalancer"]["ingress"]).iter();
+    let shown = points.map(|point| or(text(&point["ip"]), text(&point["hostname"])));
+    let shown: BTreeSet<_> = shown.filter(|point| !point.is_empty()).collect();
+    joined(shown.into_iter())
+}
+
+pub(super) fn endpoints(endpoints: &Value, now: Moment) -> Vec<Value> {
+    let subsets = list(&endpoints["subsets"]);
+    let shown = match subsets {
+        [] => NONE.to_owned(),
+        _ => shortened(&subsets.iter().flat_map(subset).collect::<Vec<_>>()),
+    };
+    vec![name(endpoints), shown.into(), age_of(endpoints, now)]
+}
+
+fn subset(subset: &Value) -> Vec<String> {
+    let addresses = || list(&subset["addresses"]).iter().map(|at| text(&at["ip"]));
+    let ports = list(&subset["ports"]);
+    if ports.is_empty() {
+        return addresses().map(str::to_owned).collect();
+    }
+    let at_port = |port: i64| addresses().map(move |ip| host_and_port(ip, port));
+    let ports = ports.iter().map(|port| number(&port["port"]));
+    ports.flat_map(at_port).collect()
+}
+
+fn host_and_port(ip: &str, port: i64) -> String {
+    if ip.contains(':') {
+        format!("[{ip}]:{port}")
+    } else {
+        format!("{ip}:{port}")
+    }
+}
+
+pub(super) fn endpoint_slice(slice: &Value, now: Moment) -> Vec<Value> {
+    let ports = list(&slice["ports"]).iter().map(|port| {
+        let number = port["port"].as_i64().map(|number| number.to_string());
+        number.unwrap_or_else(|| text(&port["name"]).to_owned())
+    });
+    let addresses = list(&slice["endpoints"])
+        .iter()
+        .flat_map(|endpoint| list(&endpoint["addresses"]));
+    let addresses: Vec<_> = addresses.map(|ip| text(ip).to_owned()).collect();
+    vec![
+        name(slice),
+        text(&slice["addressType"]).into(),
+        or(&shortened(&ports.collect::<Vec<_>>()), UNSET).into(),
+        or(&shortened(&addresses), UNSET).into(),
+        age_of(slice, now),
+    ]
+}

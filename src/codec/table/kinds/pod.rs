@@ -1,0 +1,177 @@
+//! Cells of pods: what `kubectl get pods` shows of a pod's many states in one word.
+
+use serde_json::Value;
+
+use crate::codec::table::age::Moment;
+use crate::codec::table::value::NONE;
+use crate::codec::table::value::age_of;
+use crate::codec::table::value::is_deleted;
+use crate::codec::table::value::list;
+use crate::codec::table::value::name;
+use crate::codec::table::value::number;
+use crate::codec::table::value::or;
+use crate::codec::table::value::text;
+
+/// What is counted while a pod's containers are looked at.
+#[derive(Clone, Copy, Default)]
+struct Restarts {
+    count: i64,
+    last: Option<Moment>,
+}
+
+struct Summary {
+    reason: String,
+    ready: usize,
+    restarts: Restarts,
+}
+
+pub(super) fn cells(pod: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&pod["spec"], &pod["status"]);
+    let summary = summary(pod);
+    let sidecars = list(&spec["initContainers"]);
+    let sidecars = sidecars.iter().filter(|container| is_sidecar(container));
+    let total = list(&spec["containers"]).len() + sidecars.count();
+    let first_ip = text(&status["podIPs"][0]["ip"]);
+    vec![
+        name(pod),
+        format!("{}/{total}", summary.ready).into(),
+        summary.reason.into(),
+        summary.restarts.shown(now).into(),
+        age_of(pod, now),
+        or(or(first_ip, text(&status["podIP"])), NONE).into(),
+        or(text(&spec["nodeName"]), NONE).into(),
+        or(text(&status["nominatedNodeName"]), NONE).into(),
+        readiness_gates(spec, status).into(),
+    ]
+}
+
+fn summary(pod: &Value) -> Summary {
+    let status = &pod["status"];
+    let mut summary = Summary {
+        reason: or(text(&status["reason"]), text(&status["phase"])).to_owned(),
+        ready: 0,
+        restarts: Restarts::default(),
+    };
+    let is_gated = |condition: &Value| {
+        condition["type"] == "PodScheduled" && condition["reason"] == "SchedulingGated"
+    };
+    if list(&status["conditions"]).iter().any(is_gated) {
+        summary.reason = "SchedulingGated".to_owned();
+    }
+    let (is_initializing, sidecar_restarts) = summary.look_at_init_containers(pod);
+    if !is_initializing || has_condition(status, "Initialized") {
+        summary.restarts = sidecar_restarts;
+        summary.look_at_containers(status);
+    }
+    if is_deleted(pod) {
+        let has_ended = ["Succeeded", "Failed"].contains(&text(&status["phase"]));
+        if status["reason"] == "NodeLost" {
+            summary.reason = "Unknown".to_owned();
+        } else if !has_ended {
+            summary.reason = "Terminating".to_owned();
+        }
+    }
+    summary
+}
+
+impl Summary {
+    /// Goes up to the first init container that others wait for; says whether there is one, and
+    /// the restarts of the sidecars among those before it.
+    fn look_at_init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
+        let containers = list(&pod["spec"]["initContainers"]);
+        let mut sidecar_restarts = Restarts::default();
+        let statuses = list(&pod["status"]["initContainerStatuses"]);
+        for (position, status) in statuses.iter().enumerate() {
+            let same_name = |container: &&Value| container["name"] == status["name"];
+            let is_sidecar = containers.iter().find(same_name).is_some_and(is_sidecar);
+            self.restarts.add(status);
+            if is_sidecar {
+                sidecar_restarts.add(status);
+            }
+            let state = &status["state"];
+            let terminated = &state["terminated"];
+            if terminated.is_object() && number(&terminated["exitCode"]) == 0 {
+                continue;
+            }
+            if is_sidecar && status["started"] == true {
+                self.ready += usize::from(status["ready"] == true);
+                continue;
+            }
+            let waits_for = text(&state["waiting"]["reason"]);
+            self.reason = if terminated.is_object() {
+                format!("Init:{}", end_of(terminated))
+            } else if !["", "PodInitializing"].contains(&waits_for) {
+                format!("Init:{waits_for}")
+            } else {
+                format!("Init:{position}/{}", containers.len())
+            };
+            return (true, sidecar_restarts);
+        }
+        (false, sidecar_restarts)
+    }
+
+    /// The first container that doesn't run gives the reason.
+    fn look_at_containers(&mut self, status: &Value) {
+        let mut has_running = false;
+        for container in list(&status["containerStatuses"]).iter().rev() {
+            self.restarts.add(container);
+            let state = &container["state"];
+            let waits_for = text(&state["waiting"]["reason"]);
+            if !waits_for.is_empty() {
+                self.reason = waits_for.to_owned();
+            } else if state["terminated"].is_object() {
+                self.reason = end_of(&state["terminated"]);
+            } else if container["ready"] == true && state["running"].is_object() {
+                has_running = true;
+                self.ready += 1;
+            }
+        }
+        if self.reason == "Completed" && has_running {
+            let is_ready = has_condition(status, "Ready");
+            self.reason = if is_ready { "Running" } else { "NotReady" }.to_owned();
+        }
+    }
+}
+
+impl Restarts {
+    fn add(&mut self, container: &Value) {
+        self.count += number(&container["restartCount"]);
+        let ended = Moment::of(&container["lastState"]["terminated"]["finishedAt"]);
+        self.last = self.last.max(ended);
+    }
+
+    fn shown(self, now: Moment) -> String {
+        match self.last {
+            Some(last) if self.count != 0 => format!("{} ({} ago)", self.count, last.ago(now)),
+            _ => self.count.to_string(),
+        }
+    }
+}
+
+/// How a container ended.
+fn end_of(terminated: &Value) -> String {
+    match (text(&terminated["reason"]), number(&terminated["signal"])) {
+        ("", 0) => format!("ExitCode:{}", number(&terminated["exitCode"])),
+        ("", signal) => format!("Signal:{signal}"),
+        (reason, _) => reason.to_owned(),
+    }
+}
+
+/// An init container that goes on running beside the others.
+fn is_sidecar(container: &Value) -> bool {
+    container["restartPolicy"] == "Always"
+}
+
+fn has_condition(status: &Value, kind: &str) -> bool {
+    let mut conditions = list(&status["conditions"]).iter();
+    conditions.any(|condition| condition["type"] == kind && condition["status"] == "True")
+}
+
+fn readiness_gates(spec: &Value, status: &Value) -> String {
+    let gates = list(&spec["readinessGates"]);
+    if gates.is_empty() {
+        return NONE.to_owned();
+    }
+    let is_open = |gate: &&Value| has_condition(status, text(&gate["conditionType"]));
+    format!("{}/{}", gates.iter().filter(is_open).count(), gates.len())
+}

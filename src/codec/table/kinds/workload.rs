@@ -1,0 +1,186 @@
+//! Cells of the kinds that make pods.
+
+use serde_json::Value;
+
+use crate::codec::table::age::Moment;
+use crate::codec::table::age::duration;
+use crate::codec::table::value::NONE;
+use crate::codec::table::value::UNSET;
+use crate::codec::table::value::age_of;
+use crate::codec::table::value::is_deleted;
+use crate::codec::table::value::joined;
+use crate::codec::table::value::list;
+use crate::codec::table::value::name;
+use crate::codec::table::value::number;
+use crate::codec::table::value::or;
+use crate::codec::table::value::pairs;
+use crate::codec::table::value::text;
+
+/// A job's conditions that give its status, each before those it outweighs; the word between them
+/// is no condition.
+const JOB_STATES: [&str; 6] = [
+    "Complete",
+    "Failed",
+    TERMINATING,
+    "Suspended",
+    "FailureTarget",
+    "SuccessCriteriaMet",
+];
+const TERMINATING: &str = "Terminating";
+
+pub(super) fn deployment(deployment: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&deployment["spec"], &deployment["status"]);
+    let mut cells = vec![
+        name(deployment),
+        ready(spec, status).into(),
+        number(&status["updatedReplicas"]).into(),
+        number(&status["availableReplicas"]).into(),
+        age_of(deployment, now),
+    ];
+    cells.extend(containers(&spec["template"]));
+    cells.push(selector(&spec["selector"]).into());
+    cells
+}
+
+pub(super) fn replica_set(set: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&set["spec"], &set["status"]);
+    let mut cells = vec![
+        name(set),
+        number(&spec["replicas"]).into(),
+        number(&status["replicas"]).into(),
+        number(&status["readyReplicas"]).into(),
+        age_of(set, now),
+    ];
+    cells.extend(containers(&spec["template"]));
+    cells.push(selector_or_none(&spec["selector"]));
+    cells
+}
+
+pub(super) fn stateful_set(set: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&set["spec"], &set["status"]);
+    let mut cells = vec![name(set), ready(spec, status).into(), age_of(set, now)];
+    cells.extend(containers(&spec["template"]));
+    cells
+}
+
+pub(super) fn daemon_set(set: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&set["spec"], &set["status"]);
+    let mut cells = vec![
+        name(set),
+        number(&status["desiredNumberScheduled"]).into(),
+        number(&status["currentNumberScheduled"]).into(),
+        number(&status["numberReady"]).into(),
+        number(&status["updatedNumberScheduled"]).into(),
+        number(&status["numberAvailable"]).into(),
+        pairs(&spec["template"]["spec"]["nodeSelector"]).into(),
+        age_of(set, now),
+    ];
+    cells.extend(containers(&spec["template"]));
+    cells.push(selector_or_none(&spec["selector"]));
+    cells
+}
+
+pub(super) fn job(job: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&job["spec"], &job["status"]);
+    let mut cells = vec![
+        name(job),
+        job_state(job).into(),
+        completions(spec, status).into(),
+        job_duration(status, now).into(),
+        age_of(job, now),
+    ];
+    cells.extend(containers(&spec["template"]));
+    cells.push(selector_or_none(&spec["selector"]));
+    cells
+}
+
+fn job_state(job: &Value) -> &'static str {
+    let conditions = list(&job["status"]["conditions"]);
+    let is_in = |state: &&&str| match **state {
+        TERMINATING => is_deleted(job),
+        state => conditions
+            .iter()
+            .any(|found| found["type"] == state && found["status"] == "True"),
+    };
+    JOB_STATES.iter().find(is_in).unwrap_or(&"Running")
+}
+
+fn completions(spec: &Value, status: &Value) -> String {
+    let succeeded = number(&status["succeeded"]);
+    match (spec["completions"].as_i64(), number(&spec["parallelism"])) {
+        (Some(completions), _) => format!("{succeeded}/{completions}"),
+        (None, parallelism @ 2..) => format!("{succeeded}/1 of {parallelism}"),
+        (None, _) => format!("{succeeded}/1"),
+    }
+}
+
+fn job_duration(status: &Value, now: Moment) -> String {
+    match Moment::of(&status["startTime"]) {
+        None => String::new(),
+        Some(start) => duration(start, Moment::of(&status["completionTime"]).unwrap_or(now)),
+    }
+}
+
+pub(super) fn cron_job(job: &Value, now: Moment) -> Vec<Value> {
+    let (spec, status) = (&job["spec"], &job["status"]);
+    let suspend = match spec["suspend"].as_bool() {
+        None => UNSET,
+        Some(true) => "True",
+        Some(false) => "False",
+    };
+    let last = Moment::of(&status["lastScheduleTime"]);
+    let last = last.map_or_else(|| NONE.to_owned(), |last| last.ago(now));
+    let job_spec = &spec["jobTemplate"]["spec"];
+    let mut cells = vec![
+        name(job),
+        text(&spec["schedule"]).into(),
+        spec["timeZone"].as_str().unwrap_or(NONE).into(),
+        suspend.into(),
+        list(&status["active"]).len().into(),
+        last.into(),
+        age_of(job, now),
+    ];
+    cells.extend(containers(&job_spec["template"]));
+    cells.push(selector_or_none(&job_spec["selector"]));
+    cells
+}
+
+fn ready(spec: &Value, status: &Value) -> String {
+    let (ready, wanted) = (&status["readyReplicas"], &spec["replicas"]);
+    format!("{}/{}", number(ready), number(wanted))
+}
+
+/// Names and images of the containers in a pod template.
+fn containers(template: &Value) -> [Value; 2] {
+    let containers = list(&template["spec"]["containers"]);
+    let all = |field: &str| joined(containers.iter().map(|container| text(&container[field])));
+    [all("name").into(), all("image").into()]
+}
+
+fn selector_or_none(value: &Value) -> Value {
+    or(&selector(value), NONE).into()
+}
+
+/// A label selector in the form that `-l` takes, its terms sorted by key.
+fn selector(selector: &Value) -> String {
+    let labels = selector["matchLabels"].as_object().into_iter().flatten();
+    let equal = labels.map(|(key, value)| (key.as_str(), format!("{key}={}", text(value))));
+    let expressions = list(&selector["matchExpressions"]).iter();
+    let mut terms: Vec<_> = equal.chain(expressions.map(expression)).collect();
+    terms.sort_by_key(|(key, _)| *key);
+    joined(terms.iter().map(|(_, term)| term.as_str()))
+}
+
+fn expression(expression: &Value) -> (&str, String) {
+    let key = text(&expression["key"]);
+    let mut values: Vec<_> = list(&expression["values"]).iter().map(text).collect();
+    values.sort_unstable();
+    let values = values.join(",");
+    let term = match text(&expression["operator"]) {
+        "In" => format!("{key} in ({values})"),
+        "NotIn" => format!("{key} notin ({values})"),
+        "DoesNotExist" => format!("!{key}"),
+        _ => key.to_owned(),
+    };
+    (key, term)
+}

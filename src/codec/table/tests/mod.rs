@@ -1,0 +1,4 @@
+//! Against what a real kube-apiserver printed.
+
+mod cells;
+mod writer;
