@@ -13,8 +13,8 @@ use crate::upstream::ClientConfig;
 use crate::upstream::Identity;
 use crate::upstream::collect;
 
-use super::Error;
 use super::config::Target;
+use super::error::Error;
 use super::target::request;
 
 /// Ticks of a second in `/proc`; the kernel tells them so on every common architecture.

@@ -9,12 +9,11 @@ use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use crate::load::error::Error;
+use crate::load::shared::Shared;
+use crate::load::usage::Source;
+use crate::load::usage::with_causes;
 use crate::upstream::Client;
-
-use super::Error;
-use super::shared::Shared;
-use super::usage::Source;
-use super::usage::with_causes;
 
 /// How often it is looked at.
 const SAMPLE: Duration = Duration::from_secs(1);
@@ -77,7 +76,7 @@ async fn source(shared: &Shared) -> Result<Source, Error> {
 
 #[cfg(test)]
 mod tests {
-    use crate::load::Config;
+    use crate::load::config::Config;
     use crate::upstream::ClientConfig;
     use crate::upstream::Dial;
 

@@ -8,19 +8,19 @@ const FIELDS: [usize; 4] = [6, 8, 8, 16];
 
 /// Which write of a run an object shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Marker {
+pub(crate) struct Marker {
     /// Number of the object.
-    pub(super) object: u32,
+    pub(crate) object: u32,
     /// Number of the write to this object; its creation is 0.
-    pub(super) sequence: u32,
+    pub(crate) sequence: u32,
     /// Number of the write among all writes of the run, from 0; modulo 2^32.
-    pub(super) number: u32,
+    pub(crate) number: u32,
     /// When it was to be written, in nanoseconds of the run's clock.
-    pub(super) scheduled: u64,
+    pub(crate) scheduled: u64,
 }
 
 /// Finds the markers of one run.
-pub(super) struct MarkerFinder {
+pub(crate) struct MarkerFinder {
     prefix: Finder<'static>,
 }
 
@@ -30,7 +30,7 @@ fn prefix(run: &str) -> String {
 }
 
 impl Marker {
-    pub(super) fn to_text(self, run: &str) -> String {
+    pub(crate) fn to_text(self, run: &str) -> String {
         format!(
             "{}{:06x}.{:08x}.{:08x}.{:016x};",
             prefix(run),
@@ -43,14 +43,14 @@ impl Marker {
 }
 
 impl MarkerFinder {
-    pub(super) fn new(run: &str) -> Self {
+    pub(crate) fn new(run: &str) -> Self {
         Self {
             prefix: Finder::new(prefix(run).as_bytes()).into_owned(),
         }
     }
 
     /// The first marker in `frame`.
-    pub(super) fn find(&self, frame: &[u8]) -> Option<Marker> {
+    pub(crate) fn find(&self, frame: &[u8]) -> Option<Marker> {
         let at = self.prefix.find(frame)?;
         let mut rest = &frame[at + self.prefix.needle().len()..];
         let mut fields = [0_u64; FIELDS.len()];

@@ -4,17 +4,17 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::api::Resource;
+use crate::load::selector::Carried;
+use crate::load::selector::SelectorTemplate;
 
 use super::marker::Marker;
-use super::selector::Carried;
-use super::selector::SelectorTemplate;
 
 /// Who made an object, by the label that says so.
-pub(super) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of that label.
-pub(super) const US: &str = "kubefan-load";
+pub(crate) const US: &str = "kubefan-load";
 /// The label with the run's id.
-pub(super) const RUN: &str = "kubefan-load/run";
+pub(crate) const RUN: &str = "kubefan-load/run";
 /// The annotation that is changed.
 const MARKER: &str = "kubefan-load/write";
 /// The annotation that fills kinds without data.
@@ -24,8 +24,8 @@ const IMAGE: &str = "kubefan-load.invalid/none";
 
 /// How the objects of a run look.
 #[derive(Clone, Debug)]
-pub(super) struct Objects {
-    pub(super) run: String,
+pub(crate) struct Objects {
+    pub(crate) run: String,
     api_version: String,
     kind: String,
     group_resource: String,
@@ -35,7 +35,7 @@ pub(super) struct Objects {
 }
 
 impl Objects {
-    pub(super) fn new(
+    pub(crate) fn new(
         run: &str,
         resource: &Resource,
         selector: Option<&SelectorTemplate>,
@@ -53,7 +53,7 @@ impl Objects {
     }
 
     /// The same, with so many bytes more.
-    pub(super) fn with_filler(mut self, bytes: usize) -> Self {
+    pub(crate) fn with_filler(mut self, bytes: usize) -> Self {
         self.filler = bytes;
         self
     }
@@ -68,7 +68,7 @@ impl Objects {
         ))
     }
 
-    pub(super) fn name(&self, number: u32) -> String {
+    pub(crate) fn name(&self, number: u32) -> String {
         match self.selected(number) {
             Some((Carried::Name, name)) => name,
             _ => format!("load-{}-{number}", self.run),
@@ -76,7 +76,7 @@ impl Objects {
     }
 
     /// The object as it is created.
-    pub(super) fn object(&self, number: u32) -> Value {
+    pub(crate) fn object(&self, number: u32) -> Value {
         let mut object = json!({
             "apiVersion": self.api_version,
             "kind": self.kind,
@@ -121,7 +121,7 @@ impl Objects {
     }
 
     /// An object of the same size without filler that is not of the run: watchers don't know it.
-    pub(super) fn probe(&self) -> Value {
+    pub(crate) fn probe(&self) -> Value {
         let mut object = self.clone().with_filler(0).object(0);
         let metadata = &mut object["metadata"];
         let length = self.name(0).len();
@@ -132,7 +132,7 @@ impl Objects {
     }
 
     /// The merge patch of a write.
-    pub(super) fn patch(&self, marker: Marker) -> String {
+    pub(crate) fn patch(&self, marker: Marker) -> String {
         let marker = marker.to_text(&self.run);
         format!(r#"{{"metadata":{{"annotations":{{"{MARKER}":"{marker}"}}}}}}"#)
     }
@@ -148,20 +148,20 @@ impl Objects {
     }
 
     /// The label selector of all objects of the run.
-    pub(super) fn label_selector(&self) -> String {
+    pub(crate) fn label_selector(&self) -> String {
         format!("{RUN}={}", self.run)
     }
 }
 
 /// The names of the resources that there is more to than metadata.
-pub(super) const WITH_TEMPLATE: &str =
+pub(crate) const WITH_TEMPLATE: &str =
     "configmaps, secrets, pods, leases, services, endpointslices";
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::GroupVersionResource;
-    use crate::load::marker::MarkerFinder;
+    use crate::load::write::marker::MarkerFinder;
 
     fn objects(group: &str, resource: &str, kind: &str, selector: Option<&str>) -> Objects {
         let resource = Resource {

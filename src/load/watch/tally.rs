@@ -1,31 +1,31 @@
 //! What a receiving thread has counted.
 
-use super::histogram::Histogram;
+use crate::load::histogram::Histogram;
 
 /// What all watchers of a thread got, from the first write on.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// From when a write was due, until it was received.
-    pub(super) from_schedule: Histogram,
+    pub(crate) from_schedule: Histogram,
     /// From a write's acknowledgement; zero when the event was faster.
-    pub(super) from_acknowledgement: Histogram,
-    pub(super) events: u64,
+    pub(crate) from_acknowledgement: Histogram,
+    pub(crate) events: u64,
     /// When the last of them came, in nanoseconds from the first write on.
-    pub(super) last: u64,
+    pub(crate) last: u64,
     /// Bytes of bodies.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// Events that came before the write was acknowledged.
-    pub(super) before_acknowledgement: u64,
-    pub(super) bookmarks: u64,
+    pub(crate) before_acknowledgement: u64,
+    pub(crate) bookmarks: u64,
     /// Events of objects that are not the run's.
-    pub(super) foreign: u64,
+    pub(crate) foreign: u64,
     timeline: Vec<u64>,
     /// Nanoseconds of a step of the timeline.
     step: u64,
 }
 
 impl Tally {
-    pub(super) fn new(step: u64) -> Self {
+    pub(crate) fn new(step: u64) -> Self {
         Self {
             from_schedule: Histogram::default(),
             from_acknowledgement: Histogram::default(),
@@ -41,7 +41,7 @@ impl Tally {
     }
 
     /// Counts an event that was received at `now`, nanoseconds from the first write on.
-    pub(super) fn record(&mut self, now: u64, scheduled: u64, acknowledged: Option<u64>) {
+    pub(crate) fn record(&mut self, now: u64, scheduled: u64, acknowledged: Option<u64>) {
         self.events += 1;
         self.last = self.last.max(now);
         self.from_schedule.record(now.saturating_sub(scheduled));
@@ -60,7 +60,7 @@ impl Tally {
         self.timeline[at] += 1;
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.from_schedule.add(&other.from_schedule);
         self.from_acknowledgement.add(&other.from_acknowledgement);
         self.events += other.events;
@@ -77,7 +77,7 @@ impl Tally {
     }
 
     /// Seconds from the first write on, and the events a second from then to the next.
-    pub(super) fn throughput(&self) -> Vec<(f64, f64)> {
+    pub(crate) fn throughput(&self) -> Vec<(f64, f64)> {
         let step = self.step as f64 / 1e9;
         let points = self.timeline.iter().enumerate();
         points

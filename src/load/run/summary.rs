@@ -1,20 +1,20 @@
 //! From what was measured to the report.
 
+use crate::load::config::Config;
+use crate::load::config::Protocol;
+use crate::load::histogram::Histogram;
+use crate::load::results::report::Events;
+use crate::load::results::report::Run;
+use crate::load::results::report::Settings;
+use crate::load::results::report::Watches;
+use crate::load::results::report::Writes;
+use crate::load::shared::Shared;
+use crate::load::watch::checker::Faults;
+use crate::load::watch::receivers::Received;
+use crate::load::write::schedule::Rate;
 use crate::upstream::Client;
 
-use super::Config;
-use super::Events;
-use super::Faults;
-use super::Histogram;
-use super::Protocol;
-use super::Rate;
-use super::Run;
-use super::Settings;
-use super::Watches;
-use super::Writes;
 use super::measure::Measured;
-use super::receivers::Received;
-use super::shared::Shared;
 use super::stage::Stage;
 
 /// What was asked for, and of whom.

@@ -25,24 +25,24 @@ const BEFORE_TAIL: f64 = 0.4;
 type Line<'a> = (&'a str, &'a [(f64, f64)]);
 
 /// A diagram.
-pub(super) struct Plot<'a> {
+pub(crate) struct Plot<'a> {
     /// What it shows, for those who can't see it.
-    pub(super) title: &'a str,
-    pub(super) x: Axis<'a>,
-    pub(super) y: Axis<'a>,
-    pub(super) lines: Vec<Line<'a>>,
+    pub(crate) title: &'a str,
+    pub(crate) x: Axis<'a>,
+    pub(crate) y: Axis<'a>,
+    pub(crate) lines: Vec<Line<'a>>,
 }
 
 /// An axis.
 #[derive(Clone, Copy)]
-pub(super) struct Axis<'a> {
-    pub(super) name: &'a str,
-    pub(super) scale: Scale,
+pub(crate) struct Axis<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) scale: Scale,
 }
 
 /// How values lie on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scale {
+pub(crate) enum Scale {
     /// From zero to the greatest value.
     Linear,
     /// By powers of ten, from the smallest value to the greatest.
@@ -62,7 +62,7 @@ struct Range {
 
 impl Plot<'_> {
     /// The diagram.
-    pub(super) fn svg(&self) -> String {
+    pub(crate) fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|(_, line)| line.iter());
         let x = Range::of(self.x.scale, points().map(|point| point.0));
         let room = match self.y.scale {
@@ -117,7 +117,7 @@ impl Plot<'_> {
     }
 
     /// The names of the lines, in their colours; nothing of a single one.
-    pub(super) fn legend(&self) -> String {
+    pub(crate) fn legend(&self) -> String {
         if self.lines.len() < 2 {
             return String::new();
         }
@@ -132,7 +132,7 @@ impl Plot<'_> {
 }
 
 /// A line's name behind a sample of it.
-pub(super) fn key(index: usize, name: &str) -> String {
+pub(crate) fn key(index: usize, name: &str) -> String {
     format!("<span class=\"key s{index}\">{}</span>", escape(name))
 }
 
@@ -280,7 +280,7 @@ fn trimmed(value: f64) -> String {
 }
 
 /// Text that stands in HTML or an attribute.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {

@@ -18,7 +18,7 @@ const MAX_WRITERS: u32 = 64;
 /// The order and the times of all writes. Writer `w` of `n` has the writes `w`, `w + n`, `w + 2n`, …, and
 /// the objects of those numbers in turn: so the writes of an object are never under way together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Schedule {
+pub(crate) struct Schedule {
     rate: Rate,
     objects: u32,
     duration: Duration,
@@ -26,16 +26,16 @@ pub(super) struct Schedule {
 
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(crate) struct Turn {
     /// Among all writes.
-    pub(super) number: u64,
-    pub(super) object: u32,
+    pub(crate) number: u64,
+    pub(crate) object: u32,
     /// Of the object; its creation was 0.
-    pub(super) sequence: u32,
+    pub(crate) sequence: u32,
 }
 
 impl Schedule {
-    pub(super) fn new(rate: Rate, objects: u32, duration: Duration) -> Self {
+    pub(crate) fn new(rate: Rate, objects: u32, duration: Duration) -> Self {
         Self {
             rate,
             objects,
@@ -43,12 +43,12 @@ impl Schedule {
         }
     }
 
-    pub(super) fn writers(&self) -> u32 {
+    pub(crate) fn writers(&self) -> u32 {
         self.objects.min(MAX_WRITERS)
     }
 
     /// The `turn`th write of `writer`.
-    pub(super) fn turn(&self, writer: u32, turn: u32) -> Turn {
+    pub(crate) fn turn(&self, writer: u32, turn: u32) -> Turn {
         let writers = self.writers();
         let own = (writer..self.objects).step_by(writers as usize).len();
         // A writer has an object, and so many of them fit into 32 bits.
@@ -61,7 +61,7 @@ impl Schedule {
     }
 
     /// When the write of this number is due, from the start of the run; `None` when it is not on schedule.
-    pub(super) fn due(&self, number: u64) -> Option<Duration> {
+    pub(crate) fn due(&self, number: u64) -> Option<Duration> {
         match self.rate {
             Rate::PerSecond(rate) => Some(Duration::from_secs_f64(number as f64 / rate)),
             Rate::Max => None,
@@ -69,7 +69,7 @@ impl Schedule {
     }
 
     /// The number of writes; `None` when the server decides.
-    pub(super) fn writes(&self) -> Option<u64> {
+    pub(crate) fn writes(&self) -> Option<u64> {
         match self.rate {
             Rate::PerSecond(rate) => Some((rate * self.duration.as_secs_f64()).ceil() as u64),
             Rate::Max => None,
@@ -77,14 +77,14 @@ impl Schedule {
     }
 
     /// The writes that its writer has from this one on, itself with them; where the server decides, only itself.
-    pub(super) fn left_from(&self, number: u64) -> u64 {
+    pub(crate) fn left_from(&self, number: u64) -> u64 {
         let writes = self.writes().unwrap_or(number + 1);
         writes
             .saturating_sub(number)
             .div_ceil(u64::from(self.writers()))
     }
 
-    pub(super) fn duration(&self) -> Duration {
+    pub(crate) fn duration(&self) -> Duration {
         self.duration
     }
 }

@@ -10,23 +10,23 @@ use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::sleep_until;
 
+use crate::load::clock::nanoseconds;
+use crate::load::histogram::Histogram;
+use crate::load::shared::LAST_ANSWERS;
+use crate::load::shared::Shared;
+use crate::load::target::json_request;
+use crate::load::usage::with_causes;
+use crate::load::watch::checker::Written;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;
 use crate::upstream::collect;
 
-use super::checker::Written;
-use super::clock::nanoseconds;
-use super::histogram::Histogram;
 use super::marker::Marker;
 use super::objects::Objects;
 use super::schedule::Schedule;
 use super::schedule::Turn;
-use super::shared::LAST_ANSWERS;
-use super::shared::Shared;
-use super::target::json_request;
-use super::usage::with_causes;
 
 const PATCH: &str = "application/merge-patch+json";
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -39,35 +39,35 @@ const LATE: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: usize = 16 << 20;
 
 /// What is written, and where.
-pub(super) struct Writing {
-    pub(super) shared: Arc<Shared>,
-    pub(super) client: Client,
-    pub(super) objects: Objects,
+pub(crate) struct Writing {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Client,
+    pub(crate) objects: Objects,
     /// The collection's path.
-    pub(super) path: String,
-    pub(super) schedule: Schedule,
+    pub(crate) path: String,
+    pub(crate) schedule: Schedule,
 }
 
 /// What was written.
 #[derive(Debug, Default)]
-pub(super) struct Wrote {
+pub(crate) struct Wrote {
     /// By object.
-    pub(super) written: Vec<Written>,
-    pub(super) acknowledged: u64,
+    pub(crate) written: Vec<Written>,
+    pub(crate) acknowledged: u64,
     /// Requests that failed and were sent again.
-    pub(super) retries: u64,
+    pub(crate) retries: u64,
     /// Writes of the schedule that were never acknowledged.
-    pub(super) given_up: u64,
+    pub(crate) given_up: u64,
     /// From when a write was sent until it was acknowledged.
-    pub(super) latency: Histogram,
+    pub(crate) latency: Histogram,
     /// From when it was due until it was sent.
-    pub(super) lateness: Histogram,
+    pub(crate) lateness: Histogram,
     /// Nanoseconds of the last acknowledgement, from the first write on.
-    pub(super) ended: u64,
+    pub(crate) ended: u64,
 }
 
 /// Writes everything; returns when the last write is acknowledged or given up.
-pub(super) async fn write(writing: Writing, shutdown: &Shutdown) -> Wrote {
+pub(crate) async fn write(writing: Writing, shutdown: &Shutdown) -> Wrote {
     let start = writing.shared.measure();
     let writers = writing.schedule.writers();
     let writing = Arc::new(writing);

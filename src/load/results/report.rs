@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::checker::Faults;
-use super::histogram::Latency;
-use super::storm::Lists;
-use super::usage::Usage;
+use crate::load::histogram::Latency;
+use crate::load::usage::Usage;
+use crate::load::watch::checker::Faults;
+use crate::load::watch::storm::Lists;
 
 /// Of one server, or of two.
 #[derive(Clone, Debug, Serialize)]
@@ -185,7 +185,7 @@ pub struct Ratios {
 // === impl Report ===
 
 impl Report {
-    pub(super) fn new(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
+    pub(crate) fn new(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
         let ratios = match runs.as_slice() {
             [first, second] => Some(Ratios::of(first, second)),
             _ => None,
@@ -253,7 +253,7 @@ impl Ratios {
 #[cfg(test)]
 impl Run {
     /// One write that a watcher got.
-    pub(super) fn of_tests(server: &str) -> Self {
+    pub(crate) fn of_tests(server: &str) -> Self {
         Self {
             settings: Settings {
                 server: server.to_owned(),

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::histogram::Latency;
+use crate::load::histogram::Latency;
+
 use super::report::Ratios;
 use super::report::Report;
 use super::report::Run;
@@ -51,7 +52,7 @@ pub fn table(report: &Report) -> String {
 }
 
 /// Name and value of all that is no distribution.
-pub(super) fn rows(run: &Run) -> Vec<(&'static str, String)> {
+pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let events = &run.events;
     let faults = &events.faults;
@@ -223,7 +224,7 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
 }
 
 /// Name and figures of all distributions, in milliseconds.
-pub(super) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
+pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     let events = &run.events;
     // What is on no schedule is due when it is sent.
     let is_scheduled = run.settings.rate.is_some();
@@ -246,7 +247,7 @@ pub(super) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
 }
 
 /// Name and value of the ratios that there are.
-pub(super) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
+pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
     let all = [
         ("events a second", ratios.events_per_second),
         ("write → received, p50", ratios.from_schedule_p50),

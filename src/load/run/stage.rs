@@ -13,21 +13,20 @@ use tokio::time::timeout;
 
 use crate::api::Resource;
 use crate::body::empty;
+use crate::load::error::Error;
+use crate::load::target::failed;
+use crate::load::target::json_request;
+use crate::load::target::not_a_path;
+use crate::load::target::request;
+use crate::load::write::objects::MANAGED_BY;
+use crate::load::write::objects::Objects;
+use crate::load::write::objects::RUN;
+use crate::load::write::objects::US;
+use crate::load::write::objects::WITH_TEMPLATE;
 use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::Client;
 use crate::upstream::Identity;
-
-use super::Error;
-use super::objects::MANAGED_BY;
-use super::objects::Objects;
-use super::objects::RUN;
-use super::objects::US;
-use super::objects::WITH_TEMPLATE;
-use super::target::failed;
-use super::target::json_request;
-use super::target::not_a_path;
-use super::target::request;
 
 const JSON: &str = "application/json";
 const NAMESPACES: &str = "/api/v1/namespaces";

@@ -247,7 +247,7 @@ fn ratios(report: &Report, names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::load::Run;
+    use crate::load::results::report::Run;
 
     #[test]
     fn two_runs_stand_side_by_side_and_are_told_apart() {

@@ -1,5 +1,10 @@
 //! A load test from its beginning to its report: connects, sets the stage, measures, and clears the stage again.
 
+mod measure;
+mod peak;
+mod stage;
+mod summary;
+
 use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,31 +12,31 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::api::Resource;
+use crate::load::clock::nanoseconds;
+use crate::load::config::Config;
+use crate::load::config::Protocol;
+use crate::load::error::Error;
+use crate::load::progress::Progress;
+use crate::load::results::report::Report;
+use crate::load::results::report::Run;
+use crate::load::shared::LAST_ANSWERS;
+use crate::load::shared::Shared;
+use crate::load::target;
+use crate::load::target::failed;
+use crate::load::usage::Source;
+use crate::load::usage::with_causes;
+use crate::load::write::objects::Objects;
+use crate::load::write::schedule::Schedule;
+use crate::load::write::writer::Writing;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::Discovery;
 
-use super::Config;
-use super::Error;
-use super::Progress;
-use super::Protocol;
-use super::Report;
-use super::Run;
-use super::clock::nanoseconds;
-use super::measure::Measured;
-use super::measure::Running;
-use super::objects::Objects;
-use super::schedule::Schedule;
-use super::shared::LAST_ANSWERS;
-use super::shared::Shared;
-use super::stage::Stage;
-use super::summary::settings;
-use super::summary::summary;
-use super::target;
-use super::target::failed;
-use super::usage::Source;
-use super::usage::with_causes;
-use super::writer::Writing;
+use measure::Measured;
+use measure::Running;
+use stage::Stage;
+use summary::settings;
+use summary::summary;
 
 /// What names the server to compare with.
 const COMPARED_BY: &str = "--compare";

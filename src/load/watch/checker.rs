@@ -7,7 +7,7 @@ const MAX_GAPS: usize = 256;
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The next one of its object, or a later one: then those between are missed.
     Delivered,
     /// One that was missed until now.
@@ -35,16 +35,16 @@ pub struct Faults {
 
 /// The numbers of the objects that a watcher wants: `first`, and every `step`th after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) first: u32,
-    pub(super) step: u32,
+pub(crate) struct Wanted {
+    pub(crate) first: u32,
+    pub(crate) step: u32,
     /// Objects that there are.
-    pub(super) objects: u32,
+    pub(crate) objects: u32,
 }
 
 /// The state of one watcher.
 #[derive(Debug)]
-pub(super) struct Checker {
+pub(crate) struct Checker {
     wanted: Wanted,
     /// Of each object that is wanted: the number of the write that comes next; 0 until it was seen.
     next: Box<[u32]>,
@@ -57,11 +57,11 @@ pub(super) struct Checker {
 
 /// How far the writes to an object are acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Written {
+pub(crate) struct Written {
     /// The last write that was.
-    pub(super) acknowledged: u32,
+    pub(crate) acknowledged: u32,
     /// True when one more was sent, of which nobody knows.
-    pub(super) perhaps_more: bool,
+    pub(crate) perhaps_more: bool,
 }
 
 // === impl Faults ===
@@ -72,7 +72,7 @@ impl Faults {
         *self == Self::default()
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.missed += other.missed;
         self.duplicated += other.duplicated;
         self.out_of_order += other.out_of_order;
@@ -83,7 +83,7 @@ impl Faults {
 // === impl Wanted ===
 
 impl Wanted {
-    pub(super) fn count(self) -> usize {
+    pub(crate) fn count(self) -> usize {
         (self.first..self.objects).step_by(self.step as usize).len()
     }
 
@@ -101,7 +101,7 @@ impl Wanted {
 // === impl Checker ===
 
 impl Checker {
-    pub(super) fn new(wanted: Wanted) -> Self {
+    pub(crate) fn new(wanted: Wanted) -> Self {
         let count = wanted.count();
         Self {
             wanted,
@@ -114,13 +114,13 @@ impl Checker {
     }
 
     /// True when every object that is wanted was seen.
-    pub(super) fn has_seen_all(&self) -> bool {
+    pub(crate) fn has_seen_all(&self) -> bool {
         self.unseen == 0
     }
 
     /// Takes the write `sequence` of `object`, told at `version` if that is a number; `is_state` when it may be
     /// an object's state rather than a change, at the beginning of a watch. An event has one fault at most.
-    pub(super) fn take(
+    pub(crate) fn take(
         &mut self,
         object: u32,
         sequence: u32,
@@ -167,17 +167,17 @@ impl Checker {
     }
 
     /// Takes a deletion, which nobody has asked for while this is open.
-    pub(super) fn take_deletion(&mut self) {
+    pub(crate) fn take_deletion(&mut self) {
         self.faults.unwanted += 1;
     }
 
     /// Forgets the order of versions, as a watch begins anew.
-    pub(super) fn begin_anew(&mut self) {
+    pub(crate) fn begin_anew(&mut self) {
         self.last_version = 0;
     }
 
     /// The faults, with what is still missing of what was written.
-    pub(super) fn finish(&self, written: &[Written]) -> Faults {
+    pub(crate) fn finish(&self, written: &[Written]) -> Faults {
         let mut faults = self.faults;
         for (position, next) in self.next.iter().enumerate() {
             let written = written[self.wanted.object(position)];

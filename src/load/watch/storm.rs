@@ -12,14 +12,14 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::body::empty;
+use crate::load::clock::nanoseconds;
+use crate::load::histogram::Histogram;
+use crate::load::histogram::Latency;
+use crate::load::shared::Shared;
+use crate::load::target::request;
 use crate::shutdown::Shutdown;
 use crate::upstream::Error;
 
-use super::clock::nanoseconds;
-use super::histogram::Histogram;
-use super::histogram::Latency;
-use super::shared::Shared;
-use super::target::request;
 use super::watcher::Slot;
 
 /// After a list that failed.
@@ -44,11 +44,11 @@ struct Listed {
 }
 
 /// Lists at work, on threads of their own: what they decrypt and read holds up neither writers nor watchers.
-pub(super) struct Storm(Vec<oneshot::Receiver<Listed>>);
+pub(crate) struct Storm(Vec<oneshot::Receiver<Listed>>);
 
 impl Storm {
     /// Starts as many threads as receive, or fewer where there are fewer clients.
-    pub(super) fn start(shared: &Arc<Shared>, shutdown: &Shutdown) -> io::Result<Self> {
+    pub(crate) fn start(shared: &Arc<Shared>, shutdown: &Shutdown) -> io::Result<Self> {
         let clients = shared.config.list_storm;
         let threads = shared.config.threads.min(clients);
         let started = (0..threads).map(|thread| {
@@ -70,7 +70,7 @@ impl Storm {
     }
 
     /// What came of it, after [`Shared::stop`].
-    pub(super) async fn finish(self) -> io::Result<Option<Lists>> {
+    pub(crate) async fn finish(self) -> io::Result<Option<Lists>> {
         if self.0.is_empty() {
             return Ok(None);
         }
@@ -163,7 +163,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::load::Config;
+    use crate::load::config::Config;
     use crate::shutdown;
     use crate::upstream::Client;
     use crate::upstream::Dial;

@@ -9,27 +9,27 @@ use tokio::time::MissedTickBehavior;
 use tokio::time::interval;
 use tokio::time::sleep;
 
+use crate::load::config::Config;
+use crate::load::config::Protocol;
+use crate::load::error::Error;
+use crate::load::progress::Progress;
+use crate::load::shared::SYNC_LIMIT;
+use crate::load::shared::Shared;
+use crate::load::usage::Sample;
+use crate::load::usage::Source;
+use crate::load::usage::Usage;
+use crate::load::usage::own_cpu_seconds;
+use crate::load::watch::receivers::Received;
+use crate::load::watch::receivers::Receivers;
+use crate::load::watch::storm::Lists;
+use crate::load::watch::storm::Storm;
+use crate::load::write::schedule::Schedule;
+use crate::load::write::writer::Writing;
+use crate::load::write::writer::Wrote;
+use crate::load::write::writer::write;
 use crate::shutdown::Shutdown;
 
-use super::Config;
-use super::Error;
-use super::Lists;
-use super::Progress;
-use super::Protocol;
 use super::peak::Peak;
-use super::receivers::Received;
-use super::receivers::Receivers;
-use super::schedule::Schedule;
-use super::shared::SYNC_LIMIT;
-use super::shared::Shared;
-use super::storm::Storm;
-use super::usage::Sample;
-use super::usage::Source;
-use super::usage::Usage;
-use super::usage::own_cpu_seconds;
-use super::writer::Writing;
-use super::writer::Wrote;
-use super::writer::write;
 
 /// How often it is looked how far everything is.
 const TICK: Duration = Duration::from_millis(50);

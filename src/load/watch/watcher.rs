@@ -16,6 +16,10 @@ use tokio::time::sleep;
 use crate::api::WireFormat;
 use crate::body::Body;
 use crate::body::empty;
+use crate::load::selector::wanted;
+use crate::load::shared::Shared;
+use crate::load::target::request;
+use crate::load::usage::with_causes;
 use crate::upstream::Dedicated;
 use crate::upstream::Error;
 use crate::upstream::HttpVersion;
@@ -24,11 +28,7 @@ use super::checker::Checker;
 use super::checker::Verdict;
 use super::frames::Cutter;
 use super::frames::Kind;
-use super::selector::wanted;
-use super::shared::Shared;
 use super::tally::Tally;
-use super::target::request;
-use super::usage::with_causes;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -36,31 +36,31 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 /// A connection that watchers share; opened by the first, and again when it broke.
-pub(super) struct Slot {
+pub(crate) struct Slot {
     version: HttpVersion,
     connection: tokio::sync::Mutex<Option<Dedicated>>,
 }
 
 /// What the watchers of a thread share.
-pub(super) struct Ward {
-    pub(super) shared: Arc<Shared>,
-    pub(super) tally: Mutex<Tally>,
+pub(crate) struct Ward {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) tally: Mutex<Tally>,
     /// So that not all connect at once.
-    pub(super) opening: Semaphore,
+    pub(crate) opening: Semaphore,
 }
 
 /// What became of a watcher.
 #[derive(Debug)]
-pub(super) struct Watched {
-    pub(super) checker: Checker,
+pub(crate) struct Watched {
+    pub(crate) checker: Checker,
     /// Nanoseconds from its request until it had seen everything.
-    pub(super) synced_after: Option<u64>,
+    pub(crate) synced_after: Option<u64>,
     /// Watches that the server ended, or that broke.
-    pub(super) ends: u64,
+    pub(crate) ends: u64,
     /// Times that it had to begin anew, as an error such as 410 Expired ended it or kept it from going on.
-    pub(super) expired: u64,
+    pub(crate) expired: u64,
     /// Requests that failed and were sent again.
-    pub(super) retries: u64,
+    pub(crate) retries: u64,
 }
 
 /// A watcher at work.
@@ -79,14 +79,14 @@ struct Watcher {
 
 impl Slot {
     /// Of a connection that is going to speak this.
-    pub(super) fn new(version: HttpVersion) -> Self {
+    pub(crate) fn new(version: HttpVersion) -> Self {
         Self {
             version,
             connection: tokio::sync::Mutex::default(),
         }
     }
 
-    pub(super) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
+    pub(crate) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
@@ -100,7 +100,7 @@ impl Slot {
     }
 
     /// A connection that broke under a request is not used again.
-    pub(super) async fn forget_broken(&self, error: &Error) {
+    pub(crate) async fn forget_broken(&self, error: &Error) {
         if matches!(error, Error::Transport(_)) {
             self.forget().await;
         }
@@ -108,7 +108,7 @@ impl Slot {
 }
 
 /// Watches until it is told to stop.
-pub(super) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watched {
+pub(crate) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watched {
     let shared = Arc::clone(&ward.shared);
     let mut watcher = Watcher::new(ward, number);
     let mut stopped = pin!(shared.stopped());
@@ -148,14 +148,14 @@ pub(super) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watc
             () = &mut stopped => return watcher.result,
             () = sleep(FIRST_PAUSE) => {}
         }
-        if !matches!(shared.config.protocol, super::Protocol::Http2) {
+        if !matches!(shared.config.protocol, crate::load::config::Protocol::Http2) {
             slot.forget().await;
         }
     }
 }
 
 /// What a request for a watch came to.
-pub(super) enum Opened {
+pub(crate) enum Opened {
     /// It runs; and when it was asked for, in nanoseconds of the run's clock.
     Watch(Body, u64),
     /// The version that it should go on at is too old for the server: 410.
@@ -165,7 +165,7 @@ pub(super) enum Opened {
 }
 
 /// Opens a watch over `slot`; patient with servers that are busy.
-pub(super) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64) -> Opened {
+pub(crate) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64) -> Opened {
     let shared = &ward.shared;
     let mut pause = FIRST_PAUSE;
     loop {

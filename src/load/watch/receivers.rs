@@ -13,10 +13,10 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 
 use crate::body::Body;
+use crate::load::config::Protocol;
+use crate::load::shared::Shared;
 use crate::shutdown::Shutdown;
 
-use super::Protocol;
-use super::shared::Shared;
 use super::tally::Tally;
 use super::watcher::Opened;
 use super::watcher::Slot;
@@ -34,26 +34,26 @@ const SLOW_SILENCE: Duration = Duration::from_millis(500);
 const SLOW_LIMIT: Duration = Duration::from_secs(10);
 
 /// The threads at work.
-pub(super) struct Receivers(Vec<oneshot::Receiver<Received>>);
+pub(crate) struct Receivers(Vec<oneshot::Receiver<Received>>);
 
 /// What a thread, or all, received.
-pub(super) struct Received {
-    pub(super) watched: Vec<Watched>,
-    pub(super) tally: Tally,
-    pub(super) slow: Slow,
+pub(crate) struct Received {
+    pub(crate) watched: Vec<Watched>,
+    pub(crate) tally: Tally,
+    pub(crate) slow: Slow,
 }
 
 /// What became of the watchers that don't read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Slow {
-    pub(super) opened: u64,
+pub(crate) struct Slow {
+    pub(crate) opened: u64,
     /// Those that the server had ended.
-    pub(super) ended: u64,
+    pub(crate) ended: u64,
 }
 
 impl Receivers {
     /// Starts the threads; `step` is that of the tallies, in nanoseconds.
-    pub(super) fn start(shared: &Arc<Shared>, shutdown: &Shutdown, step: u64) -> io::Result<Self> {
+    pub(crate) fn start(shared: &Arc<Shared>, shutdown: &Shutdown, step: u64) -> io::Result<Self> {
         let threads = shared.config.threads;
         let started = (0..threads).map(|thread| {
             let (told, received) = oneshot::channel();
@@ -72,7 +72,7 @@ impl Receivers {
     }
 
     /// What all received, after [`Shared::stop`].
-    pub(super) async fn finish(self, step: u64) -> io::Result<Received> {
+    pub(crate) async fn finish(self, step: u64) -> io::Result<Received> {
         let mut all = Received {
             watched: Vec::new(),
             tally: Tally::new(step),
