@@ -12,9 +12,9 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::Admin;
 use super::Simulator;
-use super::WatchFault;
+use super::admin::Admin;
+use super::faults::WatchFault;
 use super::tests::get;
 use super::tests::send;
 use super::tests::simulator;

@@ -8,25 +8,15 @@
 //! process, past the rules that only clients have to keep.
 
 mod admin;
-mod bookmarks;
-mod collection;
-mod custom;
-mod defaults;
-mod discovery;
 mod faults;
-mod forms;
 mod kinds;
 mod metadata;
-mod patch;
 mod print;
-mod reads;
+mod read;
 mod refusal;
 mod requests;
 mod store;
-mod strategic;
-mod subresources;
-mod tables;
-mod writes;
+mod write;
 
 #[cfg(test)]
 mod fault_tests;
@@ -50,8 +40,8 @@ pub use faults::WatchFault;
 use store::Store;
 use store::Target;
 use store::WriteOptions;
-use writes::Part;
-use writes::Preconditions;
+use write::verbs::Part;
+use write::verbs::Preconditions;
 
 /// A simulated API server. Cheap to clone.
 #[derive(Clone)]

@@ -22,18 +22,18 @@ use crate::server::Body;
 use crate::server::request_info::RequestInfo;
 
 use super::Simulator;
-use super::discovery;
 use super::faults::RequestFault;
 use super::kinds;
-use super::patch;
+use super::kinds::discovery;
 use super::print;
-use super::reads;
+use super::read;
 use super::refusal;
 use super::store::Target;
 use super::store::WriteOptions;
-use super::subresources;
-use super::writes::Part;
-use super::writes::Preconditions;
+use super::write::patch;
+use super::write::subresources;
+use super::write::verbs::Part;
+use super::write::verbs::Preconditions;
 
 /// Longest body of a request, in bytes; the API server's limit.
 const BODY_LIMIT: usize = 3 << 20;
@@ -73,7 +73,7 @@ impl Simulator {
                 response.map(|body| server::boxed(faults.around(body)))
             }
             Ok(response) => response,
-            Err(status) => reads::told(&status, &headers, &query).await,
+            Err(status) => read::told(&status, &headers, &query).await,
         };
         if fault == Some(RequestFault::WrongContentType) {
             let wrong = HeaderValue::from_static("text/html");
@@ -130,8 +130,8 @@ impl Simulator {
             false => WireFormat::Json.media_type(),
         };
         let answer = server::answer(media_type, server::full(print::line(&document)));
-        match reads::is_pretty(headers, query) {
-            true => Ok(reads::indented(answer).await),
+        match read::is_pretty(headers, query) {
+            true => Ok(read::indented(answer).await),
             false => Ok(answer),
         }
     }

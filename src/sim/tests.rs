@@ -398,13 +398,13 @@ async fn discovery_reviews_and_what_there_is_not() {
     }
     let aggregated = Request::builder()
         .uri("/apis")
-        .header("accept", super::discovery::AGGREGATED)
+        .header("accept", super::kinds::discovery::AGGREGATED)
         .body(full(""))
         .expect("a request");
     let aggregated = simulator.clone().answer(aggregated).await;
     assert_eq!(
         aggregated.headers()["content-type"],
-        super::discovery::AGGREGATED
+        super::kinds::discovery::AGGREGATED
     );
     let review = json!({"spec": {"resourceAttributes": {"verb": "get"}}});
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";

@@ -21,32 +21,31 @@ use crate::cache::Writer;
 use crate::codec::Decoder;
 use crate::codec::Encoder;
 use crate::server;
-
-use super::bookmarks;
-use super::kinds::Kind;
-use super::print;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::bookmarks;
+use crate::sim::print;
 
 /// How long events are kept, as the API server does, unless they are compacted.
 const RETENTION_AGE: Duration = Duration::from_secs(300);
 const RETENTION_EVENTS: usize = 1024;
 
 /// The reading side of a kind.
-pub(super) struct Served {
-    pub(super) kind: Kind,
+pub(crate) struct Served {
+    pub(crate) kind: Kind,
     reader: Reader,
     encoder: Arc<Encoder>,
 }
 
 /// A kind's objects.
-pub(super) struct Collection {
-    pub(super) served: Arc<Served>,
+pub(crate) struct Collection {
+    pub(crate) served: Arc<Served>,
     writer: Writer,
     decoder: Decoder,
 }
 
 impl Collection {
     /// An empty collection, complete at `revision`.
-    pub(super) fn new(kind: Kind, revision: ResourceVersion) -> Self {
+    pub(crate) fn new(kind: Kind, revision: ResourceVersion) -> Self {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: Vec::new(),
             field_count: kind.fields.fields.len(),
@@ -77,13 +76,13 @@ impl Collection {
     }
 
     /// The object at `key`.
-    pub(super) fn get(&self, key: &ObjectKey) -> Option<Value> {
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Value> {
         let snapshot = self.served.reader.snapshot()?;
         self.value(&*snapshot.get(key)?)
     }
 
     /// The keys of what `selection` selects.
-    pub(super) fn keys(&self, selection: &Selection) -> Vec<ObjectKey> {
+    pub(crate) fn keys(&self, selection: &Selection) -> Vec<ObjectKey> {
         let Some(snapshot) = self.served.reader.snapshot() else {
             return Vec::new();
         };
@@ -96,7 +95,7 @@ impl Collection {
     /// # Errors
     ///
     /// When it is no object, or its version is not above all others.
-    pub(super) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
+    pub(crate) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
         let failed = |error: String| Status::internal_error(error);
         let object = self.decoder.object(print::compact(value).as_bytes());
         let object = object.map_err(|error| Status::bad_request(error.to_string()))?;
@@ -105,18 +104,18 @@ impl Collection {
     }
 
     /// Notes that nothing else happened here up to `revision`.
-    pub(super) fn catch_up(&mut self, revision: ResourceVersion) {
+    pub(crate) fn catch_up(&mut self, revision: ResourceVersion) {
         // It never goes back: the store counts upwards, and `restore` begins anew.
         let _ = self.writer.bookmark(revision);
     }
 
     /// Forgets all events: who comes with a version below the current one has to list again.
-    pub(super) fn compact(&mut self) {
+    pub(crate) fn compact(&mut self) {
         self.writer.forget_history();
     }
 
     /// Starts another history with the same objects, each at a version that `version_of` gives.
-    pub(super) fn restore(&mut self, revision: ResourceVersion) {
+    pub(crate) fn restore(&mut self, revision: ResourceVersion) {
         let objects: Vec<Value> = self
             .keys(&Selection::default())
             .iter()

@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use crate::api::Resource;
 use crate::api::Status;
-
-use super::kinds;
+use crate::sim::kinds;
 
 /// What a list is to a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +54,7 @@ const DELETE: &str = "$deleteFromPrimitiveList/";
 /// # Errors
 ///
 /// 400 for a directive that there is not, and for items without their key.
-pub(super) fn merge(
+pub(crate) fn merge(
     resource: &Resource,
     object: &mut Value,
     patch: Map<String, Value>,

@@ -4,13 +4,13 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::api::Status;
+use crate::sim::metadata;
+use crate::sim::refusal;
+use crate::sim::store::State;
+use crate::sim::store::Target;
+use crate::sim::store::WriteOptions;
 
-use super::metadata;
-use super::refusal;
-use super::store::State;
-use super::store::Target;
-use super::store::WriteOptions;
-use super::writes::Part;
+use super::verbs::Part;
 
 impl State {
     /// The Scale of `target`.
@@ -18,7 +18,7 @@ impl State {
     /// # Errors
     ///
     /// 404 when it isn't there or can't be scaled.
-    pub(super) fn scale(&self, target: &Target) -> Result<Value, Status> {
+    pub(crate) fn scale(&self, target: &Target) -> Result<Value, Status> {
         let kind = self.kind(target)?;
         if !kind.has_scale {
             return Err(match kind.is_custom {
@@ -34,7 +34,7 @@ impl State {
     /// # Errors
     ///
     /// 404, 409, or 422 without a count.
-    pub(super) fn set_scale(
+    pub(crate) fn set_scale(
         &mut self,
         target: &Target,
         scale: &Value,
@@ -100,7 +100,7 @@ fn scale_of(object: &Value) -> Value {
 /// # Errors
 ///
 /// 404 for all others.
-pub(super) fn review(group: &str, resource: &str, review: Value) -> Result<Value, Status> {
+pub(crate) fn review(group: &str, resource: &str, review: Value) -> Result<Value, Status> {
     match (group, resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => Ok(json!({
             "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",

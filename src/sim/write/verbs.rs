@@ -8,19 +8,20 @@ use crate::api::EventType;
 use crate::api::Resource;
 use crate::api::Selection;
 use crate::api::Status;
+use crate::sim::kinds;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::custom;
+use crate::sim::metadata;
+use crate::sim::refusal;
+use crate::sim::store::State;
+use crate::sim::store::Target;
+use crate::sim::store::WriteOptions;
 
 use super::defaults;
-use super::kinds;
-use super::kinds::Kind;
-use super::metadata;
-use super::refusal;
-use super::store::State;
-use super::store::Target;
-use super::store::WriteOptions;
 
 /// Which part of an object an update may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// All but the status.
     Main,
     /// The status alone.
@@ -31,9 +32,9 @@ pub(super) enum Part {
 
 /// What a DELETE says beside what is to be deleted.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Preconditions {
-    pub(super) uid: Option<String>,
-    pub(super) resource_version: Option<String>,
+pub(crate) struct Preconditions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
 }
 
 impl State {
@@ -42,7 +43,7 @@ impl State {
     /// # Errors
     ///
     /// 400, 404, 409 or 422, as the API server has them.
-    pub(super) fn create(
+    pub(crate) fn create(
         &mut self,
         target: &Target,
         mut object: Value,
@@ -86,7 +87,7 @@ impl State {
             fields.insert("creationTimestamp".to_owned(), metadata::now().into());
         }
         defaults::fill(&kind, &mut object);
-        if target.gvr == kinds::definitions() && super::custom::kind(&object).is_none() {
+        if target.gvr == kinds::definitions() && custom::kind(&object).is_none() {
             let why = "Required value: group, scope, names and one stored version";
             return Err(refusal::invalid(&kind.resource, &target.name, "spec", why));
         }
@@ -101,7 +102,7 @@ impl State {
     /// # Errors
     ///
     /// 400, 404, 409, as the API server has them.
-    pub(super) fn update(
+    pub(crate) fn update(
         &mut self,
         target: &Target,
         mut object: Value,
@@ -155,7 +156,7 @@ impl State {
     /// # Errors
     ///
     /// 404 for a kind that isn't served, 400 for what is no object.
-    pub(super) fn put(&mut self, target: &Target, object: Value) -> Result<(), Status> {
+    pub(crate) fn put(&mut self, target: &Target, object: Value) -> Result<(), Status> {
         self.kind(target)?;
         let event_type = match self.current(target) {
             Ok(_) => EventType::Modified,
@@ -171,7 +172,7 @@ impl State {
     /// # Errors
     ///
     /// 404, or 409 when a precondition doesn't hold.
-    pub(super) fn delete(
+    pub(crate) fn delete(
         &mut self,
         target: &Target,
         preconditions: &Preconditions,
@@ -207,7 +208,7 @@ impl State {
     /// # Errors
     ///
     /// 404.
-    pub(super) fn delete_collection(
+    pub(crate) fn delete_collection(
         &mut self,
         target: &Target,
         selection: &Selection,
@@ -259,7 +260,7 @@ impl State {
     }
 
     fn delete_custom(&mut self, definition: &Value, options: WriteOptions) -> Result<(), Status> {
-        let Some(kind) = super::custom::kind(definition) else {
+        let Some(kind) = custom::kind(definition) else {
             return Ok(());
         };
         let target = Target::collection(kind.resource.gvr.clone(), None);

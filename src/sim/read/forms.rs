@@ -21,8 +21,8 @@ use crate::codec::Representation;
 use crate::codec::View;
 use crate::server;
 use crate::server::Body;
-
-use super::refusal;
+use crate::sim::kinds::Kind;
+use crate::sim::refusal;
 
 /// A longer frame than any object that the simulator takes.
 const FRAME_LIMIT: usize = 64 << 20;
@@ -36,7 +36,7 @@ const NOT_SIMULATED: [&str; 3] = [
 
 /// A form of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// Whole objects; the flag asks for indented text.
     Whole(bool),
     /// Rows and columns.
@@ -47,7 +47,7 @@ pub(super) enum Form {
 
 impl Form {
     /// How objects are shown before a Table is made of them.
-    pub(super) fn representation(self) -> Representation {
+    pub(crate) fn representation(self) -> Representation {
         let plain = Representation::plain(WireFormat::Json);
         match self {
             Self::Whole(_) | Self::Table => plain,
@@ -60,7 +60,7 @@ impl Form {
 }
 
 /// Turns plain bodies into those of another form.
-pub(super) trait Convert: Send {
+pub(crate) trait Convert: Send {
     /// The body of a LIST.
     fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
     /// The body of a GET.
@@ -77,7 +77,7 @@ struct Stream<C> {
 }
 
 /// The verb that decides what can be asked for.
-pub(super) fn read_verb(verb: &str) -> ReadVerb {
+pub(crate) fn read_verb(verb: &str) -> ReadVerb {
     match verb {
         "watch" => ReadVerb::Watch,
         "list" => ReadVerb::List,
@@ -90,11 +90,7 @@ pub(super) fn read_verb(verb: &str) -> ReadVerb {
 /// # Errors
 ///
 /// 406 for what the simulator has no form for.
-pub(super) fn asked(
-    accept: &str,
-    verb: ReadVerb,
-    kind: &super::kinds::Kind,
-) -> Result<Form, Status> {
+pub(crate) fn asked(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<Form, Status> {
     let media_type = |clause: &&str| {
         clause
             .split(';')
@@ -118,7 +114,7 @@ pub(super) fn asked(
 }
 
 /// The refusal of a list as an object's metadata, or the other way round.
-fn wrong_kind(accept: &str, verb: ReadVerb, kind: &super::kinds::Kind) -> Option<Status> {
+fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
     let asks = |name: &str| {
         let mut parameters = accept.split([',', ';']).map(str::trim);
         parameters.any(|parameter| parameter.strip_prefix("as=") == Some(name))
@@ -156,7 +152,7 @@ fn go_type(resource: &Resource, is_custom: bool, is_list: bool) -> String {
 }
 
 /// True when an error is told in indented JSON, as no clause is left without a conversion.
-pub(super) fn indents_errors(accept: &str) -> bool {
+pub(crate) fn indents_errors(accept: &str) -> bool {
     !accept.is_empty() && accept.split(',').all(|clause| clause.contains("as="))
 }
 
@@ -165,7 +161,7 @@ pub(super) fn indents_errors(accept: &str) -> bool {
 /// # Errors
 ///
 /// 500 when the plain answer can't be read, which is a fault of the simulator's.
-pub(super) async fn converted<C: Convert + Unpin + 'static>(
+pub(crate) async fn converted<C: Convert + Unpin + 'static>(
     plain: Response<Body>,
     verb: ReadVerb,
     convert: C,

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::api::WireFormat;
 use crate::codec::BookmarkTemplate;
 
-use super::kinds::Kind;
+use super::builtin::Kind;
 
 /// A kind, and its empty object behind the metadata.
 const EMPTY: &[(&str, &str)] = &[
@@ -64,7 +64,7 @@ const EMPTY: &[(&str, &str)] = &[
 /// # Panics
 ///
 /// Never: the table holds JSON.
-pub(super) fn template(kind: &Kind) -> Option<BookmarkTemplate> {
+pub(crate) fn template(kind: &Kind) -> Option<BookmarkTemplate> {
     let resource = &kind.resource;
     let mut built_in = EMPTY.iter().filter(|_| !kind.is_custom);
     let (name, rest) = built_in.find(|(name, _)| *name == resource.kind)?;

@@ -11,13 +11,13 @@ use serde_json::json;
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
 use crate::api::SelectableFields;
+use crate::sim::metadata;
 
-use super::kinds;
-use super::kinds::Kind;
-use super::metadata;
+use super::builtin;
+use super::builtin::Kind;
 
 /// The kind that `definition` defines, if it is complete.
-pub(super) fn kind(definition: &Value) -> Option<Kind> {
+pub(crate) fn kind(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
     let names = &spec["names"];
     let version = stored_version(definition)?;
@@ -35,7 +35,7 @@ pub(super) fn kind(definition: &Value) -> Option<Kind> {
             .map_or_else(|| kind.to_lowercase(), str::to_owned),
         short_names: texts(&names["shortNames"]),
         namespaced,
-        verbs: kinds::all_verbs(),
+        verbs: builtin::all_verbs(),
     };
     let paths: Vec<String> = version["selectableFields"]
         .as_array()
@@ -54,7 +54,7 @@ pub(super) fn kind(definition: &Value) -> Option<Kind> {
 }
 
 /// Fills in the status with which the API server says that it serves the definition.
-pub(super) fn accept(definition: &mut Value) {
+pub(crate) fn accept(definition: &mut Value) {
     let Some(version) = stored_version(definition) else {
         return;
     };

@@ -1,5 +1,7 @@
 //! All kinds' objects under one revision counter, as in the API server's storage.
 
+pub(super) mod collection;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -12,13 +14,13 @@ use crate::api::GroupVersionResource;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::sim::kinds;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::custom;
+use crate::sim::metadata;
 
-use super::collection::Collection;
-use super::collection::Served;
-use super::custom;
-use super::kinds;
-use super::kinds::Kind;
-use super::metadata;
+use collection::Collection;
+use collection::Served;
 
 /// Where the revision counter starts: small versions look like mistakes.
 const FIRST_REVISION: u64 = 1000;
@@ -26,21 +28,21 @@ const FIRST_REVISION: u64 = 1000;
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// The simulator's objects. Every method is one transaction.
-pub(super) struct Store {
+pub(crate) struct Store {
     state: Mutex<State>,
 }
 
 /// What a transaction works on.
-pub(super) struct State {
+pub(crate) struct State {
     revision: u64,
-    pub(super) collections: BTreeMap<GroupVersionResource, Collection>,
+    pub(crate) collections: BTreeMap<GroupVersionResource, Collection>,
 }
 
 // === impl Store ===
 
 impl Store {
     /// The built-in kinds, and the namespaces that every cluster has.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let revision = ResourceVersion(FIRST_REVISION);
         let collections = kinds::builtin()
             .map(|kind| (kind.resource.gvr.clone(), Collection::new(kind, revision)));
@@ -63,12 +65,12 @@ impl Store {
     }
 
     /// Runs `change` alone.
-    pub(super) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+    pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         change(&mut self.state.lock())
     }
 
     /// The reading side of `gvr`, complete up to the newest change of any kind.
-    pub(super) fn served(&self, gvr: &GroupVersionResource) -> Option<Arc<Served>> {
+    pub(crate) fn served(&self, gvr: &GroupVersionResource) -> Option<Arc<Served>> {
         let mut state = self.state.lock();
         let revision = ResourceVersion(state.revision);
         let collection = state.collections.get_mut(gvr)?;
@@ -77,7 +79,7 @@ impl Store {
     }
 
     /// True when a built-in kind of the group is served.
-    pub(super) fn has_builtin(&self, group: &str) -> bool {
+    pub(crate) fn has_builtin(&self, group: &str) -> bool {
         let state = self.state.lock();
         let mut all = state.collections.iter();
         all.any(|(gvr, collection)| {
@@ -87,7 +89,7 @@ impl Store {
     }
 
     /// All kinds, in the order of their groups.
-    pub(super) fn kinds(&self) -> Vec<Kind> {
+    pub(crate) fn kinds(&self) -> Vec<Kind> {
         let state = self.state.lock();
         let collections = state.collections.values();
         collections
@@ -96,7 +98,7 @@ impl Store {
     }
 
     /// Forgets the past of every kind.
-    pub(super) fn compact(&self) -> ResourceVersion {
+    pub(crate) fn compact(&self) -> ResourceVersion {
         let mut state = self.state.lock();
         let revision = ResourceVersion(state.revision);
         for collection in state.collections.values_mut() {
@@ -108,7 +110,7 @@ impl Store {
 
     /// Goes on at half the revision, as a cluster does that was restored from a backup: the objects
     /// are what they are now, but all at that version.
-    pub(super) fn restore(&self) -> ResourceVersion {
+    pub(crate) fn restore(&self) -> ResourceVersion {
         let mut state = self.state.lock();
         state.revision /= 2;
         let revision = ResourceVersion(state.revision);
@@ -121,26 +123,26 @@ impl Store {
 
 /// What a write is about.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
-    pub(super) gvr: GroupVersionResource,
-    pub(super) namespace: Option<String>,
+pub(crate) struct Target {
+    pub(crate) gvr: GroupVersionResource,
+    pub(crate) namespace: Option<String>,
     /// Empty for a collection.
-    pub(super) name: String,
+    pub(crate) name: String,
 }
 
 /// How a write is meant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct WriteOptions {
+pub(crate) struct WriteOptions {
     /// Everything but the change itself.
-    pub(super) dry_run: bool,
+    pub(crate) dry_run: bool,
     /// A new object's status, uid and time of creation are taken over where it brings them.
-    pub(super) keep_status: bool,
+    pub(crate) keep_status: bool,
 }
 
 // === impl Target ===
 
 impl Target {
-    pub(super) fn collection(gvr: GroupVersionResource, namespace: Option<&str>) -> Self {
+    pub(crate) fn collection(gvr: GroupVersionResource, namespace: Option<&str>) -> Self {
         Self {
             gvr,
             namespace: namespace.map(str::to_owned),
@@ -148,11 +150,11 @@ impl Target {
         }
     }
 
-    pub(super) fn key(&self) -> ObjectKey {
+    pub(crate) fn key(&self) -> ObjectKey {
         ObjectKey::new(self.namespace.as_deref(), &self.name)
     }
 
-    pub(super) fn named(&self, key: &ObjectKey) -> Self {
+    pub(crate) fn named(&self, key: &ObjectKey) -> Self {
         let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
         Self {
             gvr: self.gvr.clone(),
@@ -170,7 +172,7 @@ impl State {
     /// # Errors
     ///
     /// 404 when it isn't served, or in the other scope.
-    pub(super) fn kind(&self, target: &Target) -> Result<Kind, Status> {
+    pub(crate) fn kind(&self, target: &Target) -> Result<Kind, Status> {
         let collection = self.collections.get(&target.gvr);
         let kind = collection.map(|collection| &collection.served.kind);
         let kind = kind.ok_or_else(Status::path_not_found)?;
@@ -185,14 +187,14 @@ impl State {
     /// # Errors
     ///
     /// 404.
-    pub(super) fn current(&self, target: &Target) -> Result<Value, Status> {
+    pub(crate) fn current(&self, target: &Target) -> Result<Value, Status> {
         let collection = self.collections.get(&target.gvr);
         let object = collection.and_then(|collection| collection.get(&target.key()));
         object.ok_or_else(|| Status::not_found(&target.gvr, &target.name))
     }
 
     /// The newest change's version.
-    pub(super) fn revision(&self) -> ResourceVersion {
+    pub(crate) fn revision(&self) -> ResourceVersion {
         ResourceVersion(self.revision)
     }
 
@@ -202,7 +204,7 @@ impl State {
     /// # Errors
     ///
     /// When the object can't be stored.
-    pub(super) fn commit(
+    pub(crate) fn commit(
         &mut self,
         gvr: &GroupVersionResource,
         event_type: EventType,

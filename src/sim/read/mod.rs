@@ -1,5 +1,8 @@
 //! GET, LIST and WATCH: the serving code's answers, in the form that is asked for.
 
+mod forms;
+mod tables;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -21,20 +24,19 @@ use crate::codec::ReadVerb;
 use crate::server;
 use crate::server::Body;
 use crate::server::request_info::RequestInfo;
+use crate::sim::Simulator;
+use crate::sim::kinds;
+use crate::sim::print;
+use crate::sim::refusal;
+use crate::sim::requests::accept;
+use crate::sim::store::collection::Served;
 
-use super::Simulator;
-use super::collection::Served;
-use super::forms;
-use super::forms::Form;
-use super::kinds;
-use super::print;
-use super::refusal;
-use super::requests::accept;
-use super::tables::Table;
+use forms::Form;
+use tables::Table;
 
 impl Simulator {
     /// Answers the `get`, `list` or `watch` that `info` describes.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         &self,
         info: &RequestInfo,
         query: &str,
@@ -172,7 +174,7 @@ fn without_deprecated_path<'a>(info: &RequestInfo, query: &'a str) -> Result<Cow
 }
 
 /// The answer that tells `status`, in the layout that the client wants.
-pub(super) async fn told(status: &Status, headers: &HeaderMap, query: &str) -> Response<Body> {
+pub(crate) async fn told(status: &Status, headers: &HeaderMap, query: &str) -> Response<Body> {
     let response = server::respond(status, WireFormat::Json);
     match forms::indents_errors(&accept(headers)) || is_pretty(headers, query) {
         true => indented(response).await,
@@ -181,7 +183,7 @@ pub(super) async fn told(status: &Status, headers: &HeaderMap, query: &str) -> R
 }
 
 /// True when answers are to be indented, whatever their form.
-pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
+pub(crate) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
     let agent = headers.get(header::USER_AGENT);
     let agent = agent.and_then(|agent| agent.to_str().ok());
     let parameter = pretty_parameter(&Query::parse(query));
@@ -189,7 +191,7 @@ pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
 }
 
 /// The same answer for people: without a line's end, as the API server has it.
-pub(super) async fn indented(response: Response<Body>) -> Response<Body> {
+pub(crate) async fn indented(response: Response<Body>) -> Response<Body> {
     let (parts, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
         let failed = Status::internal_error("the answer could not be read");

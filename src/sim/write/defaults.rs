@@ -5,11 +5,11 @@ use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
-use super::custom;
-use super::kinds::Kind;
+use crate::sim::kinds::Kind;
+use crate::sim::kinds::custom;
 
 /// Fills in what a new object of `kind` lacks.
-pub(super) fn fill(kind: &Kind, object: &mut Value) {
+pub(crate) fn fill(kind: &Kind, object: &mut Value) {
     if kind.is_custom {
         return;
     }

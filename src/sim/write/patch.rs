@@ -5,13 +5,13 @@ use serde_json::Value;
 
 use crate::api::Resource;
 use crate::api::Status;
+use crate::sim::refusal;
 
-use super::refusal;
 use super::strategic;
 
 /// A patch's format, told by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// RFC 7386.
     Merge,
     /// RFC 6902.
@@ -26,7 +26,7 @@ impl Format {
     /// # Errors
     ///
     /// 415 for all others, server-side apply among them.
-    pub(super) fn of(content_type: &str) -> Result<Self, Status> {
+    pub(crate) fn of(content_type: &str) -> Result<Self, Status> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         match media_type {
             "application/merge-patch+json" => Ok(Self::Merge),
@@ -48,7 +48,7 @@ impl Format {
 ///
 /// 400 for what is no patch, 415 for a strategic one of a custom resource, 422 for one that can't
 /// be applied.
-pub(super) fn apply(
+pub(crate) fn apply(
     format: Format,
     body: &[u8],
     resource: &Resource,
@@ -59,7 +59,7 @@ pub(super) fn apply(
     match format {
         Format::Json => {
             let patch: Patch = serde_json::from_slice(body).map_err(unreadable)?;
-            let name = super::metadata::text(&patched, "name").to_owned();
+            let name = crate::sim::metadata::text(&patched, "name").to_owned();
             json_patch::patch(&mut patched, &patch).map_err(|error| {
                 let message = format!(
                     "the server rejected our request due to an error in our request: {error}"

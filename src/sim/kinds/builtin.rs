@@ -11,19 +11,19 @@ use crate::api::SelectableFields;
 
 /// One kind as discovery tells it, and how it is stored.
 #[derive(Clone, Debug)]
-pub(super) struct Kind {
-    pub(super) resource: Arc<Resource>,
-    pub(super) fields: Arc<SelectableFields>,
-    pub(super) categories: Vec<String>,
-    pub(super) has_status: bool,
-    pub(super) has_scale: bool,
+pub(crate) struct Kind {
+    pub(crate) resource: Arc<Resource>,
+    pub(crate) fields: Arc<SelectableFields>,
+    pub(crate) categories: Vec<String>,
+    pub(crate) has_status: bool,
+    pub(crate) has_scale: bool,
     /// Its objects' keys are printed sorted.
-    pub(super) is_custom: bool,
+    pub(crate) is_custom: bool,
 }
 
 impl Kind {
     /// An annotation that stands in whole objects only: the API server keeps it elsewhere.
-    pub(super) fn hidden_annotation(&self) -> Option<&'static str> {
+    pub(crate) fn hidden_annotation(&self) -> Option<&'static str> {
         let is_daemon_set = !self.is_custom && self.resource.kind == "DaemonSet";
         is_daemon_set.then_some("deprecated.daemonset.template.generation")
     }
@@ -123,17 +123,17 @@ const EVENT_FIELDS: &[&str] = &[
 ];
 
 /// The definitions of custom resources.
-pub(super) fn definitions() -> GroupVersionResource {
+pub(crate) fn definitions() -> GroupVersionResource {
     GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 }
 
 /// Namespaces.
-pub(super) fn namespaces() -> GroupVersionResource {
+pub(crate) fn namespaces() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "namespaces")
 }
 
 /// All built-in kinds.
-pub(super) fn builtin() -> impl Iterator<Item = Kind> {
+pub(crate) fn builtin() -> impl Iterator<Item = Kind> {
     BUILTIN.iter().map(kind)
 }
 
@@ -171,7 +171,7 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
 }
 
 /// What every kind can be asked for.
-pub(super) fn all_verbs() -> Vec<String> {
+pub(crate) fn all_verbs() -> Vec<String> {
     VERBS.map(str::to_owned).to_vec()
 }
 

@@ -20,14 +20,14 @@ use crate::codec::MetaVersion;
 use crate::codec::Printer;
 use crate::codec::RowObject;
 use crate::codec::TableWriter;
+use crate::sim::kinds::Kind;
+use crate::sim::metadata;
+use crate::sim::print;
 
 use super::forms::Convert;
-use super::kinds::Kind;
-use super::metadata;
-use super::print;
 
 /// The Table that a request asks for.
-pub(super) struct Table {
+pub(crate) struct Table {
     version: MetaVersion,
     include: IncludeObject,
 }
@@ -48,7 +48,7 @@ impl Table {
     /// # Errors
     ///
     /// 400 for an `includeObject` that there is not.
-    pub(super) fn asked(accept: &str, query: &str) -> Result<Self, Status> {
+    pub(crate) fn asked(accept: &str, query: &str) -> Result<Self, Status> {
         let is_v1 = |clause: &str| {
             let mut parameters = clause.split(';').map(str::trim);
             clause.contains("as=Table") && parameters.any(|parameter| parameter == "v=v1")
@@ -65,7 +65,7 @@ impl Table {
     }
 
     /// What makes it of plain answers.
-    pub(super) fn rows(&self, kind: &Kind, printer: Printer) -> impl Convert + Unpin + use<> {
+    pub(crate) fn rows(&self, kind: &Kind, printer: Printer) -> impl Convert + Unpin + use<> {
         let hidden = kind.hidden_annotation();
         Rows {
             resource: Arc::clone(&kind.resource),

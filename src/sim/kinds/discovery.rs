@@ -10,10 +10,10 @@ use serde_json::json;
 
 use crate::api::Status;
 
-use super::kinds::Kind;
+use super::builtin::Kind;
 
 /// The media type of aggregated discovery, as it is asked for and answered.
-pub(super) const AGGREGATED: &str =
+pub(crate) const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// Groups and what they serve beside stored kinds: group, resource, kind, created by POST only.
@@ -31,13 +31,13 @@ const REVIEWS: &[(&str, &str, &str)] = &[
 ];
 
 /// The refusal of whoever wants more of OpenAPI than whether writes can be validated.
-pub(super) fn no_schemas() -> Status {
+pub(crate) fn no_schemas() -> Status {
     let message = "the simulated API server has no OpenAPI schemas";
     Status::failure(501, "NotImplemented", message)
 }
 
 /// True when reviews of the group are answered.
-pub(super) fn has_reviews(group: &str) -> bool {
+pub(crate) fn has_reviews(group: &str) -> bool {
     reviews(group).next().is_some()
 }
 
@@ -46,7 +46,7 @@ pub(super) fn has_reviews(group: &str) -> bool {
 /// # Errors
 ///
 /// 404, and 501 for OpenAPI's schemas.
-pub(super) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
+pub(crate) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
     let segments: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     let groups = groups(kinds);
     match segments.as_slice() {
