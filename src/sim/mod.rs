@@ -19,8 +19,6 @@ mod store;
 mod write;
 
 #[cfg(test)]
-mod fault_tests;
-#[cfg(test)]
 mod tests;
 
 use std::sync::Arc;

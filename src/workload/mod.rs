@@ -16,6 +16,9 @@ mod operation;
 mod perform;
 mod render;
 
+#[cfg(test)]
+mod tests;
+
 use std::time::SystemTime;
 
 use crate::workload::activity::Activity;
@@ -147,10 +150,3 @@ impl Workload {
         None
     }
 }
-
-#[cfg(test)]
-mod churn_tests;
-#[cfg(test)]
-mod initial_tests;
-#[cfg(test)]
-mod support_tests;

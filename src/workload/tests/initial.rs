@@ -20,9 +20,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::workload::Operation;
-use crate::workload::support_tests::Store;
-use crate::workload::support_tests::churn;
-use crate::workload::support_tests::workload;
+
+use super::support::Store;
+use super::support::churn;
+use super::support::workload;
 
 const KIB: usize = 1024;
 

@@ -1,54 +1,18 @@
 //! Each verb, as a client sees it.
 
-use bytes::Bytes;
 use http::Method;
 use http::Request;
-use http_body_util::BodyExt;
 use serde_json::Value;
 use serde_json::json;
 
-use super::Simulator;
 use crate::server::full;
-use crate::shutdown;
-use crate::shutdown::Shutdown;
+use crate::sim::Simulator;
+use crate::sim::kinds::discovery::AGGREGATED;
 
-pub(super) fn simulator() -> Simulator {
-    Simulator::new(Shutdown::new(shutdown::Config::default()))
-}
-
-/// What was answered.
-#[derive(Debug)]
-pub(super) struct Answer {
-    pub(super) code: u16,
-    pub(super) headers: http::HeaderMap,
-    pub(super) body: Value,
-}
-
-pub(super) async fn send(
-    simulator: &Simulator,
-    method: Method,
-    path: &str,
-    content_type: &str,
-    body: impl Into<Bytes>,
-) -> Answer {
-    let request = Request::builder()
-        .method(method)
-        .uri(path)
-        .header("content-type", content_type)
-        .body(full(body.into()))
-        .expect("a request");
-    let (parts, body) = simulator.clone().answer(request).await.into_parts();
-    let body = body.collect().await.expect("a body").to_bytes();
-    Answer {
-        code: parts.status.as_u16(),
-        headers: parts.headers,
-        body: serde_json::from_slice(&body).unwrap_or_default(),
-    }
-}
-
-pub(super) async fn get(simulator: &Simulator, path: &str) -> Answer {
-    send(simulator, Method::GET, path, "", "").await
-}
+use super::support::Answer;
+use super::support::get;
+use super::support::send;
+use super::support::simulator;
 
 async fn post(simulator: &Simulator, path: &str, object: Value) -> Answer {
     let body = object.to_string();
@@ -364,7 +328,10 @@ async fn a_version_in_the_future_is_waited_for_and_refused() {
 #[tokio::test]
 async fn definitions_make_kinds() {
     let simulator = simulator();
-    let definitions = include_str!("../../tests/upstream/widgets.yaml");
+    let definitions = include_str!(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/upstream/widgets.yaml"
+    ));
     simulator.define(definitions).expect("definitions");
     let path = "/apis/example.kubefan.io/v1/namespaces/default/widgets";
     let widget = json!({"spec": {"color": "red"}, "metadata": {"name": "w"}});
@@ -398,14 +365,11 @@ async fn discovery_reviews_and_what_there_is_not() {
     }
     let aggregated = Request::builder()
         .uri("/apis")
-        .header("accept", super::kinds::discovery::AGGREGATED)
+        .header("accept", AGGREGATED)
         .body(full(""))
         .expect("a request");
     let aggregated = simulator.clone().answer(aggregated).await;
-    assert_eq!(
-        aggregated.headers()["content-type"],
-        super::kinds::discovery::AGGREGATED
-    );
+    assert_eq!(aggregated.headers()["content-type"], AGGREGATED);
     let review = json!({"spec": {"resourceAttributes": {"verb": "get"}}});
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     let allowed = post(&simulator, path, review).await;

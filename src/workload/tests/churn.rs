@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use crate::workload::Operation;
 use crate::workload::Workload;
-use crate::workload::support_tests::Store;
-use crate::workload::support_tests::churn;
-use crate::workload::support_tests::start;
-use crate::workload::support_tests::workload;
+
+use super::support::Store;
+use super::support::churn;
+use super::support::start;
+use super::support::workload;
 
 const OPERATIONS: usize = 10_000;
 

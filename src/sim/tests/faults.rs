@@ -12,16 +12,17 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::Simulator;
-use super::admin::Admin;
-use super::faults::WatchFault;
-use super::tests::get;
-use super::tests::send;
-use super::tests::simulator;
 use crate::api::GroupVersionResource;
 use crate::server::Body;
 use crate::server::full;
+use crate::sim::Simulator;
+use crate::sim::admin::Admin;
+use crate::sim::faults::WatchFault;
 use crate::telemetry::Registry;
+
+use super::support::get;
+use super::support::send;
+use super::support::simulator;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
