@@ -251,30 +251,37 @@ impl Ratios {
 }
 
 #[cfg(test)]
+impl Settings {
+    fn of_tests(server: &str) -> Self {
+        Self {
+            server: server.to_owned(),
+            server_version: "v1.36.2".to_owned(),
+            write_server: server.to_owned(),
+            resource: "configmaps".to_owned(),
+            namespace: "default".to_owned(),
+            all_namespaces: false,
+            watchers: 1,
+            connections: 1,
+            protocol: "HTTP/2".to_owned(),
+            format: "json".to_owned(),
+            selector: None,
+            watch_list: false,
+            rate: Some(1.0),
+            window: None,
+            objects: 1,
+            seconds: 1.0,
+            list_storm: 0,
+            slow_watchers: 0,
+        }
+    }
+}
+
+#[cfg(test)]
 impl Run {
     /// One write that a watcher got.
     pub(crate) fn of_tests(server: &str) -> Self {
         Self {
-            settings: Settings {
-                server: server.to_owned(),
-                server_version: "v1.36.2".to_owned(),
-                write_server: server.to_owned(),
-                resource: "configmaps".to_owned(),
-                namespace: "default".to_owned(),
-                all_namespaces: false,
-                watchers: 1,
-                connections: 1,
-                protocol: "HTTP/2".to_owned(),
-                format: "json".to_owned(),
-                selector: None,
-                watch_list: false,
-                rate: Some(1.0),
-                window: None,
-                objects: 1,
-                seconds: 1.0,
-                list_storm: 0,
-                slow_watchers: 0,
-            },
+            settings: Settings::of_tests(server),
             interrupted: false,
             object_bytes: 2048,
             sync_ms: Latency::default(),

@@ -4,9 +4,11 @@ use std::fmt::Write as _;
 
 use crate::load::histogram::Latency;
 
+use super::report::Events;
 use super::report::Ratios;
 use super::report::Report;
 use super::report::Run;
+use super::report::Settings;
 
 /// The whole report as text.
 pub fn table(report: &Report) -> String {
@@ -54,8 +56,59 @@ pub fn table(report: &Report) -> String {
 /// Name and value of all that is no distribution.
 pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
-    let events = &run.events;
-    let faults = &events.faults;
+    let server = format!("{} ({})", settings.server, settings.server_version);
+    let mut rows = vec![("server", server)];
+    if settings.write_server != settings.server {
+        rows.push(("written to", settings.write_server.clone()));
+    }
+    rows.push(("watchers", watchers(settings)));
+    rows.push(("writes", writes(run)));
+    rows.push((
+        "all watchers in sync",
+        format!("after {:.2} s", run.all_synced_seconds),
+    ));
+    rows.extend(events(&run.events));
+    rows.push((
+        "watches",
+        format!(
+            "{} reconnected, {} expired",
+            run.watches.reconnects, run.watches.expired
+        ),
+    ));
+    rows.extend(exceptions(run));
+    rows.extend(usage(run));
+    rows
+}
+
+fn watchers(settings: &Settings) -> String {
+    format!(
+        "{} on {} {} connection{}, {} of {}{}{}{}",
+        settings.watchers,
+        settings.connections,
+        settings.protocol,
+        if settings.connections == 1 { "" } else { "s" },
+        settings.format,
+        settings.resource,
+        if settings.all_namespaces {
+            " in all namespaces"
+        } else {
+            ""
+        },
+        settings
+            .selector
+            .as_ref()
+            .map(|by| format!(", by {by}"))
+            .unwrap_or_default(),
+        if settings.watch_list {
+            ", begun as watch-lists"
+        } else {
+            ""
+        },
+    )
+}
+
+fn writes(run: &Run) -> String {
+    let settings = &run.settings;
     let rate = match (settings.rate, settings.window) {
         (Some(rate), _) => format!("{rate}/s"),
         (None, Some(window)) => {
@@ -63,53 +116,19 @@ pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
         }
         (None, None) => "as many as possible".to_owned(),
     };
-    let mut rows = vec![
-        (
-            "server",
-            format!("{} ({})", settings.server, settings.server_version),
-        ),
-        (
-            "watchers",
-            format!(
-                "{} on {} {} connection{}, {} of {}{}{}{}",
-                settings.watchers,
-                settings.connections,
-                settings.protocol,
-                if settings.connections == 1 { "" } else { "s" },
-                settings.format,
-                settings.resource,
-                if settings.all_namespaces {
-                    " in all namespaces"
-                } else {
-                    ""
-                },
-                settings
-                    .selector
-                    .as_ref()
-                    .map(|by| format!(", by {by}"))
-                    .unwrap_or_default(),
-                if settings.watch_list {
-                    ", begun as watch-lists"
-                } else {
-                    ""
-                },
-            ),
-        ),
-        (
-            "writes",
-            format!(
-                "{} acknowledged, {:.1}/s (asked for {rate} for {} s), {} objects of {} bytes",
-                run.writes.acknowledged,
-                run.writes.per_second,
-                settings.seconds,
-                settings.objects,
-                run.object_bytes
-            ),
-        ),
-        (
-            "all watchers in sync",
-            format!("after {:.2} s", run.all_synced_seconds),
-        ),
+    format!(
+        "{} acknowledged, {:.1}/s (asked for {rate} for {} s), {} objects of {} bytes",
+        run.writes.acknowledged,
+        run.writes.per_second,
+        settings.seconds,
+        settings.objects,
+        run.object_bytes
+    )
+}
+
+fn events(events: &Events) -> [(&'static str, String); 2] {
+    let faults = &events.faults;
+    [
         (
             "events",
             format!(
@@ -127,20 +146,7 @@ pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
                 faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
             ),
         ),
-        (
-            "watches",
-            format!(
-                "{} reconnected, {} expired",
-                run.watches.reconnects, run.watches.expired
-            ),
-        ),
-    ];
-    if settings.write_server != settings.server {
-        rows.insert(1, ("written to", settings.write_server.clone()));
-    }
-    rows.extend(exceptions(run));
-    rows.extend(usage(run));
-    rows
+    ]
 }
 
 /// What is not told of every run.

@@ -16,6 +16,7 @@ use crate::load::clock::nanoseconds;
 use crate::load::config::Config;
 use crate::load::config::Protocol;
 use crate::load::error::Error;
+use crate::load::error::with_causes;
 use crate::load::progress::Progress;
 use crate::load::results::report::Report;
 use crate::load::results::report::Run;
@@ -24,7 +25,6 @@ use crate::load::shared::Shared;
 use crate::load::target;
 use crate::load::target::failed;
 use crate::load::usage::Source;
-use crate::load::usage::with_causes;
 use crate::load::write::objects::Objects;
 use crate::load::write::schedule::Schedule;
 use crate::load::write::writer::Writing;
@@ -105,18 +105,7 @@ async fn run_one(
         true => resource.gvr.path(None),
         false => stage.path(),
     };
-    progress.say(&format!(
-        "{}: {} {} of {} in namespace {}",
-        client.server(),
-        config.objects,
-        if config.objects == 1 {
-            "object"
-        } else {
-            "objects"
-        },
-        resource.gvr.group_resource(),
-        stage.namespace
-    ));
+    progress.say(&intent(config, &client, &resource, &stage));
     let shared = Shared::new(config, client.clone(), collection, &id);
     let shared = Arc::new(shared);
     let settings = settings(config, &client, &writer, &stage, version, &shared);
@@ -144,6 +133,22 @@ async fn run_one(
         object_bytes,
         left_behind,
     ))
+}
+
+/// What is going to be tested, for people.
+fn intent(config: &Config, client: &Client, resource: &Resource, stage: &Stage) -> String {
+    format!(
+        "{}: {} {} of {} in namespace {}",
+        client.server(),
+        config.objects,
+        if config.objects == 1 {
+            "object"
+        } else {
+            "objects"
+        },
+        resource.gvr.group_resource(),
+        stage.namespace
+    )
 }
 
 /// The servers, and what is known of them.

@@ -10,9 +10,9 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::load::error::Error;
+use crate::load::error::with_causes;
 use crate::load::shared::Shared;
 use crate::load::usage::Source;
-use crate::load::usage::with_causes;
 use crate::upstream::Client;
 
 /// How often it is looked at.

@@ -11,7 +11,11 @@ use crate::load::results::report::Writes;
 use crate::load::shared::Shared;
 use crate::load::watch::checker::Faults;
 use crate::load::watch::receivers::Received;
+use crate::load::watch::receivers::Slow;
+use crate::load::watch::tally::Tally;
+use crate::load::watch::watcher::Watched;
 use crate::load::write::schedule::Rate;
+use crate::load::write::writer::Wrote;
 use crate::upstream::Client;
 
 use super::measure::Measured;
@@ -81,55 +85,19 @@ pub(super) fn summary(
         tally,
         slow,
     } = received;
-    let mut sync = Histogram::default();
     let mut faults = Faults::default();
-    let mut watches = Watches {
-        reconnects: 0,
-        expired: 0,
-        retries: 0,
-        slow: slow.opened,
-        slow_ended: slow.ended,
-    };
     for watcher in &watched {
-        if let Some(after) = watcher.synced_after {
-            sync.record(after);
-        }
         faults.add(&watcher.checker.finish(&wrote.written));
-        watches.reconnects += watcher.ends;
-        watches.expired += watcher.expired;
-        watches.retries += watcher.retries;
     }
-    let per_second = |count: u64, nanoseconds: u64| match nanoseconds {
-        0 => 0.0,
-        nanoseconds => count as f64 * 1e9 / nanoseconds as f64,
-    };
     Run {
         settings,
         interrupted,
         object_bytes,
-        sync_ms: sync.latency(),
+        sync_ms: synced(&watched).latency(),
         all_synced_seconds: all_synced.as_secs_f64(),
-        writes: Writes {
-            acknowledged: wrote.acknowledged,
-            per_second: per_second(wrote.acknowledged, wrote.ended),
-            retries: wrote.retries,
-            given_up: wrote.given_up,
-            latency_ms: wrote.latency.latency(),
-            lateness_ms: wrote.lateness.latency(),
-        },
-        events: Events {
-            expected,
-            delivered: tally.events,
-            per_second: per_second(tally.events, tally.last),
-            bytes: tally.bytes,
-            faults,
-            from_schedule_ms: tally.from_schedule.latency(),
-            from_acknowledgement_ms: tally.from_acknowledgement.latency(),
-            before_acknowledgement: tally.before_acknowledgement,
-            bookmarks: tally.bookmarks,
-            foreign: tally.foreign,
-        },
-        watches,
+        writes: writes(&wrote),
+        events: events(expected, faults, &tally),
+        watches: watches(&watched, slow),
         lists,
         server_unknown: usage.as_ref().err().cloned(),
         server: usage.ok(),
@@ -138,5 +106,58 @@ pub(super) fn summary(
         distribution: tally.from_schedule.distribution(),
         distribution_from_acknowledgement: tally.from_acknowledgement.distribution(),
         throughput: tally.throughput(),
+    }
+}
+
+/// From each watcher's request until it had seen everything.
+fn synced(watched: &[Watched]) -> Histogram {
+    let mut synced = Histogram::default();
+    for after in watched.iter().filter_map(|watcher| watcher.synced_after) {
+        synced.record(after);
+    }
+    synced
+}
+
+fn writes(wrote: &Wrote) -> Writes {
+    Writes {
+        acknowledged: wrote.acknowledged,
+        per_second: per_second(wrote.acknowledged, wrote.ended),
+        retries: wrote.retries,
+        given_up: wrote.given_up,
+        latency_ms: wrote.latency.latency(),
+        lateness_ms: wrote.lateness.latency(),
+    }
+}
+
+fn events(expected: u64, faults: Faults, tally: &Tally) -> Events {
+    Events {
+        expected,
+        delivered: tally.events,
+        per_second: per_second(tally.events, tally.last),
+        bytes: tally.bytes,
+        faults,
+        from_schedule_ms: tally.from_schedule.latency(),
+        from_acknowledgement_ms: tally.from_acknowledgement.latency(),
+        before_acknowledgement: tally.before_acknowledgement,
+        bookmarks: tally.bookmarks,
+        foreign: tally.foreign,
+    }
+}
+
+fn watches(watched: &[Watched], slow: Slow) -> Watches {
+    let sum = |count: fn(&Watched) -> u64| watched.iter().map(count).sum();
+    Watches {
+        reconnects: sum(|watcher| watcher.ends),
+        expired: sum(|watcher| watcher.expired),
+        retries: sum(|watcher| watcher.retries),
+        slow: slow.opened,
+        slow_ended: slow.ended,
+    }
+}
+
+fn per_second(count: u64, nanoseconds: u64) -> f64 {
+    match nanoseconds {
+        0 => 0.0,
+        nanoseconds => count as f64 * 1e9 / nanoseconds as f64,
     }
 }

@@ -4,6 +4,7 @@
 pub(super) mod checker;
 pub(super) mod frames;
 pub(super) mod receivers;
+pub(super) mod slot;
 pub(super) mod storm;
 pub(super) mod tally;
 pub(super) mod watcher;

@@ -17,9 +17,9 @@ use crate::load::config::Protocol;
 use crate::load::shared::Shared;
 use crate::shutdown::Shutdown;
 
+use super::slot::Slot;
 use super::tally::Tally;
 use super::watcher::Opened;
-use super::watcher::Slot;
 use super::watcher::Ward;
 use super::watcher::Watched;
 use super::watcher::open;

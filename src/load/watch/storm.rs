@@ -20,7 +20,7 @@ use crate::load::target::request;
 use crate::shutdown::Shutdown;
 use crate::upstream::Error;
 
-use super::watcher::Slot;
+use super::slot::Slot;
 
 /// After a list that failed.
 const PAUSE: Duration = Duration::from_millis(100);

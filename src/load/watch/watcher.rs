@@ -16,30 +16,24 @@ use tokio::time::sleep;
 use crate::api::WireFormat;
 use crate::body::Body;
 use crate::body::empty;
+use crate::load::config::Protocol;
+use crate::load::error::with_causes;
 use crate::load::selector::wanted;
 use crate::load::shared::Shared;
 use crate::load::target::request;
-use crate::load::usage::with_causes;
-use crate::upstream::Dedicated;
 use crate::upstream::Error;
-use crate::upstream::HttpVersion;
 
 use super::checker::Checker;
 use super::checker::Verdict;
 use super::frames::Cutter;
 use super::frames::Kind;
+use super::slot::Slot;
 use super::tally::Tally;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// What the bookmark behind the initial objects carries.
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
-
-/// A connection that watchers share; opened by the first, and again when it broke.
-pub(crate) struct Slot {
-    version: HttpVersion,
-    connection: tokio::sync::Mutex<Option<Dedicated>>,
-}
 
 /// What the watchers of a thread share.
 pub(crate) struct Ward {
@@ -75,36 +69,6 @@ struct Watcher {
     is_initial: bool,
     last_version: Option<u64>,
     has_error: bool,
-}
-
-impl Slot {
-    /// Of a connection that is going to speak this.
-    pub(crate) fn new(version: HttpVersion) -> Self {
-        Self {
-            version,
-            connection: tokio::sync::Mutex::default(),
-        }
-    }
-
-    pub(crate) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
-        let mut slot = self.connection.lock().await;
-        if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
-            return Ok(connection.clone());
-        }
-        let opened = shared.client.open(self.version).await?;
-        Ok(slot.insert(opened).clone())
-    }
-
-    async fn forget(&self) {
-        *self.connection.lock().await = None;
-    }
-
-    /// A connection that broke under a request is not used again.
-    pub(crate) async fn forget_broken(&self, error: &Error) {
-        if matches!(error, Error::Transport(_)) {
-            self.forget().await;
-        }
-    }
 }
 
 /// Watches until it is told to stop.
@@ -148,7 +112,7 @@ pub(crate) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watc
             () = &mut stopped => return watcher.result,
             () = sleep(FIRST_PAUSE) => {}
         }
-        if !matches!(shared.config.protocol, crate::load::config::Protocol::Http2) {
+        if !matches!(shared.config.protocol, Protocol::Http2) {
             slot.forget().await;
         }
     }

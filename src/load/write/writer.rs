@@ -11,11 +11,11 @@ use tokio::time::sleep;
 use tokio::time::sleep_until;
 
 use crate::load::clock::nanoseconds;
+use crate::load::error::with_causes;
 use crate::load::histogram::Histogram;
 use crate::load::shared::LAST_ANSWERS;
 use crate::load::shared::Shared;
 use crate::load::target::json_request;
-use crate::load::usage::with_causes;
 use crate::load::watch::checker::Written;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
