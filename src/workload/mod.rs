@@ -14,6 +14,7 @@ mod dice;
 mod names;
 mod operation;
 mod perform;
+mod records;
 mod render;
 
 #[cfg(test)]
