@@ -38,7 +38,7 @@ pub use faults::WatchFault;
 use store::Store;
 use store::Target;
 use store::WriteOptions;
-use write::verbs::Part;
+use write::rules::Part;
 use write::verbs::Preconditions;
 
 /// A simulated API server. Cheap to clone.

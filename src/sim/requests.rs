@@ -31,8 +31,8 @@ use super::refusal;
 use super::store::Target;
 use super::store::WriteOptions;
 use super::write::patch;
+use super::write::rules::Part;
 use super::write::subresources;
-use super::write::verbs::Part;
 use super::write::verbs::Preconditions;
 
 /// Longest body of a request, in bytes; the API server's limit.

@@ -2,6 +2,7 @@
 
 pub(super) mod defaults;
 pub(super) mod patch;
+pub(super) mod rules;
 pub(super) mod strategic;
 pub(super) mod subresources;
 pub(super) mod verbs;

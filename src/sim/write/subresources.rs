@@ -10,7 +10,7 @@ use crate::sim::store::State;
 use crate::sim::store::Target;
 use crate::sim::store::WriteOptions;
 
-use super::verbs::Part;
+use super::rules::Part;
 
 impl State {
     /// The Scale of `target`.

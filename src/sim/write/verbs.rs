@@ -5,11 +5,9 @@ use serde_json::json;
 use uuid::Uuid;
 
 use crate::api::EventType;
-use crate::api::Resource;
 use crate::api::Selection;
 use crate::api::Status;
 use crate::sim::kinds;
-use crate::sim::kinds::Kind;
 use crate::sim::kinds::custom;
 use crate::sim::metadata;
 use crate::sim::refusal;
@@ -18,17 +16,8 @@ use crate::sim::store::Target;
 use crate::sim::store::WriteOptions;
 
 use super::defaults;
-
-/// Which part of an object an update may change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// All but the status.
-    Main,
-    /// The status alone.
-    Status,
-    /// Both: what no client can do.
-    Whole,
-}
+use super::rules;
+use super::rules::Part;
 
 /// What a DELETE says beside what is to be deleted.
 #[derive(Clone, Debug, Default)]
@@ -50,9 +39,9 @@ impl State {
         options: WriteOptions,
     ) -> Result<Value, Status> {
         let kind = self.kind(target)?;
-        check_type(&kind.resource, &mut object)?;
-        check_namespace(target, &mut object)?;
-        let name = name_for(&kind.resource, &mut object)?;
+        rules::check_type(&kind.resource, &mut object)?;
+        rules::check_namespace(target, &mut object)?;
+        let name = rules::name_for(&kind.resource, &mut object)?;
         metadata::check_name(&kind.resource, &name)?;
         if !metadata::text(&object, "resourceVersion").is_empty() {
             let message = "resourceVersion should not be set on objects to be created";
@@ -91,7 +80,7 @@ impl State {
             let why = "Required value: group, scope, names and one stored version";
             return Err(refusal::invalid(&kind.resource, &target.name, "spec", why));
         }
-        if counts_generations(&kind) {
+        if rules::counts_generations(&kind) {
             metadata::of(&mut object)?.insert("generation".to_owned(), 1.into());
         }
         self.commit(&target.gvr, EventType::Added, object, options)
@@ -110,8 +99,8 @@ impl State {
         options: WriteOptions,
     ) -> Result<Value, Status> {
         let kind = self.kind(target)?;
-        check_type(&kind.resource, &mut object)?;
-        check_namespace(target, &mut object)?;
+        rules::check_type(&kind.resource, &mut object)?;
+        rules::check_namespace(target, &mut object)?;
         let current = self.current(target)?;
         let name = metadata::text(&object, "name");
         if name != target.name {
@@ -137,13 +126,13 @@ impl State {
                 found,
             ));
         }
-        let updated = merged(&kind, &current, object, part)?;
+        let updated = rules::merged(&kind, &current, object, part)?;
         if updated == metadata::in_order(current, kind.is_custom) {
             // Nothing changed: nothing happens, and nobody is told.
             return Ok(updated);
         }
-        let is_gone =
-            !metadata::text(&updated, "deletionTimestamp").is_empty() && !has_finalizers(&updated);
+        let is_gone = !metadata::text(&updated, "deletionTimestamp").is_empty()
+            && !rules::has_finalizers(&updated);
         let event_type = match is_gone {
             true => EventType::Deleted,
             false => EventType::Modified,
@@ -181,7 +170,7 @@ impl State {
         let kind = self.kind(target)?;
         let mut object = self.current(target)?;
         preconditions.check(target, &object)?;
-        if has_finalizers(&object) {
+        if rules::has_finalizers(&object) {
             if !metadata::text(&object, "deletionTimestamp").is_empty() {
                 return Ok(object);
             }
@@ -197,9 +186,9 @@ impl State {
             self.delete_custom(&object, options)?;
         }
         let deleted = self.commit(&target.gvr, EventType::Deleted, object, options)?;
-        Ok(match tells_deleted(&kind) {
+        Ok(match rules::tells_deleted(&kind) {
             true => deleted,
-            false => success(target, metadata::text(&deleted, "uid")),
+            false => rules::success(target, metadata::text(&deleted, "uid")),
         })
     }
 
@@ -286,145 +275,4 @@ impl Preconditions {
         }
         Ok(())
     }
-}
-
-/// The object as it is stored: `object`, but for what a client can't change in `part`.
-fn merged(kind: &Kind, current: &Value, mut object: Value, part: Part) -> Result<Value, Status> {
-    let status = match part {
-        Part::Main if kind.has_status => current.get("status").cloned(),
-        _ => object.get("status").cloned(),
-    };
-    if part == Part::Status {
-        object = current.clone();
-    }
-    let is_changed = |key: &&String| !matches!(key.as_str(), "metadata" | "status");
-    let content = |value: &Value| -> Vec<(String, Value)> {
-        let mut members: Vec<_> = value
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter(|(key, _)| is_changed(key))
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect();
-        members.sort_by(|a, b| a.0.cmp(&b.0));
-        members
-    };
-    // Of an EndpointSlice the labels count too.
-    let labels = |value: &Value| value["metadata"]["labels"].clone();
-    let is_relabelled = kind.resource.kind == "EndpointSlice" && labels(current) != labels(&object);
-    let is_new_generation =
-        counts_generations(kind) && (is_relabelled || content(current) != content(&object));
-    let generation = current["metadata"]["generation"].as_u64();
-    let kept = [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "resourceVersion",
-        "generation",
-    ];
-    let fields = metadata::of(&mut object)?;
-    for key in kept {
-        match current["metadata"].get(key) {
-            Some(value) => fields.insert(key.to_owned(), value.clone()),
-            None => fields.shift_remove(key),
-        };
-    }
-    if is_new_generation && let Some(generation) = generation {
-        fields.insert("generation".to_owned(), (generation + 1).into());
-    }
-    if let Some(members) = object.as_object_mut() {
-        match status {
-            Some(status) => members.insert("status".to_owned(), status),
-            None => members.shift_remove("status"),
-        };
-    }
-    Ok(metadata::in_order(object, kind.is_custom))
-}
-
-/// Fills in the kind, or finds fault with it.
-fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Status> {
-    let Some(members) = object.as_object_mut() else {
-        return Err(Status::bad_request("the body is no object"));
-    };
-    let expected = [
-        ("kind", resource.kind.clone()),
-        ("apiVersion", resource.gvr.api_version()),
-    ];
-    for (key, expected) in expected {
-        let given = members
-            .entry(key)
-            .or_insert_with(|| expected.clone().into());
-        if given.as_str() != Some(expected.as_str()) {
-            let given = given.as_str().unwrap_or_default();
-            return Err(Status::bad_request(format!(
-                "the {key} in the data ({given}) does not match the expected {key} ({expected})"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn check_namespace(target: &Target, object: &mut Value) -> Result<(), Status> {
-    let fields = metadata::of(object)?;
-    let Some(namespace) = &target.namespace else {
-        fields.shift_remove("namespace");
-        return Ok(());
-    };
-    let given = fields
-        .entry("namespace")
-        .or_insert_with(|| namespace.clone().into());
-    if given.as_str() == Some("") {
-        *given = namespace.clone().into();
-    }
-    match given.as_str() == Some(namespace) {
-        true => Ok(()),
-        false => Err(Status::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        )),
-    }
-}
-
-/// The name given, or one that is generated.
-fn name_for(resource: &Resource, object: &mut Value) -> Result<String, Status> {
-    let name = metadata::text(object, "name").to_owned();
-    if !name.is_empty() {
-        return Ok(name);
-    }
-    let prefix = metadata::text(object, "generateName").to_owned();
-    if prefix.is_empty() {
-        let why = "Required value: name or generateName is required";
-        return Err(refusal::invalid(resource, "", "metadata.name", why));
-    }
-    let name = metadata::generated_name(&prefix);
-    metadata::of(object)?.insert("name".to_owned(), name.clone().into());
-    Ok(name)
-}
-
-fn has_finalizers(object: &Value) -> bool {
-    let finalizers = object["metadata"]["finalizers"].as_array();
-    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
-}
-
-fn counts_generations(kind: &Kind) -> bool {
-    let uncounted = ["Namespace", "Node", "Service", "PersistentVolumeClaim"];
-    let is_counted = !uncounted.contains(&kind.resource.kind.as_str());
-    kind.is_custom || (kind.has_status && is_counted) || kind.resource.kind == "EndpointSlice"
-}
-
-/// Kinds whose DELETE answers with the object.
-fn tells_deleted(kind: &Kind) -> bool {
-    let kinds = ["Pod", "Service", "ServiceAccount", "PersistentVolumeClaim"];
-    !kind.is_custom && kinds.contains(&kind.resource.kind.as_str())
-}
-
-fn success(target: &Target, uid: &str) -> Value {
-    let mut details = json!({"name": target.name, "kind": target.gvr.resource, "uid": uid});
-    if !target.gvr.group.is_empty() {
-        details["group"] = target.gvr.group.clone().into();
-    }
-    json!({
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-        "details": details,
-    })
 }
