@@ -10,6 +10,7 @@
 mod admin;
 mod faults;
 mod kinds;
+mod layout;
 mod metadata;
 mod print;
 mod read;
@@ -24,6 +25,7 @@ mod tests;
 use std::sync::Arc;
 
 use serde_json::Value;
+use serde_json::json;
 
 use crate::api::GroupVersionResource;
 use crate::api::ResourceVersion;
@@ -40,6 +42,9 @@ use store::Target;
 use store::WriteOptions;
 use write::rules::Part;
 use write::verbs::Preconditions;
+
+/// Namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// A simulated API server. Cheap to clone.
 #[derive(Clone)]
@@ -70,11 +75,22 @@ impl Simulator {
     ///
     /// Never: the namespaces are valid.
     pub fn new(shutdown: Shutdown) -> Self {
-        Self {
+        let simulator = Self {
             store: Arc::new(Store::new()),
             faults: Faults::default(),
             shutdown,
+        };
+        for name in NAMESPACES {
+            let namespace = json!({
+                "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name},
+            });
+            let target = Target::collection(kinds::namespaces(), None);
+            let options = WriteOptions::default();
+            let create = |state: &mut store::State| state.create(&target, namespace, options);
+            let created = simulator.store.write(create);
+            created.expect("an empty store takes a valid namespace");
         }
+        simulator
     }
 
     /// Creates the CustomResourceDefinitions of a YAML text, which may hold several documents, and

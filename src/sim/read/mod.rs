@@ -1,6 +1,6 @@
 //! GET, LIST and WATCH: the serving code's answers, in the form that is asked for.
 
-mod forms;
+pub(super) mod forms;
 mod tables;
 
 use std::borrow::Cow;
@@ -9,16 +9,12 @@ use std::sync::Arc;
 use http::HeaderMap;
 use http::Method;
 use http::Response;
-use http::header;
-use http_body_util::BodyExt;
 
 use crate::api::ListOptions;
 use crate::api::Query;
 use crate::api::Resource;
 use crate::api::Status;
 use crate::api::WireFormat;
-use crate::api::pretty_parameter;
-use crate::api::wants_pretty;
 use crate::codec::Printer;
 use crate::codec::ReadVerb;
 use crate::server;
@@ -26,9 +22,8 @@ use crate::server::Body;
 use crate::server::request_info::RequestInfo;
 use crate::sim::Simulator;
 use crate::sim::kinds;
-use crate::sim::print;
+use crate::sim::layout;
 use crate::sim::refusal;
-use crate::sim::requests::accept;
 use crate::sim::store::collection::Served;
 
 use forms::Form;
@@ -53,7 +48,7 @@ impl Simulator {
             let message = format!("Name parameter invalid: \"{name}\": may not {fault}");
             return Err(Status::bad_request(message));
         }
-        let (verb, accept) = (forms::read_verb(&info.verb), accept(headers));
+        let (verb, accept) = (forms::read_verb(&info.verb), layout::accept(headers));
         let form = forms::asked(&accept, verb, kind)?;
         let table = match form {
             Form::Table => Some(Table::asked(&accept, query)?),
@@ -68,8 +63,10 @@ impl Simulator {
             }
             _ => plain,
         };
-        match verb != ReadVerb::Watch && (form == Form::Whole(true) || is_pretty(headers, &query)) {
-            true => Ok(indented(answer).await),
+        match verb != ReadVerb::Watch
+            && (form == Form::Whole(true) || layout::is_pretty(headers, &query))
+        {
+            true => Ok(layout::indented(answer).await),
             false => Ok(answer),
         }
     }
@@ -171,36 +168,4 @@ fn without_deprecated_path<'a>(info: &RequestInfo, query: &'a str) -> Result<Cow
             Err(Status::bad_request(message))
         }
     }
-}
-
-/// The answer that tells `status`, in the layout that the client wants.
-pub(crate) async fn told(status: &Status, headers: &HeaderMap, query: &str) -> Response<Body> {
-    let response = server::respond(status, WireFormat::Json);
-    match forms::indents_errors(&accept(headers)) || is_pretty(headers, query) {
-        true => indented(response).await,
-        false => response,
-    }
-}
-
-/// True when answers are to be indented, whatever their form.
-pub(crate) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
-    let agent = headers.get(header::USER_AGENT);
-    let agent = agent.and_then(|agent| agent.to_str().ok());
-    let parameter = pretty_parameter(&Query::parse(query));
-    wants_pretty(parameter, false, agent.unwrap_or_default())
-}
-
-/// The same answer for people: without a line's end, as the API server has it.
-pub(crate) async fn indented(response: Response<Body>) -> Response<Body> {
-    let (parts, body) = response.into_parts();
-    let Ok(body) = body.collect().await else {
-        let failed = Status::internal_error("the answer could not be read");
-        return server::respond(&failed, WireFormat::Json);
-    };
-    let body = body.to_bytes();
-    let body = match std::str::from_utf8(&body) {
-        Ok(text) => print::indented(text).into(),
-        Err(_) => body,
-    };
-    Response::from_parts(parts, server::full(body))
 }

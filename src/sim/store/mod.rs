@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use serde_json::json;
 
 use crate::api::EventType;
 use crate::api::GroupVersionResource;
@@ -24,9 +23,6 @@ use collection::Served;
 
 /// Where the revision counter starts: small versions look like mistakes.
 const FIRST_REVISION: u64 = 1000;
-/// Namespaces that every cluster has.
-const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
-
 /// The simulator's objects. Every method is one transaction.
 pub(crate) struct Store {
     state: Mutex<State>,
@@ -41,24 +37,15 @@ pub(crate) struct State {
 // === impl Store ===
 
 impl Store {
-    /// The built-in kinds, and the namespaces that every cluster has.
+    /// The built-in kinds, without objects.
     pub(crate) fn new() -> Self {
         let revision = ResourceVersion(FIRST_REVISION);
         let collections = kinds::builtin()
             .map(|kind| (kind.resource.gvr.clone(), Collection::new(kind, revision)));
-        let mut state = State {
+        let state = State {
             revision: FIRST_REVISION,
             collections: collections.collect(),
         };
-        for name in NAMESPACES {
-            let namespace = json!({
-                "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name},
-            });
-            let target = Target::collection(kinds::namespaces(), None);
-            state
-                .create(&target, namespace, WriteOptions::default())
-                .expect("an empty store takes a valid namespace");
-        }
         Self {
             state: Mutex::new(state),
         }

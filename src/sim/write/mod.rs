@@ -2,6 +2,7 @@
 
 pub(super) mod defaults;
 pub(super) mod patch;
+pub(super) mod request;
 pub(super) mod rules;
 pub(super) mod strategic;
 pub(super) mod subresources;
