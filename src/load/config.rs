@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::api::WireFormat;
 use crate::upstream::ClientConfig;
 
-use super::schedule::Rate;
 use super::selector::SelectorTemplate;
+use super::write::schedule::Rate;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]

@@ -54,3 +54,14 @@ pub enum Error {
     #[error("interrupted before the first write")]
     Interrupted,
 }
+
+/// An error and its causes, on one line.
+pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        line = format!("{line}: {error}");
+        cause = error.source();
+    }
+    line
+}

@@ -1,20 +1,17 @@
-//! Latencies, counted in log-linear buckets: within 0.8 % of what was recorded, over any range.
+//! Latencies, counted in log-linear buckets: three significant digits of what was recorded, over any range.
 
 use serde::Serialize;
 
-/// Bits of a value that are kept behind its highest one.
-const PRECISION: u32 = 7;
+const SIGNIFICANT_DIGITS: u8 = 3;
 /// Between two points of a distribution: this share of all values, or so much of what is left.
 const STEP: f64 = 0.005;
 const TAIL: f64 = 0.9;
-const SUB_BUCKETS: u64 = 1 << PRECISION;
-const BUCKETS: usize = ((64 - PRECISION) as usize + 1) << PRECISION;
 
 /// How often which nanoseconds were recorded.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    counts: Vec<u64>,
-    count: u64,
+    counts: hdrhistogram::Histogram<u64>,
+    // The buckets know these to their resolution only.
     sum: u128,
     min: u64,
     max: u64,
@@ -46,8 +43,8 @@ pub struct Latency {
 impl Default for Histogram {
     fn default() -> Self {
         Self {
-            counts: vec![0; BUCKETS],
-            count: 0,
+            counts: hdrhistogram::Histogram::new(SIGNIFICANT_DIGITS)
+                .expect("so many digits are allowed"),
             sum: 0,
             min: u64::MAX,
             max: 0,
@@ -57,20 +54,26 @@ impl Default for Histogram {
 
 impl Histogram {
     /// Counts one value.
+    ///
+    /// # Panics
+    ///
+    /// Never: the buckets grow with the values.
     pub fn record(&mut self, nanoseconds: u64) {
-        self.counts[bucket(nanoseconds)] += 1;
-        self.count += 1;
+        let recorded = self.counts.record(nanoseconds);
+        recorded.expect("the buckets grow with the values");
         self.sum += u128::from(nanoseconds);
         self.min = self.min.min(nanoseconds);
         self.max = self.max.max(nanoseconds);
     }
 
     /// Adds all that `other` has counted.
+    ///
+    /// # Panics
+    ///
+    /// Never: the buckets grow with the values.
     pub fn add(&mut self, other: &Self) {
-        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
-            *count += more;
-        }
-        self.count += other.count;
+        let added = self.counts.add(&other.counts);
+        added.expect("the buckets grow with the values");
         self.sum += other.sum;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
@@ -78,31 +81,24 @@ impl Histogram {
 
     /// The smallest value that at least this share of all is not above; 0 of an empty histogram.
     pub fn quantile(&self, share: f64) -> u64 {
-        if self.count == 0 {
+        if self.counts.is_empty() {
             return 0;
         }
-        // Never more than the count, as the share is at most 1.
-        let wanted = ((share * self.count as f64).ceil() as u64).clamp(1, self.count);
-        let mut passed = 0;
-        for (index, count) in self.counts.iter().enumerate() {
-            passed += count;
-            if passed >= wanted {
-                return highest(index).clamp(self.min, self.max);
-            }
-        }
-        self.max
+        // A bucket's highest value may lie beyond all that were recorded.
+        let highest = self.counts.value_at_quantile(share);
+        highest.clamp(self.min, self.max)
     }
 
     /// The figures for people and programs.
     pub fn latency(&self) -> Latency {
-        if self.count == 0 {
+        if self.counts.is_empty() {
             return Latency::default();
         }
         let quantile = |share| milliseconds(self.quantile(share));
         Latency {
-            count: self.count,
+            count: self.counts.len(),
             min: milliseconds(self.min),
-            mean: self.sum as f64 / self.count as f64 / 1e6,
+            mean: self.sum as f64 / self.counts.len() as f64 / 1e6,
             p50: quantile(0.5),
             p90: quantile(0.9),
             p99: quantile(0.99),
@@ -117,17 +113,14 @@ impl Histogram {
         let mut passed = 0;
         let mut last = 0.0;
         let mut points = Vec::new();
-        for (index, count) in self.counts.iter().enumerate() {
-            if *count == 0 {
-                continue;
-            }
-            passed += count;
-            let share = passed as f64 / self.count as f64;
+        for bucket in self.counts.iter_recorded() {
+            passed += bucket.count_at_value();
+            let share = passed as f64 / self.counts.len() as f64;
             // Few values make the tail, which is what one looks at.
             let is_step = share - last >= STEP || 1.0 - share <= (1.0 - last) * TAIL;
-            if is_step || passed == *count {
+            if is_step || points.is_empty() {
                 last = share;
-                let value = highest(index).clamp(self.min, self.max);
+                let value = bucket.value_iterated_to().clamp(self.min, self.max);
                 points.push((milliseconds(value), share));
             }
         }
@@ -139,43 +132,37 @@ fn milliseconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e6
 }
 
-/// Values below 2^7 have a bucket each, others the one of their highest eight bits.
-fn bucket(value: u64) -> usize {
-    if value < SUB_BUCKETS {
-        return value as usize;
-    }
-    let shift = value.ilog2() - PRECISION;
-    let sub_bucket = (value >> shift) - SUB_BUCKETS;
-    (((shift as usize) + 1) << PRECISION) + sub_bucket as usize
-}
-
-/// The largest value of a bucket.
-fn highest(index: usize) -> u64 {
-    let row = index >> PRECISION;
-    let sub_bucket = (index as u64) & (SUB_BUCKETS - 1);
-    match row {
-        0 => sub_bucket,
-        _ => {
-            let shift = row - 1;
-            // Of the last bucket, one more would not fit into 64 bits.
-            ((sub_bucket + SUB_BUCKETS) << shift) + ((1_u64 << shift) - 1)
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_value_is_within_a_hundredth_of_its_bucket() {
+    fn every_value_is_within_a_thousandth_of_its_bucket() {
         let values =
-            (0..64).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1, (1 << bit) | 1, 3 << (bit / 2)]);
-        for value in values.chain([0, u64::MAX, 999_999_999]) {
-            let told = highest(bucket(value));
+            (0..63).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1, (1 << bit) | 1, 3 << (bit / 2)]);
+        for value in values.chain([0, 999_999_999]) {
+            let mut histogram = Histogram::default();
+            // Neither the least nor the most, which are known exactly.
+            for value in [0, value, u64::MAX] {
+                histogram.record(value);
+            }
+            let told = histogram.quantile(0.5);
             assert!(told >= value, "{value}: {told}");
-            assert!(told - value <= value >> PRECISION, "{value}: {told}");
+            assert!(told - value <= value / 1_000, "{value}: {told}");
         }
+    }
+
+    #[test]
+    fn least_mean_and_most_are_exact() {
+        let mut histogram = Histogram::default();
+        for value in [1_000_001, 3_000_003, 123_456_789] {
+            histogram.record(value);
+        }
+        let latency = histogram.latency();
+        assert_eq!((latency.min, latency.max), (1.000_001, 123.456_789));
+        assert!((latency.mean - 42.485_597_666).abs() < 1e-6, "{latency:?}");
+        assert_eq!(histogram.quantile(0.0), 1_000_001);
+        assert_eq!(histogram.quantile(1.0), 123_456_789);
     }
 
     #[test]
@@ -195,7 +182,7 @@ mod tests {
         ] {
             let told = histogram.quantile(share) as f64 / 1_000.0;
             assert!(
-                (told / f64::from(exact) - 1.0).abs() < 0.008,
+                (told / f64::from(exact) - 1.0).abs() < 0.001,
                 "{share}: {told}"
             );
         }

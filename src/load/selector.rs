@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::checker::Wanted;
+use super::watch::checker::Wanted;
 
 /// What stands for the watcher's number.
 const NUMBER: &str = "{i}";

@@ -19,8 +19,8 @@ use super::clock::Acknowledgements;
 use super::clock::Clock;
 use super::config::Config;
 use super::config::Protocol;
-use super::frames::Versions;
-use super::marker::MarkerFinder;
+use super::watch::frames::Versions;
+use super::write::marker::MarkerFinder;
 
 /// Time until every watcher has to have seen all objects.
 pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(120);

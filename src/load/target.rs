@@ -17,7 +17,7 @@ use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 use crate::upstream::Discovery;
 
-use super::Error;
+use super::error::Error;
 
 const OUR_USER_AGENT: &str = concat!("kubefan-load/", env!("CARGO_PKG_VERSION"));
 

@@ -13,8 +13,9 @@ use crate::upstream::ClientConfig;
 use crate::upstream::Identity;
 use crate::upstream::collect;
 
-use super::Error;
 use super::config::Target;
+use super::error::Error;
+use super::error::with_causes;
 use super::target::request;
 
 /// Ticks of a second in `/proc`; the kernel tells them so on every common architecture.
@@ -196,17 +197,6 @@ fn of_metrics(text: &str) -> Result<Sample, String> {
         // A size is told as a float, and is no fraction.
         resident_bytes: value("process_resident_memory_bytes")? as u64,
     })
-}
-
-/// An error and its causes, on one line.
-pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        line = format!("{line}: {error}");
-        cause = error.source();
-    }
-    line
 }
 
 #[cfg(test)]

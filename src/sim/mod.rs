@@ -8,35 +8,24 @@
 //! process, past the rules that only clients have to keep.
 
 mod admin;
-mod bookmarks;
-mod collection;
-mod custom;
-mod defaults;
-mod discovery;
 mod faults;
-mod forms;
 mod kinds;
+mod layout;
 mod metadata;
-mod patch;
 mod print;
-mod reads;
+mod read;
 mod refusal;
 mod requests;
 mod store;
-mod strategic;
-mod subresources;
-mod tables;
-mod truth;
-mod writes;
+mod write;
 
-#[cfg(test)]
-mod fault_tests;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use serde_json::Value;
+use serde_json::json;
 
 use crate::api::GroupVersionResource;
 use crate::api::ResourceVersion;
@@ -51,8 +40,11 @@ pub use faults::WatchFault;
 use store::Store;
 use store::Target;
 use store::WriteOptions;
-use writes::Part;
-use writes::Preconditions;
+use write::rules::Part;
+use write::verbs::Preconditions;
+
+/// Namespaces that every cluster has.
+const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// A simulated API server. Cheap to clone.
 #[derive(Clone)]
@@ -83,11 +75,22 @@ impl Simulator {
     ///
     /// Never: the namespaces are valid.
     pub fn new(shutdown: Shutdown) -> Self {
-        Self {
+        let simulator = Self {
             store: Arc::new(Store::new()),
             faults: Faults::default(),
             shutdown,
+        };
+        for name in NAMESPACES {
+            let namespace = json!({
+                "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name},
+            });
+            let target = Target::collection(kinds::namespaces(), None);
+            let options = WriteOptions::default();
+            let create = |state: &mut store::State| state.create(&target, namespace, options);
+            let created = simulator.store.write(create);
+            created.expect("an empty store takes a valid namespace");
         }
+        simulator
     }
 
     /// Creates the CustomResourceDefinitions of a YAML text, which may hold several documents, and

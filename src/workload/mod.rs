@@ -14,7 +14,11 @@ mod dice;
 mod names;
 mod operation;
 mod perform;
+mod records;
 mod render;
+
+#[cfg(test)]
+mod tests;
 
 use std::time::SystemTime;
 
@@ -147,10 +151,3 @@ impl Workload {
         None
     }
 }
-
-#[cfg(test)]
-mod churn_tests;
-#[cfg(test)]
-mod initial_tests;
-#[cfg(test)]
-mod support_tests;

@@ -20,6 +20,7 @@ use crate::workload::cluster::Service;
 use crate::workload::cluster::Template;
 use crate::workload::names;
 use crate::workload::perform;
+use crate::workload::records;
 
 /// Deployments have as many replicas as one of these.
 const REPLICAS: [usize; 12] = [1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 8, 12];
@@ -97,7 +98,7 @@ impl Builder<'_> {
 
     pub(super) fn old_replica_set(&mut self, deployment: usize, ago: u32) {
         let id = self.cluster.next_id();
-        perform::new_replica_set(id, deployment, &mut self.cluster, self.dice);
+        records::new_replica_set(id, deployment, &mut self.cluster, self.dice);
         let created = self.now() - AGE / 4 - i64::from(ago) * DAY;
         if let Some(set) = self.cluster.replica_sets.get_mut(&id) {
             set.identity.created = created;
@@ -110,7 +111,7 @@ impl Builder<'_> {
 
     pub(super) fn replica_set(&mut self, deployment: usize, replicas: usize) {
         let id = self.cluster.next_id();
-        perform::new_replica_set(id, deployment, &mut self.cluster, self.dice);
+        records::new_replica_set(id, deployment, &mut self.cluster, self.dice);
         let age = self.dice.between(3_600, AGE / 4);
         let created = self.now() - age;
         if let Some(ReplicaSet {

@@ -21,7 +21,7 @@ use crate::workload::cluster::Node;
 use crate::workload::cluster::Secret;
 use crate::workload::dice::Dice;
 use crate::workload::names;
-use crate::workload::perform;
+use crate::workload::records;
 
 const DAY: i64 = 86_400;
 const MICROS: i64 = 1_000_000;
@@ -180,7 +180,7 @@ impl Builder<'_> {
         for _ in 0..EVENTS.min(pods.len()) {
             if let Some(pod) = self.dice.pick(&pods) {
                 let id = self.cluster.next_id();
-                perform::new_event(
+                records::new_event(
                     id,
                     *pod,
                     activity::Reason::Unhealthy,

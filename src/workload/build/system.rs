@@ -15,6 +15,7 @@ use crate::workload::cluster::Phase;
 use crate::workload::cluster::Template;
 use crate::workload::names;
 use crate::workload::perform;
+use crate::workload::records;
 
 const PODS_A_FINISHED_JOB: usize = 80;
 const PROXY: &str = "kube-proxy";
@@ -54,7 +55,7 @@ impl Builder<'_> {
 
     pub(super) fn pod(&mut self, owner: Owner, node: Option<usize>, phase: Phase) {
         let id = self.cluster.next_id();
-        perform::new_pod(id, owner, &mut self.cluster, self.dice);
+        records::new_pod(id, owner, &mut self.cluster, self.dice);
         let age = match owner {
             Owner::DaemonSet(_) => self.dice.between(DAY, AGE / 2),
             Owner::ReplicaSet(set) => {
@@ -118,10 +119,10 @@ impl Builder<'_> {
 
     pub(super) fn finished_job(&mut self, cron_job: usize, runs_ago: usize) {
         let id = self.cluster.next_id();
-        perform::new_job(id, cron_job, &mut self.cluster, self.dice);
+        records::new_job(id, cron_job, &mut self.cluster, self.dice);
         let scheduled = self.cluster.cron_jobs[cron_job].scheduled - 600 * runs_ago as i64;
         if let Some(job) = self.cluster.jobs.get_mut(&id) {
-            job.identity.name = perform::job_name(&job.identity.name, scheduled);
+            job.identity.name = records::job_name(&job.identity.name, scheduled);
             job.identity.created = scheduled;
             job.identity.written = scheduled + 40;
             job.completed = scheduled + 40;

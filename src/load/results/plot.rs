@@ -1,0 +1,405 @@
+//! Lines drawn as SVG, in the page's own colours.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 720.0;
+const HEIGHT: f64 = 300.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 36.0;
+/// Points of a line; more would not be seen.
+const POINTS: usize = 400;
+/// Room above the highest line, so that it does not lie on the frame.
+const HEADROOM: f64 = 1.04;
+/// Powers of ten that a logarithmic axis has at most; what is smaller lies on its end.
+const DECADES: i32 = 4;
+/// Marks that are told on a logarithmic axis; of more, only the powers of ten.
+const TOLD_MARKS: usize = 12;
+/// Nines that a tail has at most.
+const NINES: f64 = 6.0;
+/// What of an axis with a tail is for the first 90 %.
+const BEFORE_TAIL: f64 = 0.4;
+
+/// Its name and its points.
+type Line<'a> = (&'a str, &'a [(f64, f64)]);
+
+/// A diagram.
+pub(crate) struct Plot<'a> {
+    /// What it shows, for those who can't see it.
+    pub(crate) title: &'a str,
+    pub(crate) x: Axis<'a>,
+    pub(crate) y: Axis<'a>,
+    pub(crate) lines: Vec<Line<'a>>,
+}
+
+/// An axis.
+#[derive(Clone, Copy)]
+pub(crate) struct Axis<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) scale: Scale,
+}
+
+/// How values lie on an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// From zero to the greatest value.
+    Linear,
+    /// By powers of ten, from the smallest value to the greatest.
+    Logarithmic,
+    /// Shares of all from 0 to 1, told in percent. Stretched from 90 % on: it is as far to 99 % as from there to
+    /// 99.9 %.
+    Tail,
+}
+
+/// The ends of an axis.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Range {
+    scale: Scale,
+    low: f64,
+    high: f64,
+}
+
+impl Plot<'_> {
+    /// The diagram.
+    pub(crate) fn svg(&self) -> String {
+        let points = || self.lines.iter().flat_map(|(_, line)| line.iter());
+        let x = Range::of(self.x.scale, points().map(|point| point.0));
+        let room = match self.y.scale {
+            Scale::Linear => HEADROOM,
+            Scale::Logarithmic | Scale::Tail => 1.0,
+        };
+        let y = Range::of(self.y.scale, points().map(|point| point.1 * room));
+        let mut svg = format!(
+            "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
+            escape(self.title)
+        );
+        // Writing to a String can't fail.
+        for (at, text) in x.ticks() {
+            let at = LEFT + at * (WIDTH - LEFT - RIGHT);
+            let (bottom, below) = (HEIGHT - BOTTOM, HEIGHT - BOTTOM + 15.0);
+            let _ = write!(svg, "<path class=\"grid\" d=\"M{at:.1} {TOP}V{bottom}\"/>");
+            let _ = write!(
+                svg,
+                "<text x=\"{at:.1}\" y=\"{below}\" text-anchor=\"middle\">{text}</text>"
+            );
+        }
+        for (at, text) in y.ticks() {
+            let at = HEIGHT - BOTTOM - at * (HEIGHT - TOP - BOTTOM);
+            let (right, beside, base) = (WIDTH - RIGHT, LEFT - 6.0, at + 4.0);
+            let _ = write!(svg, "<path class=\"grid\" d=\"M{LEFT} {at:.1}H{right}\"/>");
+            let _ = write!(
+                svg,
+                "<text x=\"{beside}\" y=\"{base:.1}\" text-anchor=\"end\">{text}</text>"
+            );
+        }
+        let (middle, bottom) = (LEFT + (WIDTH - LEFT - RIGHT) / 2.0, HEIGHT - 4.0);
+        let _ = write!(
+            svg,
+            "<text x=\"{middle}\" y=\"{bottom}\" text-anchor=\"middle\">{}</text>",
+            escape(self.x.name)
+        );
+        let middle = TOP + (HEIGHT - TOP - BOTTOM) / 2.0;
+        let _ = write!(
+            svg,
+            "<text transform=\"translate(12 {middle}) rotate(-90)\" text-anchor=\"middle\">{}</text>",
+            escape(self.y.name)
+        );
+        for (index, (_, line)) in self.lines.iter().enumerate() {
+            let _ = write!(
+                svg,
+                "<path class=\"line s{index}\" d=\"{}\"/>",
+                path(line, x, y)
+            );
+        }
+        svg.push_str("</svg>");
+        svg
+    }
+
+    /// The names of the lines, in their colours; nothing of a single one.
+    pub(crate) fn legend(&self) -> String {
+        if self.lines.len() < 2 {
+            return String::new();
+        }
+        let names: Vec<_> = self
+            .lines
+            .iter()
+            .enumerate()
+            .map(|(index, (name, _))| key(index, name))
+            .collect();
+        format!("<p class=\"legend\">{}</p>", names.join(" "))
+    }
+}
+
+/// A line's name behind a sample of it.
+pub(crate) fn key(index: usize, name: &str) -> String {
+    format!("<span class=\"key s{index}\">{}</span>", escape(name))
+}
+
+fn path(line: &[(f64, f64)], x: Range, y: Range) -> String {
+    let every = line.len().div_ceil(POINTS).max(1);
+    let last = line.len().saturating_sub(1);
+    let shown = line
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| index % every == 0 || *index == last);
+    let mut path = String::new();
+    for (_, point) in shown {
+        let command = if path.is_empty() { 'M' } else { 'L' };
+        let at = (
+            LEFT + x.place(point.0) * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - y.place(point.1) * (HEIGHT - TOP - BOTTOM),
+        );
+        let _ = write!(path, "{command}{:.1} {:.1}", at.0, at.1);
+    }
+    path
+}
+
+impl Range {
+    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+        let high = values.clone().fold(0.0, f64::max);
+        let (low, high) = match scale {
+            Scale::Tail => {
+                let nines = values.filter(|share| *share < 1.0).map(nines);
+                // 99 % at least.
+                (0.0, nines.fold(2.0, f64::max).ceil().min(NINES))
+            }
+            Scale::Linear => (0.0, if high > 0.0 { nice(high) } else { 1.0 }),
+            Scale::Logarithmic => {
+                let least = values
+                    .filter(|value| *value > 0.0)
+                    .fold(f64::INFINITY, f64::min);
+                let low = if least.is_finite() { least } else { 0.1 };
+                let low = low.max(high / 10_f64.powi(DECADES));
+                // At least a decade.
+                let (low, high) = (mark_below(low), mark_above(high));
+                (low, high.max(low * 10.0))
+            }
+        };
+        Self { scale, low, high }
+    }
+
+    /// From 0 to 1.
+    fn place(self, value: f64) -> f64 {
+        let place = match self.scale {
+            Scale::Logarithmic => {
+                (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
+            }
+            Scale::Tail if value >= 1.0 => 1.0,
+            Scale::Tail if value < 0.9 => value / 0.9 * BEFORE_TAIL,
+            Scale::Tail => {
+                BEFORE_TAIL + (1.0 - BEFORE_TAIL) * (nines(value) - 1.0) / (self.high - 1.0)
+            }
+            Scale::Linear => (value - self.low) / (self.high - self.low),
+        };
+        place.clamp(0.0, 1.0)
+    }
+
+    fn ticks(self) -> Vec<(f64, String)> {
+        match self.scale {
+            Scale::Logarithmic => {
+                let values: Vec<_> = marks(self.low, self.high).collect();
+                let are_few = values.len() <= TOLD_MARKS;
+                let text = |mark: f64| match are_few || is_power(mark) {
+                    true => number(mark),
+                    false => String::new(),
+                };
+                values
+                    .iter()
+                    .map(|mark| (self.place(*mark), text(*mark)))
+                    .collect()
+            }
+            Scale::Linear => (0..=4)
+                .map(|quarter| self.low + (self.high - self.low) * f64::from(quarter) / 4.0)
+                .map(|value| (self.place(value), number(value)))
+                .collect(),
+            Scale::Tail => {
+                let mut ticks: Vec<_> =
+                    ["0", "25", "50", "75", "90", "99", "99.9", "99.99", "99.999"]
+                        .iter()
+                        .map(|percent| {
+                            let share = percent.parse().unwrap_or(0.0) / 100.0;
+                            (self.place(share), format!("{percent} %"))
+                        })
+                        .filter(|(place, _)| *place < 0.99)
+                        .collect();
+                ticks.push((1.0, "max".to_owned()));
+                ticks
+            }
+        }
+    }
+}
+
+/// How many nines a share has.
+fn nines(share: f64) -> f64 {
+    -(1.0 - share).log10()
+}
+
+/// 1, 2 and 5 times the powers of ten, between these.
+fn marks(low: f64, high: f64) -> impl Iterator<Item = f64> {
+    // An axis has few decades.
+    let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
+    let all = (first..=last)
+        .flat_map(|decade| [1.0, 2.0, 5.0].map(|digit: f64| digit * 10_f64.powi(decade)));
+    // As the logarithm rounds.
+    all.filter(move |mark| *mark > low * 0.999 && *mark < high * 1.001)
+}
+
+fn mark_below(value: f64) -> f64 {
+    marks(value / 10.0, value).last().unwrap_or(value)
+}
+
+fn mark_above(value: f64) -> f64 {
+    marks(value, value * 10.0).next().unwrap_or(value)
+}
+
+fn is_power(mark: f64) -> bool {
+    (mark.log10() - mark.log10().round()).abs() < 0.01
+}
+
+/// The next number up that ends in zeros.
+fn nice(value: f64) -> f64 {
+    let decade = 10_f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0];
+    let enough = steps.iter().find(|step| **step * decade >= value);
+    enough.map_or(value, |step| step * decade)
+}
+
+/// As short as it can be told.
+fn number(value: f64) -> String {
+    match value {
+        value if value >= 1e6 => format!("{}M", trimmed(value / 1e6)),
+        value if value >= 1e4 => format!("{}k", trimmed(value / 1e3)),
+        value => trimmed(value),
+    }
+}
+
+fn trimmed(value: f64) -> String {
+    let text = format!("{value:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Text that stands in HTML or an attribute.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            character => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_hold_their_values_and_are_told_in_short() {
+        let texts = |scale, values: &[f64]| -> Vec<String> {
+            let range = Range::of(scale, values.iter().copied());
+            range.ticks().into_iter().map(|(_, text)| text).collect()
+        };
+        assert_eq!(
+            texts(Scale::Tail, &[0.3, 1.0]),
+            ["0 %", "25 %", "50 %", "75 %", "90 %", "max"]
+        );
+        assert_eq!(
+            texts(Scale::Tail, &[0.999_6]),
+            [
+                "0 %", "25 %", "50 %", "75 %", "90 %", "99 %", "99.9 %", "max"
+            ]
+        );
+        assert_eq!(
+            texts(Scale::Linear, &[0.0, 31_000.0]),
+            ["0", "10k", "20k", "30k", "40k"]
+        );
+        assert_eq!(
+            texts(Scale::Logarithmic, &[0.0, 0.3, 25.0]),
+            ["0.2", "0.5", "1", "2", "5", "10", "20", "50"]
+        );
+        assert_eq!(
+            texts(Scale::Logarithmic, &[3.0, 4.0]),
+            ["2", "5", "10", "20"]
+        );
+        // Four decades and the rest of two.
+        let mut wide = texts(Scale::Logarithmic, &[0.000_1, 300.0]);
+        wide.retain(|text| !text.is_empty());
+        assert_eq!(wide, ["0.1", "1", "10", "100"]);
+        assert_eq!(texts(Scale::Logarithmic, &[]), ["0.1", "0.2", "0.5", "1"]);
+        assert_eq!(texts(Scale::Linear, &[]), ["0", "0.25", "0.5", "0.75", "1"]);
+        let places = |range: Range, table: &[(f64, f64)]| {
+            for (value, place) in table {
+                assert!((range.place(*value) - place).abs() < 1e-9, "{value}");
+            }
+        };
+        let decades = Range::of(Scale::Logarithmic, [1.0, 100.0].into_iter());
+        places(
+            decades,
+            &[
+                (0.0, 0.0),
+                (1.0, 0.0),
+                (10.0, 0.5),
+                (100.0, 1.0),
+                (1e9, 1.0),
+            ],
+        );
+        let tail = Range::of(Scale::Tail, [0.999_5].into_iter());
+        places(
+            tail,
+            &[
+                (0.0, 0.0),
+                (0.45, 0.2),
+                (0.9, 0.4),
+                (0.99, 0.6),
+                (0.999, 0.8),
+                (1.0, 1.0),
+            ],
+        );
+    }
+
+    #[test]
+    fn names_are_no_markup() {
+        let plot = Plot {
+            title: "<a>",
+            x: Axis {
+                name: "<b>",
+                scale: Scale::Linear,
+            },
+            y: Axis {
+                name: "\"<c>\"",
+                scale: Scale::Linear,
+            },
+            lines: vec![("<d>", &[(0.0, 1.0)]), ("'<e>'", &[])],
+        };
+        let drawn = plot.legend() + &plot.svg();
+        for letter in ["a", "b", "c", "d", "e"] {
+            assert!(!drawn.contains(&format!("<{letter}>")), "{drawn}");
+            assert!(drawn.contains(&format!("&lt;{letter}&gt;")), "{drawn}");
+        }
+        assert!(drawn.contains("class=\"key s0\"") && drawn.contains("class=\"line s1\""));
+        let one = Plot {
+            lines: plot.lines[..1].to_vec(),
+            ..plot
+        };
+        assert_eq!(one.legend(), "");
+    }
+
+    #[test]
+    fn long_lines_keep_their_end() {
+        let line: Vec<_> = (0..=10_000).map(|at| (f64::from(at), 1.0)).collect();
+        let range = Range::of(Scale::Linear, line.iter().map(|point| point.0));
+        let share = Range::of(Scale::Tail, [1.0].into_iter());
+        let path = path(&line, range, share);
+        assert!(path.matches('L').count() <= POINTS);
+        assert!(
+            path.ends_with(&format!("L{:.1} {TOP:.1}", WIDTH - RIGHT)),
+            "{path}"
+        );
+    }
+}

@@ -1,0 +1,10 @@
+//! The receiving side: threads with their watchers and the check of every event, and the clients that list
+//! meanwhile.
+
+pub(super) mod checker;
+pub(super) mod frames;
+pub(super) mod receivers;
+pub(super) mod slot;
+pub(super) mod storm;
+pub(super) mod tally;
+pub(super) mod watcher;

@@ -1,0 +1,149 @@
+//! When which object is written: fixed before the run, so that a server that falls behind can't slow the
+//! writers down and hide its own latency (coordinated omission).
+
+use std::time::Duration;
+
+/// How fast is written.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rate {
+    /// So many writes a second, on schedule.
+    PerSecond(f64),
+    /// As fast as the server takes them, one at a time of each object.
+    Max,
+}
+
+/// Writers that are at work at a time at most.
+const MAX_WRITERS: u32 = 64;
+
+/// The order and the times of all writes. Writer `w` of `n` has the writes `w`, `w + n`, `w + 2n`, …, and
+/// the objects of those numbers in turn: so the writes of an object are never under way together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Schedule {
+    rate: Rate,
+    objects: u32,
+    duration: Duration,
+}
+
+/// One write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Among all writes.
+    pub(crate) number: u64,
+    pub(crate) object: u32,
+    /// Of the object; its creation was 0.
+    pub(crate) sequence: u32,
+}
+
+impl Schedule {
+    pub(crate) fn new(rate: Rate, objects: u32, duration: Duration) -> Self {
+        Self {
+            rate,
+            objects,
+            duration,
+        }
+    }
+
+    pub(crate) fn writers(&self) -> u32 {
+        self.objects.min(MAX_WRITERS)
+    }
+
+    /// The `turn`th write of `writer`.
+    pub(crate) fn turn(&self, writer: u32, turn: u32) -> Turn {
+        let writers = self.writers();
+        let own = (writer..self.objects).step_by(writers as usize).len();
+        // A writer has an object, and so many of them fit into 32 bits.
+        let own = (own as u32).max(1);
+        Turn {
+            number: u64::from(turn) * u64::from(writers) + u64::from(writer),
+            object: writer + turn % own * writers,
+            sequence: turn / own + 1,
+        }
+    }
+
+    /// When the write of this number is due, from the start of the run; `None` when it is not on schedule.
+    pub(crate) fn due(&self, number: u64) -> Option<Duration> {
+        match self.rate {
+            Rate::PerSecond(rate) => Some(Duration::from_secs_f64(number as f64 / rate)),
+            Rate::Max => None,
+        }
+    }
+
+    /// The number of writes; `None` when the server decides.
+    pub(crate) fn writes(&self) -> Option<u64> {
+        match self.rate {
+            Rate::PerSecond(rate) => Some((rate * self.duration.as_secs_f64()).ceil() as u64),
+            Rate::Max => None,
+        }
+    }
+
+    /// The writes that its writer has from this one on, itself with them; where the server decides, only itself.
+    pub(crate) fn left_from(&self, number: u64) -> u64 {
+        let writes = self.writes().unwrap_or(number + 1);
+        writes
+            .saturating_sub(number)
+            .div_ceil(u64::from(self.writers()))
+    }
+
+    pub(crate) fn duration(&self) -> Duration {
+        self.duration
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    #[test]
+    fn every_number_is_written_once_and_every_object_in_order() {
+        for objects in [1, 20, 64, 65, 200] {
+            let schedule = Schedule::new(Rate::Max, objects, Duration::from_secs(1));
+            let mut numbers = Vec::new();
+            let mut last = HashMap::new();
+            for writer in 0..schedule.writers() {
+                for turn in 0..40 {
+                    let turn = schedule.turn(writer, turn);
+                    numbers.push(turn.number);
+                    assert!(turn.object < objects, "{turn:?}");
+                    let before = last.insert(turn.object, (writer, turn.sequence));
+                    let expected = before.map_or(1, |(_, sequence)| sequence + 1);
+                    assert_eq!(turn.sequence, expected, "{turn:?}");
+                    // Another writer could be a write ahead.
+                    assert!(before.is_none_or(|(other, _)| other == writer));
+                }
+            }
+            assert_eq!(last.len(), objects as usize);
+            numbers.sort_unstable();
+            let all: Vec<_> = (0..u64::from(schedule.writers()) * 40).collect();
+            assert_eq!(numbers, all);
+        }
+    }
+
+    #[test]
+    fn times_do_not_hang_on_the_server() {
+        let second = Duration::from_secs(1);
+        let table = [
+            (70.0, 30, 2_100, 70, Some(second)),
+            (0.5, 10, 5, 1, Some(2 * second)),
+            (1_000.0, 1, 1_000, 1, Some(Duration::from_millis(1))),
+            (3.0, 1, 3, 3, Some(second)),
+        ];
+        for (rate, seconds, writes, number, due) in table {
+            let schedule = Schedule::new(Rate::PerSecond(rate), 20, seconds * second);
+            assert_eq!(schedule.writes(), Some(writes), "{rate}");
+            assert_eq!(schedule.due(number), due, "{rate}");
+            let last = schedule.due(writes - 1).expect("it is on schedule");
+            assert!(last < seconds * second);
+        }
+        // Of ten writes and four writers: 1, 5 and 9 are the second writer's.
+        let ten = Schedule::new(Rate::PerSecond(10.0), 4, second);
+        let left: Vec<_> = [1, 5, 9, 3, 7, 10]
+            .map(|number| ten.left_from(number))
+            .into();
+        assert_eq!(left, [3, 2, 1, 2, 1, 0]);
+        let fastest = Schedule::new(Rate::Max, 20, second);
+        assert_eq!((fastest.writes(), fastest.due(1)), (None, None));
+        assert_eq!(fastest.left_from(7), 1);
+    }
+}

@@ -1,0 +1,78 @@
+//! What the object of a bookmark carries beside its version: of each kind, what is never left out.
+
+use bytes::Bytes;
+
+use crate::api::WireFormat;
+use crate::codec::BookmarkTemplate;
+
+use super::builtin::Kind;
+
+/// A kind, and its empty object behind the metadata.
+const EMPTY: &[(&str, &str)] = &[
+    (
+        "CronJob",
+        r#""spec":{"schedule":"","jobTemplate":{"metadata":{},"spec":{"template":{"metadata":{},"spec":{"containers":null}}}}},"status":{}"#,
+    ),
+    (
+        "CustomResourceDefinition",
+        r#""spec":{"group":"","names":{"plural":"","kind":""},"scope":"","versions":null},"status":{"conditions":null,"acceptedNames":{"plural":"","kind":""},"storedVersions":null}"#,
+    ),
+    (
+        "DaemonSet",
+        r#""spec":{"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"updateStrategy":{}},"status":{"currentNumberScheduled":0,"numberMisscheduled":0,"desiredNumberScheduled":0,"numberReady":0}"#,
+    ),
+    (
+        "Deployment",
+        r#""spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"strategy":{}},"status":{}"#,
+    ),
+    (
+        "EndpointSlice",
+        r#""addressType":"","endpoints":null,"ports":null"#,
+    ),
+    (
+        "Event",
+        r#""involvedObject":{},"source":{},"firstTimestamp":null,"lastTimestamp":null,"eventTime":null,"reportingComponent":"","reportingInstance":"""#,
+    ),
+    (
+        "Job",
+        r#""spec":{"template":{"metadata":{},"spec":{"containers":null}}},"status":{}"#,
+    ),
+    ("Lease", r#""spec":{}"#),
+    ("Namespace", r#""spec":{},"status":{}"#),
+    (
+        "Node",
+        r#""spec":{},"status":{"daemonEndpoints":{"kubeletEndpoint":{"Port":0}},"nodeInfo":{"machineID":"","systemUUID":"","bootID":"","kernelVersion":"","osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"","operatingSystem":"","architecture":""}}"#,
+    ),
+    (
+        "PersistentVolumeClaim",
+        r#""spec":{"resources":{}},"status":{}"#,
+    ),
+    ("Pod", r#""spec":{"containers":null},"status":{}"#),
+    (
+        "ReplicaSet",
+        r#""spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}}},"status":{"replicas":0}"#,
+    ),
+    ("Service", r#""spec":{},"status":{"loadBalancer":{}}"#),
+    (
+        "StatefulSet",
+        r#""spec":{"replicas":0,"selector":null,"template":{"metadata":{},"spec":{"containers":null}},"serviceName":"","updateStrategy":{}},"status":{"replicas":0,"availableReplicas":0}"#,
+    ),
+];
+
+/// How bookmarks of `kind` are printed; `None` where there is nothing but metadata.
+///
+/// # Panics
+///
+/// Never: the table holds JSON.
+pub(crate) fn template(kind: &Kind) -> Option<BookmarkTemplate> {
+    let resource = &kind.resource;
+    let mut built_in = EMPTY.iter().filter(|_| !kind.is_custom);
+    let (name, rest) = built_in.find(|(name, _)| *name == resource.kind)?;
+    let version = resource.gvr.api_version();
+    let frame = format!(
+        "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"{name}\",\"apiVersion\":\"{version}\",\
+         \"metadata\":{{\"resourceVersion\":\"0\"}},{rest}}}}}\n"
+    );
+    let template = BookmarkTemplate::from_frame(WireFormat::Json, &Bytes::from(frame));
+    Some(template.expect("a frame of JSON with a version"))
+}

@@ -1,0 +1,321 @@
+//! What the simulator says it serves: discovery in both forms, the version, a bare OpenAPI.
+//!
+//! The OpenAPI documents say no more than that writes can be validated by the server, which kubectl
+//! looks for before it sends one; there are no schemas in them.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::api::Status;
+
+use super::builtin::Kind;
+
+/// The media type of aggregated discovery, as it is asked for and answered.
+pub(crate) const AGGREGATED: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+
+/// Groups and what they serve beside stored kinds: group, resource, kind, created by POST only.
+const REVIEWS: &[(&str, &str, &str)] = &[
+    (
+        "authentication.k8s.io",
+        "selfsubjectreviews",
+        "SelfSubjectReview",
+    ),
+    (
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+    ),
+];
+
+/// The refusal of whoever wants more of OpenAPI than whether writes can be validated.
+pub(crate) fn no_schemas() -> Status {
+    let message = "the simulated API server has no OpenAPI schemas";
+    Status::failure(501, "NotImplemented", message)
+}
+
+/// True when reviews of the group are answered.
+pub(crate) fn has_reviews(group: &str) -> bool {
+    reviews(group).next().is_some()
+}
+
+/// Answers the non-resource `path`.
+///
+/// # Errors
+///
+/// 404, and 501 for OpenAPI's schemas.
+pub(crate) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
+    let segments: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+    let groups = groups(kinds);
+    match segments.as_slice() {
+        ["version"] => Ok(version()),
+        ["api"] if aggregated => Ok(group_list(&groups, |group| group.is_empty())),
+        ["apis"] if aggregated => Ok(group_list(&groups, |group| !group.is_empty())),
+        ["api"] => Ok(json!({
+            "kind": "APIVersions", "versions": ["v1"],
+            "serverAddressByClientCIDRs": [],
+        })),
+        ["apis"] => {
+            let named = groups.iter().filter(|(group, _)| !group.is_empty());
+            let groups: Vec<_> = named
+                .map(|(group, kinds)| api_group(group, kinds))
+                .collect();
+            Ok(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
+        }
+        ["api", version] => resource_list(&groups, "", version),
+        ["apis", group, version] => resource_list(&groups, group, version),
+        ["apis", group] if !group.is_empty() => {
+            let kinds = groups.get(*group).ok_or_else(Status::path_not_found)?;
+            let mut answer = json!({"kind": "APIGroup", "apiVersion": "v1"});
+            merge(&mut answer, api_group(group, kinds));
+            Ok(answer)
+        }
+        ["openapi", "v3"] => Ok(openapi_index(&groups)),
+        ["openapi", "v3", "api", version] => openapi(&groups, "", version),
+        ["openapi", "v3", "apis", group, version] => openapi(&groups, group, version),
+        ["openapi", ..] => Err(no_schemas()),
+        [] => Ok(json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]})),
+        _ => Err(Status::path_not_found()),
+    }
+}
+
+type Groups<'a> = BTreeMap<&'a str, Vec<&'a Kind>>;
+
+fn groups(kinds: &[Kind]) -> Groups<'_> {
+    let mut groups = Groups::new();
+    for kind in kinds {
+        let group = kind.resource.gvr.group.as_str();
+        groups.entry(group).or_default().push(kind);
+    }
+    for (group, _, _) in REVIEWS {
+        groups.entry(group).or_default();
+    }
+    groups
+}
+
+fn reviews(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let of_group = REVIEWS.iter().filter(move |(of, _, _)| *of == group);
+    of_group.map(|(_, resource, kind)| (*resource, *kind))
+}
+
+/// The versions of a group; reviews are `v1`.
+fn versions<'a>(group: &str, kinds: &[&'a Kind]) -> Vec<&'a str> {
+    let versions = kinds.iter().map(|kind| kind.resource.gvr.version.as_str());
+    let mut versions: Vec<&str> = versions.collect();
+    if reviews(group).next().is_some() {
+        versions.push("v1");
+    }
+    versions.sort_unstable();
+    versions.dedup();
+    versions
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    match group {
+        "" => version.to_owned(),
+        _ => format!("{group}/{version}"),
+    }
+}
+
+fn api_group(group: &str, kinds: &[&Kind]) -> Value {
+    let versions: Vec<_> = versions(group, kinds)
+        .into_iter()
+        .map(|version| json!({"groupVersion": group_version(group, version), "version": version}))
+        .collect();
+    let preferred = versions.first().cloned().unwrap_or_default();
+    json!({"name": group, "versions": versions, "preferredVersion": preferred})
+}
+
+fn resource_list(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
+    let kinds = groups.get(group).ok_or_else(Status::path_not_found)?;
+    if !versions(group, kinds).contains(&version) {
+        return Err(Status::path_not_found());
+    }
+    let mut resources = Vec::new();
+    for kind in kinds
+        .iter()
+        .filter(|kind| kind.resource.gvr.version == version)
+    {
+        let resource = &kind.resource;
+        let plural = &resource.gvr.resource;
+        let mut entry = json!({
+            "name": plural, "singularName": resource.singular,
+            "namespaced": resource.namespaced, "kind": resource.kind, "verbs": resource.verbs,
+        });
+        add_texts(&mut entry, "shortNames", &resource.short_names);
+        add_texts(&mut entry, "categories", &kind.categories);
+        resources.push(entry);
+        for (name, kind_name, group) in subresources(kind) {
+            let mut entry = json!({
+                "name": format!("{plural}/{name}"), "singularName": "",
+                "namespaced": resource.namespaced,
+            });
+            if let Some((group, version)) = group {
+                entry["group"] = group.into();
+                entry["version"] = version.into();
+            }
+            entry["kind"] = kind_name.into();
+            entry["verbs"] = json!(["get", "patch", "update"]);
+            resources.push(entry);
+        }
+    }
+    resources.extend(reviews(group).map(|(resource, kind)| {
+        json!({
+            "name": resource, "singularName": kind.to_lowercase(), "namespaced": false,
+            "kind": kind, "verbs": ["create"],
+        })
+    }));
+    let mut list = json!({"kind": "APIResourceList"});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
+    list["groupVersion"] = group_version(group, version).into();
+    list["resources"] = resources.into();
+    Ok(list)
+}
+
+/// Name, kind, and group and version of that kind where they differ.
+type Subresource = (&'static str, String, Option<(&'static str, &'static str)>);
+
+fn subresources(kind: &Kind) -> Vec<Subresource> {
+    let mut all = Vec::new();
+    if kind.has_scale {
+        all.push(("scale", "Scale".to_owned(), Some(("autoscaling", "v1"))));
+    }
+    if kind.has_status {
+        all.push(("status", kind.resource.kind.clone(), None));
+    }
+    all
+}
+
+fn group_list(groups: &Groups<'_>, is_wanted: impl Fn(&str) -> bool) -> Value {
+    let wanted = groups.iter().filter(|(group, _)| is_wanted(group));
+    let items: Vec<_> = wanted
+        .map(|(group, kinds)| {
+            let versions: Vec<_> = versions(group, kinds)
+                .into_iter()
+                .map(|version| {
+                    let of_version = kinds.iter();
+                    let of_version = of_version.filter(|kind| kind.resource.gvr.version == version);
+                    let stored = of_version.map(|kind| aggregated(kind));
+                    let reviews = reviews(group).map(aggregated_review);
+                    let resources: Vec<_> = stored.chain(reviews).collect();
+                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                })
+                .collect();
+            let metadata = match *group {
+                "" => json!({}),
+                group => json!({"name": group}),
+            };
+            json!({"metadata": metadata, "versions": versions})
+        })
+        .collect();
+    json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
+        "metadata": {}, "items": items,
+    })
+}
+
+fn aggregated(kind: &Kind) -> Value {
+    let resource = &kind.resource;
+    let gvr = &resource.gvr;
+    // Empty where they are those of the list: so the API server prints its own kinds.
+    let own = match kind.is_custom {
+        true => (gvr.group.as_str(), gvr.version.as_str()),
+        false => ("", ""),
+    };
+    let response_kind = |kind: &str, group: &str, version: &str| json!({"group": group, "version": version, "kind": kind});
+    let mut entry = json!({
+        "resource": resource.gvr.resource,
+        "responseKind": response_kind(&resource.kind, own.0, own.1),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
+    });
+    add_texts(&mut entry, "shortNames", &resource.short_names);
+    add_texts(&mut entry, "categories", &kind.categories);
+    let subresources: Vec<_> = subresources(kind)
+        .into_iter()
+        .map(|(name, kind, group)| {
+            let (group, version) = group.unwrap_or(own);
+            json!({
+                "subresource": name, "responseKind": response_kind(&kind, group, version),
+                "verbs": ["get", "patch", "update"],
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        entry["subresources"] = subresources.into();
+    }
+    entry
+}
+
+fn aggregated_review((resource, kind): (&str, &str)) -> Value {
+    json!({
+        "resource": resource, "responseKind": {"group": "", "version": "", "kind": kind},
+        "scope": "Cluster", "singularResource": kind.to_lowercase(), "verbs": ["create"],
+    })
+}
+
+fn openapi_index(groups: &Groups<'_>) -> Value {
+    let mut paths = serde_json::Map::new();
+    for (group, kinds) in groups {
+        let root = if group.is_empty() { "api" } else { "apis" };
+        for version in versions(group, kinds) {
+            let path = format!("{root}/{}", group_version(group, version));
+            let url = format!("/openapi/v3/{path}");
+            paths.insert(path, json!({"serverRelativeURL": url}));
+        }
+    }
+    json!({"paths": paths})
+}
+
+fn openapi(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
+    let kinds = groups.get(group).ok_or_else(no_schemas)?;
+    let mut paths = serde_json::Map::new();
+    for kind in kinds
+        .iter()
+        .filter(|kind| kind.resource.gvr.version == version)
+    {
+        let resource = &kind.resource;
+        let namespace = resource.namespaced.then_some("{namespace}");
+        let path = resource.gvr.path(namespace) + "/{name}";
+        let parameter =
+            |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
+        let parameters = ["dryRun", "fieldManager", "fieldValidation"].map(parameter);
+        let patch = json!({
+            "parameters": parameters,
+            "responses": {"200": {"description": "OK"}},
+            "x-kubernetes-group-version-kind":
+                {"group": group, "version": version, "kind": resource.kind},
+        });
+        paths.insert(path, json!({"patch": patch}));
+    }
+    Ok(json!({
+        "openapi": "3.0.0",
+        "info": {"title": "Kubernetes, simulated", "version": "unversioned"},
+        "paths": paths,
+    }))
+}
+
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "gitVersion": "v1.36.2+kubefan-sim", "gitCommit": "",
+        "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
+        "compiler": "", "platform": "linux/amd64",
+    })
+}
+
+fn add_texts(entry: &mut Value, key: &str, texts: &[String]) {
+    if !texts.is_empty() {
+        entry[key] = texts.into();
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    if let (Value::Object(into), Value::Object(from)) = (into, from) {
+        into.extend(from);
+    }
+}

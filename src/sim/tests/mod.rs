@@ -1,0 +1,5 @@
+//! The simulator as clients meet it.
+
+mod faults;
+mod support;
+mod verbs;

@@ -1,0 +1,9 @@
+//! Everything that changes an object, from a request's body to the store.
+
+pub(super) mod defaults;
+pub(super) mod patch;
+pub(super) mod request;
+pub(super) mod rules;
+pub(super) mod strategic;
+pub(super) mod subresources;
+pub(super) mod verbs;
