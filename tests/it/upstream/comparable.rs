@@ -5,8 +5,8 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-use crate::support::frames::split_list;
-use crate::support::frames::split_watch;
+use crate::support::clients::frames::split_list;
+use crate::support::clients::frames::split_watch;
 
 /// The body of a list, an object, a Status or a watch.
 pub(super) fn comparable(body: &[u8], watch: bool) -> String {

@@ -23,10 +23,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flate2::read::MultiGzDecoder;
 use serde_json::Value;
 
-use crate::support::client::Answer;
-use crate::support::frames::bookmark_fields;
-use crate::support::frames::split_list;
-use crate::support::frames::split_watch;
+use crate::support::clients::client::Answer;
+use crate::support::clients::frames::bookmark_fields;
+use crate::support::clients::frames::split_list;
+use crate::support::clients::frames::split_watch;
 use crate::support::normalise::mask_ages;
 use crate::upstream::differential::table::parameter;
 

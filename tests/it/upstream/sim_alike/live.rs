@@ -14,11 +14,11 @@ use super::TABLE;
 use super::difference;
 use super::wording::Names;
 use super::wording::without_columns;
-use crate::support::apiserver::shared;
-use crate::support::client::Client;
+use crate::support::clients::client::Client;
+use crate::support::cluster::define_widgets;
 use crate::support::poll::within;
-use crate::support::sim::Sim;
-use crate::upstream::cluster::define_widgets;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::sim::Sim;
 
 const WIDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/widgets.yaml");
 /// What is watched: a plural, and how it is selected.

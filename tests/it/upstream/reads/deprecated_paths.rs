@@ -1,0 +1,66 @@
+//! Who answers the deprecated `/watch/` paths; what they say is compared in `differential`.
+
+use std::time::Duration;
+
+use crate::support::clients::frames::Format;
+use crate::support::cluster::define_widgets;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Kubefan;
+
+const STEP: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_cache_answers_where_there_is_such_a_path() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let namespace = server.namespace("deprecated").await;
+    let named = format!("/api/v1/watch/namespaces/{namespace}");
+    for (path, status, labels) in [
+        (
+            format!("{named}/configmaps?timeoutSeconds=1"),
+            200,
+            r#"code="200",group="",outcome="cache",reason="",resource="configmaps",verb="watch""#,
+        ),
+        (
+            format!("{named}/secrets/none?timeoutSeconds=1"),
+            200,
+            r#"code="200",group="",outcome="cache",reason="",resource="secrets",verb="watch""#,
+        ),
+        (
+            format!("{named}?timeoutSeconds=1"),
+            200,
+            r#"code="200",group="",outcome="cache",reason="",resource="namespaces",verb="watch""#,
+        ),
+        (
+            format!("{named}/services/none?fieldSelector=metadata.name%3Dother"),
+            400,
+            r#"code="400",group="",outcome="rejected",reason="",resource="services",verb="watch""#,
+        ),
+        (
+            "/api/v1/watch/pods/none?timeoutSeconds=1".to_owned(),
+            404,
+            r#"code="404",group="",outcome="forwarded",reason="not_cacheable",resource="pods",verb="watch""#,
+        ),
+        (
+            "/apis/example.kubefan.io/v1/watch/widgets?timeoutSeconds=1".to_owned(),
+            200,
+            r#"code="200",group="example.kubefan.io",outcome="cache",reason="",resource="widgets",verb="watch""#,
+        ),
+    ] {
+        let answer = within(&path, STEP, client.get_as(&path, Format::Json)).await;
+        assert_eq!(answer.status, status, "{path}: {answer}");
+        let metrics = kubefan.metrics().await;
+        let counted = format!("kubefan_requests_total{{{labels}}} 1");
+        let requests = metrics
+            .lines()
+            .filter(|line| line.starts_with("kubefan_requests_total"));
+        let requests: Vec<_> = requests.collect();
+        assert!(
+            requests.contains(&counted.as_str()),
+            "{path}: {counted} is not among {requests:#?}"
+        );
+    }
+}
