@@ -25,16 +25,18 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Sleep;
 use tokio::time::sleep;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::client::chain;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::proxies::listener::Listener;
 use crate::support::proxies::older::Older;
+use crate::support::proxies::relay::passed_on;
+use crate::support::proxies::relay::send_on;
+use crate::support::proxies::relay::whole;
 use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::expired_watch;
@@ -62,9 +64,8 @@ pub(crate) enum Cut {
 /// The proxy; ends when dropped, and all its connections with it.
 #[derive(Debug)]
 pub(crate) struct FaultProxy {
-    url: String,
+    listener: Listener,
     control: Arc<Control>,
-    accepting: JoinHandle<()>,
 }
 
 #[derive(Debug)]
@@ -94,8 +95,6 @@ struct Plan {
 
 impl FaultProxy {
     pub(crate) async fn start(server: &ApiServer) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
         let control = Arc::new(Control {
             upstream: server.client(),
             plan: Mutex::default(),
@@ -103,16 +102,15 @@ impl FaultProxy {
             silent: watch::Sender::new(false),
             counts: Mutex::default(),
         });
-        let accepting = tokio::spawn(accept(listener, control.clone()));
+        let serving = control.clone();
         Self {
-            url,
+            listener: Listener::start(move |_, tcp| serve(tcp, serving.clone())).await,
             control,
-            accepting,
         }
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.listener.http_url()
     }
 
     /// Ends all open watches, without the end that HTTP asks for.
@@ -179,25 +177,12 @@ impl FaultProxy {
     }
 }
 
-impl Drop for FaultProxy {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, control: Arc<Control>) {
-    let mut connections = tokio::task::JoinSet::new();
-    while let Ok((tcp, _)) = listener.accept().await {
-        let control = control.clone();
-        connections.spawn(async move {
-            let service = service_fn(move |request| answer(control.clone(), request));
-            // A cut watch ends its connection with an error, as it should.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(tcp), service)
-                .await;
-        });
-        while connections.try_join_next().is_some() {}
-    }
+async fn serve(tcp: TcpStream, control: Arc<Control>) {
+    let service = service_fn(move |request| answer(control.clone(), request));
+    // A cut watch ends its connection with an error, as it should.
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(tcp), service)
+        .await;
 }
 
 async fn answer(control: Arc<Control>, request: Request<Incoming>) -> Result<Reply, Infallible> {
@@ -261,36 +246,18 @@ impl Control {
         }
         let _counted = (kind == Kind::List && is_whole(&parts))
             .then(|| WholeList::new(self, parts.uri.path()));
-        for name in [
-            "host",
-            "authorization",
-            "connection",
-            "content-length",
-            "transfer-encoding",
-        ] {
-            parts.headers.remove(name);
-        }
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let body = body
-            .collect()
-            .await
-            .map(|body| body.to_bytes())
-            .unwrap_or_default();
+        // The admin's goes in its place.
+        parts.headers.remove("authorization");
+        let body = whole(body).await;
         if kind != Kind::Watch && !slowness.is_zero() {
             sleep(slowness).await;
         }
-        match self
-            .upstream
-            .open(parts.method, path, &parts.headers, body)
-            .await
-        {
-            Err(error) => plain(StatusCode::BAD_GATEWAY, &chain(&error)),
+        match send_on(&self.upstream, parts, body).await {
+            Err(problem) => plain(StatusCode::BAD_GATEWAY, &problem),
             Ok(response) if kind == Kind::Watch => {
                 response.map(|body| FaultyBody::new(self.clone(), body).boxed_unsync())
             }
-            Ok(response) => {
-                response.map(|body| body.map_err(|error| error.to_string()).boxed_unsync())
-            }
+            Ok(response) => response.map(passed_on),
         }
     }
 }

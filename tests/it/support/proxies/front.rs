@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::HeaderMap;
 use http::Method;
 use http::Request;
 use http::StatusCode;
@@ -22,13 +21,14 @@ use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::task::JoinHandle;
-use tokio::task::JoinSet;
 
 use crate::support::clients::client::Client;
-use crate::support::clients::client::chain;
+use crate::support::proxies::listener::Listener;
+use crate::support::proxies::relay::passed_on;
+use crate::support::proxies::relay::send_on;
+use crate::support::proxies::relay::whole;
 use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::plain;
@@ -36,9 +36,8 @@ use crate::support::proxies::replies::plain;
 /// The server; ends when dropped, and all its connections with it.
 #[derive(Debug)]
 pub(crate) struct Front {
-    url: String,
+    listener: Listener,
     control: Arc<Control>,
-    accepting: JoinHandle<()>,
 }
 
 /// A request.
@@ -85,34 +84,25 @@ impl Front {
         upstream: Client,
         fates: impl Fn(&Seen) -> Fate + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}", listener.local_addr().expect("an address"));
         let control = Arc::new(Control {
             upstream,
             fates: Box::new(fates),
             seen: Mutex::default(),
         });
-        let accepting = tokio::spawn(accept(listener, control.clone()));
+        let serving = control.clone();
         Self {
-            url,
+            listener: Listener::start(move |number, tcp| serve(tcp, number, serving.clone())).await,
             control,
-            accepting,
         }
     }
 
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        self.listener.http_url()
     }
 
     /// All requests until now.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.control.seen.lock().clone()
-    }
-}
-
-impl Drop for Front {
-    fn drop(&mut self) {
-        self.accepting.abort();
     }
 }
 
@@ -134,21 +124,12 @@ impl Seen {
     }
 }
 
-async fn accept(listener: TcpListener, control: Arc<Control>) {
-    let mut connections = JoinSet::new();
-    let mut number = 0;
-    while let Ok((tcp, _)) = listener.accept().await {
-        let control = control.clone();
-        number += 1;
-        connections.spawn(async move {
-            let service = service_fn(move |request| answer(control.clone(), number, request));
-            // One that is broken on purpose ends with an error, as it should.
-            let _ = auto::Builder::new(TokioExecutor::new())
-                .serve_connection(TokioIo::new(tcp), service)
-                .await;
-        });
-        while connections.try_join_next().is_some() {}
-    }
+async fn serve(tcp: TcpStream, number: usize, control: Arc<Control>) {
+    let service = service_fn(move |request| answer(control.clone(), number, request));
+    // One that is broken on purpose ends with an error, as it should.
+    let _ = auto::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(tcp), service)
+        .await;
 }
 
 async fn answer(
@@ -188,11 +169,11 @@ async fn answer(
         }
         Fate::Held(released, done) => {
             let (parts, body) = request.into_parts();
-            let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
+            let body = whole(body).await;
             // Outlives the connection, as a server's own work does.
             tokio::spawn(async move {
                 released.notified().await;
-                let sent = control.send(parts, body).await;
+                let sent = send_on(&control.upstream, parts, body).await;
                 done.notify_one();
                 sent.map(drop)
             });
@@ -204,32 +185,13 @@ async fn answer(
 impl Control {
     async fn forward(&self, request: Request<Incoming>, change: Option<Change>) -> Reply {
         let (parts, body) = request.into_parts();
-        let body = body
-            .collect()
-            .await
-            .map(|body| body.to_bytes())
-            .unwrap_or_default();
-        match self.send(parts, body).await {
+        match send_on(&self.upstream, parts, whole(body).await).await {
             Err(problem) => plain(StatusCode::BAD_GATEWAY, &problem),
             Ok(response) => response.map(|body| match change {
-                None => body.map_err(|error| error.to_string()).boxed_unsync(),
+                None => passed_on(body),
                 Some(change) => changed(body, change),
             }),
         }
-    }
-
-    async fn send(
-        &self,
-        parts: http::request::Parts,
-        body: Bytes,
-    ) -> Result<http::Response<Incoming>, String> {
-        let mut headers: HeaderMap = parts.headers;
-        for name in ["host", "connection", "content-length", "transfer-encoding"] {
-            headers.remove(name);
-        }
-        let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
-        let sent = self.upstream.open(parts.method, path, &headers, body).await;
-        sent.map_err(|error| chain(&error))
     }
 }
 

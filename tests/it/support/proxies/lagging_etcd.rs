@@ -19,13 +19,14 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::sleep_until;
+
+use crate::support::proxies::listener::Listener;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
 /// More than an API server has under way on a connection.
@@ -36,47 +37,33 @@ type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 /// The way; ends when dropped, and all its connections with it.
 #[derive(Debug)]
 pub(crate) struct LaggingEtcd {
-    port: u16,
+    listener: Listener,
     lag: watch::Sender<Duration>,
-    accepting: JoinHandle<()>,
 }
 
 impl LaggingEtcd {
     /// To the etcd on this port of 127.0.0.1; nothing is late yet.
     pub(crate) async fn start(etcd: u16) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
         let lag = watch::Sender::new(Duration::ZERO);
-        let accepting = tokio::spawn(accept(listener, etcd, lag.subscribe()));
+        let late = lag.subscribe();
+        let serve = move |_, client| {
+            let passed = pass(client, etcd, late.clone());
+            // An end of either side ends both; the API server connects again.
+            async move { drop(passed.await) }
+        };
         Self {
-            port,
+            listener: Listener::start(serve).await,
             lag,
-            accepting,
         }
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.port)
+        self.listener.http_url().to_owned()
     }
 
     /// By how much what comes from now on is late; it stays in order.
     pub(crate) fn lag(&self, by: Duration) {
         self.lag.send_replace(by);
-    }
-}
-
-impl Drop for LaggingEtcd {
-    fn drop(&mut self) {
-        self.accepting.abort();
-    }
-}
-
-async fn accept(listener: TcpListener, etcd: u16, lag: watch::Receiver<Duration>) {
-    let mut connections = tokio::task::JoinSet::new();
-    while let Ok((client, _)) = listener.accept().await {
-        // An end of either side ends both; the API server connects again.
-        connections.spawn(pass(client, etcd, lag.clone()));
-        while connections.try_join_next().is_some() {}
     }
 }
 
@@ -108,9 +95,10 @@ async fn forward(
 ) -> Result<Reply, hyper::Error> {
     let is_watch = request.uri().path() == WATCH;
     let response = etcd.send_request(request).await?;
-    Ok(match is_watch {
-        true => response.map(|body| Late::new(body, lag).map_err(never).boxed_unsync()),
-        false => response.map(|body| body.boxed_unsync()),
+    Ok(if is_watch {
+        response.map(|body| Late::new(body, lag).map_err(never).boxed_unsync())
+    } else {
+        response.map(|body| body.boxed_unsync())
     })
 }
 

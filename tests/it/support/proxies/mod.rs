@@ -4,5 +4,7 @@ pub(crate) mod balancer;
 pub(crate) mod fault_proxy;
 pub(crate) mod front;
 pub(crate) mod lagging_etcd;
+pub(crate) mod listener;
 pub(crate) mod older;
+mod relay;
 mod replies;

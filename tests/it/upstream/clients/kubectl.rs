@@ -10,7 +10,6 @@ use tokio::io::AsyncBufReadExt;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::io::BufReader;
-use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 
 use crate::support::cluster::define_widgets;
@@ -24,6 +23,7 @@ use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubectl::Said;
 use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::listener::Listener;
 
 /// A line of tests/kubectl/commands.txt, which says what the parts mean.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -190,14 +190,12 @@ async fn a_port_is_forwarded_both_ways() {
         .merge(&format!("{pods}/listener/status"), &running)
         .await
         .ok();
-    let echo = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let port = echo.local_addr().expect("an address").port();
-    tokio::spawn(async move {
-        while let Ok((mut tcp, _)) = echo.accept().await {
-            let (mut read, mut write) = tcp.split();
-            let _ = tokio::io::copy(&mut read, &mut write).await;
-        }
-    });
+    let echo = Listener::start(|_, mut tcp| async move {
+        let (mut read, mut write) = tcp.split();
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+    })
+    .await;
+    let port = echo.address().port();
 
     let kubectl = Kubectl::new(
         server.assets(),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 
+use crate::support::programs::apiserver::free_port;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubeconfig;
@@ -89,9 +90,7 @@ fn a_command_line_that_cannot_be_meant_is_a_usage_error() {
 fn a_kubeconfig_that_cannot_be_used_is_said() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name).display().to_string();
-    let unused = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let nobody_there = unused.local_addr().expect("an address");
-    drop(unused);
+    let nobody_there = format!("127.0.0.1:{}", free_port());
     let write =
         |name: &str, text: &str| fs::write(directory.path().join(name), text).expect("a file");
     write("malformed", "clusters: [");
@@ -117,7 +116,7 @@ fn a_kubeconfig_that_cannot_be_used_is_said() {
     serve("empty", &[], &["empty"]);
     serve("wrong", &[], &["wrong"]);
     serve("unreachable", &["--context", "nosuch"], &["nosuch"]);
-    serve("unreachable", &[], &[&nobody_there.to_string()]);
+    serve("unreachable", &[], &[&nobody_there]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
