@@ -2,7 +2,6 @@
 //! binaries are missing.
 
 mod clients; // informers, controllers, kubectl, exec and attach, each protocol
-mod comparable;
 mod consistency; // reads of the most recent state
 mod differential; // the tables of tests/differential
 mod failures; // lost watches, other histories, clients that do not read

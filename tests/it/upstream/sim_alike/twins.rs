@@ -231,10 +231,10 @@ async fn items(client: &Client, path: &str) -> Vec<Value> {
     std::mem::take(items)
 }
 
-/// Creates `object` with the status that it has.
-async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: bool) {
-    let mut copy = object.clone();
-    let metadata = copy["metadata"].as_object_mut().expect("metadata");
+/// The object without what a server gives itself.
+pub(super) fn as_new(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().expect("metadata");
     for own in [
         "uid",
         "resourceVersion",
@@ -243,6 +243,12 @@ async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: boo
     ] {
         metadata.shift_remove(own);
     }
+    object
+}
+
+/// Creates `object` with the status that it has.
+async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: bool) {
+    let copy = as_new(object);
     simulated.create(path, &copy).await.ok();
     if has_status && copy["status"].is_object() {
         let name = copy["metadata"]["name"].as_str().expect("a name");
