@@ -4,7 +4,7 @@
 //! The long forms are run by hand:
 //!
 //! ```sh
-//! KUBEFAN_TEST_BINARY=target/release/kubefan \
+//! KUBEFAN_TEST_BINARY=target/dist/kubefan \
 //!     cargo test --test it herd -- --ignored --nocapture --test-threads=1
 //! ```
 

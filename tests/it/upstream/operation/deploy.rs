@@ -177,6 +177,31 @@ fn the_image_is_pinned_and_runs_as_nobody() {
 }
 
 #[test]
+fn what_is_shipped_is_built_as_what_is_measured() {
+    let manifest = document("Cargo.toml");
+    let settings = |profile: &str| -> BTreeSet<String> {
+        let heading = format!("[profile.{profile}]\n");
+        let (_, section) = manifest.split_once(&heading).expect("the profile");
+        let lines = section.lines().take_while(|line| line.contains(" = "));
+        lines.map(str::to_owned).collect()
+    };
+    let mut dist = settings("dist");
+    assert!(dist.remove("inherits = \"release\""), "{dist:?}");
+    assert_eq!(dist, settings("bench"), "dist (left) and bench");
+    for place in [
+        "deploy/Dockerfile",
+        "deploy/README.md",
+        "benches/side-by-side",
+    ] {
+        let text = document(place);
+        for words in ["cargo build --profile dist", "target/dist/kubefan"] {
+            assert!(text.contains(words), "{place}: {words}");
+        }
+        assert!(!text.contains("target/release"), "{place}");
+    }
+}
+
+#[test]
 fn what_the_image_copies_is_a_whole_package() {
     let copy = tempfile::tempdir().expect("a temporary directory");
     let allowed: Vec<String> = document(".dockerignore")
@@ -227,7 +252,9 @@ fn sources_include_only_what_the_image_copies() {
     let mut seen = 0;
     for file in rust_files(&root().join("src")) {
         let text = read(&file);
-        let is_test = file.display().to_string().ends_with("tests.rs");
+        let mut parts = file.strip_prefix(root()).expect("below it").iter();
+        let is_test =
+            parts.any(|part| part == "tests" || part.to_string_lossy().ends_with("tests.rs"));
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
         seen += 1;
         for call in ["include_str!(\"", "include_bytes!(\""] {

@@ -2,7 +2,7 @@
 //! tables and assert nothing about time, so they are run by hand:
 //!
 //! ```sh
-//! KUBEFAN_TEST_BINARY=target/release/kubefan \
+//! KUBEFAN_TEST_BINARY=target/dist/kubefan \
 //!     cargo test --test it measure -- --ignored --nocapture --test-threads=1
 //! ```
 
