@@ -12,6 +12,11 @@ lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
 
+# The lints with fewer features: the proxy without tools, and the library.
+lint-features:
+    cargo clippy --no-default-features --features proxy -- -D warnings
+    K8S_OPENAPI_ENABLED_VERSION=1.36 cargo clippy --no-default-features --lib -- -D warnings
+
 # All tests; those against a real API server run if KUBEBUILDER_ASSETS is set.
 test *ARGS:
     cargo test {{ ARGS }}
@@ -23,6 +28,10 @@ doc:
 # Licences, duplicate versions, sources of the dependencies (needs cargo-deny).
 deny:
     cargo deny check bans licenses sources
+
+# The binary as it is shipped, in target/dist.
+dist:
+    cargo build --profile dist
 
 # The benches of the hot paths.
 bench *ARGS:

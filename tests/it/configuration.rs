@@ -4,10 +4,10 @@ use std::fs;
 
 use crate::readme;
 use crate::repository::root;
-use crate::support::apiserver::shared;
-use crate::support::kubefan::Ended;
-use crate::support::kubefan::Kubefan;
-use crate::support::kubefan::run;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Ended;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::kubefan::run;
 
 const USAGE: i32 = 64;
 

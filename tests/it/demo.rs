@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::client::Client;
-use crate::support::connector::Connector;
-use crate::support::frames::Event;
-use crate::support::frames::Format;
-use crate::support::kubefan::binary;
-use crate::support::kubefan::run;
-use crate::support::kubefan::start_in;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
+use crate::support::programs::kubefan::binary;
+use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::start_in;
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -10,14 +10,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::readme::commands_run_by;
-use crate::support::kubeconfig;
-use crate::support::kubeconfig::User;
-use crate::support::kubefan::binary;
-use crate::support::kubefan::run;
-use crate::support::kubefan::start_in;
 use crate::support::poll::eventually;
-use crate::support::process::Process;
-use crate::support::sim::Sim;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::binary;
+use crate::support::programs::kubefan::run;
+use crate::support::programs::kubefan::start_in;
+use crate::support::programs::process::Process;
+use crate::support::programs::sim::Sim;
 
 const LIMIT: Duration = Duration::from_secs(90);
 

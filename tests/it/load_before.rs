@@ -14,15 +14,15 @@ use tokio::sync::Notify;
 
 use crate::load::Load;
 use crate::load::left;
-use crate::support::front::Change;
-use crate::support::front::Fate;
-use crate::support::front::Front;
-use crate::support::front::Seen;
-use crate::support::front::passing;
-use crate::support::kubeconfig;
-use crate::support::kubeconfig::User;
 use crate::support::poll::eventually;
-use crate::support::sim::Sim;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::sim::Sim;
+use crate::support::proxies::front::Change;
+use crate::support::proxies::front::Fate;
+use crate::support::proxies::front::Front;
+use crate::support::proxies::front::Seen;
+use crate::support::proxies::front::passing;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";

@@ -3,7 +3,7 @@
 use crate::repository::document;
 use crate::repository::root;
 
-pub(crate) const BY_THE_BOOK: &str = "tests/it/upstream/by_the_book.rs";
+pub(crate) const BY_THE_BOOK: &str = "tests/it/upstream/operation/by_the_book.rs";
 const CONFIGURATION: &str = "tests/it/configuration.rs";
 const LOAD: &str = "tests/it/load.rs";
 const SIM: &str = "tests/it/sim_end_to_end.rs";

@@ -6,13 +6,13 @@ use http::Method;
 use serde_json::Value;
 use serde_json::json;
 
-use crate::support::assets::Assets;
-use crate::support::client::Client;
-use crate::support::kubectl::Kubectl;
-use crate::support::kubefan::Kubefan;
-use crate::support::kubefan::run;
+use crate::support::clients::client::Client;
 use crate::support::poll::eventually;
-use crate::support::sim::Sim;
+use crate::support::programs::assets::Assets;
+use crate::support::programs::kubectl::Kubectl;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::kubefan::run;
+use crate::support::programs::sim::Sim;
 
 const WIDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/widgets.yaml");
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";

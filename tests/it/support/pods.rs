@@ -9,7 +9,7 @@ use kubefan::workload::Operation;
 use kubefan::workload::Workload;
 use serde_json::Value;
 
-use crate::support::client::Client;
+use crate::support::clients::client::Client;
 
 /// So many are written at a time.
 const WRITERS: usize = 16;

@@ -1,39 +1,13 @@
 //! Against the real kube-apiserver; skipped, with one line that says so, where its
 //! binaries are missing.
 
-mod bad_input;
-mod by_the_book;
-mod clients;
-mod cluster;
-mod comparable;
-mod consistent;
-mod controllers;
-mod deadlines;
-mod deploy;
-mod deprecated_paths;
-mod differential;
-mod epoch;
-mod faults;
-mod faulty;
-mod freshness;
-mod gzip;
-mod headers;
-mod herd;
-mod isolation;
-mod kubectl;
-mod linearizable;
-mod live_streams;
-mod load;
-mod measure;
-mod outcomes;
-mod own_writes;
-mod protocols;
-mod representations;
-mod resume;
-mod security;
-mod side_by_side;
-mod sim_alike;
-mod support_itself;
-mod tables;
-mod upgrades;
-mod websocket;
+mod clients; // informers, controllers, kubectl, exec and attach, each protocol
+mod consistency; // reads of the most recent state
+mod differential; // the tables of tests/differential
+mod failures; // lost watches, other histories, clients that do not read
+mod operation; // README, deploy/, wrong settings, rights
+mod performance; // kubefan load, and what is measured by hand
+mod reads; // formats, headers, deadlines, and who answers
+mod sim_alike; // the simulator against the API server
+mod support_itself; // the helpers, on the API server alone
+mod watches; // messages, resuming, WebSockets

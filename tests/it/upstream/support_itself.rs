@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::apiserver::private;
-use crate::support::apiserver::shared;
-use crate::support::frames::Format;
-use crate::support::watcher::Start;
-use crate::support::watcher::Watcher;
+use crate::support::clients::frames::Format;
+use crate::support::clients::watcher::Start;
+use crate::support::clients::watcher::Watcher;
+use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::shared;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fold_of_either_format_equals_the_list() {

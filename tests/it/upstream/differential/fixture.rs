@@ -11,15 +11,15 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::support::apiserver::ADMIN;
-use crate::support::apiserver::ApiServer;
-use crate::support::apiserver::private_with;
-use crate::support::client::Answer;
-use crate::support::client::Client;
-use crate::support::connector::Connector;
-use crate::support::frames::Format;
-use crate::support::kubefan::Kubefan;
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::clients::frames::Format;
 use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ADMIN;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private_with;
+use crate::support::programs::kubefan::Kubefan;
 use crate::upstream::differential::table;
 use crate::upstream::differential::table::Case;
 use crate::upstream::differential::table::Protocol;
@@ -214,7 +214,7 @@ impl Fixture {
         let direct_list = direct.get_as(&recent, format).await.ok();
         direct.create(leases, &lease).await.ok();
         let page = Page {
-            at: crate::support::frames::decode_list(format, &list.body).resource_version,
+            at: crate::support::clients::frames::decode_list(format, &list.body).resource_version,
             token: token_of(&list),
             direct_token: token_of(&direct_list),
         };
@@ -232,7 +232,7 @@ fn admin_of(server: &ApiServer, protocol: Protocol) -> Client {
 }
 
 fn token_of(answer: &Answer) -> String {
-    match crate::support::frames::split_list(&answer.body) {
+    match crate::support::clients::frames::split_list(&answer.body) {
         Some((token, _)) => token,
         None => text(&answer.json()["metadata"]["continue"]),
     }
@@ -255,7 +255,7 @@ async fn caught_up(direct: &Client, through: &Client, collection: &str, format: 
     if !all.status.is_success() {
         return;
     }
-    let wanted = crate::support::frames::decode_list(format, &all.body).items;
+    let wanted = crate::support::clients::frames::decode_list(format, &all.body).items;
     let cached = format!("{collection}?resourceVersion=0");
     eventually(collection, STEP, async || {
         let got = through.list(&cached, format).await.items;

@@ -10,12 +10,12 @@ use super::fixture::parts;
 use super::fixture::text;
 use super::fixture::token;
 use super::table::Protocol;
-use crate::support::client::Answer;
-use crate::support::client::Client;
-use crate::support::frames::Format;
-use crate::support::frames::Item;
-use crate::support::frames::decode_list;
-use crate::support::frames::split_list;
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::Item;
+use crate::support::clients::frames::decode_list;
+use crate::support::clients::frames::split_list;
 
 /// Cluster-wide and in one namespace, built-in and custom.
 const COLLECTIONS: [(&str, &[Format]); 5] = [

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::twins::Twins;
-use crate::support::apiserver::private;
+use crate::support::programs::apiserver::private;
 
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 

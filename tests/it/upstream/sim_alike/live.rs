@@ -12,13 +12,14 @@ use super::LIMIT;
 use super::PARTIAL;
 use super::TABLE;
 use super::difference;
+use super::twins::as_new;
 use super::wording::Names;
 use super::wording::without_columns;
-use crate::support::apiserver::shared;
-use crate::support::client::Client;
+use crate::support::clients::client::Client;
+use crate::support::cluster::define_widgets;
 use crate::support::poll::within;
-use crate::support::sim::Sim;
-use crate::upstream::cluster::define_widgets;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::sim::Sim;
 
 const WIDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/widgets.yaml");
 /// What is watched: a plural, and how it is selected.
@@ -107,17 +108,11 @@ impl Pair {
     async fn create(&mut self, plural: &str, object: Value) {
         let path = self.path(plural);
         let real = self.clients[0].create(&path, &object).await.ok().json();
-        let mut copy = real.clone();
-        let metadata = copy["metadata"].as_object_mut().expect("metadata");
-        for own in [
-            "uid",
-            "resourceVersion",
-            "creationTimestamp",
-            "managedFields",
-        ] {
-            metadata.shift_remove(own);
-        }
-        let simulated = self.clients[1].create(&path, &copy).await.ok().json();
+        let simulated = self.clients[1]
+            .create(&path, &as_new(&real))
+            .await
+            .ok()
+            .json();
         let name = object["metadata"]["name"].as_str().expect("a name");
         for (names, object) in self.names.iter_mut().zip([real, simulated]) {
             let uid = object["metadata"]["uid"].as_str().expect("a uid");

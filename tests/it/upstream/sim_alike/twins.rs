@@ -1,19 +1,15 @@
 //! An API server and a simulator that hold the same.
 
-use std::fs;
-use std::time::Duration;
-
 use serde_json::Value;
 use serde_json::json;
 
 use super::wording::Names;
-use crate::support::apiserver::ApiServer;
-use crate::support::client::Client;
-use crate::support::poll::eventually;
-use crate::support::sim::Sim;
-use crate::upstream::cluster::define_widgets;
-use crate::upstream::cluster::fill_namespace;
-use crate::upstream::tables::with_times;
+use crate::support::clients::client::Client;
+use crate::support::cluster::define_widgets;
+use crate::support::cluster::fill_namespace;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::sim::Sim;
+use crate::support::states;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -235,10 +231,10 @@ async fn items(client: &Client, path: &str) -> Vec<Value> {
     std::mem::take(items)
 }
 
-/// Creates `object` with the status that it has.
-async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: bool) {
-    let mut copy = object.clone();
-    let metadata = copy["metadata"].as_object_mut().expect("metadata");
+/// The object without what a server gives itself.
+pub(super) fn as_new(object: &Value) -> Value {
+    let mut object = object.clone();
+    let metadata = object["metadata"].as_object_mut().expect("metadata");
     for own in [
         "uid",
         "resourceVersion",
@@ -247,6 +243,12 @@ async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: boo
     ] {
         metadata.shift_remove(own);
     }
+    object
+}
+
+/// Creates `object` with the status that it has.
+async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: bool) {
+    let copy = as_new(object);
     simulated.create(path, &copy).await.ok();
     if has_status && copy["status"].is_object() {
         let name = copy["metadata"]["name"].as_str().expect("a name");
@@ -257,36 +259,15 @@ async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: boo
 
 /// The states that stay: those that are to be deleted have times of their own.
 async fn create_states(client: &Client, namespace: &str, services: &str) {
-    let path = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/tests/golden/table/states.json"
-    );
-    let text = fs::read_to_string(path).expect("the states");
-    let states: Vec<Value> = serde_json::from_str(&with_times(&text, namespace)).expect("JSON");
+    let states = states::all(namespace);
     for state in states.iter().filter(|state| state["delete"] != true) {
         let path = state["path"].as_str().expect("a path");
-        let path = match path.ends_with("/services") {
-            true => &path.replace(namespace, services),
-            false => path,
+        let path = if path.ends_with("/services") {
+            &path.replace(namespace, services)
+        } else {
+            path
         };
-        let object = &state["object"];
-        // A custom resource takes a moment to be served.
-        eventually(path, Duration::from_secs(20), async || {
-            match client.create(path, object).await {
-                made if made.status == 404 => Err(made.to_string()),
-                made => Ok(made),
-            }
-        })
-        .await
-        .ok();
-        if !state["status"].is_null() {
-            let name = object["metadata"]["name"].as_str().expect("a name");
-            let change = json!({ "status": state["status"] });
-            client
-                .merge(&format!("{path}/{name}/status"), &change)
-                .await
-                .ok();
-        }
+        states::create(client, path, state).await;
     }
 }
 

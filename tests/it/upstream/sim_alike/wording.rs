@@ -2,9 +2,13 @@
 
 use std::collections::HashMap;
 
+use crate::support::comparable::ListVersion;
+use crate::support::comparable::events;
+use crate::support::comparable::frames;
+use crate::support::comparable::object;
+use crate::support::comparable::protobuf;
 use crate::support::normalise::mask_ages;
 use crate::support::normalise::normalise;
-use crate::upstream::comparable::comparable;
 
 /// What one server calls the versions and uids that both have.
 #[derive(Debug, Default)]
@@ -22,10 +26,20 @@ impl Names {
     /// learnt, such as a deletion's, is named by its place among those of the body.
     pub(super) fn body(&self, body: &[u8], watch: bool) -> String {
         let Ok(text) = std::str::from_utf8(body) else {
-            return comparable(body, watch);
+            return if watch {
+                frames(body)
+            } else {
+                protobuf(body, ListVersion::Any)
+            };
         };
         let text = without_managed_fields(text);
-        let text = comparable(text.as_bytes(), watch);
+        let text = if watch {
+            events(&text)
+        } else if text.starts_with("k8s\0") {
+            protobuf(text.as_bytes(), ListVersion::Any)
+        } else {
+            object(&text, ListVersion::Any)
+        };
         let text = self.common(&text);
         match text.contains("\"columnDefinitions\":") {
             // Some tables have a column with the time itself.

@@ -1,0 +1,302 @@
+//! A small HTTP client of the Kubernetes API that shows everything: status,
+//! headers and bytes as they came.
+
+use std::fmt;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::Method;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http_body_util::BodyExt;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioTimer;
+use serde_json::Value;
+
+use crate::support::clients::connector::Connector;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::List;
+use crate::support::clients::frames::WatchReader;
+use crate::support::clients::frames::decode_list;
+
+/// A whole response.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// Talks to one server as one user.
+#[derive(Clone)]
+pub(crate) struct Client {
+    http: legacy::Client<Connector, Full<Bytes>>,
+    server: String,
+    headers: HeaderMap,
+}
+
+impl Answer {
+    /// The body as JSON.
+    ///
+    /// # Panics
+    /// When it isn't JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
+    }
+
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
+    /// The answer itself when it has this status, else what it is in words.
+    pub(crate) fn is(self, status: u16) -> Result<Self, String> {
+        if self.status == status {
+            Ok(self)
+        } else {
+            Err(self.to_string())
+        }
+    }
+
+    /// The answer itself, when it is a success.
+    pub(crate) fn ok(self) -> Self {
+        assert!(self.status.is_success(), "{self}");
+        self
+    }
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.status, String::from_utf8_lossy(&self.body))
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "client of {}", self.server)
+    }
+}
+
+impl Client {
+    /// `server` is a URL without a path.
+    pub(crate) fn new(server: &str, connector: Connector) -> Self {
+        Self::built(server, connector, false)
+    }
+
+    /// Speaks HTTP/2 without asking (prior knowledge, or ALPN that offers nothing else).
+    pub(crate) fn http2(server: &str, connector: Connector) -> Self {
+        Self::built(server, connector, true)
+    }
+
+    fn built(server: &str, connector: Connector, http2: bool) -> Self {
+        let http = legacy::Client::builder(TokioExecutor::new())
+            .http2_only(http2)
+            .pool_timer(TokioTimer::new())
+            .build(connector);
+        Self {
+            http,
+            server: server.trim_end_matches('/').to_owned(),
+            headers: HeaderMap::new(),
+        }
+    }
+
+    /// The same client with one more header on every request.
+    pub(crate) fn with(&self, name: &'static str, value: &str) -> Self {
+        let mut client = self.clone();
+        client
+            .headers
+            .insert(name, value.parse().expect("a header value"));
+        client
+    }
+
+    /// The same client as the user with this bearer token.
+    pub(crate) fn as_token(&self, token: &str) -> Self {
+        self.with("authorization", &format!("Bearer {token}"))
+    }
+
+    pub(crate) fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Sends a request and gives the response as soon as its head is there.
+    pub(crate) async fn open(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, legacy::Error> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = format!("{}{path}", self.server).parse().expect("a URI");
+        request.headers_mut().extend(self.headers.clone());
+        request.headers_mut().extend(headers.clone());
+        self.http.request(request).await
+    }
+
+    /// Sends a request and reads the whole response.
+    pub(crate) async fn try_send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Answer, String> {
+        let response = self
+            .open(method, path, headers, body)
+            .await
+            .map_err(|error| format!("{path}: {}", chain(&error)))?;
+        let (parts, body) = response.into_parts();
+        let body = body
+            .collect()
+            .await
+            .map_err(|error| format!("{path}: {}", chain(&error)))?;
+        Ok(Answer {
+            status: parts.status,
+            headers: parts.headers,
+            body: body.to_bytes(),
+        })
+    }
+
+    /// As `try_send`.
+    ///
+    /// # Panics
+    /// When there is no whole response.
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Answer {
+        match self.try_send(method, path, headers, body).await {
+            Ok(answer) => answer,
+            Err(error) => panic!("{self:?}: {error}"),
+        }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.send(Method::GET, path, &HeaderMap::new(), Bytes::new())
+            .await
+    }
+
+    /// The status of a GET and how long its body is, which is read to its end and not kept.
+    ///
+    /// # Panics
+    /// When there is no whole response.
+    pub(crate) async fn drain(&self, path: &str) -> (u16, usize) {
+        let none = HeaderMap::new();
+        let response = self
+            .open(Method::GET, path, &none, Bytes::new())
+            .await
+            .unwrap_or_else(|error| panic!("{path}: {}", chain(&error)));
+        let (parts, mut body) = response.into_parts();
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.unwrap_or_else(|error| panic!("{path}: {}", chain(&error)));
+            length += frame.data_ref().map_or(0, Bytes::len);
+        }
+        (parts.status.as_u16(), length)
+    }
+
+    pub(crate) async fn get_as(&self, path: &str, format: Format) -> Answer {
+        self.send(Method::GET, path, &format.accept(), Bytes::new())
+            .await
+    }
+
+    /// A list, which must succeed.
+    pub(crate) async fn list(&self, path: &str, format: Format) -> List {
+        decode_list(format, &self.get_as(path, format).await.ok().body)
+    }
+
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Answer {
+        self.write(Method::POST, path, "application/json", object)
+            .await
+    }
+
+    pub(crate) async fn replace(&self, path: &str, object: &Value) -> Answer {
+        self.write(Method::PUT, path, "application/json", object)
+            .await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, change: &Value) -> Answer {
+        self.write(Method::PATCH, path, "application/merge-patch+json", change)
+            .await
+    }
+
+    pub(crate) async fn delete(&self, path: &str) -> Answer {
+        self.write(Method::DELETE, path, "application/json", &Value::Null)
+            .await
+    }
+
+    async fn write(&self, method: Method, path: &str, media: &str, object: &Value) -> Answer {
+        let mut headers = HeaderMap::new();
+        headers.insert("content-type", media.parse().expect("a media type"));
+        let body = if object.is_null() {
+            Vec::new()
+        } else {
+            object.to_string().into_bytes()
+        };
+        self.send(method, path, &headers, Bytes::from(body)).await
+    }
+
+    /// Opens a watch; the response's head has come when this returns.
+    ///
+    /// # Errors
+    /// Why there is no stream: the connection's fault, or a status other than 200.
+    pub(crate) async fn watch(&self, path: &str, format: Format) -> Result<WatchReader, String> {
+        self.watch_as(path, format, &format.accept_watch()).await
+    }
+
+    /// As `watch`, with an `Accept` of its own that comes to `format`.
+    pub(crate) async fn watch_accepting(
+        &self,
+        path: &str,
+        format: Format,
+        accept: &str,
+    ) -> Result<WatchReader, String> {
+        let mut headers = HeaderMap::new();
+        headers.insert("accept", accept.parse().expect("a media type"));
+        self.watch_as(path, format, &headers).await
+    }
+
+    async fn watch_as(
+        &self,
+        path: &str,
+        format: Format,
+        headers: &HeaderMap,
+    ) -> Result<WatchReader, String> {
+        let response = self
+            .open(Method::GET, path, headers, Bytes::new())
+            .await
+            .map_err(|error| format!("{path}: {}", chain(&error)))?;
+        if response.status() != StatusCode::OK {
+            let status = response.status();
+            let body = response
+                .into_body()
+                .collect()
+                .await
+                .map(|body| body.to_bytes());
+            let body = body.unwrap_or_default();
+            return Err(format!(
+                "{path}: {status} {}",
+                String::from_utf8_lossy(&body)
+            ));
+        }
+        Ok(WatchReader::new(response.into_body(), format))
+    }
+}
+
+/// An error with its causes, outermost first.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}

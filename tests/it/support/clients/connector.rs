@@ -1,0 +1,155 @@
+//! Plain and TLS connections for the test clients.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use http::Uri;
+use hyper::rt::Read;
+use hyper::rt::ReadBufCursor;
+use hyper::rt::Write;
+use hyper_util::client::legacy::connect::Connected;
+use hyper_util::client::legacy::connect::Connection;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tower::Service;
+
+use crate::support::programs::certificates::Identity;
+
+trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
+
+/// One connection, plain or TLS.
+pub(crate) struct Stream {
+    io: TokioIo<Box<dyn Io>>,
+    h2: bool,
+}
+
+/// Connects to the host and port of a URI; with TLS where it has a configuration.
+#[derive(Clone)]
+pub(crate) struct Connector {
+    tls: Option<Arc<ClientConfig>>,
+}
+
+impl Connector {
+    pub(crate) fn plain() -> Self {
+        Self { tls: None }
+    }
+
+    /// Trusts `authority` (PEM) only; offers `protocols` in this order by ALPN.
+    pub(crate) fn tls(authority: &str, identity: Option<&Identity>, protocols: &[&str]) -> Self {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {
+            roots
+                .add(certificate.expect("PEM"))
+                .expect("a CA certificate");
+        }
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions of the provider")
+            .with_root_certificates(roots);
+        let mut config = match identity {
+            None => builder.with_no_client_auth(),
+            Some(identity) => {
+                let chain = CertificateDer::pem_slice_iter(identity.certificate.as_bytes())
+                    .collect::<Result<Vec<_>, _>>()
+                    .expect("PEM");
+                let key = PrivateKeyDer::from_pem_slice(identity.key.as_bytes()).expect("PEM");
+                builder
+                    .with_client_auth_cert(chain, key)
+                    .expect("a matching key")
+            }
+        };
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
+        Self {
+            tls: Some(Arc::new(config)),
+        }
+    }
+
+    async fn connect(self, uri: Uri) -> io::Result<Stream> {
+        let host = uri.host().unwrap_or("127.0.0.1").to_owned();
+        let tcp = TcpStream::connect((host.as_str(), uri.port_u16().unwrap_or(443))).await?;
+        tcp.set_nodelay(true)?;
+        let Some(tls) = self.tls else {
+            return Ok(Stream {
+                io: TokioIo::new(Box::new(tcp)),
+                h2: false,
+            });
+        };
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(tls).connect(name, tcp).await?;
+        let h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+        Ok(Stream {
+            io: TokioIo::new(Box::new(stream)),
+            h2,
+        })
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = Stream;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Stream>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        Box::pin(self.clone().connect(uri))
+    }
+}
+
+impl Connection for Stream {
+    fn connected(&self) -> Connected {
+        if self.h2 {
+            Connected::new().negotiated_h2()
+        } else {
+            Connected::new()
+        }
+    }
+}
+
+impl Read for Stream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(context, buffer)
+    }
+}
+
+impl Write for Stream {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,211 @@
+//! A client that watches for as long as the test wants, resuming where it was cut.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::fold::Fold;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::List;
+use crate::support::clients::frames::decode_list;
+use crate::support::poll::eventually;
+
+/// Where a watcher begins.
+#[derive(Clone, Debug)]
+pub(crate) enum Start {
+    /// RV 0: the initial events come in the stream.
+    Zero,
+    /// A list without RV, then a watch from its RV.
+    List,
+}
+
+/// A running watcher; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    fold: Mutex<Fold>,
+    cut: Notify,
+    counts: Mutex<Counts>,
+}
+
+/// How often a watcher had to begin again.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) streams: u32,
+    pub(crate) relists: u32,
+    /// Streams that broke off inside a frame, or could not be opened.
+    pub(crate) failures: u32,
+}
+
+impl Watcher {
+    /// `path` is the collection's, without a query; `selector` goes into it as it is.
+    pub(crate) fn start(
+        client: &Client,
+        path: &str,
+        selector: &str,
+        format: Format,
+        from: Start,
+    ) -> Self {
+        let shared = Arc::new(Shared::default());
+        let run = Run {
+            client: client.clone(),
+            path: path.to_owned(),
+            selector: selector.to_owned(),
+            format,
+            shared: shared.clone(),
+        };
+        Self {
+            shared,
+            task: tokio::spawn(run.run(from)),
+        }
+    }
+
+    pub(crate) fn fold(&self) -> Fold {
+        self.shared.fold.lock().clone()
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        *self.shared.counts.lock()
+    }
+
+    /// Closes the connection under the client, which resumes from its last RV.
+    pub(crate) fn cut(&self) {
+        self.shared.cut.notify_waiters();
+    }
+
+    /// Waits until the watcher's state is the list's.
+    ///
+    /// # Panics
+    /// After `limit`, with the differences.
+    pub(crate) async fn reaches(&self, what: &str, list: &List, limit: Duration) {
+        eventually(what, limit, async || {
+            let fold = self.shared.fold.lock();
+            fold.compare(list).map_err(|difference| {
+                format!(
+                    "{difference} (RV {}, list {})",
+                    fold.resource_version(),
+                    list.resource_version
+                )
+            })
+        })
+        .await;
+    }
+
+    /// Waits for the end of the initial events.
+    pub(crate) async fn synced(&self) {
+        eventually("the initial events", Duration::from_secs(20), async || {
+            let fold = self.shared.fold.lock();
+            if fold.synced {
+                Ok(())
+            } else {
+                Err(format!("{:?}", self.counts()))
+            }
+        })
+        .await;
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Run {
+    client: Client,
+    path: String,
+    selector: String,
+    format: Format,
+    shared: Arc<Shared>,
+}
+
+impl Run {
+    async fn run(self, from: Start) {
+        let mut listed = matches!(from, Start::List) && self.relist().await;
+        loop {
+            if matches!(from, Start::List) && !listed {
+                sleep(Duration::from_millis(100)).await;
+                listed = self.relist().await;
+                continue;
+            }
+            let errors = self.shared.fold.lock().errors.len();
+            if let Err(_reason) = self.stream().await {
+                self.shared.counts.lock().failures += 1;
+                sleep(Duration::from_millis(20)).await;
+            }
+            if self.shared.fold.lock().errors.len() > errors {
+                self.shared.counts.lock().relists += 1;
+                listed = false;
+                self.shared.fold.lock().forget();
+            }
+        }
+    }
+
+    async fn relist(&self) -> bool {
+        let path = self.query("");
+        let answer = self
+            .client
+            .try_send(
+                http::Method::GET,
+                &path,
+                &self.format.accept(),
+                bytes::Bytes::new(),
+            )
+            .await;
+        match answer {
+            Ok(answer) if answer.status.is_success() => {
+                self.shared
+                    .fold
+                    .lock()
+                    .restart(&decode_list(self.format, &answer.body));
+                true
+            }
+            _ => {
+                self.shared.counts.lock().failures += 1;
+                false
+            }
+        }
+    }
+
+    async fn stream(&self) -> Result<(), String> {
+        let cut = self.shared.cut.notified();
+        let resume = self.shared.fold.lock().resource_version().to_owned();
+        let from = if resume.is_empty() { "0" } else { &resume };
+        let path = self.query(&format!(
+            "watch=true&allowWatchBookmarks=true&resourceVersion={from}"
+        ));
+        let mut stream = self.client.watch(&path, self.format).await?;
+        if resume.is_empty() {
+            self.shared.fold.lock().expect_initial_events();
+        }
+        self.shared.counts.lock().streams += 1;
+        tokio::pin!(cut);
+        loop {
+            tokio::select! {
+                () = &mut cut => return Ok(()),
+                event = stream.next() => match event? {
+                    Some(event) => self.shared.fold.lock().apply(event),
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    fn query(&self, more: &str) -> String {
+        let parts: Vec<&str> = [self.selector.as_str(), more]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect();
+        format!("{}?{}", self.path, parts.join("&"))
+    }
+}

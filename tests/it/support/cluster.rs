@@ -1,0 +1,137 @@
+//! What several tests need in a cluster: the Widget resource, and a node whose
+//! kubelet is our stub.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::kubectl::Kubectl;
+use crate::support::programs::process::Process;
+
+const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+
+/// Makes the Widget resource known, once a server.
+pub(crate) async fn define_widgets(server: &ApiServer) {
+    let definition = fs::read_to_string(format!("{TESTS}/upstream/widgets.yaml")).expect("a file");
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let mut headers = http::HeaderMap::new();
+    headers.insert(
+        "content-type",
+        http::HeaderValue::from_static("application/yaml"),
+    );
+    let made = server
+        .client()
+        .send(http::Method::POST, path, &headers, definition.into())
+        .await;
+    assert!(made.status.is_success() || made.status == 409, "{made}");
+    eventually("widgets", Duration::from_secs(20), async || {
+        let answer = server
+            .client()
+            .get("/apis/example.kubefan.io/v1/widgets")
+            .await;
+        answer.is(200)
+    })
+    .await;
+}
+
+/// The stub kubelet and its scratch files.
+#[derive(Debug)]
+pub(crate) struct Node {
+    _process: Process,
+    _directory: TempDir,
+}
+
+/// Starts a stub kubelet and makes `name` a node at its address.
+pub(crate) async fn start_node(server: &ApiServer, name: &str) -> Node {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let said = directory.path().join("stdout");
+    let mut command = Command::new(server.assets().stub_kubelet());
+    command
+        // Its scratch files go with ours, also when it is killed.
+        .env("TMPDIR", directory.path())
+        .stdin(Stdio::null())
+        .stdout(fs::File::create(&said).expect("a file"));
+    let process = Process::start(&mut command, Some(directory.path()));
+    let port = eventually("the stub kubelet", Duration::from_secs(20), async || {
+        let line = fs::read_to_string(&said).unwrap_or_default();
+        let address = line
+            .strip_prefix("listening ")
+            .and_then(|rest| rest.strip_suffix('\n'));
+        let port = address.and_then(|address| address.rsplit(':').next()?.parse::<u16>().ok());
+        port.ok_or(line)
+    })
+    .await;
+    let client = server.client();
+    client
+        .create("/api/v1/nodes", &json!({ "metadata": { "name": name } }))
+        .await
+        .ok();
+    let status = json!({ "status": {
+        "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
+        "daemonEndpoints": { "kubeletEndpoint": { "Port": port } },
+    } });
+    client
+        .merge(&format!("/api/v1/nodes/{name}/status"), &status)
+        .await
+        .ok();
+    Node {
+        _process: process,
+        _directory: directory,
+    }
+}
+
+/// Fills a namespace with files/namespace.yaml, pods running; gives the directory of
+/// the files as this namespace sees them.
+pub(crate) async fn fill_namespace(server: &ApiServer, namespace: &str) -> TempDir {
+    let files = files_for(namespace);
+    let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), namespace);
+    let path = files.path().join("namespace.yaml").display().to_string();
+    let said = kubectl
+        .run(&["create".to_owned(), "-f".to_owned(), path])
+        .await;
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    let base = format!("/api/v1/namespaces/{namespace}/pods");
+    let running = json!({ "status": {
+        "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{ "ip": "10.1.2.3" }],
+        "conditions": [{ "type": "Ready", "status": "True" }],
+        "containerStatuses": [{
+            "name": "main", "ready": true, "restartCount": 0, "image": "example.com/web",
+            "imageID": "", "state": { "running": {} },
+        }],
+    } });
+    server
+        .client()
+        .merge(&format!("{base}/web-1/status"), &running)
+        .await
+        .ok();
+    let rolled_out = json!({ "status": {
+        "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
+        "readyReplicas": 1, "availableReplicas": 1,
+    } });
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments/web/status");
+    server.client().merge(&path, &rolled_out).await.ok();
+    files
+}
+
+fn files_for(namespace: &str) -> TempDir {
+    let files = tempfile::tempdir().expect("a temporary directory");
+    for entry in fs::read_dir(kubectl_directory().join("files")).expect("tests/kubectl/files") {
+        let entry = entry.expect("an entry");
+        let text = fs::read_to_string(entry.path()).expect("a text");
+        let text = text.replace("{ns}", namespace);
+        fs::write(files.path().join(entry.file_name()), text).expect("a copy");
+    }
+    files
+}
+
+pub(crate) fn kubectl_directory() -> PathBuf {
+    Path::new(TESTS).join("kubectl")
+}

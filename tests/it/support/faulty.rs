@@ -1,0 +1,148 @@
+//! kubefan behind a proxy that makes faults, and what is written behind its back.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::WatchReader;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::fault_proxy::Cut;
+use crate::support::proxies::fault_proxy::FaultProxy;
+use crate::support::proxies::fault_proxy::Kind;
+
+pub(crate) const RECOVERY: Duration = Duration::from_secs(60);
+const STEP: Duration = Duration::from_secs(20);
+
+/// kubefan behind a fault proxy, and a namespace to write in.
+pub(crate) struct Faulty {
+    /// A client of the API server itself.
+    pub(crate) direct: Client,
+    pub(crate) proxy: FaultProxy,
+    pub(crate) kubefan: Kubefan,
+    /// The collection that is written to.
+    pub(crate) path: String,
+}
+
+impl Faulty {
+    pub(crate) async fn start(server: &'static ApiServer) -> Self {
+        Self::start_with(server, &[]).await
+    }
+
+    pub(crate) async fn start_with(server: &'static ApiServer, flags: &[&str]) -> Self {
+        let proxy = FaultProxy::start(server).await;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let config = directory.path().join("config");
+        kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
+        let kubefan = Kubefan::start_with(&config, flags).await;
+        let namespace = server.namespace("faults").await;
+        let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+        Self {
+            direct: server.client(),
+            proxy,
+            kubefan,
+            path,
+        }
+    }
+
+    pub(crate) async fn create(&self, name: &str) -> String {
+        let object = json!({ "metadata": { "name": name, "labels": { "side": "a" } } });
+        let made = self.direct.create(&self.path, &object).await.ok().json();
+        version(&made)
+    }
+
+    /// Changes an object that every selector of these tests selects; makes it if need be.
+    pub(crate) async fn touch(&self, name: &str) -> String {
+        let labels = json!({ "side": "a", "touched": rand::random::<u32>().to_string() });
+        let change = json!({ "metadata": { "labels": labels } });
+        let changed = self
+            .direct
+            .merge(&format!("{}/{name}", self.path), &change)
+            .await;
+        if changed.status == 404 {
+            return self.create(name).await;
+        }
+        version(&changed.ok().json())
+    }
+
+    pub(crate) async fn write(&self, number: u32) {
+        let name = format!("object-{}", number % 17);
+        let object = format!("{}/{name}", self.path);
+        match number % 5 {
+            0 => drop(self.direct.delete(&object).await),
+            1 => {
+                let side = if number.is_multiple_of(2) { "a" } else { "b" };
+                let change = json!({ "metadata": { "labels": { "side": side } } });
+                drop(self.direct.merge(&object, &change).await);
+            }
+            2 => drop(
+                self.direct
+                    .merge(&object, &json!({ "data": { "n": number.to_string() } }))
+                    .await,
+            ),
+            _ => {
+                let wish = json!({ "metadata": { "name": name, "labels": { "side": "a" } } });
+                drop(self.direct.create(&self.path, &wish).await);
+            }
+        }
+    }
+
+    /// Lets kubefan miss what `writes` does, then relist.
+    pub(crate) async fn through_a_hole(&self, writes: impl Future<Output = ()>) {
+        let lists = self.proxy.count(Kind::List, "/configmaps");
+        let watches = self.proxy.count(Kind::Watch, "/configmaps");
+        self.proxy.silence(true);
+        writes.await;
+        self.proxy.expire(Kind::Watch, "/configmaps", 1);
+        self.proxy.cut_watches(Cut::Now);
+        eventually("the relist", RECOVERY, async || {
+            let lists = self.proxy.count(Kind::List, "/configmaps") - lists;
+            let watches = self.proxy.count(Kind::Watch, "/configmaps") - watches;
+            // The expired one, and the one after the list, or one that is both.
+            if watches >= 2 {
+                Ok(())
+            } else {
+                Err(format!("{lists} lists, {watches} watches"))
+            }
+        })
+        .await;
+        self.proxy.silence(false);
+    }
+}
+
+fn version(object: &Value) -> String {
+    object["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("an RV")
+        .to_owned()
+}
+
+/// A watch from an RV.
+pub(crate) async fn open(client: &Client, path: &str, from: &str, format: Format) -> WatchReader {
+    let path = format!("{path}?watch=1&resourceVersion={from}");
+    client.watch(&path, format).await.expect("a stream")
+}
+
+/// The next event, which must come.
+pub(crate) async fn next(stream: &mut WatchReader) -> Event {
+    let event = within("an event", STEP, stream.next()).await;
+    event.expect("a stream").expect("an event, not the end")
+}
+
+/// The next event that is no bookmark.
+pub(crate) async fn next_change(stream: &mut WatchReader) -> Event {
+    loop {
+        match next(stream).await {
+            Event::Bookmark { .. } => {}
+            other => return other,
+        }
+    }
+}

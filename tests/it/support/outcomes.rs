@@ -1,0 +1,34 @@
+//! How kubefan says that it answered.
+
+use std::collections::BTreeMap;
+
+use crate::support::programs::kubefan::Kubefan;
+
+/// LISTs of a resource through these, by how they were answered.
+pub(crate) async fn of_lists(kubefans: &[Kubefan], resource: &str) -> BTreeMap<String, u64> {
+    let wanted = [
+        format!(r#"resource="{resource}""#),
+        r#"verb="list""#.to_owned(),
+    ];
+    let mut counts = BTreeMap::new();
+    for kubefan in kubefans {
+        let metrics = kubefan.metrics().await;
+        let lines = metrics
+            .lines()
+            .filter(|line| line.starts_with("kubefan_requests_total{"));
+        for line in lines.filter(|line| wanted.iter().all(|label| line.contains(label.as_str()))) {
+            let outcome = line
+                .split(r#"outcome=""#)
+                .nth(1)
+                .and_then(|rest| rest.split('"').next());
+            let value = line
+                .rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok());
+            *counts
+                .entry(outcome.expect("an outcome").to_owned())
+                .or_default() += value.expect("a number") as u64;
+        }
+    }
+    counts
+}

@@ -1,0 +1,489 @@
+//! A real kube-apiserver and its etcd on loopback.
+
+use std::fs;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::Method;
+use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::poll::eventually;
+use crate::support::programs::assets::Assets;
+use crate::support::programs::certificates::Authority;
+use crate::support::programs::certificates::Identity;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::process::Process;
+
+/// The token of a user in `system:masters`.
+pub(crate) const ADMIN: &str = "admin-token";
+/// The token of `reader`, who may do what a test grants.
+pub(crate) const READER: &str = "reader-token";
+
+const TOKENS: &str = "admin-token,admin,admin,\"system:masters\"\nreader-token,reader,reader\n";
+/// How long a server may take to start.
+pub(super) const START: Duration = Duration::from_secs(90);
+
+/// A running kube-apiserver with its own etcd; both end when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ApiServer {
+    assets: Assets,
+    authority: Authority,
+    admin: Identity,
+    port: u16,
+    etcd_ports: [u16; 2],
+    flags: Vec<String>,
+    // Before the directory: the processes end before their files go.
+    apiserver: Mutex<Option<Process>>,
+    etcd: Mutex<Option<Process>>,
+    directory: TempDir,
+}
+
+/// The API server that tests share which do it no harm; `None` when there are no
+/// binaries, said once.
+///
+/// # Panics
+/// When there are none and `KUBEFAN_REQUIRE_UPSTREAM` is 1, or it doesn't start.
+pub(crate) fn shared() -> Option<&'static ApiServer> {
+    static SHARED: OnceLock<ApiServer> = OnceLock::new();
+    let assets = available()?;
+    Some(SHARED.get_or_init(|| {
+        // The caller is inside a runtime, which must not be blocked on; this one ends
+        // with the start, and nothing of the server belongs to it.
+        let start = thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            runtime
+                .expect("a runtime")
+                .block_on(ApiServer::start(assets, &[]))
+        });
+        start.join().expect("the shared API server starts")
+    }))
+}
+
+/// A server of the test's own, to be restarted, restored or compacted.
+///
+/// # Panics
+/// As `shared`.
+pub(crate) async fn private() -> Option<ApiServer> {
+    private_with(&[]).await
+}
+
+/// As `private`, with more flags.
+///
+/// # Panics
+/// As `shared`.
+pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
+    Some(ApiServer::start(available()?, flags).await)
+}
+
+fn available() -> Option<Assets> {
+    static FOUND: OnceLock<Option<Assets>> = OnceLock::new();
+    FOUND.get_or_init(found_or_said).clone()
+}
+
+fn found_or_said() -> Option<Assets> {
+    match Assets::find() {
+        Ok(assets) => Some(assets),
+        Err(reason) if std::env::var_os("KUBEFAN_REQUIRE_UPSTREAM").is_some_and(|v| v == "1") => {
+            panic!("KUBEFAN_REQUIRE_UPSTREAM is set, but {reason}")
+        }
+        Err(reason) => {
+            use std::io::Write;
+            // Not eprintln!: the test harness keeps that to itself when a test passes.
+            let line = format!("skipped: the tests against a real API server: {reason}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
+            None
+        }
+    }
+}
+
+impl ApiServer {
+    async fn start(assets: Assets, flags: &[&str]) -> Self {
+        let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
+        let authority = Authority::new();
+        let server = Self {
+            admin: authority.client("certified-admin", "system:masters"),
+            assets,
+            authority,
+            port: free_port(),
+            etcd_ports: [free_port(), free_port()],
+            flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
+            apiserver: Mutex::default(),
+            etcd: Mutex::default(),
+            directory: directory.expect("a temporary directory"),
+        };
+        server.write_files();
+        server.start_etcd();
+        server.start_apiserver();
+        server.ready().await;
+        server
+    }
+
+    fn write_files(&self) {
+        let serving = self.authority.server();
+        let account = self.authority.server();
+        for (name, content) in [
+            ("tokens.csv", TOKENS),
+            ("authority.pem", &self.authority.certificate),
+            ("serving.pem", &serving.certificate),
+            ("serving.key", &serving.key),
+            ("account.pem", &account.certificate),
+            ("account.key", &account.key),
+        ] {
+            fs::write(self.file(name), content).expect("the directory can be written");
+        }
+        fs::create_dir(self.file("etcd")).expect("the directory can be written");
+        let authority = Some(self.authority.certificate.as_str());
+        for (name, user) in [
+            ("admin", User::Token(ADMIN)),
+            ("reader", User::Token(READER)),
+            ("certificate", User::Certificate(&self.admin)),
+        ] {
+            kubeconfig::write(&self.file(name), &self.url(), authority, &user);
+        }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn start_etcd(&self) {
+        let [client, peer] = self
+            .etcd_ports
+            .map(|port| format!("http://127.0.0.1:{port}"));
+        let mut command = Command::new(self.assets.etcd());
+        command
+            .arg("--data-dir")
+            .arg(self.file("etcd"))
+            .args(["--unsafe-no-fsync", "--log-level=error", "--name=it"])
+            .args([
+                "--listen-client-urls",
+                &client,
+                "--advertise-client-urls",
+                &client,
+            ])
+            .args([
+                "--listen-peer-urls",
+                &peer,
+                "--initial-advertise-peer-urls",
+                &peer,
+            ])
+            .args(["--initial-cluster", &format!("it={peer}")]);
+        *self.etcd.lock() = Some(self.spawn(command, "etcd.log"));
+    }
+
+    fn start_apiserver(&self) {
+        let mut command = self.serving(&self.etcd_url(), self.port);
+        command.args(&self.flags);
+        *self.apiserver.lock() = Some(self.spawn(command, "kube-apiserver.log"));
+    }
+
+    /// A kube-apiserver with these files, on this etcd and port.
+    pub(super) fn serving(&self, etcd: &str, port: u16) -> Command {
+        let file = |flag: &str, name: &str| format!("--{flag}={}", self.file(name).display());
+        let mut command = Command::new(self.assets.kube_apiserver());
+        command
+            .arg(format!("--etcd-servers={etcd}"))
+            .arg(format!("--secure-port={port}"))
+            .arg(file("tls-cert-file", "serving.pem"))
+            .arg(file("tls-private-key-file", "serving.key"))
+            .arg(file("client-ca-file", "authority.pem"))
+            .arg(file("token-auth-file", "tokens.csv"))
+            .arg(file("service-account-key-file", "account.pem"))
+            .arg(file("service-account-signing-key-file", "account.key"))
+            .args([
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                "--authorization-mode=RBAC",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                "--disable-admission-plugins=ServiceAccount",
+                "--endpoint-reconciler-type=none",
+                "--etcd-compaction-interval=0",
+                "--kubelet-preferred-address-types=InternalIP",
+                "--max-requests-inflight=20000",
+            ]);
+        command
+    }
+
+    /// Starts `command`; what it says goes into a file of the directory.
+    pub(super) fn spawn(&self, mut command: Command, log: &str) -> Process {
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.file(log))
+            .expect("a log");
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        Process::start(&mut command, Some(self.directory.path()))
+    }
+
+    async fn ready(&self) {
+        let client = self.client();
+        let headers = HeaderMap::new();
+        eventually("kube-apiserver ready", START, async || {
+            self.still_running()?;
+            let answer = client.try_send(Method::GET, "/readyz", &headers, bytes::Bytes::new());
+            match answer.await {
+                Ok(answer) if answer.status.is_success() => Ok(()),
+                Ok(answer) => Err(answer.to_string()),
+                Err(error) => Err(error),
+            }
+        })
+        .await;
+        eventually("namespace default", START, async || {
+            let answer = client.get("/api/v1/namespaces/default").await;
+            if answer.status.is_success() {
+                Ok(())
+            } else {
+                Err(answer.to_string())
+            }
+        })
+        .await;
+    }
+
+    fn still_running(&self) -> Result<(), String> {
+        for (slot, log) in [
+            (&self.apiserver, "kube-apiserver.log"),
+            (&self.etcd, "etcd.log"),
+        ] {
+            let ended = slot
+                .lock()
+                .as_mut()
+                .and_then(|process| process.wait(Duration::ZERO));
+            if let Some(status) = ended {
+                let log = fs::read_to_string(self.file(log)).unwrap_or_default();
+                let last = log.lines().rev().take(5).collect::<Vec<_>>().join("\n");
+                panic!("a server ended with {status}:\n{last}");
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn assets(&self) -> &Assets {
+        &self.assets
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn etcd_port(&self) -> u16 {
+        self.etcd_ports[0]
+    }
+
+    pub(crate) fn etcd_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.etcd_ports[0])
+    }
+
+    /// The certificate authority, PEM.
+    pub(crate) fn authority(&self) -> &str {
+        &self.authority.certificate
+    }
+
+    /// A directory that goes with the server.
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A client without credentials.
+    pub(crate) fn anonymous(&self) -> Client {
+        Client::new(
+            &self.url(),
+            Connector::tls(&self.authority.certificate, None, &["http/1.1"]),
+        )
+    }
+
+    /// A client that may do everything.
+    pub(crate) fn client(&self) -> Client {
+        self.anonymous().as_token(ADMIN)
+    }
+
+    /// The kubeconfig of `admin`, `reader` (both by token) or `certificate` (an admin).
+    pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
+        self.file(user)
+    }
+
+    /// Lets `reader` use `verbs` on `resources` (of any group) in one namespace.
+    pub(crate) async fn allow_reader(&self, namespace: &str, verbs: &[&str], resources: &[&str]) {
+        let client = self.client();
+        let base = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
+        let role = json!({
+            "metadata": { "name": "reader" },
+            "rules": [{ "apiGroups": ["*"], "resources": resources, "verbs": verbs }],
+        });
+        client.create(&format!("{base}/roles"), &role).await.ok();
+        let binding = json!({
+            "metadata": { "name": "reader" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
+            "subjects": [{ "kind": "User", "name": "reader" }],
+        });
+        client
+            .create(&format!("{base}/rolebindings"), &binding)
+            .await
+            .ok();
+    }
+
+    /// Makes a namespace that nobody else has.
+    pub(crate) async fn namespace(&self, prefix: &str) -> String {
+        let wish = json!({ "metadata": { "generateName": format!("{prefix}-") } });
+        let made = self
+            .client()
+            .create("/api/v1/namespaces", &wish)
+            .await
+            .ok()
+            .json();
+        made["metadata"]["name"]
+            .as_str()
+            .expect("a name")
+            .to_owned()
+    }
+
+    /// Ends the API server without asking and starts it again.
+    pub(crate) async fn restart(&self) {
+        self.stop();
+        self.start_again().await;
+    }
+
+    /// Ends the API server without asking.
+    pub(crate) fn stop(&self) {
+        drop(self.apiserver.lock().take());
+    }
+
+    pub(crate) async fn start_again(&self) {
+        self.start_apiserver();
+        self.ready().await;
+    }
+
+    pub(crate) fn stop_etcd(&self) {
+        drop(self.etcd.lock().take());
+    }
+
+    pub(crate) async fn start_etcd_again(&self) {
+        self.start_etcd();
+        self.ready().await;
+    }
+
+    /// Copies etcd's data, which stops for that long.
+    pub(crate) async fn snapshot(&self) -> TempDir {
+        self.stop_etcd();
+        let copy = tempfile::tempdir().expect("a temporary directory");
+        copy_directory(&self.file("etcd"), copy.path());
+        self.start_etcd_again().await;
+        copy
+    }
+
+    /// Takes both servers down, puts an older state in etcd, and brings them up.
+    pub(crate) async fn restore(&self, snapshot: &TempDir) {
+        self.stop();
+        self.stop_etcd();
+        fs::remove_dir_all(self.file("etcd")).expect("etcd's data can be removed");
+        copy_directory(snapshot.path(), &self.file("etcd"));
+        self.start_etcd();
+        self.start_again().await;
+    }
+
+    /// Compacts etcd at its present revision, which is returned.
+    pub(crate) async fn compact(&self) -> u64 {
+        let etcd = Client::new(&self.etcd_url(), Connector::plain());
+        let status = etcd
+            .create("/v3/maintenance/status", &json!({}))
+            .await
+            .ok()
+            .json();
+        let revision = status["header"]["revision"]
+            .as_str()
+            .expect("a revision")
+            .to_owned();
+        let wish = json!({ "revision": revision, "physical": true });
+        etcd.create("/v3/kv/compaction", &wish).await.ok();
+        revision.parse().expect("a number")
+    }
+
+    /// The sum of a metric's values over the series that have all these labels.
+    pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
+        metric(&self.client(), name, labels).await
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        let apiserver = self.apiserver.lock();
+        apiserver.as_ref().expect("the API server runs").id()
+    }
+
+    /// The watches that are open at the API server on a resource.
+    pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
+        open_watches(&self.client(), resource).await
+    }
+
+    /// A value of an object by its JSON pointer, read from the API server.
+    pub(crate) async fn read(&self, path: &str, pointer: &str) -> Value {
+        let object = self.client().get(path).await.ok().json();
+        object.pointer(pointer).cloned().unwrap_or_default()
+    }
+}
+
+/// The sum of a metric's values over the series that have all these labels, at this server.
+pub(super) async fn metric(client: &Client, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let answer = client.get("/metrics").await.ok();
+    let text = String::from_utf8_lossy(&answer.body);
+    let wanted: Vec<String> = labels
+        .iter()
+        .map(|(label, value)| format!("{label}=\"{value}\""))
+        .collect();
+    let series = text.lines().filter_map(|line| line.strip_prefix(name));
+    let chosen = series.filter(|rest| rest.starts_with(['{', ' ']));
+    chosen
+        .filter(|rest| wanted.iter().all(|label| rest.contains(label.as_str())))
+        .filter_map(|rest| {
+            rest.rsplit(' ')
+                .next()
+                .and_then(|value| value.parse::<f64>().ok())
+        })
+        .sum()
+}
+
+pub(super) async fn open_watches(client: &Client, resource: &str) -> f64 {
+    let labels = [("resource", resource), ("verb", "WATCH")];
+    metric(client, "apiserver_longrunning_requests", &labels).await
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address").port()
+}
+
+fn copy_directory(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a directory can be made");
+    for entry in fs::read_dir(from).expect("a directory can be read") {
+        let entry = entry.expect("an entry can be read");
+        let target = to.join(entry.file_name());
+        if entry.file_type().expect("a file type").is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            fs::copy(entry.path(), target).expect("a file can be copied");
+        }
+    }
+}

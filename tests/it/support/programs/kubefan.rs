@@ -1,0 +1,232 @@
+//! The built `kubefan` binary, serving.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::fs::File;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::ExitStatus;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::Method;
+use tempfile::TempDir;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::process::Process;
+
+const START: Duration = Duration::from_secs(20);
+const DRAIN: Duration = Duration::from_secs(20);
+
+/// The binary under test: this build's, or the one in `KUBEFAN_TEST_BINARY`.
+pub(crate) fn binary() -> OsString {
+    env::var_os("KUBEFAN_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_kubefan").into())
+}
+
+/// A running `kubefan serve`. When dropped it is asked to end, and must do so with 0.
+#[derive(Debug)]
+pub(crate) struct Kubefan {
+    process: Process,
+    directory: TempDir,
+    url: String,
+    admin: String,
+}
+
+/// A run of the binary that came to its end.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs `kubefan` with these arguments to its end.
+///
+/// # Panics
+/// When it doesn't end in 20 seconds.
+pub(crate) fn run(arguments: &[&str]) -> Ended {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let mut command = Command::new(binary());
+    command.args(arguments);
+    let mut process = start_in(&mut command, directory.path());
+    let status = process.wait(START);
+    let read = |name| fs::read_to_string(directory.path().join(name)).unwrap_or_default();
+    let (stdout, stderr) = (read("stdout"), read("stderr"));
+    let status = status.unwrap_or_else(|| panic!("{arguments:?} did not end: {stdout}{stderr}"));
+    Ended {
+        code: status.code(),
+        stdout,
+        stderr,
+    }
+}
+
+pub(crate) fn start_in(command: &mut Command, directory: &Path) -> Process {
+    let file = |name| File::create(directory.join(name)).expect("a file can be made");
+    command
+        .env_remove("KUBECONFIG")
+        .env("HOME", directory)
+        .env("RUST_BACKTRACE", "1")
+        .stdin(Stdio::null())
+        .stdout(file("stdout"))
+        .stderr(file("stderr"));
+    Process::start(command, Some(directory))
+}
+
+impl Kubefan {
+    /// In front of `server`, as an admin by token.
+    pub(crate) async fn start(server: &ApiServer, flags: &[&str]) -> Self {
+        Self::start_with(&server.kubeconfig("admin"), flags).await
+    }
+
+    /// With a kubeconfig, and free ports unless `flags` say otherwise.
+    pub(crate) async fn start_with(kubeconfig: &Path, flags: &[&str]) -> Self {
+        let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
+        let directory = directory.expect("a temporary directory");
+        let mut command = Command::new(binary());
+        command.arg("serve").arg("--kubeconfig").arg(kubeconfig);
+        for (flag, address) in [
+            ("--listen", "127.0.0.1:0"),
+            ("--admin-listen", "127.0.0.1:0"),
+        ] {
+            if !flags.contains(&flag) {
+                command.args([flag, address]);
+            }
+        }
+        command.args(flags);
+        let process = start_in(&mut command, directory.path());
+        let mut kubefan = Self {
+            process,
+            directory,
+            url: String::new(),
+            admin: String::new(),
+        };
+        kubefan.ready().await;
+        kubefan
+    }
+
+    async fn ready(&mut self) {
+        let (url, admin) = eventually("kubefan's addresses", START, async || {
+            if let Some(status) = self.process.wait(Duration::ZERO) {
+                panic!("kubefan ended with {status}: {}", self.log());
+            }
+            let said = fs::read_to_string(self.directory.path().join("stdout")).unwrap_or_default();
+            let address = |before| {
+                let line = said
+                    .split_inclusive('\n')
+                    .find_map(|line| line.strip_prefix(before));
+                line.and_then(|address| address.strip_suffix('\n'))
+                    .map(str::to_owned)
+            };
+            address("kubefan serves on ")
+                .zip(address("admin on "))
+                .ok_or_else(|| said.clone())
+        })
+        .await;
+        (self.url, self.admin) = (url, admin);
+        let admin = Client::new(&self.admin, Connector::plain());
+        eventually("kubefan ready", START, async || {
+            let none = HeaderMap::new();
+            match admin
+                .try_send(Method::GET, "/readyz", &none, bytes::Bytes::new())
+                .await
+            {
+                Ok(answer) if answer.status.is_success() => Ok(()),
+                Ok(answer) => Err(format!("{answer}\n{}", self.log())),
+                Err(error) => Err(format!("{error}\n{}", self.log())),
+            }
+        })
+        .await;
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A plain HTTP/1.1 client without credentials.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.url, Connector::plain())
+    }
+
+    /// What it wrote to stderr so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
+    }
+
+    /// A file of its own directory.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A kubeconfig that points here.
+    pub(crate) fn kubeconfig(&self, user: &User<'_>) -> PathBuf {
+        let path = self.file("config");
+        kubeconfig::write(&path, &self.url, None, user);
+        path
+    }
+
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The text of its metrics.
+    pub(crate) async fn metrics(&self) -> String {
+        let client = Client::new(&self.admin, Connector::plain());
+        let answer = client.get("/metrics").await.ok();
+        String::from_utf8_lossy(&answer.body).into_owned()
+    }
+
+    /// Seconds of processor time that it has used, to a hundredth.
+    pub(crate) fn cpu(&self) -> f64 {
+        let path = format!("/proc/{}/stat", self.process.id());
+        let stat = fs::read_to_string(path).expect("a running process");
+        // After the name, which may have spaces, the 12th and 13th: user and system ticks.
+        let (_, rest) = stat.rsplit_once(')').expect("a name in brackets");
+        let ticks = rest.split_whitespace().skip(11).take(2);
+        ticks
+            .map(|ticks| ticks.parse::<f64>().expect("a number"))
+            .sum::<f64>()
+            / 100.0
+    }
+
+    /// Sends SIGTERM without waiting.
+    pub(crate) fn terminate(&self) {
+        self.process.signal("TERM");
+    }
+
+    /// Waits for the end that was asked for.
+    ///
+    /// # Panics
+    /// When it doesn't come.
+    pub(crate) fn ended(&mut self) -> ExitStatus {
+        let status = self.process.wait(DRAIN);
+        status.unwrap_or_else(|| panic!("kubefan does not end: {}", self.log()))
+    }
+}
+
+impl Drop for Kubefan {
+    fn drop(&mut self) {
+        let log = self.log();
+        if thread::panicking() {
+            let last: Vec<&str> = log.lines().rev().take(30).collect();
+            let lines: Vec<&str> = last.into_iter().rev().collect();
+            eprintln!("the end of kubefan's log:\n{}", lines.join("\n"));
+            return;
+        }
+        if self.process.wait(Duration::ZERO).is_none() {
+            self.terminate();
+        }
+        let status = self.ended();
+        assert_eq!(status.code(), Some(0), "kubefan's end: {}", self.log());
+        assert!(!log.contains("panicked at"), "{log}");
+    }
+}

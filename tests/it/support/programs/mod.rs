@@ -1,0 +1,12 @@
+//! The programs that tests start, and the files that they are given.
+
+pub(crate) mod apiserver;
+pub(crate) mod assets;
+pub(crate) mod certificates;
+pub(crate) mod informers;
+pub(crate) mod kubeconfig;
+pub(crate) mod kubectl;
+pub(crate) mod kubefan;
+pub(crate) mod process;
+pub(crate) mod sibling;
+pub(crate) mod sim;

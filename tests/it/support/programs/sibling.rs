@@ -1,0 +1,91 @@
+//! One more kube-apiserver on an etcd that has one already.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::Method;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ADMIN;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::START;
+use crate::support::programs::apiserver::free_port;
+use crate::support::programs::apiserver::open_watches;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::process::Process;
+
+/// A running kube-apiserver with the certificates and users of another one; ends when dropped.
+#[derive(Debug)]
+pub(crate) struct Sibling {
+    process: Process,
+    port: u16,
+    authority: String,
+    log: PathBuf,
+}
+
+impl Sibling {
+    /// Beside `of`, on the etcd at this address.
+    ///
+    /// # Panics
+    /// When it doesn't start.
+    pub(crate) async fn start(of: &ApiServer, etcd: &str, flags: &[&str]) -> Self {
+        let port = free_port();
+        let mut command = of.serving(etcd, port);
+        command.args(flags);
+        let log = format!("sibling-{port}.log");
+        let mut sibling = Self {
+            process: of.spawn(command, &log),
+            port,
+            authority: of.authority().to_owned(),
+            log: of.directory().join(log),
+        };
+        sibling.ready().await;
+        sibling
+    }
+
+    async fn ready(&mut self) {
+        let (client, none) = (self.client(), HeaderMap::new());
+        eventually("a second kube-apiserver ready", START, async || {
+            if let Some(status) = self.process.wait(Duration::ZERO) {
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                let last: Vec<&str> = log.lines().rev().take(5).collect();
+                panic!("it ended with {status}:\n{}", last.join("\n"));
+            }
+            let ready = client.try_send(Method::GET, "/readyz", &none, Bytes::new());
+            ready.await.and_then(|answer| answer.is(200))
+        })
+        .await;
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A client that may do everything.
+    pub(crate) fn client(&self) -> Client {
+        let connector = Connector::tls(&self.authority, None, &["http/1.1"]);
+        Client::new(&self.url(), connector).as_token(ADMIN)
+    }
+
+    /// The watches that are open at this API server on a resource.
+    pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
+        open_watches(&self.client(), resource).await
+    }
+
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// Writes the kubeconfig of an admin.
+    pub(crate) fn write_kubeconfig(&self, path: &Path) {
+        let authority = Some(self.authority.as_str());
+        kubeconfig::write(path, &self.url(), authority, &User::Token(ADMIN));
+    }
+}

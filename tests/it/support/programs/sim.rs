@@ -1,0 +1,93 @@
+//! The built `kubefan` binary as a simulated API server.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::Method;
+use tempfile::TempDir;
+
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::poll::eventually;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::binary;
+use crate::support::programs::kubefan::start_in;
+use crate::support::programs::process::Process;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A running `kubefan sim`. When dropped it is asked to end, and must do so with 0.
+#[derive(Debug)]
+pub(crate) struct Sim {
+    process: Process,
+    directory: TempDir,
+    url: String,
+    admin: String,
+}
+
+impl Sim {
+    /// On free ports.
+    pub(crate) async fn start(flags: &[&str]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let mut command = Command::new(binary());
+        command.args(["sim", "--listen", "127.0.0.1:0"]);
+        command.args(["--admin-listen", "127.0.0.1:0"]).args(flags);
+        let process = start_in(&mut command, directory.path());
+        let said = directory.path().join("stdout");
+        let (url, admin) = eventually("the simulator's addresses", LIMIT, async || {
+            let said = fs::read_to_string(&said).unwrap_or_default();
+            let mut whole = said.split_inclusive('\n');
+            let mut address = |before: &str| {
+                let line = whole.next()?.strip_suffix('\n')?;
+                line.strip_prefix(before).map(str::to_owned)
+            };
+            let url = address("simulated API server on ");
+            url.zip(address("admin on ")).ok_or(said)
+        })
+        .await;
+        Self {
+            process,
+            directory,
+            url,
+            admin,
+        }
+    }
+
+    /// A plain HTTP/1.1 client.
+    pub(crate) fn client(&self) -> Client {
+        Client::new(&self.url, Connector::plain())
+    }
+
+    /// What its admin listener answers.
+    pub(crate) async fn admin(&self, method: Method, path: &str) -> Answer {
+        let client = Client::new(&self.admin, Connector::plain());
+        let none = HeaderMap::new();
+        client.send(method, path, &none, bytes::Bytes::new()).await
+    }
+
+    /// A kubeconfig that points here.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        let path = self.directory.path().join("config");
+        kubeconfig::write(&path, &self.url, None, &User::Nobody);
+        path
+    }
+}
+
+impl Drop for Sim {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            return;
+        }
+        self.process.signal("TERM");
+        let status = self.process.wait(LIMIT).expect("the simulator ends");
+        let log = fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default();
+        assert_eq!(status.code(), Some(0), "{log}");
+        assert!(!log.contains("panicked at"), "{log}");
+    }
+}

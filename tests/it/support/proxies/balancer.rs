@@ -1,0 +1,74 @@
+//! A balancer of TCP connections in front of several servers, each in turn. TLS passes through it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::support::proxies::listener::Listener;
+
+/// The balancer; ends when dropped, and all its connections with it.
+#[derive(Debug)]
+pub(crate) struct Balancer {
+    listener: Listener,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    ports: Vec<u16>,
+    preferred: Mutex<Option<usize>>,
+    /// Counts the cuts.
+    cuts: watch::Sender<u64>,
+}
+
+impl Balancer {
+    /// In front of what listens on these ports of 127.0.0.1.
+    pub(crate) async fn start(ports: &[u16]) -> Self {
+        let shared = Arc::new(Shared {
+            ports: ports.to_vec(),
+            preferred: Mutex::default(),
+            cuts: watch::Sender::new(0),
+        });
+        let serving = shared.clone();
+        Self {
+            listener: Listener::start(move |number, tcp| serve(tcp, number, serving.clone())).await,
+            shared,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://{}", self.listener.address())
+    }
+
+    /// Ends all connections, so that the next ones are shared out anew.
+    pub(crate) fn cut(&self) {
+        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+
+    /// Gives all new connections to this server, or to each in turn.
+    pub(crate) fn prefer(&self, server: Option<usize>) {
+        *self.shared.preferred.lock() = server;
+    }
+}
+
+async fn serve(client: TcpStream, number: usize, shared: Arc<Shared>) {
+    let turn = (number - 1) % shared.ports.len();
+    let port = shared.ports[shared.preferred.lock().unwrap_or(turn)];
+    let mut cuts = shared.cuts.subscribe();
+    tokio::select! {
+        // A connection that breaks is the client's to notice.
+        _ = pass(client, port) => {}
+        _ = cuts.changed() => {}
+    }
+}
+
+async fn pass(mut client: TcpStream, port: u16) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    copy_bidirectional(&mut client, &mut server).await?;
+    Ok(())
+}

@@ -1,0 +1,409 @@
+//! A proxy between kubefan and the API server that makes faults on command.
+//!
+//! It speaks plain HTTP/1.1 on loopback and forwards as an admin, so it is for the
+//! informers' way upstream: no upgrades, no identities of others.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::Method;
+use http::Request;
+use http::StatusCode;
+use http::request::Parts;
+use http_body_util::BodyExt;
+use hyper::body::Body;
+use hyper::body::Frame;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::Sleep;
+use tokio::time::sleep;
+
+use crate::support::clients::client::Client;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::proxies::listener::Listener;
+use crate::support::proxies::older::Older;
+use crate::support::proxies::relay::passed_on;
+use crate::support::proxies::relay::send_on;
+use crate::support::proxies::relay::whole;
+use crate::support::proxies::replies::Reply;
+use crate::support::proxies::replies::expired_list;
+use crate::support::proxies::replies::expired_watch;
+use crate::support::proxies::replies::plain;
+use crate::support::proxies::replies::too_many_requests;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    List,
+    Watch,
+    Get,
+    Other,
+}
+
+/// Where in a watch's bytes it is cut.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Cut {
+    /// At once, between two frames if nothing is under way.
+    Now,
+    /// After this many bytes of what comes next.
+    Within(usize),
+}
+
+/// The proxy; ends when dropped, and all its connections with it.
+#[derive(Debug)]
+pub(crate) struct FaultProxy {
+    listener: Listener,
+    control: Arc<Control>,
+}
+
+#[derive(Debug)]
+struct Control {
+    upstream: Client,
+    plan: Mutex<Plan>,
+    /// Counts the cuts; the last one says where.
+    cuts: watch::Sender<(u64, Cut)>,
+    silent: watch::Sender<bool>,
+    counts: Mutex<BTreeMap<(Kind, String), u32>>,
+}
+
+/// For a kind, how many of the next requests with this in their path.
+type Orders = BTreeMap<Kind, (String, u32)>;
+
+#[derive(Debug, Default)]
+struct Plan {
+    expire: Orders,
+    refuse: Orders,
+    delay: Duration,
+    /// How long each answer but a watch's is kept back.
+    slowness: Duration,
+    older: Vec<Older>,
+    /// By path, whole LISTs that are passed on now, and the most there were.
+    whole_lists: BTreeMap<String, (u32, u32)>,
+}
+
+impl FaultProxy {
+    pub(crate) async fn start(server: &ApiServer) -> Self {
+        let control = Arc::new(Control {
+            upstream: server.client(),
+            plan: Mutex::default(),
+            cuts: watch::Sender::new((0, Cut::Now)),
+            silent: watch::Sender::new(false),
+            counts: Mutex::default(),
+        });
+        let serving = control.clone();
+        Self {
+            listener: Listener::start(move |_, tcp| serve(tcp, serving.clone())).await,
+            control,
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.listener.http_url()
+    }
+
+    /// Ends all open watches, without the end that HTTP asks for.
+    pub(crate) fn cut_watches(&self, cut: Cut) {
+        self.control.cuts.send_modify(|(count, where_)| {
+            *count += 1;
+            *where_ = cut;
+        });
+    }
+
+    /// Answers the next `count` lists, or watches by an ERROR event, with 410, where the
+    /// path contains `part`.
+    pub(crate) fn expire(&self, kind: Kind, part: &str, count: u32) {
+        self.control
+            .plan
+            .lock()
+            .expire
+            .insert(kind, (part.to_owned(), count));
+    }
+
+    /// Answers the next `count` requests of a kind with 429, where the path contains `part`.
+    pub(crate) fn refuse(&self, kind: Kind, part: &str, count: u32) {
+        self.control
+            .plan
+            .lock()
+            .refuse
+            .insert(kind, (part.to_owned(), count));
+    }
+
+    /// Gives what comes down watches from now on only this much later.
+    pub(crate) fn delay_watches(&self, by: Duration) {
+        self.control.plan.lock().delay = by;
+    }
+
+    /// Keeps each answer but a watch's back for so long, from now on.
+    pub(crate) fn slow_down(&self, by: Duration) {
+        self.control.plan.lock().slowness = by;
+    }
+
+    /// Knows no more of these from now on.
+    pub(crate) fn grow_older(&self, unknown: &[Older]) {
+        self.control.plan.lock().older = unknown.to_vec();
+    }
+
+    /// The most LISTs of a collection that were passed on at a time, those not counted that ask for
+    /// metadata or for one object alone.
+    pub(crate) fn most_whole_lists(&self, path: &str) -> u32 {
+        let plan = self.control.plan.lock();
+        plan.whole_lists.get(path).map_or(0, |(_, most)| *most)
+    }
+
+    /// Makes open and new watches fall silent, or speak again.
+    pub(crate) fn silence(&self, silent: bool) {
+        self.control.silent.send_replace(silent);
+    }
+
+    /// How many requests of a kind there were whose path contains `part`.
+    pub(crate) fn count(&self, kind: Kind, part: &str) -> u32 {
+        let counts = self.control.counts.lock();
+        let matching = counts
+            .iter()
+            .filter(|((k, path), _)| *k == kind && path.contains(part));
+        matching.map(|(_, count)| count).sum()
+    }
+}
+
+async fn serve(tcp: TcpStream, control: Arc<Control>) {
+    let service = service_fn(move |request| answer(control.clone(), request));
+    // A cut watch ends its connection with an error, as it should.
+    let _ = http1::Builder::new()
+        .serve_connection(TokioIo::new(tcp), service)
+        .await;
+}
+
+async fn answer(control: Arc<Control>, request: Request<Incoming>) -> Result<Reply, Infallible> {
+    let kind = kind_of(&request);
+    let path = request.uri().path().to_owned();
+    let planned = control.planned(kind, &path, request.headers());
+    *control.counts.lock().entry((kind, path)).or_default() += 1;
+    Ok(match planned {
+        Some(reply) => reply,
+        None => control.forward(kind, request).await,
+    })
+}
+
+fn kind_of(request: &Request<Incoming>) -> Kind {
+    let query = request.uri().query().unwrap_or_default();
+    let path = request.uri().path();
+    let resource = path.starts_with("/api/v1/") || path.starts_with("/apis/");
+    if request.method() != Method::GET || !resource {
+        return Kind::Other;
+    }
+    if form_urlencoded::parse(query.as_bytes())
+        .any(|(name, value)| name == "watch" && value != "0" && value != "false")
+    {
+        return Kind::Watch;
+    }
+    let prefix = if path.starts_with("/apis/") { 3 } else { 2 };
+    let parts: Vec<&str> = path.trim_matches('/').split('/').skip(prefix).collect();
+    match parts.as_slice() {
+        [] => Kind::Other,
+        [_] | ["namespaces", _, _] => Kind::List,
+        _ => Kind::Get,
+    }
+}
+
+impl Control {
+    fn planned(&self, kind: Kind, path: &str, headers: &HeaderMap) -> Option<Reply> {
+        let mut plan = self.plan.lock();
+        let ordered = |orders: &mut Orders| {
+            let order = orders
+                .get_mut(&kind)
+                .filter(|(part, left)| *left > 0 && path.contains(part.as_str()));
+            order.map(|(_, left)| *left -= 1).is_some()
+        };
+        if ordered(&mut plan.refuse) {
+            return Some(too_many_requests());
+        }
+        ordered(&mut plan.expire).then(|| match kind {
+            Kind::Watch => expired_watch(headers),
+            _ => expired_list(),
+        })
+    }
+
+    async fn forward(self: &Arc<Self>, kind: Kind, request: Request<Incoming>) -> Reply {
+        let (mut parts, body) = request.into_parts();
+        let (older, slowness) = {
+            let plan = self.plan.lock();
+            (plan.older.clone(), plan.slowness)
+        };
+        if let Some(reply) = older.iter().find_map(|older| older.answer(&mut parts)) {
+            return reply;
+        }
+        let _counted = (kind == Kind::List && is_whole(&parts))
+            .then(|| WholeList::new(self, parts.uri.path()));
+        // The admin's goes in its place.
+        parts.headers.remove("authorization");
+        let body = whole(body).await;
+        if kind != Kind::Watch && !slowness.is_zero() {
+            sleep(slowness).await;
+        }
+        match send_on(&self.upstream, parts, body).await {
+            Err(problem) => plain(StatusCode::BAD_GATEWAY, &problem),
+            Ok(response) if kind == Kind::Watch => {
+                response.map(|body| FaultyBody::new(self.clone(), body).boxed_unsync())
+            }
+            Ok(response) => response.map(passed_on),
+        }
+    }
+}
+
+/// True for a LIST of whole objects, all that there are.
+fn is_whole(parts: &Parts) -> bool {
+    let accept = parts
+        .headers
+        .get("accept")
+        .map(|accept| accept.to_str().unwrap_or_default());
+    let metadata = accept.is_some_and(|accept| accept.contains("as=PartialObjectMetadata"));
+    let query = parts.uri.query().unwrap_or_default();
+    !metadata && !query.split('&').any(|part| part == "limit=1")
+}
+
+/// Counts a LIST from its request to its head.
+struct WholeList<'a> {
+    control: &'a Control,
+    path: String,
+}
+
+impl<'a> WholeList<'a> {
+    fn new(control: &'a Control, path: &str) -> Self {
+        let mut plan = control.plan.lock();
+        let (now, most) = plan.whole_lists.entry(path.to_owned()).or_default();
+        *now += 1;
+        *most = (*most).max(*now);
+        Self {
+            control,
+            path: path.to_owned(),
+        }
+    }
+}
+
+impl Drop for WholeList<'_> {
+    fn drop(&mut self) {
+        let mut plan = self.control.plan.lock();
+        if let Some((now, _)) = plan.whole_lists.get_mut(&self.path) {
+            *now -= 1;
+        }
+    }
+}
+
+/// A watch's bytes on their way back, until the plan says otherwise.
+struct FaultyBody {
+    inner: Incoming,
+    cut: Pin<Box<dyn Future<Output = Cut> + Send>>,
+    /// Bytes that may still pass after a cut was ordered.
+    left: Option<usize>,
+    silent: watch::Receiver<bool>,
+    speaking: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    control: Arc<Control>,
+    held: Option<(Pin<Box<Sleep>>, Frame<Bytes>)>,
+}
+
+impl FaultyBody {
+    fn new(control: Arc<Control>, inner: Incoming) -> Self {
+        let mut cuts = control.cuts.subscribe();
+        let cut = Box::pin(async move {
+            match cuts.changed().await {
+                Ok(()) => cuts.borrow_and_update().1,
+                Err(_) => std::future::pending().await,
+            }
+        });
+        let silent = control.silent.subscribe();
+        Self {
+            inner,
+            cut,
+            left: None,
+            silent,
+            speaking: None,
+            control,
+            held: None,
+        }
+    }
+
+    fn poll_speaking(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut silent = self.silent.clone();
+        let speaking = self.speaking.get_or_insert_with(|| {
+            Box::pin(async move {
+                let _ = silent.wait_for(|silent| !silent).await;
+            })
+        });
+        let polled = speaking.as_mut().poll(context);
+        if polled.is_ready() {
+            self.speaking = None;
+        }
+        polled
+    }
+
+    fn poll_upstream(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        if let Some((wait, _)) = &mut self.held {
+            std::task::ready!(wait.as_mut().poll(context));
+            return Poll::Ready(self.held.take().map(|(_, frame)| Ok(frame)));
+        }
+        let frame = std::task::ready!(Pin::new(&mut self.inner).poll_frame(context));
+        let delay = self.control.plan.lock().delay;
+        match frame {
+            Some(Ok(frame)) if !delay.is_zero() => {
+                self.held = Some((Box::pin(sleep(delay)), frame));
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            other => Poll::Ready(other.map(|frame| frame.map_err(|error| error.to_string()))),
+        }
+    }
+
+    fn shorten(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {
+        let (Some(left), Ok(mut data)) = (self.left, frame.into_data()) else {
+            return Frame::data(Bytes::new());
+        };
+        // Never a whole chunk: its end may be a frame's end.
+        data.truncate(left.min(data.len().saturating_sub(1)));
+        self.left = Some(0);
+        Frame::data(data)
+    }
+}
+
+impl Body for FaultyBody {
+    type Data = Bytes;
+    type Error = String;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
+        let this = &mut *self;
+        if this.left.is_none()
+            && let Poll::Ready(cut) = this.cut.as_mut().poll(context)
+        {
+            this.left = Some(match cut {
+                Cut::Now => 0,
+                Cut::Within(bytes) => bytes,
+            });
+        }
+        if this.left == Some(0) {
+            return Poll::Ready(Some(Err("cut".to_owned())));
+        }
+        std::task::ready!(this.poll_speaking(context));
+        let frame = std::task::ready!(this.poll_upstream(context));
+        Poll::Ready(match frame {
+            Some(Ok(frame)) if this.left.is_some() => Some(Ok(this.shorten(frame))),
+            other => other,
+        })
+    }
+}

@@ -1,0 +1,237 @@
+//! A server before another: tells what it was asked and over which connection, and misbehaves as a test says.
+//!
+//! It speaks plain HTTP/1.1 and HTTP/2 on loopback, and JSON.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::Method;
+use http::Request;
+use http::StatusCode;
+use http::Version;
+use http_body_util::BodyExt;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::support::clients::client::Client;
+use crate::support::proxies::listener::Listener;
+use crate::support::proxies::relay::passed_on;
+use crate::support::proxies::relay::send_on;
+use crate::support::proxies::relay::whole;
+use crate::support::proxies::replies::Reply;
+use crate::support::proxies::replies::expired_list;
+use crate::support::proxies::replies::plain;
+
+/// The server; ends when dropped, and all its connections with it.
+#[derive(Debug)]
+pub(crate) struct Front {
+    listener: Listener,
+    control: Arc<Control>,
+}
+
+/// A request.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    /// The number of its connection.
+    pub(crate) connection: usize,
+    pub(crate) version: Version,
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// Decoded.
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) authorization: String,
+}
+
+/// Makes of a frame of a watch the ones that are sent in its place; `None` ends the watch.
+pub(crate) type Change = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
+
+/// What becomes of a request.
+pub(crate) enum Fate {
+    Passed,
+    /// It is carried out, and the connection breaks before the answer.
+    AnswerLost,
+    /// It is carried out when the first says so, and never answered; the second hears of it.
+    Held(Arc<Notify>, Arc<Notify>),
+    /// Once it is carried out, this hears of it.
+    Told(Arc<Notify>),
+    /// 410.
+    Expired,
+    /// A watch, with frames changed.
+    Changed(Change),
+}
+
+type Fates = Box<dyn Fn(&Seen) -> Fate + Send + Sync>;
+
+struct Control {
+    upstream: Client,
+    fates: Fates,
+    seen: Mutex<Vec<Seen>>,
+}
+
+impl Front {
+    pub(crate) async fn start(
+        upstream: Client,
+        fates: impl Fn(&Seen) -> Fate + Send + Sync + 'static,
+    ) -> Self {
+        let control = Arc::new(Control {
+            upstream,
+            fates: Box::new(fates),
+            seen: Mutex::default(),
+        });
+        let serving = control.clone();
+        Self {
+            listener: Listener::start(move |number, tcp| serve(tcp, number, serving.clone())).await,
+            control,
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        self.listener.http_url()
+    }
+
+    /// All requests until now.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.control.seen.lock().clone()
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+impl Seen {
+    /// The value of a query parameter; empty when it is not there.
+    pub(crate) fn query(&self, name: &str) -> &str {
+        let found = self.query.iter().find(|(key, _)| key == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    pub(crate) fn is_watch(&self) -> bool {
+        self.query("watch") == "true"
+    }
+}
+
+async fn serve(tcp: TcpStream, number: usize, control: Arc<Control>) {
+    let service = service_fn(move |request| answer(control.clone(), number, request));
+    // One that is broken on purpose ends with an error, as it should.
+    let _ = auto::Builder::new(TokioExecutor::new())
+        .serve_connection(TokioIo::new(tcp), service)
+        .await;
+}
+
+async fn answer(
+    control: Arc<Control>,
+    connection: usize,
+    request: Request<Incoming>,
+) -> io::Result<Reply> {
+    let query = request.uri().query().unwrap_or_default();
+    let authorization = request.headers().get("authorization");
+    let seen = Seen {
+        connection,
+        version: request.version(),
+        method: request.method().clone(),
+        path: request.uri().path().to_owned(),
+        query: form_urlencoded::parse(query.as_bytes())
+            .into_owned()
+            .collect(),
+        authorization: authorization
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+            .to_owned(),
+    };
+    let fate = (control.fates)(&seen);
+    control.seen.lock().push(seen);
+    match fate {
+        Fate::Passed => Ok(control.forward(request, None).await),
+        Fate::Changed(change) => Ok(control.forward(request, Some(change)).await),
+        Fate::Expired => Ok(expired_list()),
+        Fate::AnswerLost => {
+            control.forward(request, None).await;
+            Err(io::ErrorKind::ConnectionReset.into())
+        }
+        Fate::Told(done) => {
+            let reply = control.forward(request, None).await;
+            done.notify_one();
+            Ok(reply)
+        }
+        Fate::Held(released, done) => {
+            let (parts, body) = request.into_parts();
+            let body = whole(body).await;
+            // Outlives the connection, as a server's own work does.
+            tokio::spawn(async move {
+                released.notified().await;
+                let sent = send_on(&control.upstream, parts, body).await;
+                done.notify_one();
+                sent.map(drop)
+            });
+            std::future::pending().await
+        }
+    }
+}
+
+impl Control {
+    async fn forward(&self, request: Request<Incoming>, change: Option<Change>) -> Reply {
+        let (parts, body) = request.into_parts();
+        match send_on(&self.upstream, parts, whole(body).await).await {
+            Err(problem) => plain(StatusCode::BAD_GATEWAY, &problem),
+            Ok(response) => response.map(|body| match change {
+                None => passed_on(body),
+                Some(change) => changed(body, change),
+            }),
+        }
+    }
+}
+
+/// The lines of `body`, each as `change` will have it.
+fn changed(
+    body: Incoming,
+    change: Change,
+) -> http_body_util::combinators::UnsyncBoxBody<Bytes, String> {
+    let start = (Some(body), change, Vec::new());
+    let frames = stream::unfold(start, |(body, mut change, mut partial)| async move {
+        let mut body = body?;
+        loop {
+            let frame: Frame<Bytes> = match body.frame().await? {
+                Ok(frame) => frame,
+                Err(error) => return Some((Err(error.to_string()), (None, change, partial))),
+            };
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            partial.extend_from_slice(&data);
+            let (mut told, mut is_end) = (Vec::new(), false);
+            while let Some(end) = partial.iter().position(|byte| *byte == b'\n')
+                && !is_end
+            {
+                match change(partial.drain(..=end).collect()) {
+                    Some(lines) => told.extend(lines.concat()),
+                    None => is_end = true,
+                }
+            }
+            if is_end || !told.is_empty() {
+                let told = Ok(Frame::data(Bytes::from(told)));
+                let body = (!is_end).then_some(body);
+                return Some((told, (body, change, partial)));
+            }
+        }
+    });
+    StreamBody::new(frames).boxed_unsync()
+}
+
+/// Every request is passed on.
+pub(crate) fn passing(_: &Seen) -> Fate {
+    Fate::Passed
+}

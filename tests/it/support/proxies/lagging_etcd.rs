@@ -1,0 +1,159 @@
+//! A way to etcd on which watches are late and all else is not, so that an API server's cache lags
+//! behind what it can read.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http::Response;
+use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::body::Body;
+use hyper::body::Frame;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+
+use crate::support::proxies::listener::Listener;
+
+const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// More than an API server has under way on a connection.
+const STREAMS: u32 = 10_000;
+
+type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
+
+/// The way; ends when dropped, and all its connections with it.
+#[derive(Debug)]
+pub(crate) struct LaggingEtcd {
+    listener: Listener,
+    lag: watch::Sender<Duration>,
+}
+
+impl LaggingEtcd {
+    /// To the etcd on this port of 127.0.0.1; nothing is late yet.
+    pub(crate) async fn start(etcd: u16) -> Self {
+        let lag = watch::Sender::new(Duration::ZERO);
+        let late = lag.subscribe();
+        let serve = move |_, client| {
+            let passed = pass(client, etcd, late.clone());
+            // An end of either side ends both; the API server connects again.
+            async move { drop(passed.await) }
+        };
+        Self {
+            listener: Listener::start(serve).await,
+            lag,
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        self.listener.http_url().to_owned()
+    }
+
+    /// By how much what comes from now on is late; it stays in order.
+    pub(crate) fn lag(&self, by: Duration) {
+        self.lag.send_replace(by);
+    }
+}
+
+async fn pass(
+    client: TcpStream,
+    etcd: u16,
+    lag: watch::Receiver<Duration>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    client.set_nodelay(true)?;
+    let server = TcpStream::connect(("127.0.0.1", etcd)).await?;
+    server.set_nodelay(true)?;
+    let (sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(server)).await?;
+    let service = service_fn(move |request| forward(sender.clone(), request, lag.clone()));
+    let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .max_concurrent_streams(STREAMS)
+        .serve_connection(TokioIo::new(client), service);
+    tokio::select! {
+        served = serving => served?,
+        ended = connection => ended?,
+    }
+    Ok(())
+}
+
+async fn forward(
+    mut etcd: SendRequest<Incoming>,
+    request: Request<Incoming>,
+    lag: watch::Receiver<Duration>,
+) -> Result<Reply, hyper::Error> {
+    let is_watch = request.uri().path() == WATCH;
+    let response = etcd.send_request(request).await?;
+    Ok(if is_watch {
+        response.map(|body| Late::new(body, lag).map_err(never).boxed_unsync())
+    } else {
+        response.map(|body| body.boxed_unsync())
+    })
+}
+
+fn never(never: Infallible) -> hyper::Error {
+    match never {}
+}
+
+/// A body whose frames come in order, each so much later than it came here.
+struct Late {
+    frames: mpsc::UnboundedReceiver<Frame<Bytes>>,
+    reading: JoinHandle<()>,
+}
+
+impl Late {
+    fn new(mut body: Incoming, lag: watch::Receiver<Duration>) -> Self {
+        let (arrived, mut waiting) = mpsc::unbounded_channel();
+        let (sender, frames) = mpsc::unbounded_channel();
+        let reading = async move {
+            // A watch that breaks ends without its trailers, which the API server takes for a fault.
+            while let Some(Ok(frame)) = body.frame().await {
+                let due = Instant::now() + *lag.borrow();
+                if arrived.send((due, frame)).is_err() {
+                    return;
+                }
+            }
+        };
+        let letting_go = async move {
+            while let Some((due, frame)) = waiting.recv().await {
+                sleep_until(due).await;
+                if sender.send(frame).is_err() {
+                    return;
+                }
+            }
+        };
+        let reading = tokio::spawn(async move {
+            tokio::join!(reading, letting_go);
+        });
+        Self { frames, reading }
+    }
+}
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.reading.abort();
+    }
+}
+
+impl Body for Late {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.frames.poll_recv(context).map(|frame| frame.map(Ok))
+    }
+}

@@ -1,0 +1,88 @@
+//! The one accept loop of what tests put in front of a server.
+
+use std::net::Ipv4Addr;
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
+
+/// A socket on a free port of 127.0.0.1; ends when dropped, and all its connections with it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    address: SocketAddr,
+    http_url: String,
+    accepting: JoinHandle<()>,
+}
+
+impl Listener {
+    /// Runs what `serve` makes of a connection and its number, from 1 on, as a task of its own.
+    pub(crate) async fn start<F, S>(serve: F) -> Self
+    where
+        F: FnMut(usize, TcpStream) -> S + Send + 'static,
+        S: Future<Output = ()> + Send + 'static,
+    {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await;
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        Self {
+            address,
+            http_url: format!("http://{address}"),
+            accepting: tokio::spawn(accept(listener, serve)),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn http_url(&self) -> &str {
+        &self.http_url
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept<F, S>(listener: TcpListener, mut serve: F)
+where
+    F: FnMut(usize, TcpStream) -> S,
+    S: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    let mut number = 0;
+    while let Ok((tcp, _)) = listener.accept().await {
+        number += 1;
+        connections.spawn(serve(number, tcp));
+        while connections.try_join_next().is_some() {}
+    }
+}
+
+#[tokio::test]
+async fn connections_end_with_it() {
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+
+    let listener = Listener::start(|number, mut tcp| async move {
+        let number = u8::try_from(number).expect("few connections");
+        tcp.write_all(&[number]).await.expect("a reader");
+        std::future::pending().await
+    })
+    .await;
+    let mut clients = Vec::new();
+    for number in 1..=2 {
+        let mut client = TcpStream::connect(listener.address())
+            .await
+            .expect("a connection");
+        assert_eq!(client.read_u8().await.ok(), Some(number));
+        clients.push(client);
+    }
+    drop(listener);
+    for client in &mut clients {
+        assert_eq!(client.read(&mut [0]).await.ok(), Some(0));
+    }
+}

@@ -1,0 +1,80 @@
+//! What an older API server, or one of an extension, does not know, played by the fault proxy.
+
+use http::HeaderValue;
+use http::StatusCode;
+use http::header::ACCEPT;
+use http::request::Parts;
+use http::uri::PathAndQuery;
+
+use crate::support::proxies::replies::Reply;
+use crate::support::proxies::replies::plain;
+
+const METADATA: &str = "as=PartialObjectMetadata";
+const UNACCEPTABLE: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json, application/yaml","reason":"NotAcceptable","code":406}"#;
+const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","field":"sendInitialEvents"}]},"code":422}"#;
+
+/// What is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Older {
+    /// Metadata alone in protobuf: 406, unless something else will do.
+    MetadataProtobuf,
+    /// Metadata alone in whatever format: 406.
+    Metadata,
+    /// `sendInitialEvents`: passed over.
+    WatchListIgnored,
+    /// `sendInitialEvents`: 422.
+    WatchListRejected,
+}
+
+impl Older {
+    /// Makes the request the one that is understood, or says what is answered to it.
+    pub(super) fn answer(self, parts: &mut Parts) -> Option<Reply> {
+        match self {
+            Self::MetadataProtobuf => accept_only(parts, |kind| {
+                kind.contains(METADATA) && kind.contains("protobuf")
+            }),
+            Self::Metadata => accept_only(parts, |kind| kind.contains(METADATA)),
+            Self::WatchListIgnored => {
+                forget_initial_events(parts);
+                None
+            }
+            Self::WatchListRejected => {
+                let query = parts.uri.query().unwrap_or_default();
+                let asks = query.contains("sendInitialEvents=");
+                asks.then(|| plain(StatusCode::UNPROCESSABLE_ENTITY, FORBIDDEN))
+            }
+        }
+    }
+}
+
+fn accept_only(parts: &mut Parts, unknown: impl Fn(&str) -> bool) -> Option<Reply> {
+    let accept = parts.headers.get(ACCEPT)?.to_str().ok()?;
+    let known: Vec<&str> = accept.split(',').filter(|kind| !unknown(kind)).collect();
+    if known.is_empty() {
+        return Some(plain(StatusCode::NOT_ACCEPTABLE, UNACCEPTABLE));
+    }
+    let known = HeaderValue::from_str(&known.join(",")).expect("a part of a header's value");
+    parts.headers.insert(ACCEPT, known);
+    None
+}
+
+fn forget_initial_events(parts: &mut Parts) {
+    let Some((path, query)) = parts
+        .uri
+        .path_and_query()
+        .and_then(|all| all.as_str().split_once('?'))
+    else {
+        return;
+    };
+    let unknown = ["sendInitialEvents=", "resourceVersionMatch="];
+    if !query.contains(unknown[0]) {
+        return;
+    }
+    let known = query
+        .split('&')
+        .filter(|part| !unknown.iter().any(|name| part.starts_with(name)));
+    let rest = format!("{path}?{}", known.collect::<Vec<_>>().join("&"));
+    let mut uri = std::mem::take(&mut parts.uri).into_parts();
+    uri.path_and_query = Some(PathAndQuery::try_from(rest).expect("a part of a path"));
+    parts.uri = uri.try_into().expect("a shorter query");
+}

@@ -1,0 +1,71 @@
+//! The objects of tests/golden/table/states.json: of many kinds, and in many states.
+
+use std::fs;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::client::Client;
+use crate::support::poll::eventually;
+
+const FILE: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/tests/golden/table/states.json"
+);
+
+/// The states, in order, for a namespace.
+pub(crate) fn all(namespace: &str) -> Vec<Value> {
+    let text = fs::read_to_string(FILE).expect("the states");
+    serde_json::from_str(&with_times(&text, namespace)).expect("JSON")
+}
+
+/// Makes the object of a state at `path`, with the status that it has.
+pub(crate) async fn create(client: &Client, path: &str, state: &Value) {
+    let object = &state["object"];
+    // A custom resource takes a moment to be served.
+    eventually(path, Duration::from_secs(20), async || {
+        match client.create(path, object).await {
+            made if made.status == 404 => Err(made.to_string()),
+            made => Ok(made),
+        }
+    })
+    .await
+    .ok();
+    if !state["status"].is_null() {
+        let name = object["metadata"]["name"].as_str().expect("a name");
+        let change = json!({ "status": state["status"] });
+        let own = format!("{path}/{name}/status");
+        client.merge(&own, &change).await.ok();
+    }
+}
+
+/// Fills in the namespace, and `{now-60}` with the time a minute ago.
+fn with_times(text: &str, namespace: &str) -> String {
+    let text = text.replace("{ns}", namespace);
+    let mut parts = text.split("{now-");
+    let mut filled = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (seconds, rest) = part.split_once('}').expect("a closing brace");
+        let ago = Duration::from_secs(seconds.parse().expect("a number"));
+        let time = Timestamp::try_from(SystemTime::now() - ago).expect("a time of our days");
+        filled.push_str(&format!("{time:.0}"));
+        filled.push_str(rest);
+    }
+    filled
+}
+
+#[test]
+fn times_are_whole_seconds() {
+    let filled = with_times("{ns} {now-60}.", "here");
+    let time = filled
+        .strip_prefix("here ")
+        .and_then(|rest| rest.strip_suffix('.'));
+    let time = time.expect("the namespace before it");
+    let parsed: Timestamp = time.parse().expect("a time");
+    let age = Timestamp::now().as_second() - parsed.as_second();
+    assert!((60..70).contains(&age), "{filled}");
+    assert_eq!(time.len(), "2026-01-01T00:00:00Z".len());
+}

@@ -1,0 +1,229 @@
+//! Real clients fold the same state through kubefan as a direct LIST shows.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Api;
+use kube::api::ApiResource;
+use kube::api::DynamicObject;
+use kube::runtime::watcher;
+use kube::runtime::watcher::Event;
+use kube::runtime::watcher::InitialListStrategy;
+use parking_lot::Mutex;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::decode_list;
+use crate::support::clients::watcher::Start;
+use crate::support::clients::watcher::Watcher;
+use crate::support::cluster::define_widgets;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::informers;
+use crate::support::programs::informers::Informers;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+
+const SETTLE: Duration = Duration::from_secs(30);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_informers_fold_what_a_list_shows() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let namespace = server.namespace("informers").await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let through = kubefan.kubeconfig(&User::Nobody);
+    let direct = server.kubeconfig("admin");
+    let assets = server.assets();
+    let start = async |mode| {
+        Informers::start(
+            assets,
+            &through,
+            &["--namespace", &namespace, "--mode", mode],
+        )
+        .await
+    };
+    let (mut rv0, mut watchlist) = tokio::join!(start("rv0"), start("watchlist"));
+    let churn = [
+        "churn",
+        "--namespace",
+        &namespace,
+        "--writes",
+        "1000",
+        "--seed",
+        "7",
+    ];
+    informers::run(assets, &direct, &churn).await;
+    let list = informers::run(assets, &direct, &["list", "--namespace", &namespace]).await;
+    for (mode, program) in [("rv0", &mut rv0), ("watchlist", &mut watchlist)] {
+        eventually(mode, SETTLE, async || {
+            difference(&list, &program.ask("dump").await)
+        })
+        .await;
+        let errors = program.ask("errors").await;
+        assert_eq!(
+            errors["watchErrors"]["count"].as_u64().unwrap_or(0),
+            0,
+            "{mode}: {errors}"
+        );
+    }
+}
+
+/// Both are `{"resources": {source: {key: state}}}`.
+fn difference(wanted: &Value, got: &Value) -> Result<(), String> {
+    let sources = wanted["resources"].as_object().expect("a dump");
+    assert!(sources.len() >= 6, "{wanted}");
+    for (source, wanted) in sources {
+        let (wanted, none) = (wanted.as_object().expect("objects"), serde_json::Map::new());
+        let got = got["resources"][source].as_object().unwrap_or(&none);
+        let keys = wanted.keys().chain(got.keys());
+        let differing = keys.filter(|key| wanted.get(*key) != got.get(*key)).take(5);
+        let differing: Vec<_> = differing
+            .map(|key| (key, got.get(key), wanted.get(key)))
+            .collect();
+        if !differing.is_empty() {
+            return Err(format!("{source}: {differing:?}"));
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_rs_watchers_fold_what_a_list_shows() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("kube-rs").await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let config = kube::Config::new(kubefan.url().parse().expect("a URL"));
+    let client = kube::Client::try_from(config).expect("a client");
+    let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
+    let strategies = [
+        InitialListStrategy::ListWatch,
+        InitialListStrategy::StreamingList,
+    ];
+    let folds: [Mutex<BTreeMap<String, String>>; 2] = Default::default();
+    let following = strategies.into_iter().zip(&folds).map(|(strategy, fold)| {
+        let config = watcher::Config {
+            initial_list_strategy: strategy,
+            ..Default::default()
+        };
+        watcher(api.clone(), config).for_each(|event| {
+            take(&mut fold.lock(), event.expect("no watch error"));
+            std::future::ready(())
+        })
+    });
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let churn = async {
+        let flags = [
+            "churn",
+            "--namespace",
+            &namespace,
+            "--writes",
+            "300",
+            "--resources",
+        ];
+        let flags = [&flags[..], &["configmaps", "--seed", "8"]].concat();
+        informers::run(server.assets(), &server.kubeconfig("admin"), &flags).await;
+        let list = decode_list(Format::Json, &server.client().get(&path).await.ok().body);
+        let text = |body: &[u8]| String::from_utf8(body.to_vec()).expect("JSON");
+        let wanted: BTreeMap<_, _> = list
+            .items
+            .into_iter()
+            .map(|item| (item.key, text(&item.body)))
+            .collect();
+        for (index, fold) in folds.iter().enumerate() {
+            eventually("the fold of kube-rs", SETTLE, async || {
+                let got = fold.lock();
+                if *got == wanted {
+                    Ok(())
+                } else {
+                    Err(format!("{index}: {} objects", got.len()))
+                }
+            })
+            .await;
+        }
+    };
+    tokio::select! {
+        _ = futures::future::join_all(following) => panic!("a watcher ended"),
+        () = churn => {}
+    }
+}
+
+fn take(fold: &mut BTreeMap<String, String>, event: Event<DynamicObject>) {
+    let entry = |object: DynamicObject| {
+        let mut value = serde_json::to_value(&object).expect("JSON");
+        let fields = value.as_object_mut().expect("an object");
+        fields.remove("kind");
+        fields.remove("apiVersion");
+        let name = |part: Option<String>| part.unwrap_or_default();
+        let key = format!(
+            "{}/{}",
+            name(object.metadata.namespace),
+            name(object.metadata.name)
+        );
+        value.sort_all_objects();
+        (key, value.to_string())
+    };
+    match event {
+        Event::Init => fold.clear(),
+        Event::InitApply(object) | Event::Apply(object) => fold.extend([entry(object)]),
+        Event::InitDone => {}
+        Event::Delete(object) => drop(fold.remove(&entry(object).0)),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_hundred_clients_cost_upstream_one_watch_a_format() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    let namespace = server.namespace("fan-out").await;
+    // No other test uses this resource, so its watches can be counted.
+    let resource = "controllerrevisions";
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/{resource}");
+    let revision = |number: u32| {
+        let name = format!("revision-{}", number % 20);
+        json!({ "metadata": { "name": name }, "data": { "a": "b" }, "revision": number })
+    };
+    for number in 0..20 {
+        server.client().create(&path, &revision(number)).await.ok();
+    }
+    let before = server.open_watches(resource).await;
+    let client = kubefan.client();
+    let formats = [Format::Json, Format::Protobuf];
+    let watchers: Vec<(Format, Watcher)> = formats
+        .into_iter()
+        .cycle()
+        .take(200)
+        .map(|format| {
+            (
+                format,
+                Watcher::start(&client, &path, "", format, Start::Zero),
+            )
+        })
+        .collect();
+    for (_, watcher) in &watchers {
+        watcher.synced().await;
+    }
+    for number in 20..40 {
+        let object = format!("{path}/revision-{}", number % 20);
+        if number % 5 == 0 {
+            server.client().delete(&object).await.ok();
+        } else {
+            server.client().merge(&object, &revision(number)).await.ok();
+        }
+    }
+    for format in formats {
+        let list = server.client().list(&path, format).await;
+        for (_, watcher) in watchers.iter().filter(|(watched, _)| *watched == format) {
+            watcher.reaches("a client of many", &list, SETTLE).await;
+            assert_eq!(watcher.counts().streams, 1, "{:?}", watcher.counts());
+        }
+    }
+    assert_eq!(
+        server.open_watches(resource).await - before,
+        2.0,
+        "watches at the API server"
+    );
+}

@@ -1,0 +1,245 @@
+//! kubectl must not be able to tell kubefan from the API server.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::AsyncBufReadExt;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::io::BufReader;
+use tokio::net::TcpStream;
+
+use crate::support::cluster::define_widgets;
+use crate::support::cluster::fill_namespace;
+use crate::support::cluster::kubectl_directory;
+use crate::support::cluster::start_node;
+use crate::support::normalise::normalise;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubectl::Kubectl;
+use crate::support::programs::kubectl::Said;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::listener::Listener;
+
+/// A line of tests/kubectl/commands.txt, which says what the parts mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Line {
+    text: String,
+    stop_after: Option<usize>,
+    only_exit: bool,
+    arguments: Vec<String>,
+    meanwhile: Option<Vec<String>>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_says_the_same_through_kubefan() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let _node = start_node(server, "stub-node").await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let list = fs::read_to_string(kubectl_directory().join("commands.txt")).expect("the list");
+    let (direct, through) = (
+        server.namespace("kubectl").await,
+        server.namespace("kubectl").await,
+    );
+    let direct_files = fill_namespace(server, &direct).await;
+    let through_files = fill_namespace(server, &through).await;
+
+    let at_server = Kubectl::new(server.assets(), &server.kubeconfig("admin"), &direct);
+    let at_kubefan = Kubectl::new(
+        server.assets(),
+        &kubefan.kubeconfig(&User::Nobody),
+        &through,
+    );
+    let mut differences = Vec::new();
+    for (line, other) in lines(&list, &direct, direct_files.path())
+        .into_iter()
+        .zip(lines(&list, &through, through_files.path()))
+    {
+        let (wanted, got) = tokio::join!(run(&at_server, &line), run(&at_kubefan, &other));
+        let names = [
+            (direct.as_str(), "NS"),
+            (&server.url(), "URL"),
+            (&path_of(&direct_files), "FILES"),
+        ];
+        let wanted = comparable(&wanted, &line, &names);
+        let names = [
+            (through.as_str(), "NS"),
+            (kubefan.url(), "URL"),
+            (&path_of(&through_files), "FILES"),
+        ];
+        let got = comparable(&got, &other, &names);
+        if wanted != got {
+            differences.push(format!(
+                "kubectl {}\n--- directly\n{wanted}\n--- through kubefan\n{got}\n",
+                other.text
+            ));
+        }
+    }
+    let count = differences.len();
+    assert!(
+        differences.is_empty(),
+        "{count} commands differ:\n\n{}",
+        differences.join("\n")
+    );
+}
+
+fn path_of(directory: &TempDir) -> String {
+    directory.path().display().to_string()
+}
+
+async fn run(kubectl: &Kubectl, line: &Line) -> Said {
+    match line.stop_after {
+        None => kubectl.run(&line.arguments).await,
+        Some(lines) => {
+            kubectl
+                .run_for_lines(&line.arguments, lines, line.meanwhile.as_deref())
+                .await
+        }
+    }
+}
+
+fn comparable(said: &Said, line: &Line, names: &[(&str, &str)]) -> String {
+    let code = said
+        .code
+        .map_or("stopped".to_owned(), |code| code.to_string());
+    if line.only_exit {
+        return format!("exit {code}");
+    }
+    let (stdout, stderr) = (
+        normalise(&said.stdout, names),
+        normalise(&said.stderr, names),
+    );
+    format!("exit {code}\n{stdout}\nstderr: {stderr}")
+}
+
+fn lines(list: &str, namespace: &str, files: &Path) -> Vec<Line> {
+    let texts = list.lines().map(str::trim);
+    let commands = texts.filter(|text| !text.is_empty() && !text.starts_with('#'));
+    let files = files.display().to_string();
+    commands
+        .map(|text| parse(text, namespace, &files))
+        .collect()
+}
+
+fn parse(text: &str, namespace: &str, files: &str) -> Line {
+    let mut line = Line {
+        text: text.to_owned(),
+        ..Line::default()
+    };
+    let mut rest = text;
+    while let Some((option, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
+        match option {
+            "exit" => line.only_exit = true,
+            lines => line.stop_after = Some(lines.parse().expect("a number of lines")),
+        }
+        rest = after.trim_start();
+    }
+    let filled = |text: &str| {
+        let fill = |word: String| word.replace("{ns}", namespace).replace("{files}", files);
+        words(text).into_iter().map(fill).collect::<Vec<String>>()
+    };
+    match rest.split_once(" ;; ") {
+        Some((command, other)) => {
+            line.arguments = filled(command);
+            line.meanwhile = Some(filled(other));
+        }
+        None => line.arguments = filled(rest),
+    }
+    line
+}
+
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = None::<String>;
+    let mut quoted = false;
+    for character in text.chars() {
+        match character {
+            '\'' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            ' ' if !quoted => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_is_forwarded_both_ways() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let _node = start_node(server, "forwarding-node").await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let namespace = server.namespace("forward").await;
+    let pod = json!({
+        "metadata": { "name": "listener" },
+        "spec": { "nodeName": "forwarding-node", "containers": [{ "name": "main", "image": "none" }] },
+    });
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    server.client().create(&pods, &pod).await.ok();
+    let running = json!({ "status": { "phase": "Running" } });
+    server
+        .client()
+        .merge(&format!("{pods}/listener/status"), &running)
+        .await
+        .ok();
+    let echo = Listener::start(|_, mut tcp| async move {
+        let (mut read, mut write) = tcp.split();
+        let _ = tokio::io::copy(&mut read, &mut write).await;
+    })
+    .await;
+    let port = echo.address().port();
+
+    let kubectl = Kubectl::new(
+        server.assets(),
+        &kubefan.kubeconfig(&User::Nobody),
+        &namespace,
+    );
+    let mut forward = kubectl.start(&[
+        "port-forward".into(),
+        "pod/listener".into(),
+        format!(":{port}"),
+    ]);
+    let mut said = BufReader::new(forward.stdout.take().expect("piped")).lines();
+    let line = within("port-forward", Duration::from_secs(20), said.next_line()).await;
+    let line = line.expect("text").expect("a line");
+    let local = line
+        .strip_prefix("Forwarding from ")
+        .and_then(|rest| rest.split(' ').next());
+    let mut tcp = TcpStream::connect(local.expect("an address"))
+        .await
+        .expect("a connection");
+    let message = vec![b'x'; 200_000];
+    let (mut read, mut write) = tcp.split();
+    let mut echoed = vec![0; message.len()];
+    let (sent, received) = within("the echo", Duration::from_secs(20), async {
+        tokio::join!(write.write_all(&message), read.read_exact(&mut echoed))
+    })
+    .await;
+    sent.expect("sent");
+    received.expect("received");
+    assert!(echoed == message);
+}
+
+#[test]
+fn a_line_of_the_list_is_understood() {
+    let line = parse(
+        "[3] get pods -l 'a in (b)' ;; label pod {ns}",
+        "x",
+        "/files",
+    );
+    assert_eq!(line.stop_after, Some(3));
+    assert_eq!(line.arguments, ["get", "pods", "-l", "a in (b)"]);
+    assert_eq!(line.meanwhile.expect("another"), ["label", "pod", "x"]);
+    assert_eq!(
+        parse("cp {files}/a b:c", "x", "/files").arguments,
+        ["cp", "/files/a", "b:c"]
+    );
+}

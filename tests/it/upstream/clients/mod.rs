@@ -1,0 +1,7 @@
+//! Real clients work through kubefan as they do directly.
+
+mod controllers;
+mod informers;
+mod kubectl;
+mod protocols;
+mod upgrades;

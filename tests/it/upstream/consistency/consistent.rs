@@ -1,0 +1,183 @@
+//! Reads of the most recent state, proven by kubefan: what they cost, and what they never miss.
+
+use futures::future::join_all;
+use serde_json::json;
+
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
+use crate::support::faulty::Faulty;
+use crate::support::faulty::RECOVERY;
+use crate::support::faulty::next;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::shared;
+use crate::support::proxies::fault_proxy::Kind;
+
+const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
+const PROOF: &str = "x-kubefan-proof";
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+async fn filled(faulty: &Faulty, objects: usize) {
+    for number in 0..objects {
+        faulty.create(&format!("object-{number}")).await;
+    }
+    let client = faulty.kubefan.client();
+    for format in FORMATS {
+        let cached = format!("{}?resourceVersion=0", faulty.path);
+        client.get_as(&cached, format).await.ok();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_at_a_time_share_what_is_asked_upstream() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    filled(&faulty, 30).await;
+    let client = faulty.kubefan.client();
+    let count = |kind| faulty.proxy.count(kind, "/configmaps");
+
+    let before = count(Kind::List);
+    let lists = (0..300).map(|number| {
+        let selector = format!("labelSelector=side%20in%20(a,x{number})");
+        let path = format!("{}?{selector}", faulty.path);
+        let client = &client;
+        async move { client.get(&path).await.ok() }
+    });
+    for answer in join_all(lists).await {
+        assert!(answer.header(PROOF).is_some(), "it was forwarded: {answer}");
+        assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(30));
+    }
+    let asked = count(Kind::List) - before;
+    // Those that came before the first was sent share it; connections are not opened at once.
+    assert!((1..=150).contains(&asked), "300 lists asked {asked} times");
+
+    let before = (count(Kind::List), count(Kind::Watch));
+    let watches = (0..100).map(|number| synced(&client, &faulty.path, FORMATS[number % 2]));
+    for objects in join_all(watches).await {
+        assert_eq!(objects, 30);
+    }
+    let asked = count(Kind::List) - before.0;
+    assert!(
+        (1..=50).contains(&asked),
+        "100 watch-lists asked {asked} times"
+    );
+    assert_eq!(count(Kind::Watch), before.1);
+
+    let before = count(Kind::Get);
+    let object = format!("{}/object-7", faulty.path);
+    let gets = (0..300).map(|_| client.get(&object));
+    for answer in join_all(gets).await {
+        assert_eq!(answer.ok().json()["metadata"]["name"], "object-7");
+    }
+    let asked = count(Kind::Get) - before;
+    assert!((1..=150).contains(&asked), "300 GETs were {asked} upstream");
+}
+
+/// How many objects a watch-list begins with.
+async fn synced(client: &Client, path: &str, format: Format) -> usize {
+    let path = format!("{path}?{WATCH_LIST}");
+    let stream = client.watch(&path, format);
+    let mut stream = within("a stream", RECOVERY, stream)
+        .await
+        .expect("a stream");
+    let mut objects = 0;
+    loop {
+        match next(&mut stream).await {
+            Event::Added(_) => objects += 1,
+            Event::Bookmark { .. } => return objects,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_proven_is_forwarded_a_few_at_a_time() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    filled(&faulty, 3).await;
+    let client = faulty.kubefan.client();
+    faulty.proxy.silence(true);
+    faulty.create("unheard-of").await;
+    let lists = (0..40).map(|number| {
+        let path = format!("{}?labelSelector=side%20in%20(a,x{number})", faulty.path);
+        let client = &client;
+        async move { client.get(&path).await }
+    });
+    let answers: Vec<Answer> = within("lists", RECOVERY, join_all(lists)).await;
+    let (forwarded, refused): (Vec<_>, Vec<_>) =
+        answers.iter().partition(|answer| answer.status == 200);
+    assert!(!forwarded.is_empty() && !refused.is_empty(), "{answers:?}");
+    for answer in forwarded {
+        assert_eq!(answer.header(PROOF), None);
+        assert!(answer.to_string().contains("unheard-of"), "{answer}");
+    }
+    for answer in refused {
+        assert_eq!(answer.status, 429, "{answer}");
+        assert_eq!(answer.header("retry-after"), Some("1"));
+        assert_eq!(answer.json()["reason"], "TooManyRequests");
+    }
+    // A watch is told in its stream, as by an API server whose own cache is late.
+    let watch = client.get(&format!("{}?{WATCH_LIST}", faulty.path)).await;
+    assert_eq!(watch.status, 200);
+    let error = watch.json();
+    assert_eq!(
+        (&error["type"], &error["object"]["code"]),
+        (&json!("ERROR"), &json!(504))
+    );
+
+    faulty.proxy.silence(false);
+    eventually("proofs again", RECOVERY, async || {
+        let answer = client.get(&faulty.path).await;
+        match answer.header(PROOF) {
+            Some(_) if answer.to_string().contains("unheard-of") => Ok(()),
+            _ => Err(answer.to_string()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_spares_the_question() {
+    let Some(server) = shared() else { return };
+    let flags = [
+        "--freshness",
+        "any,configmaps=bounded:1h",
+        "--freshness",
+        "secrets=bounded:1ms",
+    ];
+    let faulty = Faulty::start_with(server, &flags).await;
+    filled(&faulty, 2).await;
+    let client = faulty.kubefan.client();
+    let proof = async |resource: &str, object: &str| {
+        let path = faulty.path.replace("configmaps", resource);
+        let answer = client.get(&format!("{path}{object}")).await;
+        answer.header(PROOF).unwrap_or("none").to_owned()
+    };
+    assert_eq!(proof("services", "").await, "any");
+    assert_eq!(proof("services", "").await, "any");
+    assert_ne!(proof("secrets", "").await, "any");
+    assert_ne!(proof("secrets", "").await, "recent", "1 ms is over");
+
+    // Of the object nothing is known yet that would be recent.
+    assert_eq!(proof("configmaps", "/object-0").await, "none");
+    assert!(["barrier", "verification-list"].contains(&proof("configmaps", "").await.as_str()));
+    faulty.proxy.silence(true);
+    faulty.create("unheard-of").await;
+    let lists = faulty.proxy.count(Kind::List, "/configmaps");
+    let before = client.get(&faulty.path).await.ok();
+    assert_eq!(before.header(PROOF), Some("recent"));
+    assert_eq!(before.json()["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(proof("configmaps", "/object-0").await, "recent");
+    assert_eq!(
+        client
+            .get(&format!("{}/unheard-of", faulty.path))
+            .await
+            .status,
+        404
+    );
+    assert_eq!(synced(&client, &faulty.path, Format::Json).await, 2);
+    assert_eq!(faulty.proxy.count(Kind::List, "/configmaps"), lists);
+}

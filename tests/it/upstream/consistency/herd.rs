@@ -1,0 +1,182 @@
+//! Many who ask at the same moment: informers that start together, and readers of an API server
+//! that has become slow.
+//!
+//! The long forms are run by hand:
+//!
+//! ```sh
+//! KUBEFAN_TEST_BINARY=target/dist/kubefan \
+//!     cargo test --test it herd -- --ignored --nocapture --test-threads=1
+//! ```
+
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Format;
+use crate::support::faulty::Faulty;
+use crate::support::faulty::RECOVERY;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::informers;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::fault_proxy::Kind;
+use crate::support::settings::setting;
+
+const PROOF: &str = "x-kubefan-proof";
+const OBJECTS: usize = 20;
+/// What thirty informers may ask of the API server together.
+const MOST_LISTS: u32 = 15;
+
+/// Puts objects there, and what is there into the caches.
+async fn filled(direct: &Client, client: &Client, path: &str) {
+    for number in 0..OBJECTS {
+        let metadata = json!({ "name": format!("object-{number}"), "labels": { "side": "a" } });
+        direct
+            .create(path, &json!({ "metadata": metadata }))
+            .await
+            .ok();
+    }
+    for format in [Format::Json, Format::Protobuf] {
+        let cached = format!("{path}?resourceVersion=0");
+        client.get_as(&cached, format).await.ok();
+    }
+}
+
+fn namespace(path: &str) -> &str {
+    path.split('/').nth(4).expect("a namespace's path")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_that_start_together_cost_a_few_lists() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    filled(&faulty.direct, &faulty.kubefan.client(), &faulty.path).await;
+    let count = |kind| faulty.proxy.count(kind, "/configmaps");
+    let before = (count(Kind::List), count(Kind::Watch));
+    let config = faulty.kubefan.kubeconfig(&User::Nobody);
+    let arguments = [
+        "herd",
+        "--count",
+        "30",
+        "--namespace",
+        namespace(&faulty.path),
+    ];
+    let said = informers::run_plainly(server.assets(), &config, &arguments).await;
+    let asked = (count(Kind::List) - before.0, count(Kind::Watch) - before.1);
+    println!("{said}; {asked:?} LISTs and WATCHes upstream");
+    assert_eq!(said["objects"], json!([OBJECTS]), "{said}");
+    assert_eq!(said["watchErrors"]["count"], 0, "{said}");
+    assert!(asked.0 <= MOST_LISTS && asked.1 == 0, "{asked:?}: {said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "by hand: KUBEFAN_INFORMERS, or 500"]
+async fn long_informers_that_start_together_cost_a_few_lists() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let kubefan = Kubefan::start(&server, &[]).await;
+    let path = format!(
+        "/api/v1/namespaces/{}/configmaps",
+        server.namespace("herd").await
+    );
+    filled(&server.client(), &kubefan.client(), &path).await;
+    let config = kubefan.kubeconfig(&User::Nobody);
+    let informers: u32 = setting("KUBEFAN_INFORMERS", 500);
+    let count = informers.to_string();
+    let arguments = ["herd", "--count", &count, "--namespace", namespace(&path)];
+    let requests = async |verb| {
+        let labels = [("resource", "configmaps"), ("verb", verb)];
+        server.metric("apiserver_request_total", &labels).await
+    };
+    for round in 0..3 {
+        let before = requests("LIST").await;
+        let said = informers::run_plainly(server.assets(), &config, &arguments).await;
+        let asked = requests("LIST").await - before;
+        println!("round {round}: {asked} LISTs upstream: {said}");
+        assert_eq!(said["objects"], json!([OBJECTS]), "{said}");
+        assert!(asked < f64::from(informers) / 2.0, "{asked} LISTs upstream");
+    }
+}
+
+/// Readers, each with a selector of its own, who come again when they are told to, of an API server
+/// that becomes slow and quick again. Nobody may get an answer without what was written before.
+async fn slowed(faulty: &Faulty, readers: usize, slowness: Duration) {
+    let client = faulty.kubefan.client();
+    filled(&faulty.direct, &client, &faulty.path).await;
+    faulty.proxy.slow_down(slowness);
+    faulty.create("unheard-of").await;
+    let (forwarded, refused) = (AtomicU32::new(0), AtomicU32::new(0));
+    let reading = (0..readers).map(|number| {
+        let path = format!("{}?labelSelector=side%20in%20(a,x{number})", faulty.path);
+        let (client, forwarded, refused) = (&client, &forwarded, &refused);
+        async move {
+            loop {
+                let answer = client.get(&path).await;
+                if answer.status == 429 {
+                    assert_eq!(answer.header("retry-after"), Some("1"), "{answer}");
+                    assert_eq!(answer.json()["reason"], "TooManyRequests");
+                    refused.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                let answer = answer.ok();
+                assert!(answer.to_string().contains("unheard-of"), "{answer}");
+                if answer.header(PROOF).is_none() {
+                    forwarded.fetch_add(1, Ordering::Relaxed);
+                }
+                return;
+            }
+        }
+    });
+    let mending = async {
+        eventually("a forwarded answer", RECOVERY, async || {
+            let forwarded = forwarded.load(Ordering::Relaxed);
+            (forwarded > 0).then_some(()).ok_or("none")
+        })
+        .await;
+        faulty.proxy.slow_down(Duration::ZERO);
+        Instant::now()
+    };
+    let all = async { tokio::join!(join_all(reading), mending) };
+    let (_, mended) = within("all answers", 2 * RECOVERY, all).await;
+    let recovered = mended.elapsed();
+    let (forwarded, refused) = (forwarded.into_inner(), refused.into_inner());
+    let most = faulty.proxy.most_whole_lists(&faulty.path);
+    println!(
+        "{readers} readers, {slowness:?} an answer: {forwarded} forwarded, {most} at a time, {refused} told 429; \
+         all answered {recovered:?} after the end of it"
+    );
+    assert!(most <= 2, "{most} LISTs at a time");
+    assert!(refused > 0);
+    let answer = client.get(&faulty.path).await.ok();
+    assert!(answer.header(PROOF).is_some(), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_slow_api_server_are_told_to_wait() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    slowed(&faulty, 40, Duration::from_secs(4)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "by hand: KUBEFAN_READERS, or 1,000"]
+async fn long_readers_of_a_slow_api_server_are_told_to_wait() {
+    let Some(server) = shared() else { return };
+    let faulty = Faulty::start(server).await;
+    slowed(
+        &faulty,
+        setting("KUBEFAN_READERS", 1_000),
+        Duration::from_secs(5),
+    )
+    .await;
+}

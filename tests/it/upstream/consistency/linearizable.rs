@@ -1,0 +1,267 @@
+//! Clients write and read one resource through two replicas, and a checker says whether what they
+//! saw can have been.
+//!
+//! The long form is run by hand; `KUBEFAN_CLIENTS` and `KUBEFAN_SECONDS` are its measure:
+//!
+//! ```sh
+//! cargo test --test it linearizable -- --ignored --nocapture
+//! ```
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use memchr::memmem;
+use rand::Rng;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rand::seq::IndexedRandom;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::Item;
+use crate::support::clients::frames::decode_list;
+use crate::support::faulty::next;
+use crate::support::history::History;
+use crate::support::history::Read;
+use crate::support::history::Span;
+use crate::support::history::State;
+use crate::support::history::Write;
+use crate::support::outcomes;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::settings::dice;
+use crate::support::settings::setting;
+
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+const NUMBER: &str = "number-";
+const DIGITS: usize = 8;
+
+/// One that writes a register of its own, and reads all.
+struct Player {
+    /// Of each replica.
+    clients: Vec<Client>,
+    path: String,
+    register: usize,
+    registers: usize,
+    dice: StdRng,
+    zero: Instant,
+    writes: Vec<Write>,
+    reads: Vec<Read>,
+    refused: u32,
+}
+
+impl Player {
+    async fn play(mut self, until: Instant) -> Self {
+        while Instant::now() < until {
+            match self.dice.random_range(0..10) {
+                0..3 => self.write().await,
+                3..7 => self.list().await,
+                7..9 => self.get().await,
+                _ => self.watch().await,
+            }
+        }
+        self
+    }
+
+    fn client(&mut self) -> Client {
+        self.clients
+            .choose(&mut self.dice)
+            .expect("a replica")
+            .clone()
+    }
+
+    fn format(&mut self) -> Format {
+        match self.dice.random() {
+            true => Format::Json,
+            false => Format::Protobuf,
+        }
+    }
+
+    fn span(&self, began: Instant) -> Span {
+        Span {
+            began: began - self.zero,
+            ended: self.zero.elapsed(),
+        }
+    }
+
+    async fn write(&mut self) {
+        let client = self.client();
+        let name = format!("register-{}", self.register);
+        let object = format!("{}/{name}", self.path);
+        let number = self.writes.len() as u64;
+        let data = json!({ "n": format!("{NUMBER}{number:0DIGITS$}") });
+        let is_there = self
+            .writes
+            .last()
+            .is_some_and(|write| write.state.is_some());
+        let began = Instant::now();
+        let (answer, state) = match is_there {
+            false => {
+                let wish = json!({ "metadata": { "name": name }, "data": data });
+                (client.create(&self.path, &wish).await, Some(number))
+            }
+            true if self.dice.random_ratio(1, 6) => (client.delete(&object).await, None),
+            true => (
+                client.merge(&object, &json!({ "data": data })).await,
+                Some(number),
+            ),
+        };
+        let span = self.span(began);
+        let version = answer.ok().json()["metadata"]["resourceVersion"]
+            .as_str()
+            .map(str::to_owned);
+        self.writes.push(Write {
+            span,
+            state,
+            version: version.map(|version| version.parse().expect("a number")),
+        });
+    }
+
+    async fn list(&mut self) {
+        let (client, format) = (self.client(), self.format());
+        let began = Instant::now();
+        let answer = client.get_as(&self.path, format).await;
+        let span = self.span(began);
+        if answer.status == 429 {
+            self.refused += 1;
+            return;
+        }
+        let list = decode_list(format, &answer.ok().body);
+        self.saw(span, &list.resource_version, &list.items);
+    }
+
+    async fn watch(&mut self) {
+        let (client, format) = (self.client(), self.format());
+        let began = Instant::now();
+        let path = format!("{}?{WATCH_LIST}", self.path);
+        let stream = client.watch(&path, format);
+        let mut stream = stream.await.expect("a stream");
+        let mut items = Vec::new();
+        loop {
+            match next(&mut stream).await {
+                Event::Added(item) => items.push(item),
+                Event::Bookmark {
+                    resource_version,
+                    initial_events_end: true,
+                } => {
+                    let span = self.span(began);
+                    return self.saw(span, &resource_version, &items);
+                }
+                Event::Error { code: 504, .. } => break self.refused += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    async fn get(&mut self) {
+        let (client, format) = (self.client(), self.format());
+        let register = self.dice.random_range(0..self.registers);
+        let began = Instant::now();
+        let answer = client
+            .get_as(&format!("{}/register-{register}", self.path), format)
+            .await;
+        let span = self.span(began);
+        let state = match answer.status.as_u16() {
+            404 => None,
+            _ => number(&answer.ok().body),
+        };
+        self.reads.push(Read {
+            span,
+            version: None,
+            seen: vec![(register, state)],
+        });
+    }
+
+    fn saw(&mut self, span: Span, version: &str, items: &[Item]) {
+        let seen = (0..self.registers).map(|register| {
+            let key = format!("/register-{register}");
+            let item = items.iter().find(|item| item.key.ends_with(&key));
+            (register, item.and_then(|item| number(&item.body)))
+        });
+        self.reads.push(Read {
+            span,
+            version: Some(version.parse().expect("a number")),
+            seen: seen.collect(),
+        });
+    }
+}
+
+/// What a register says, in either format.
+fn number(body: &[u8]) -> State {
+    let at = memmem::find(body, NUMBER.as_bytes()).expect("a number") + NUMBER.len();
+    let digits = std::str::from_utf8(&body[at..at + DIGITS]).expect("digits");
+    Some(digits.parse().expect("a number"))
+}
+
+async fn history(server: &ApiServer, clients: usize, duration: Duration) {
+    let mut dice = dice();
+    let namespace = server.namespace("history").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let kubefans = [
+        Kubefan::start(server, &[]).await,
+        Kubefan::start(server, &[]).await,
+    ];
+    for kubefan in &kubefans {
+        for format in [Format::Json, Format::Protobuf] {
+            kubefan
+                .client()
+                .list(&format!("{path}?resourceVersion=0"), format)
+                .await;
+        }
+    }
+    let zero = Instant::now();
+    let players = (0..clients).map(|register| Player {
+        clients: kubefans.iter().map(Kubefan::client).collect(),
+        path: path.clone(),
+        register,
+        registers: clients,
+        dice: StdRng::seed_from_u64(dice.random()),
+        zero,
+        writes: Vec::new(),
+        reads: Vec::new(),
+        refused: 0,
+    });
+    let playing = players.map(|player| tokio::spawn(player.play(zero + duration)));
+    let playing = join_all(playing.collect::<Vec<_>>());
+    let players = within("the history", duration + Duration::from_secs(60), playing).await;
+    let mut history = History::default();
+    let mut refused = 0;
+    for player in players {
+        let player = player.expect("a player comes to its end");
+        history.writes.push(player.writes);
+        history.reads.extend(player.reads);
+        refused += player.refused;
+    }
+    let writes: usize = history.writes.iter().map(Vec::len).sum();
+    let outcomes = outcomes::of_lists(&kubefans, "configmaps").await;
+    println!(
+        "{clients} clients, {duration:?}: {writes} writes, {} reads, {refused} refused, LISTs {outcomes:?}",
+        history.reads.len()
+    );
+    assert!(writes > clients && history.reads.len() > clients);
+    let forwarded = outcomes.get("forwarded").copied().unwrap_or(0);
+    assert!(outcomes["cache"] > 9 * forwarded, "{outcomes:?}");
+    if let Err(impossible) = history.check() {
+        panic!("{impossible}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_clients_of_two_replicas_saw_can_have_been() {
+    let Some(server) = shared() else { return };
+    history(server, 4, Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a minute; KUBEFAN_CLIENTS, or 8, for KUBEFAN_SECONDS, or 60"]
+async fn long_what_clients_of_two_replicas_saw_can_have_been() {
+    let Some(server) = shared() else { return };
+    let seconds = Duration::from_secs(setting("KUBEFAN_SECONDS", 60));
+    history(server, setting("KUBEFAN_CLIENTS", 8), seconds).await;
+}

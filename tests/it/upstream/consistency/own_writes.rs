@@ -1,0 +1,494 @@
+//! Who writes and then asks for the most recent state finds what was written: whatever is late,
+//! whichever replica or API server is asked, and however old the API server is.
+//!
+//! Some have a long form, which is run by hand:
+//!
+//! ```sh
+//! cargo test --test it own_writes -- --ignored --nocapture --test-threads=1
+//! ```
+//!
+//! `KUBEFAN_ROUNDS` says how many writes, `KUBEFAN_SEED` repeats a run.
+
+use std::path::Path;
+use std::time::Duration;
+
+use futures::future::join_all;
+use memchr::memmem;
+use rand::Rng;
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::decode_list;
+use crate::support::faulty::next;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::ADMIN;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::sibling::Sibling;
+use crate::support::proxies::balancer::Balancer;
+use crate::support::proxies::fault_proxy::FaultProxy;
+use crate::support::proxies::lagging_etcd::LaggingEtcd;
+use crate::support::proxies::older::Older;
+use crate::support::settings::dice;
+use crate::support::settings::setting;
+
+const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
+const PROOF: &str = "x-kubefan-proof";
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+/// Longer than anybody is told to come back later.
+const READ: Duration = Duration::from_secs(60);
+/// What an API server is behind that nobody can take for one that is not.
+const LAG: Duration = Duration::from_secs(3);
+/// So often the others change.
+const ELSEWHERE: Duration = Duration::from_millis(50);
+
+/// How the reads of a run were answered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    proven: u32,
+    forwarded: u32,
+    /// Told to come again, by 429, or by 504 in a stream.
+    refused: u32,
+}
+
+impl Tally {
+    fn count(&mut self, proof: Option<&str>) {
+        match proof {
+            Some(_) => self.proven += 1,
+            None => self.forwarded += 1,
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.proven += other.proven;
+        self.forwarded += other.forwarded;
+        self.refused += other.refused;
+    }
+}
+
+/// Creates, changes and deletes an object, in turn.
+struct Writer {
+    path: String,
+    round: u32,
+}
+
+/// The last write: what must show from now on, and what no more.
+#[derive(Debug)]
+struct Written {
+    name: String,
+    shows: Option<String>,
+    hides: Option<String>,
+    version: u64,
+}
+
+impl Writer {
+    fn new(path: &str) -> Self {
+        Self {
+            path: path.to_owned(),
+            round: 0,
+        }
+    }
+
+    async fn write(&mut self, client: &Client) -> Written {
+        let (round, before) = (self.round, self.round.wrapping_sub(1));
+        self.round += 1;
+        let name = format!("object-{}", round / 3);
+        let mark = |round: u32| format!("mark-{round:06}");
+        let path = format!("{}/{name}", self.path);
+        let answer = match round % 3 {
+            0 => {
+                let object = json!({ "metadata": { "name": name }, "data": { "m": mark(round) } });
+                client.create(&self.path, &object).await
+            }
+            1 => {
+                let change = json!({ "data": { "m": mark(round) } });
+                client.merge(&path, &change).await
+            }
+            _ => client.delete(&path).await,
+        };
+        let answer = answer.ok().json();
+        let version = answer["metadata"]["resourceVersion"].as_str();
+        Written {
+            name,
+            shows: (round % 3 < 2).then(|| mark(round)),
+            hides: (round % 3 > 0).then(|| mark(before)),
+            // A deletion does not tell its version.
+            version: version.map_or(0, |version| version.parse().expect("a number")),
+        }
+    }
+}
+
+impl Written {
+    fn check(&self, what: &str, body: &[u8], version: &str) {
+        let has = |mark: &str| memmem::find(body, mark.as_bytes()).is_some();
+        let shows = self.shows.as_deref().is_none_or(has);
+        let hides = !self.hides.as_deref().is_some_and(has);
+        assert!(
+            shows && hides && version.parse::<u64>().expect("a number") >= self.version,
+            "{what} at {version} after {self:?}: {}",
+            String::from_utf8_lossy(body)
+        );
+    }
+
+    /// Asks in every way, all at once.
+    async fn is_seen(&self, client: &Client, path: &str) -> Tally {
+        let reads = FORMATS.map(|format| async move {
+            let reads = async {
+                tokio::join!(
+                    self.listed(client, path, format),
+                    self.got(client, path, format),
+                    self.watched(client, path, format)
+                )
+            };
+            let (mut tally, got, watched) = within("reads", READ, reads).await;
+            tally.add(got);
+            tally.add(watched);
+            tally
+        });
+        let mut all = Tally::default();
+        for tally in join_all(reads).await {
+            all.add(tally);
+        }
+        all
+    }
+
+    async fn listed(&self, client: &Client, path: &str, format: Format) -> Tally {
+        let mut tally = Tally::default();
+        let answer = patiently(client, path, format, &mut tally).await.ok();
+        tally.count(answer.header(PROOF));
+        let version = decode_list(format, &answer.body).resource_version;
+        self.check("LIST", &answer.body, &version);
+        tally
+    }
+
+    async fn got(&self, client: &Client, path: &str, format: Format) -> Tally {
+        let mut tally = Tally::default();
+        let path = format!("{path}/{}", self.name);
+        let answer = patiently(client, &path, format, &mut tally).await;
+        match &self.shows {
+            None => assert_eq!(answer.status, 404, "{self:?}: {answer}"),
+            Some(_) => {
+                let answer = answer.ok();
+                self.check("GET", &answer.body, &self.version.to_string());
+            }
+        }
+        tally
+    }
+
+    async fn watched(&self, client: &Client, path: &str, format: Format) -> Tally {
+        let mut tally = Tally::default();
+        loop {
+            let mut stream = match client.watch(&format!("{path}?{WATCH_LIST}"), format).await {
+                Ok(stream) => stream,
+                Err(refused) => {
+                    assert!(refused.contains("429"), "{refused}");
+                    tally.refused += 1;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+            };
+            let mut shown = Vec::new();
+            loop {
+                match next(&mut stream).await {
+                    Event::Added(item) => shown.extend_from_slice(&item.body),
+                    Event::Bookmark {
+                        resource_version,
+                        initial_events_end: true,
+                    } => {
+                        self.check("a watch-list", &shown, &resource_version);
+                        return tally;
+                    }
+                    Event::Error { code: 504, .. } => break,
+                    other => panic!("{other:?}"),
+                }
+            }
+            tally.refused += 1;
+        }
+    }
+}
+
+/// A GET that comes again when it is told to.
+async fn patiently(client: &Client, path: &str, format: Format, tally: &mut Tally) -> Answer {
+    loop {
+        let answer = client.get_as(path, format).await;
+        if answer.status != 429 {
+            return answer;
+        }
+        tally.refused += 1;
+        let after = answer.header("retry-after").expect("when to come again");
+        let after = after.parse().expect("seconds");
+        tokio::time::sleep(Duration::from_secs(after)).await;
+    }
+}
+
+/// Caches the resource in both formats.
+async fn cached(client: &Client, path: &str) {
+    for format in FORMATS {
+        let cached = format!("{path}?resourceVersion=0");
+        client.get_as(&cached, format).await.ok();
+    }
+}
+
+/// Changes of other resources, until dropped.
+struct Elsewhere(JoinHandle<()>);
+
+impl Elsewhere {
+    async fn start(client: Client, configmaps: &str) -> Self {
+        let path = configmaps.replace("configmaps", "secrets");
+        let object = json!({ "metadata": { "name": "changing" } });
+        client.create(&path, &object).await.ok();
+        Self(tokio::spawn(async move {
+            for number in 0_u64.. {
+                let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
+                let object = format!("{path}/changing");
+                client.merge(&object, &change).await.ok();
+                tokio::time::sleep(ELSEWHERE).await;
+            }
+        }))
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        let stopped = self.0.is_finished();
+        self.0.abort();
+        assert!(
+            !stopped || std::thread::panicking(),
+            "nothing else changed any more"
+        );
+    }
+}
+
+async fn configmaps(server: &ApiServer) -> String {
+    let namespace = server.namespace("own").await;
+    format!("/api/v1/namespaces/{namespace}/configmaps")
+}
+
+/// `rounds` writes through one replica, each read through the other, whose watches are late by up
+/// to `latest` milliseconds. The resource is quiet for so long before the first.
+async fn replicas(server: &ApiServer, rounds: u32, latest: u64, quiet: Duration) -> Tally {
+    let mut dice = dice();
+    let path = configmaps(server).await;
+    let (proxies, kubefans) = (
+        [
+            FaultProxy::start(server).await,
+            FaultProxy::start(server).await,
+        ],
+        tempfile::tempdir().expect("a temporary directory"),
+    );
+    let config = |index: usize| kubefans.path().join(index.to_string());
+    for (index, proxy) in proxies.iter().enumerate() {
+        kubeconfig::write(&config(index), proxy.url(), None, &User::Nobody);
+    }
+    let kubefans = [
+        Kubefan::start_with(&config(0), &[]).await,
+        Kubefan::start_with(&config(1), &[]).await,
+    ];
+    let clients = [kubefans[0].client(), kubefans[1].client()];
+    for client in &clients {
+        cached(client, &path).await;
+    }
+    let _elsewhere = Elsewhere::start(server.client(), &path).await;
+    tokio::time::sleep(quiet).await;
+    let (mut writer, mut tally) = (Writer::new(&path), Tally::default());
+    for round in 0..rounds {
+        for proxy in &proxies {
+            proxy.delay_watches(Duration::from_millis(dice.random_range(0..=latest)));
+        }
+        let writing = dice.random_range(0..2);
+        let written = writer.write(&clients[writing]).await;
+        tally.add(written.is_seen(&clients[1 - writing], &path).await);
+        if (round + 1).is_multiple_of(20) {
+            println!("{} rounds: {tally:?}", round + 1);
+        }
+    }
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_through_one_replica_is_seen_through_the_other() {
+    let Some(server) = shared() else { return };
+    let tally = replicas(server, 12, 300, Duration::ZERO).await;
+    assert!(tally.proven > 0, "{tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes; KUBEFAN_ROUNDS, or 100, after KUBEFAN_QUIET seconds, or 120"]
+async fn long_a_write_through_one_replica_is_seen_through_the_other() {
+    let Some(server) = shared() else { return };
+    let quiet = Duration::from_secs(setting("KUBEFAN_QUIET", 120));
+    let rounds = setting("KUBEFAN_ROUNDS", 100);
+    let tally = replicas(server, rounds, 3_000, quiet).await;
+    println!("{rounds} rounds over two replicas, watches up to 3 s late: {tally:?}");
+}
+
+/// An API server, one whose cache lags, and kubefan behind a balancer in front of the two.
+struct Balanced {
+    lagging: LaggingEtcd,
+    sibling: Sibling,
+    balancer: Balancer,
+    kubefan: Kubefan,
+    path: String,
+    /// Those of config maps that the lagging one has without kubefan.
+    own_watches: f64,
+}
+
+/// Places at the balancer.
+const FRESH: usize = 0;
+const LATE: usize = 1;
+
+impl Balanced {
+    async fn start(server: &ApiServer) -> Self {
+        let path = configmaps(server).await;
+        let lagging = LaggingEtcd::start(server.etcd_port()).await;
+        let sibling = Sibling::start(server, &lagging.url(), &[]).await;
+        let balancer = Balancer::start(&[server.port(), sibling.port()]).await;
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let config = directory.path().join("config");
+        let (authority, user) = (Some(server.authority()), User::Token(ADMIN));
+        kubeconfig::write(&config, &balancer.url(), authority, &user);
+        balancer.prefer(Some(FRESH));
+        let kubefan = Kubefan::start_with(&config, &[]).await;
+        cached(&kubefan.client(), &path).await;
+        Self {
+            own_watches: sibling.open_watches("configmaps").await,
+            lagging,
+            sibling,
+            balancer,
+            kubefan,
+            path,
+        }
+    }
+
+    /// Without a lag the rest would show nothing.
+    async fn lags(&self, unseen: &Written) {
+        let any = format!("{}?resourceVersion=0", self.path);
+        let stale = self.sibling.client().get(&any).await.ok().to_string();
+        let mark = unseen.shows.as_deref().expect("something that shows");
+        assert!(!stale.contains(mark), "no lag: {stale}");
+    }
+
+    /// Puts kubefan's watches at one of the two, and what it asks from now on at another one, or at
+    /// each in turn.
+    async fn place(&self, watches: usize, questions: Option<usize>) {
+        self.balancer.prefer(Some(watches));
+        self.balancer.cut();
+        // Of both formats.
+        let wanted = self.own_watches + if watches == LATE { 2.0 } else { 0.0 };
+        eventually("watches in their place", READ, async || {
+            let open = self.sibling.open_watches("configmaps").await;
+            ((open - wanted).abs() < 0.5).then_some(()).ok_or(open)
+        })
+        .await;
+        self.balancer.prefer(questions);
+    }
+}
+
+/// Three times `rounds` writes at one API server, each read through a kubefan that talks to that one
+/// and to one whose cache lags by up to `latest` milliseconds.
+async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
+    let mut dice = dice();
+    let balanced = Balanced::start(server).await;
+    let (client, direct) = (balanced.kubefan.client(), server.client());
+    let _elsewhere = Elsewhere::start(server.client(), &balanced.path).await;
+    let (mut writer, mut all) = (Writer::new(&balanced.path), Tally::default());
+    balanced.lagging.lag(LAG);
+    balanced.lags(&writer.write(&direct).await).await;
+    for (watches, questions) in [(LATE, Some(FRESH)), (FRESH, Some(LATE)), (LATE, None)] {
+        balanced.place(watches, questions).await;
+        let mut tally = Tally::default();
+        for _ in 0..rounds {
+            let lag = dice.random_range(0..=latest);
+            balanced.lagging.lag(Duration::from_millis(lag));
+            let written = writer.write(&direct).await;
+            tally.add(written.is_seen(&client, &balanced.path).await);
+        }
+        println!("watches at {watches}, questions at {questions:?}: {tally:?}");
+        all.add(tally);
+    }
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_seen_whichever_api_server_is_behind() {
+    let Some(server) = shared() else { return };
+    let tally = balanced(server, 4, 1_000).await;
+    assert!(tally.proven > 0, "{tally:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "minutes; KUBEFAN_ROUNDS, or 100, in each of three ways"]
+async fn long_a_write_is_seen_whichever_api_server_is_behind() {
+    let Some(server) = shared() else { return };
+    let rounds = setting("KUBEFAN_ROUNDS", 100);
+    let tally = balanced(server, rounds, 1_000).await;
+    println!("three times {rounds} rounds over two API servers, one up to 1 s behind: {tally:?}");
+}
+
+/// Reads of six writes through a kubefan with this kubeconfig; watch-lists too, if `watched`.
+async fn six(server: &ApiServer, config: &Path, watched: bool) -> Tally {
+    let path = configmaps(server).await;
+    let kubefan = Kubefan::start_with(config, &[]).await;
+    let (client, direct) = (kubefan.client(), server.client());
+    cached(&client, &path).await;
+    let _elsewhere = Elsewhere::start(server.client(), &path).await;
+    let (mut writer, mut tally) = (Writer::new(&path), Tally::default());
+    for _ in 0..6 {
+        let written = writer.write(&direct).await;
+        tally.add(match watched {
+            true => written.is_seen(&client, &path).await,
+            false => written.listed(&client, &path, Format::Json).await,
+        });
+    }
+    tally
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_seen_though_the_api_server_is_older() {
+    let Some(server) = shared() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for (unknown, watched) in [
+        (
+            &[Older::MetadataProtobuf, Older::WatchListRejected][..],
+            true,
+        ),
+        (&[Older::WatchListIgnored], true),
+        // Whether the watch comes so far in time is chance; a LIST is forwarded then.
+        (&[Older::Metadata], false),
+    ] {
+        let proxy = FaultProxy::start(server).await;
+        proxy.grow_older(unknown);
+        let config = directory.path().join("config");
+        kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
+        let tally = six(server, &config, watched).await;
+        println!("without {unknown:?}: {tally:?}");
+        assert!(
+            tally.proven > 0 || !watched,
+            "without {unknown:?}: {tally:?}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_is_seen_though_the_api_server_has_no_cache() {
+    let Some(server) = shared() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let flags = [
+        "--watch-cache=false",
+        "--feature-gates=WatchList=false,ListFromCacheSnapshot=false",
+    ];
+    let sibling = Sibling::start(server, &server.etcd_url(), &flags).await;
+    let config = directory.path().join("config");
+    sibling.write_kubeconfig(&config);
+    let tally = six(server, &config, true).await;
+    assert!(tally.proven > 0, "{tally:?}");
+}

@@ -1,0 +1,231 @@
+//! The read contract, case by case: the tables of tests/differential, each request of which goes
+//! to a real API server directly and through kubefan, and must be answered alike.
+//!
+//! [`allowed`] says what may differ. A row also says who must answer it: `cache`, `rejected`
+//! (kubefan itself refuses it) or the reason for forwarding it; [`answerers`] learns
+//! who did from kubefan's log. tests/differential/README.md says which case of the contract is
+//! which row or test.
+
+mod allowed;
+mod answerers;
+mod fixture;
+mod pages;
+mod table;
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::StreamExt;
+
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::decode_list;
+use crate::support::poll::within;
+use answerers::answerers;
+use fixture::Fixture;
+use table::Case;
+use table::Row;
+use table::Wish;
+
+/// The body of an answer that is no watch, without what may differ.
+pub(crate) fn comparable_body(target: &str, answer: &Answer) -> String {
+    allowed::body(target, false, answer)
+}
+
+/// What is not yet answered on a slow machine is not answered.
+const LIMIT: Duration = Duration::from_secs(120);
+/// Of them, most wait for the end of a watch.
+const AT_ONCE: usize = 128;
+const TABLES: [&str; 9] = [
+    "urls.txt",
+    "lists.txt",
+    "labels.txt",
+    "fields.txt",
+    "watches.txt",
+    "history.txt",
+    "formats.txt",
+    "errors.txt",
+    "recorded.txt",
+];
+/// After a compaction, when the past is gone.
+const COMPACTED: [&str; 1] = ["compacted.txt"];
+
+/// Both answers to one case.
+struct Compared<'a> {
+    number: usize,
+    case: Case<'a>,
+    target: String,
+    direct: Answer,
+    through: Answer,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_read_is_answered_as_by_the_api_server() {
+    let Some(fixture) = Fixture::start().await else {
+        return;
+    };
+    let rows: Vec<Row> = TABLES.into_iter().flat_map(table::rows).collect();
+    let compacted: Vec<Row> = COMPACTED.into_iter().flat_map(table::rows).collect();
+    let mut compared = run(&fixture, &rows, 0).await;
+    let mut walked = pages::all(&fixture).await;
+    walked.extend(pages::of_one_namespace(&fixture).await);
+    walked.extend(pages::of_a_state_that_passed(&fixture).await);
+    fixture.server.compact().await;
+    compared.extend(run(&fixture, &compacted, compared.len()).await);
+    pages::after_a_compaction(&fixture).await;
+
+    let log = answerers(&fixture.kubefan.log());
+    for id in walked {
+        assert_eq!(log.get(&id).map(String::as_str), Some("cache"), "{id}");
+    }
+    let faults: Vec<String> = compared
+        .iter()
+        .filter_map(|compared| compared.fault(&log))
+        .collect();
+    say(&compared, &log, faults.len());
+    assert!(compared.len() >= 600, "{} cases", compared.len());
+    assert!(
+        faults.is_empty(),
+        "{} of {} cases:\n\n{}",
+        faults.len(),
+        compared.len(),
+        faults.join("\n")
+    );
+}
+
+async fn run<'a>(fixture: &Fixture, rows: &'a [Row], first: usize) -> Vec<Compared<'a>> {
+    let cases = table::cases(rows);
+    let numbered = cases.into_iter().enumerate();
+    let compared = numbered.map(|(index, case)| compare(fixture, case, first + index));
+    let mut compared: Vec<_> = futures::stream::iter(compared)
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    compared.sort_by_key(|compared| compared.number);
+    compared
+}
+
+async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compared<'a> {
+    let mut target = fixture.filled(&case.row.target, case.wish).await;
+    let (mut direct, mut through) = both(fixture, &case, &target, number).await;
+    let is_watch = case.row.is_watch();
+    let shown = |answer| allowed::comparable(&target, is_watch, true, answer);
+    if is_watch
+        && shown(&direct) != shown(&through)
+        && let Some(longer) = table::with_more_time(&target)
+    {
+        // On a busy machine a second may be too short for all that either has to say.
+        target = longer;
+        (direct, through) = both(fixture, &case, &target, number).await;
+    }
+    Compared {
+        number,
+        case,
+        target,
+        direct,
+        through,
+    }
+}
+
+/// The answers of the API server and of kubefan, asked at the same time.
+async fn both(fixture: &Fixture, case: &Case<'_>, target: &str, number: usize) -> (Answer, Answer) {
+    let mut headers = case.headers(number);
+    let name = case.name();
+    let client = fixture.direct(case);
+    if let Some(condition) = headers.remove("if-none-match") {
+        let tagged = client.send(case.row.method.clone(), target, &headers, Bytes::new());
+        let tag = tagged.await.headers.remove("etag");
+        let wanted = if condition == "{etag}" { tag } else { None };
+        headers.insert("if-none-match", wanted.unwrap_or(condition));
+    }
+    let send = async |client: &Client| {
+        let method = case.row.method.clone();
+        let answer = client.send(method, target, &headers, Bytes::new());
+        within(&name, LIMIT, answer).await
+    };
+    tokio::join!(send(&client), send(fixture.through(case.protocol)))
+}
+
+impl Compared<'_> {
+    fn answerer<'l>(&self, log: &'l HashMap<String, String>) -> &'l str {
+        let id = self.through.header("audit-id").unwrap_or_default();
+        log.get(id)
+            .map_or("nobody that the log knows", String::as_str)
+    }
+
+    /// What is wrong with it, in words.
+    fn fault(&self, log: &HashMap<String, String>) -> Option<String> {
+        let row = self.case.row;
+        let answerer = self.answerer(log);
+        let is_own = matches!(answerer, "cache" | "rejected");
+        let shown = |answer| allowed::comparable(&self.target, row.is_watch(), is_own, answer);
+        let (wanted, got) = (shown(&self.direct), shown(&self.through));
+        let mut faults = Vec::new();
+        if wanted != got {
+            faults.push(difference(&wanted, &got));
+        }
+        if answerer != row.answerer {
+            faults.push(format!("answered by: {answerer}, not {}", row.answerer));
+        }
+        if row
+            .status
+            .is_some_and(|status| self.direct.status != status)
+        {
+            faults.push(format!("the API server says {}", self.direct));
+        }
+        if let Some(items) = row.items {
+            let found = self.items();
+            if found != items {
+                faults.push(format!("{found} items, not {items}"));
+            }
+        }
+        let faults = faults.join("\n");
+        (!faults.is_empty()).then(|| format!("{}\n{faults}\n", self.case.name()))
+    }
+
+    fn items(&self) -> usize {
+        let format = match self.case.wish {
+            Wish::Protobuf | Wish::MetadataProtobuf => Format::Protobuf,
+            _ => Format::Json,
+        };
+        match self.direct.status.is_success() {
+            true => decode_list(format, &self.direct.body).items.len(),
+            false => 0,
+        }
+    }
+}
+
+/// Both texts from shortly before the place where they part.
+fn difference(wanted: &str, got: &str) -> String {
+    let same = wanted
+        .chars()
+        .zip(got.chars())
+        .take_while(|(a, b)| a == b)
+        .count();
+    let from = same.saturating_sub(60);
+    let part = |text: &str| -> String { text.chars().skip(from).take(400).collect() };
+    let (wanted, got) = (part(wanted), part(got));
+    format!("--- directly\n{wanted}\n--- through kubefan\n{got}")
+}
+
+/// Past the test harness, which keeps what is printed to itself when a test passes.
+fn say(compared: &[Compared<'_>], log: &HashMap<String, String>, differing: usize) {
+    let count = |answerer| {
+        let of = compared
+            .iter()
+            .filter(|case| case.answerer(log) == answerer);
+        of.count()
+    };
+    let (all, cache, rejected) = (compared.len(), count("cache"), count("rejected"));
+    let forwarded = all - cache - rejected;
+    let line = format!(
+        "differential: {all} cases, {cache} from the cache, {forwarded} forwarded, \
+         {rejected} rejected by kubefan itself, differing={differing}\n"
+    );
+    std::io::stderr()
+        .write_all(line.as_bytes())
+        .expect("standard error takes a line");
+}

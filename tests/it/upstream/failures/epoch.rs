@@ -1,0 +1,179 @@
+//! What can't be told as events: an object changed without a new resourceVersion, and
+//! a history that was replaced by an older one.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::List;
+use crate::support::clients::frames::decode_list;
+use crate::support::clients::watcher::Start;
+use crate::support::clients::watcher::Watcher;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Kubefan;
+
+const RECOVERY: Duration = Duration::from_secs(90);
+const PATH: &str = "/api/v1/namespaces/default/configmaps";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GADGETS: &str = "/apis/test.kubefan.io/v1/namespaces/default/gadgets";
+
+fn gadget_definition(spec: &Value) -> Value {
+    json!({
+        "metadata": { "name": "gadgets.test.kubefan.io" },
+        "spec": {
+            "group": "test.kubefan.io", "scope": "Namespaced",
+            "names": { "plural": "gadgets", "singular": "gadget", "kind": "Gadget" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": { "spec": { "type": "object", "properties": spec } },
+                } },
+            }],
+        },
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_default_of_a_custom_resource_reaches_everybody() {
+    let Some(server) = shared() else { return };
+    let direct = server.client();
+    let before = json!({ "color": { "type": "string" }, "size": { "type": "integer" } });
+    direct.create(CRDS, &gadget_definition(&before)).await.ok();
+    eventually("gadgets", RECOVERY, async || {
+        direct.get(GADGETS).await.is(200)
+    })
+    .await;
+    for name in ["one", "two"] {
+        let gadget = json!({
+            "apiVersion": "test.kubefan.io/v1", "kind": "Gadget",
+            "metadata": { "name": name }, "spec": { "color": "red" },
+        });
+        direct.create(GADGETS, &gadget).await.ok();
+    }
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let start = |from| Watcher::start(&client, GADGETS, "", Format::Json, from);
+    let watchers = [Start::Zero, Start::List].map(start);
+    let as_it_was = list(&direct, GADGETS).await;
+    for watcher in &watchers {
+        watcher.reaches("as it was", &as_it_was, RECOVERY).await;
+    }
+
+    let after =
+        json!({ "color": { "type": "string" }, "size": { "type": "integer", "default": 7 } });
+    let change = json!({ "spec": gadget_definition(&after)["spec"] });
+    direct
+        .merge(&format!("{CRDS}/gadgets.test.kubefan.io"), &change)
+        .await
+        .ok();
+    eventually("the default", RECOVERY, async || {
+        let gadget = direct.get(&format!("{GADGETS}/one")).await.json();
+        if gadget["spec"]["size"] == 7 {
+            Ok(())
+        } else {
+            Err(gadget.to_string())
+        }
+    })
+    .await;
+    let as_it_is = list(&direct, GADGETS).await;
+    assert_eq!(
+        versions(&as_it_is),
+        versions(&as_it_was),
+        "the objects have their old RVs"
+    );
+    for watcher in &watchers {
+        watcher
+            .reaches("with the default", &as_it_is, RECOVERY)
+            .await;
+    }
+    let cached = client
+        .get(&format!("{GADGETS}/one?resourceVersion=0"))
+        .await
+        .ok()
+        .json();
+    assert_eq!(cached["spec"]["size"], 7);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_etcd_leaves_nobody_with_an_old_object() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let direct = server.client();
+    for name in ["kept", "changed", "deleted"] {
+        direct.create(PATH, &named(name)).await.ok();
+    }
+    let snapshot = server.snapshot().await;
+    let kubefan = Kubefan::start(&server, &[]).await;
+    let client = kubefan.client();
+    let formats = [Format::Json, Format::Protobuf];
+    let start = |format| {
+        (
+            format,
+            Watcher::start(&client, PATH, "", format, Start::Zero),
+        )
+    };
+    let watchers = formats.map(start);
+    let change = json!({ "data": { "a": "new" } });
+    direct.merge(&format!("{PATH}/changed"), &change).await.ok();
+    direct.delete(&format!("{PATH}/deleted")).await.ok();
+    for number in 0..20 {
+        direct
+            .create(PATH, &named(&format!("later-{number}")))
+            .await
+            .ok();
+    }
+    all_reach("the last state", &server, &watchers).await;
+
+    server.restore(&snapshot).await;
+    assert_eq!(list(&server.client(), PATH).await.items.len(), 3);
+    all_reach("the restored state", &server, &watchers).await;
+    for format in formats {
+        let wanted = server.client().list(PATH, format).await.items;
+        for path in [PATH.to_owned(), format!("{PATH}?resourceVersion=0")] {
+            assert_eq!(
+                client.list(&path, format).await.items,
+                wanted,
+                "{format:?} {path}"
+            );
+        }
+    }
+    // The new history goes on from there.
+    server
+        .client()
+        .create(PATH, &named("afterwards"))
+        .await
+        .ok();
+    all_reach("the new history", &server, &watchers).await;
+}
+
+fn named(name: &str) -> Value {
+    json!({ "metadata": { "name": name } })
+}
+
+async fn all_reach(what: &str, server: &ApiServer, watchers: &[(Format, Watcher)]) {
+    for (format, watcher) in watchers {
+        let list = server.client().list(PATH, *format).await;
+        watcher.reaches(what, &list, RECOVERY).await;
+    }
+}
+
+async fn list(client: &Client, path: &str) -> List {
+    // The API server says 429 while it makes a new cache for the changed resource.
+    let answer = eventually("a list", RECOVERY, async || client.get(path).await.is(200)).await;
+    decode_list(Format::Json, &answer.body)
+}
+
+fn versions(list: &List) -> Vec<&str> {
+    list.items
+        .iter()
+        .map(|item| item.resource_version.as_str())
+        .collect()
+}

@@ -1,0 +1,200 @@
+//! What is wrong on the way in is said in one clear line, with the right exit code.
+
+use std::fs;
+use std::net::TcpListener;
+
+use crate::support::programs::apiserver::free_port;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::certificates::Authority;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Ended;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::kubefan::run;
+
+const USAGE: i32 = 64;
+const FAILURE: i32 = 1;
+
+fn refused(arguments: &[&str], code: i32, words: &[&str]) {
+    let Ended {
+        code: got,
+        stdout,
+        stderr,
+    } = run(arguments);
+    assert_eq!(got, Some(code), "{arguments:?}: {stderr}");
+    assert_eq!(stdout, "", "{arguments:?}");
+    assert!(!stderr.contains("panicked"), "{stderr}");
+    for word in words {
+        assert!(
+            stderr.contains(word),
+            "{arguments:?} should say {word:?}, and said {stderr}"
+        );
+    }
+    let said = stderr
+        .lines()
+        .filter(|line| !line.contains(" INFO ") && !line.contains(" WARN "));
+    let faults: Vec<&str> = said
+        .filter(|line| !line.starts_with("kubefan --help"))
+        .collect();
+    assert_eq!(
+        faults.len(),
+        1,
+        "{arguments:?} should say one line, and said {stderr}"
+    );
+}
+
+#[test]
+fn a_command_line_that_cannot_be_meant_is_a_usage_error() {
+    for (arguments, words) in [
+        (
+            &["serve", "--listen", "0.0.0.0:8001"][..],
+            &["--listen", "not loopback", "authenticate"][..],
+        ),
+        (
+            &["serve", "--listen", "nowhere"],
+            &["--listen", "ADDRESS:PORT"],
+        ),
+        (
+            &["serve", "--admin-listen", "127.0.0.1:x"],
+            &["--admin-listen"],
+        ),
+        (
+            &["serve", "--all", "--resource", "pods"],
+            &["--all", "--resource"],
+        ),
+        (
+            &["serve", "--tls-cert-file", "x"],
+            &["--tls-private-key-file"],
+        ),
+    ] {
+        refused(arguments, USAGE, words);
+    }
+    for arguments in [
+        &["serve", "--nosuch"][..],
+        &["nosuch"],
+        &["serve", "--idle-timeout", "soon"],
+    ] {
+        let ended = run(arguments);
+        assert_eq!(ended.code, Some(USAGE), "{arguments:?}: {}", ended.stderr);
+        assert!(
+            ended.stderr.starts_with("error: "),
+            "{arguments:?}: {}",
+            ended.stderr
+        );
+    }
+    let asked = run(&["--help"]);
+    assert_eq!((asked.code, asked.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_said() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let nobody_there = format!("127.0.0.1:{}", free_port());
+    let write =
+        |name: &str, text: &str| fs::write(directory.path().join(name), text).expect("a file");
+    write("malformed", "clusters: [");
+    write("empty", "");
+    write("wrong", "apiVersion: v1\nkind: Config\nclusters: none\n");
+    let server = format!("http://{nobody_there}");
+    kubeconfig::write(
+        &directory.path().join("unreachable"),
+        &server,
+        None,
+        &User::Nobody,
+    );
+
+    let serve = |name: &str, more: &[&str], words: &[&str]| {
+        let file = path(name);
+        let mut arguments = vec!["serve", "--kubeconfig", &file, "--listen", "127.0.0.1:0"];
+        arguments.extend(["--admin-listen", "127.0.0.1:0"]);
+        arguments.extend(more);
+        refused(&arguments, FAILURE, words);
+    };
+    serve("missing", &[], &["missing"]);
+    serve("malformed", &[], &["malformed"]);
+    serve("empty", &[], &["empty"]);
+    serve("wrong", &[], &["wrong"]);
+    serve("unreachable", &["--context", "nosuch"], &["nosuch"]);
+    serve("unreachable", &[], &[&nobody_there]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_fit_is_said() {
+    let Some(server) = shared() else { return };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let held = listener.local_addr().expect("an address").to_string();
+    let free = "127.0.0.1:0";
+    let admin = server.kubeconfig("admin").display().to_string();
+    let serve = |listen: &str, admin_listen: &str, more: &[&str], word: &str| {
+        let base = ["serve", "--kubeconfig", &admin];
+        let addresses = ["--listen", listen, "--admin-listen", admin_listen];
+        refused(&[&base[..], &addresses, more].concat(), FAILURE, &[word]);
+    };
+    serve(&held, free, &[], &held);
+    serve(free, &held, &[], &held);
+    serve(free, free, &["--resource", "nosuch"], "nosuch");
+    serve(
+        free,
+        free,
+        &["--resource", "pods,nosuch.example.com"],
+        "nosuch.example.com",
+    );
+
+    let stranger = Authority::new();
+    for (name, authority, user) in [
+        ("token", server.authority(), User::Token("no such token")),
+        (
+            "authority",
+            &stranger.certificate,
+            User::Token(crate::support::programs::apiserver::ADMIN),
+        ),
+    ] {
+        let config = directory.path().join(name);
+        kubeconfig::write(&config, &server.url(), Some(authority), &user);
+        let config = config.display().to_string();
+        let arguments = [
+            "serve",
+            "--kubeconfig",
+            &config,
+            "--listen",
+            free,
+            "--admin-listen",
+            free,
+        ];
+        refused(&arguments, FAILURE, &[&server.url()]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn garbage_requests_do_no_harm() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let path = "/api/v1/namespaces/default/configmaps";
+    for query in [
+        "labelSelector=%00",
+        "labelSelector=%ff%fe",
+        "fieldSelector=%ff",
+        "labelSelector=((((((",
+        "resourceVersion=-9223372036854775809",
+        "resourceVersion=99999999999999999999999",
+        "limit=99999999999999999999",
+        "continue=%00",
+        "watch=true&timeoutSeconds=99999999999999999999",
+        "watch=true&resourceVersion=0x10",
+        "%",
+        "&&&==&",
+    ] {
+        let path = format!("{path}?{query}");
+        let (through, direct) = (client.get(&path).await, server.client().get(&path).await);
+        assert_eq!(
+            through.status, direct.status,
+            "{query}: {through} not {direct}"
+        );
+    }
+    let long = format!("{path}?labelSelector={}", "a%2C".repeat(15_000));
+    assert!(client.get(&long).await.status.is_client_error());
+    client.get(path).await.ok();
+}

@@ -1,0 +1,820 @@
+//! What `deploy/` holds does what `deploy/README.md` says: the API server takes the manifests,
+//! kubefan works with exactly the rights they give, and the image and the unit are whole.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::fs::File;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde_json::Value;
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::OnceCell;
+
+use crate::repository::document;
+use crate::repository::read;
+use crate::repository::root;
+use crate::repository::rust_files;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
+use crate::support::clients::frames::decode_list;
+use crate::support::cluster::define_widgets;
+use crate::support::poll::eventually;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubectl::Kubectl;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::process::Process;
+
+const NAMESPACE: &str = "kubefan-example";
+const ACCOUNT: &str = "kube-state-metrics";
+const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
+const LIMIT: Duration = Duration::from_secs(20);
+const SECRETS: &str = "/api/v1/secrets?resourceVersion=0";
+const PODS: &str = "/api/v1/pods?resourceVersion=0";
+const WIDGETS: &str = "/apis/example.kubefan.io/v1/widgets?resourceVersion=0";
+
+// === what the files say ===
+
+fn sidecar(name: &str) -> PathBuf {
+    root().join("deploy/sidecar").join(name)
+}
+
+/// The documents of one YAML file.
+fn documents(path: &Path) -> Vec<Value> {
+    let parse = |text: &str| {
+        serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    };
+    read(path).split("\n---\n").map(parse).collect()
+}
+
+fn deployment() -> Value {
+    documents(&sidecar("deployment.yaml")).remove(0)
+}
+
+/// The pod that the Deployment would make.
+fn pod() -> Value {
+    let template = &deployment()["spec"]["template"];
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "sidecar", "namespace": NAMESPACE, "labels": template["metadata"]["labels"],
+        },
+        "spec": template["spec"],
+    })
+}
+
+/// kubefan's container.
+fn container() -> Value {
+    let pod = pod();
+    let sidecars = pod["spec"]["initContainers"].as_array().expect("sidecars");
+    let kubefan = sidecars.iter().find(|one| one["name"] == "kubefan");
+    kubefan.expect("a container named kubefan").clone()
+}
+
+fn strings(list: &Value) -> Vec<String> {
+    let items = list.as_array().into_iter().flatten();
+    items
+        .map(|item| item.as_str().expect("text").to_owned())
+        .collect()
+}
+
+/// The sidecar's own flags, on a port that is free.
+fn flags() -> Vec<String> {
+    let mut flags = strings(&container()["args"]);
+    assert_eq!(flags.remove(0), "serve");
+    let admin = flags.iter_mut().find(|flag| *flag == "0.0.0.0:8002");
+    *admin.expect("an address that probes reach") = "0.0.0.0:0".to_owned();
+    flags
+}
+
+/// (group, resource, verb) of every right that the example gives.
+fn rights() -> BTreeSet<(String, String, String)> {
+    let mut rights = BTreeSet::new();
+    let roles = documents(&sidecar("rbac.yaml"));
+    for role in roles.iter().filter(|one| one["kind"] == "ClusterRole") {
+        for rule in role["rules"].as_array().expect("rules") {
+            for group in strings(&rule["apiGroups"]) {
+                for resource in strings(&rule["resources"]) {
+                    for verb in strings(&rule["verbs"]) {
+                        rights.insert((group.clone(), resource.clone(), verb));
+                    }
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// Dockerfile instructions with their arguments, in order.
+fn instructions() -> Vec<(String, String)> {
+    let text = read(&root().join("deploy/Dockerfile"));
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let joined = lines.join("\n").replace("\\\n", " ");
+    let instruction = |line: &str| {
+        let (name, rest) = line.split_once(' ').expect("an instruction");
+        (name.to_owned(), rest.trim().to_owned())
+    };
+    let lines = joined.lines().filter(|line| !line.trim().is_empty());
+    lines.map(instruction).collect()
+}
+
+fn all_of(name: &str) -> Vec<String> {
+    let named = instructions().into_iter().filter(|(own, _)| own == name);
+    named.map(|(_, rest)| rest).collect()
+}
+
+/// What the Dockerfile copies from the checkout.
+fn copied() -> Vec<String> {
+    let copies = all_of("COPY")
+        .into_iter()
+        .filter(|copy| !copy.starts_with("--"));
+    let sources = copies.flat_map(|copy| {
+        let words: Vec<String> = copy.split_whitespace().map(str::to_owned).collect();
+        words[..words.len() - 1].to_vec()
+    });
+    sources.collect()
+}
+
+// === the image ===
+
+#[test]
+fn the_image_is_pinned_and_runs_as_nobody() {
+    let stages = all_of("FROM");
+    let toolchain = document("rust-toolchain.toml");
+    let channel = toolchain.split('"').nth(1).expect("a channel");
+    assert!(
+        stages[0].starts_with(&format!("rust:{channel}-")),
+        "{stages:?}, and rust-toolchain.toml says {channel}"
+    );
+    for stage in &stages {
+        let image = stage.split_whitespace().next().expect("an image");
+        let tag = image.rsplit_once(':').map(|(_, tag)| tag);
+        assert!(tag.is_some_and(|tag| tag != "latest"), "{stage}: no tag");
+    }
+    let context = &container()["securityContext"];
+    let user = format!("{}:{}", context["runAsUser"], context["runAsGroup"]);
+    assert_eq!(all_of("USER"), [user.as_str()]);
+    assert_eq!(user, "65532:65532");
+    let port = container()["ports"][0]["containerPort"].to_string();
+    assert_eq!(all_of("EXPOSE"), [port]);
+    let installed = all_of("COPY").into_iter().find_map(|copy| {
+        let binary = copy.strip_prefix("--from=build /kubefan ")?;
+        Some(binary.to_owned())
+    });
+    let installed = installed.expect("the binary is taken from the build");
+    assert_eq!(all_of("ENTRYPOINT"), [format!("[{installed:?}]")]);
+}
+
+#[test]
+fn what_is_shipped_is_built_as_what_is_measured() {
+    let manifest = document("Cargo.toml");
+    let settings = |profile: &str| -> BTreeSet<String> {
+        let heading = format!("[profile.{profile}]\n");
+        let (_, section) = manifest.split_once(&heading).expect("the profile");
+        let lines = section.lines().take_while(|line| line.contains(" = "));
+        lines.map(str::to_owned).collect()
+    };
+    let mut dist = settings("dist");
+    assert!(dist.remove("inherits = \"release\""), "{dist:?}");
+    assert_eq!(dist, settings("bench"), "dist (left) and bench");
+    for place in [
+        "deploy/Dockerfile",
+        "deploy/README.md",
+        "benches/side-by-side",
+    ] {
+        let text = document(place);
+        for words in ["cargo build --profile dist", "target/dist/kubefan"] {
+            assert!(text.contains(words), "{place}: {words}");
+        }
+        assert!(!text.contains("target/release"), "{place}");
+    }
+}
+
+#[test]
+fn what_the_image_copies_is_a_whole_package() {
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    let allowed: Vec<String> = document(".dockerignore")
+        .lines()
+        .filter_map(|line| line.strip_prefix('!').map(str::to_owned))
+        .collect();
+    assert_eq!(
+        copied().iter().collect::<BTreeSet<_>>(),
+        allowed.iter().collect::<BTreeSet<_>>(),
+        "COPY (left) and .dockerignore"
+    );
+    for source in copied() {
+        let done = Command::new("cp")
+            .arg("-R")
+            .arg(root().join(&source))
+            .arg(copy.path())
+            .status();
+        assert!(done.is_ok_and(|status| status.success()), "{source}");
+    }
+    // cargo build fails where a target is missing; cargo metadata leaves it out.
+    assert_eq!(targets_in(copy.path()), targets_in(root()));
+}
+
+/// Names and kinds of the package's targets; those that are built have their sources.
+fn targets_in(package: &Path) -> BTreeSet<(String, Vec<String>)> {
+    let metadata = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--no-deps", "--format-version=1"])
+        .current_dir(package)
+        .output()
+        .expect("cargo runs");
+    let said = String::from_utf8_lossy(&metadata.stderr);
+    assert!(metadata.status.success(), "{said}");
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
+    let targets = metadata["packages"][0]["targets"].as_array();
+    let named = targets.into_iter().flatten().map(|target| {
+        let kind = strings(&target["kind"]);
+        let path = target["src_path"].as_str().expect("a path");
+        let is_built = kind.iter().any(|kind| kind == "lib" || kind == "bin");
+        assert!(!is_built || Path::new(path).is_file(), "{path}");
+        (target["name"].as_str().expect("a name").to_owned(), kind)
+    });
+    named.collect()
+}
+
+#[test]
+fn sources_include_only_what_the_image_copies() {
+    let copied: Vec<PathBuf> = copied().iter().map(|name| root().join(name)).collect();
+    let mut seen = 0;
+    for file in rust_files(&root().join("src")) {
+        let text = read(&file);
+        let mut parts = file.strip_prefix(root()).expect("below it").iter();
+        let is_test =
+            parts.any(|part| part == "tests" || part.to_string_lossy().ends_with("tests.rs"));
+        let text = text.split("#[cfg(test)]").next().unwrap_or_default();
+        seen += 1;
+        for call in ["include_str!(\"", "include_bytes!(\""] {
+            for rest in text.split(call).skip(1) {
+                let name = rest.split('"').next().expect("a path");
+                let folder = file.parent().expect("a folder");
+                let included = folder.join(name).canonicalize().expect("a file");
+                let is_copied = copied.iter().any(|copied| included.starts_with(copied));
+                let at = file.display();
+                assert!(is_test || is_copied, "{at} needs {name}: COPY it");
+            }
+        }
+    }
+    assert!(seen > 50, "the sources were looked at: {seen}");
+}
+
+// === the unit ===
+
+#[test]
+fn the_unit_starts_kubefan_with_its_credential() {
+    let text = read(&root().join("deploy/systemd/kubefan.service"));
+    let values = |key: &str| -> Vec<&str> {
+        let set = text.lines().filter_map(|line| line.split_once('='));
+        set.filter(|(name, _)| *name == key)
+            .map(|(_, value)| value)
+            .collect()
+    };
+    assert_eq!(values("Type"), ["exec"]);
+    assert_eq!(values("DynamicUser"), ["yes"]);
+    assert_eq!(values("ProtectSystem"), ["strict"]);
+    assert_eq!(values("CapabilityBoundingSet"), [""]);
+    let credential = values("LoadCredential")[0];
+    let (name, _) = credential.split_once(':').expect("a name and a path");
+    let start = values("ExecStart")[0];
+    let file = format!("${{CREDENTIALS_DIRECTORY}}/{name}");
+    assert!(start.contains(&file), "{start} does not read {file}");
+
+    // kubefan gets as far as reading that file, so it knows the flags.
+    let arguments: Vec<&str> = start.split_whitespace().skip(1).collect();
+    let ended = crate::support::programs::kubefan::run(&with_free_ports(&arguments));
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains(&file), "{ended:?}");
+}
+
+fn with_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
+    let ports = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
+    [arguments, &ports].concat()
+}
+
+/// Where systemd is, it is asked too.
+#[test]
+fn systemd_takes_the_unit() {
+    let text = read(&root().join("deploy/systemd/kubefan.service"));
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let unit = directory.path().join("kubefan.service");
+    // It looks whether the program is there.
+    let here = text.replace("/usr/local/bin/kubefan", env!("CARGO_BIN_EXE_kubefan"));
+    fs::write(&unit, here).expect("a file can be written");
+    let Ok(verified) = Command::new("systemd-analyze")
+        .args(["verify", "--man=no"])
+        .arg(&unit)
+        .output()
+    else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&verified.stderr);
+    let own = said.lines().find(|line| line.contains("kubefan.service"));
+    assert!(verified.status.success() && own.is_none(), "{said}");
+}
+
+// === the manifests ===
+
+#[test]
+fn the_sidecar_caches_what_the_client_reads_and_has_no_other_right() {
+    let flags = flags();
+    let after = |flag: &str| {
+        let at = flags.iter().position(|own| own == flag).expect("the flag");
+        flags[at + 1].clone()
+    };
+    let named = |list: &str| -> BTreeSet<String> {
+        let short = |name: &str| name.split('.').next().unwrap_or_default().to_owned();
+        list.split(',').map(short).collect()
+    };
+    let cached = named(&after("--resource"));
+    let pod = pod();
+    let client = strings(&pod["spec"]["containers"][0]["args"]);
+    let read = client
+        .iter()
+        .find_map(|flag| flag.strip_prefix("--resources="));
+    assert_eq!(named(read.expect("resources")), cached);
+    let own = ["apiservices", "customresourcedefinitions"].map(str::to_owned);
+    let mut wanted = BTreeSet::new();
+    for resource in cached.iter().chain(&own) {
+        for verb in ["list", "watch"] {
+            wanted.insert((resource.clone(), verb.to_owned()));
+        }
+    }
+    let given: BTreeSet<_> = rights().into_iter().map(|(_, r, v)| (r, v)).collect();
+    assert_eq!(given, wanted, "rbac.yaml (left) and what is read");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_takes_every_manifest() {
+    let Some(server) = shared() else { return };
+    let kubectl = example(server).await;
+    let dry = ["apply", "--server-side", "--dry-run=server"];
+    let customised = root().join("deploy/sidecar").display().to_string();
+    let plain = plain_manifests();
+    let plain = plain.path().display().to_string();
+    for from in [["-k", &customised], ["-f", &plain]] {
+        let said = run(&kubectl, &[&dry[..], &from].concat()).await;
+        for made in [
+            "namespace/kubefan-example",
+            "serviceaccount/kube-state-metrics",
+            "clusterrole.rbac.authorization.k8s.io/kubefan-discovery",
+            "clusterrole.rbac.authorization.k8s.io/kubefan-example-client",
+            "clusterrolebinding.rbac.authorization.k8s.io/kubefan-example-discovery",
+            "clusterrolebinding.rbac.authorization.k8s.io/kubefan-example-client",
+            "configmap/kubefan-kubeconfig",
+            "deployment.apps/kube-state-metrics",
+        ] {
+            assert!(said.contains(made), "{from:?}: no {made} in {said}");
+        }
+    }
+}
+
+/// The manifests without the kustomization, which kubectl would take for one of them.
+fn plain_manifests() -> TempDir {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    for name in strings(&documents(&sidecar("kustomization.yaml"))[0]["resources"]) {
+        fs::copy(sidecar(&name), directory.path().join(&name)).expect("a copy");
+    }
+    directory
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pod_keeps_the_restricted_standard() {
+    let Some(server) = shared() else { return };
+    let _kubectl = example(server).await;
+    let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All");
+    server.client().create(&pods, &pod()).await.ok();
+    // The namespace's label is what refuses, so the pod above was looked at.
+    let mut loose = pod();
+    loose["spec"]["initContainers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+    let refused = server.client().create(&pods, &loose).await;
+    assert_eq!(refused.status, 403, "{refused}");
+
+    let spec = &pod()["spec"];
+    let kubefan = &container();
+    assert_eq!(kubefan["restartPolicy"], "Always");
+    assert_eq!(kubefan["securityContext"]["readOnlyRootFilesystem"], true);
+    assert_eq!(spec["automountServiceAccountToken"], false);
+    let client = &spec["containers"][0]["volumeMounts"];
+    assert_eq!(client.as_array().map(Vec::len), Some(1), "{client}");
+    assert_eq!(client[0]["name"], "kubeconfig");
+}
+
+/// kubectl in the example's namespace, which is there, with the example's rights.
+async fn example(server: &ApiServer) -> Kubectl {
+    static APPLIED: OnceCell<()> = OnceCell::const_new();
+    let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), NAMESPACE);
+    let apply = async || {
+        for name in ["namespace.yaml", "rbac.yaml"] {
+            let file = sidecar(name).display().to_string();
+            run(&kubectl, &["apply", "--server-side", "-f", &file]).await;
+        }
+    };
+    APPLIED.get_or_init(apply).await;
+    kubectl
+}
+
+/// What kubectl says; it must succeed, and warn of nothing.
+async fn run(kubectl: &Kubectl, arguments: &[&str]) -> String {
+    let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+    let said = kubectl.run(&arguments).await;
+    let is_fine = said.code == Some(0) && !said.stderr.contains("Warning");
+    assert!(is_fine, "{arguments:?}: {said:?}");
+    said.stdout
+}
+
+// === kubefan with these rights ===
+
+/// A kubeconfig for the token of a service account.
+async fn account(kubectl: &Kubectl, server: &ApiServer, name: &str) -> PathBuf {
+    let token = run(kubectl, &["create", "token", name]).await;
+    let path = server.directory().join(format!("account-{name}"));
+    let authority = Some(server.authority());
+    kubeconfig::write(&path, &server.url(), authority, &User::Token(token.trim()));
+    path
+}
+
+async fn start(kubeconfig: &Path, flags: &[String]) -> Kubefan {
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Kubefan::start_with(kubeconfig, &flags).await
+}
+
+/// What the admin listener says on `path` to a probe of the node.
+async fn probe(kubefan: &Kubefan, path: &str) -> (u16, String) {
+    let said = read(&kubefan.file("stdout"));
+    let url = said.lines().find_map(|line| line.strip_prefix("admin on "));
+    let client = Client::new(url.expect("an address"), Connector::plain());
+    // The kubelet connects to the pod's address, and names it.
+    let answer = client.with("host", "10.42.0.7:8002").get(path).await;
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    (answer.status.as_u16(), text)
+}
+
+/// (outcome, reason) by which requests of a verb for a resource were answered.
+async fn outcomes(kubefan: &Kubefan, verb: &str, resource: &str) -> BTreeSet<(String, String)> {
+    let text = kubefan.metrics().await;
+    let label = |line: &str, name: &str| {
+        let (_, rest) = line.split_once(&format!("{name}=\""))?;
+        Some(rest.split('"').next()?.to_owned())
+    };
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with("kubefan_requests_total{"));
+    let own = lines.filter(|line| {
+        label(line, "verb").as_deref() == Some(verb)
+            && label(line, "resource").as_deref() == Some(resource)
+    });
+    own.filter_map(|line| Some((label(line, "outcome")?, label(line, "reason")?)))
+        .collect()
+}
+
+fn outcome(outcome: &str, reason: &str) -> BTreeSet<(String, String)> {
+    BTreeSet::from([(outcome.to_owned(), reason.to_owned())])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn these_rights_are_enough_and_no_more() {
+    let Some(server) = shared() else { return };
+    let kubectl = example(server).await;
+    let config = account(&kubectl, server, ACCOUNT).await;
+    let kubefan = start(&config, &[flags(), vec!["-v".to_owned()]].concat()).await;
+
+    reads_from_the_cache(server, &kubefan).await;
+    for path in ["/livez", "/readyz"] {
+        assert_eq!(probe(&kubefan, path).await.0, 200, "{path}");
+    }
+    eventually("all informers", LIMIT, async || {
+        let (code, said) = probe(&kubefan, "/readyz?verbose").await;
+        let is_listed = |(group, resource, _): &(String, String, String)| {
+            let name = format!("[+]{resource}.v1");
+            let mut lines = said.lines().filter(|line| line.starts_with(&name));
+            lines.any(|line| line.contains(group.as_str()))
+        };
+        match code == 200 && rights().iter().all(is_listed) {
+            true => Ok(()),
+            false => Err(said),
+        }
+    })
+    .await;
+    let log = kubefan.log();
+    // As JSON: the digits alone may stand in a time or an identifier.
+    for bad in [
+        "orbidden",
+        "\"code\":403",
+        "\"WARN\"",
+        "\"ERROR\"",
+        "refused",
+    ] {
+        assert!(!log.contains(bad), "{bad} in {log}");
+    }
+
+    // What the client may do more has to be given to kubefan.
+    let client = kubefan.client();
+    assert_eq!(client.get(SECRETS).await.status, 403);
+    let made = json!({ "metadata": { "name": "made" } });
+    let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps");
+    let refused = client.create(&path, &made).await;
+    assert_eq!(refused.status, 403, "{refused}");
+    let who = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+    assert!(refused.to_string().contains(&who), "{refused}");
+}
+
+/// Every resource of the example, listed and watched as the client does it.
+async fn reads_from_the_cache(server: &ApiServer, kubefan: &Kubefan) {
+    let namespace = server.namespace("deploy").await;
+    let client = kubefan.client();
+    for (path, resource) in [
+        ("/api/v1/pods", "pods"),
+        ("/api/v1/nodes", "nodes"),
+        ("/api/v1/services", "services"),
+        ("/apis/apps/v1/deployments", "deployments"),
+    ] {
+        for format in [Format::Json, Format::Protobuf] {
+            let list = format!("{path}?resourceVersion=0&limit=500");
+            let answer = client.get_as(&list, format).await.ok();
+            let version = decode_list(format, &answer.body).resource_version;
+            let watch = format!("{path}?watch=1&resourceVersion={version}&timeoutSeconds=30");
+            let stream = client.watch(&watch, format).await;
+            let mut stream = stream.unwrap_or_else(|error| panic!("{resource}: {error}"));
+            if resource == "services" {
+                let services = format!("/api/v1/namespaces/{namespace}/services");
+                let name = format!("made-{format:?}").to_lowercase();
+                let wish = json!({
+                    "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] },
+                });
+                server.client().create(&services, &wish).await.ok();
+                let key = format!("{namespace}/{name}");
+                let seen = async {
+                    while let Some(event) = stream.next().await.expect("a frame") {
+                        if matches!(&event, Event::Added(item) if item.key == key) {
+                            return true;
+                        }
+                    }
+                    false
+                };
+                assert!(within("the new service", LIMIT, seen).await, "{key}");
+            }
+        }
+        for verb in ["list", "watch"] {
+            let answered = outcomes(kubefan, verb, resource).await;
+            assert_eq!(answered, outcome("cache", ""), "{verb} {resource}");
+        }
+    }
+}
+
+/// A kubeconfig of an account that may do what the example's may, and more, and less.
+async fn changed_account(
+    server: &ApiServer,
+    name: &str,
+    more: &[(&str, &str, &str)],
+    less: &[(&str, &str)],
+) -> PathBuf {
+    let kubectl = example(server).await;
+    let own = |(group, resource, verb): &(&str, &str, &str)| {
+        [group, resource, verb].map(|&word| word.to_owned()).into()
+    };
+    let mut rights = rights();
+    rights.extend(more.iter().map(own));
+    for (resource, verb) in less {
+        let before = rights.len();
+        rights.retain(|(_, r, v)| (r.as_str(), v.as_str()) != (*resource, *verb));
+        assert_eq!(rights.len(), before - 1, "{verb} {resource} was there");
+    }
+    let rule = |(group, resource, verb): &(String, String, String)| json!({ "apiGroups": [group], "resources": [resource], "verbs": [verb] });
+    let rules: Vec<Value> = rights.iter().map(rule).collect();
+    let client = server.client();
+    let account_path = format!("/api/v1/namespaces/{NAMESPACE}/serviceaccounts");
+    let metadata = json!({ "name": name });
+    client
+        .create(&account_path, &json!({ "metadata": metadata }))
+        .await
+        .ok();
+    let role = json!({ "metadata": metadata, "rules": rules });
+    client
+        .create(&format!("{RBAC}/clusterroles"), &role)
+        .await
+        .ok();
+    let binding = json!({
+        "metadata": metadata,
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NAMESPACE }],
+    });
+    client
+        .create(&format!("{RBAC}/clusterrolebindings"), &binding)
+        .await
+        .ok();
+    account(&kubectl, server, name).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_client_is_who_kubefan_is() {
+    let Some(server) = shared() else { return };
+    let more = [("", "configmaps", "create")];
+    let config = changed_account(server, "more", &more, &[]).await;
+    let kubefan = start(&config, &flags()).await;
+
+    let map = documents(&sidecar("kubeconfig.yaml")).remove(0);
+    let given = map["data"]["kubeconfig"].as_str().expect("a kubeconfig");
+    let default = "http://127.0.0.1:8001";
+    assert!(given.contains(default), "kubefan's default --listen");
+    let path = kubefan.file("client");
+    fs::write(&path, given.replace(default, kubefan.url())).expect("a file");
+    let client = Kubectl::new(server.assets(), &path, NAMESPACE);
+
+    let who = run(&client, &["auth", "whoami", "-o", "json"]).await;
+    let account = format!("system:serviceaccount:{NAMESPACE}:more");
+    assert!(who.contains(&account), "{who}");
+    let read = ["get", "pods,nodes,services,deployments", "-A", "-o", "name"];
+    let services = run(&client, &read).await;
+    assert!(services.contains("service/kubernetes"), "{services}");
+    run(&client, &["create", "configmap", "made"]).await;
+    let deletion = ["delete", "configmap", "made"].map(str::to_owned);
+    let refused = client.run(&deletion).await;
+    assert!(refused.stderr.contains(&account), "{refused:?}");
+}
+
+/// How a list at version 0 is answered once kubefan has settled.
+async fn settled(kubefan: &Kubefan, path: &str, resource: &str) -> BTreeSet<(String, String)> {
+    kubefan.client().get(path).await.ok();
+    outcomes(kubefan, "list", resource).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_discovery_rights_less_is_cached() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let widgets = [
+        ("example.kubefan.io", "widgets", "list"),
+        ("example.kubefan.io", "widgets", "watch"),
+    ];
+    let services = [("apiservices", "list"), ("apiservices", "watch")];
+    let definitions = [
+        ("customresourcedefinitions", "list"),
+        ("customresourcedefinitions", "watch"),
+    ];
+    let both = [services, definitions].concat();
+    let untold = [services[1], definitions[1]];
+    let unsure = outcome("forwarded", "not_cacheable");
+    for (name, less, custom) in [
+        ("all-there", &[][..], outcome("cache", "")),
+        ("untold", &untold, outcome("cache", "")),
+        ("no-services", &services, outcome("cache", "")),
+        ("no-definitions", &definitions, outcome("cache", "")),
+        ("neither", &both, unsure),
+    ] {
+        let config = changed_account(server, name, &widgets, less).await;
+        let kubefan = start(&config, &flags()).await;
+        assert_eq!(
+            settled(&kubefan, WIDGETS, "widgets").await,
+            custom,
+            "{name}"
+        );
+        let red = format!("{WIDGETS}&fieldSelector=spec.color%3Dred");
+        let unknown = settled(&kubefan, &red, "widgets").await;
+        let unknown = unknown.contains(&("forwarded".to_owned(), "unknown_field".to_owned()));
+        assert_eq!(unknown, name == "no-definitions", "{name}");
+        let pods = settled(&kubefan, PODS, "pods").await;
+        assert_eq!(pods, outcome("cache", ""), "{name}");
+        assert_eq!(probe(&kubefan, "/readyz").await.0, 200, "{name}");
+        for (resource, _) in less {
+            eventually("the right it lacks", LIMIT, async || {
+                let log = kubefan.log();
+                let mut lines = log.lines().filter(|line| line.contains("reflector ended"));
+                match lines.any(|line| line.contains("Forbidden(") && line.contains(resource)) {
+                    true => Ok(()),
+                    false => Err(log),
+                }
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_watch_of_a_resource_it_is_forwarded() {
+    let Some(server) = shared() else { return };
+    let config = changed_account(server, "no-watch", &[], &[("pods", "watch")]).await;
+    let flags = vec!["--admin-listen".to_owned(), "127.0.0.1:0".to_owned()];
+    let kubefan = start(&config, &flags).await;
+    let pods = settled(&kubefan, PODS, "pods").await;
+    assert_eq!(pods, outcome("forwarded", "forbidden"));
+    let nodes = settled(&kubefan, "/api/v1/nodes?resourceVersion=0", "nodes").await;
+    assert_eq!(nodes, outcome("cache", ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_watch_of_a_named_resource_it_is_not_ready() {
+    let Some(server) = shared() else { return };
+    let less = [("pods", "watch")];
+    let config = changed_account(server, "no-watch-named", &[], &less).await;
+    let kubefan = Unready::start(&config, &flags()).await;
+    let why = "[-]pods.v1 json: kubefan may not list and watch it";
+    eventually("the reason", LIMIT, async || {
+        let answer = kubefan.admin.get("/readyz?verbose").await;
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        // The other resources are cached all the same.
+        let is_said = said.contains(why) && said.contains("[+]nodes.v1 json");
+        match answer.status == 503 && is_said {
+            true => Ok(()),
+            false => Err(said),
+        }
+    })
+    .await;
+    assert_eq!(kubefan.admin.get("/livez").await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_both_discovery_rights_a_named_custom_resource_is_refused() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let less = [
+        ("apiservices", "list"),
+        ("apiservices", "watch"),
+        ("customresourcedefinitions", "list"),
+        ("customresourcedefinitions", "watch"),
+    ];
+    let config = changed_account(server, "neither-named", &[], &less).await;
+    let config = config.display().to_string();
+    let arguments = ["serve", "--kubeconfig", &config, "--resource", "widgets"];
+    let arguments = with_free_ports(&arguments).join(" ");
+    let run = move || {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        crate::support::programs::kubefan::run(&arguments)
+    };
+    let ended = tokio::task::spawn_blocking(run).await.expect("it ends");
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stderr.contains("--resource widgets"), "{ended:?}");
+    assert!(ended.stderr.contains("APIServices"), "{ended:?}");
+}
+
+/// A kubefan that may never become ready.
+struct Unready {
+    admin: Client,
+    _process: Process,
+    _directory: TempDir,
+}
+
+impl Unready {
+    async fn start(kubeconfig: &Path, flags: &[String]) -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let said = directory.path().join("stdout");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubefan"));
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--kubeconfig"])
+            .arg(kubeconfig)
+            .args(flags)
+            .stdin(Stdio::null())
+            .stdout(File::create(&said).expect("a file"))
+            .stderr(File::create(directory.path().join("stderr")).expect("a file"));
+        let process = Process::start(&mut command, Some(directory.path()));
+        let url = eventually("kubefan's addresses", LIMIT, async || {
+            let text = read(&said);
+            let lines = text.strip_suffix('\n').unwrap_or_default().lines();
+            let mut urls = lines.filter_map(|line| line.strip_prefix("admin on "));
+            urls.next().map(str::to_owned).ok_or(text.clone())
+        })
+        .await;
+        Self {
+            admin: Client::new(&url, Connector::plain()),
+            _process: process,
+            _directory: directory,
+        }
+    }
+}
+
+// === the README ===
+
+#[test]
+fn the_readme_names_every_file_and_no_other() {
+    let readme = read(&root().join("deploy/README.md"));
+    let linked = readme.split("](").skip(1).map(|rest| {
+        let (target, _) = rest.split_once(')').expect("a link's end");
+        target.to_owned()
+    });
+    let linked: BTreeSet<String> = linked.filter(|link| !link.starts_with('#')).collect();
+    for link in &linked {
+        assert!(root().join("deploy").join(link).exists(), "{link}");
+    }
+    for folder in ["", "sidecar/", "systemd/"] {
+        let entries = fs::read_dir(root().join("deploy").join(folder)).expect("a folder");
+        for entry in entries {
+            let name = entry.expect("an entry").file_name();
+            let path = format!("{folder}{}", name.display());
+            let is_folder = root().join("deploy").join(&path).is_dir();
+            let is_named = is_folder || path == "README.md" || linked.contains(&path);
+            assert!(is_named, "deploy/README.md does not name {path}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! No client sees through kubefan what its own credentials could not see.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::Method;
+
+use crate::support::clients::client::Client;
+use crate::support::programs::apiserver::ADMIN;
+use crate::support::programs::apiserver::READER;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Kubefan;
+
+const SECRETS: &str = "/api/v1/namespaces/kube-system/secrets?resourceVersion=0";
+
+fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
+    let pair = |(name, value): &(&str, &str)| {
+        let name: HeaderName = name.parse().expect("a header name");
+        (name, HeaderValue::from_str(value).expect("a header value"))
+    };
+    pairs.iter().map(pair).collect()
+}
+
+async fn status(client: &Client, path: &str, pairs: &[(&str, &str)]) -> u16 {
+    let answer = client
+        .open(Method::GET, path, &headers(pairs), Bytes::new())
+        .await;
+    answer.expect("a response").status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_web_page_gets_nothing() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let host = kubefan
+        .url()
+        .strip_prefix("http://")
+        .expect("plain")
+        .to_owned();
+    let upgrade = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ];
+    let watch = "/api/v1/secrets?watch=true";
+    for foreign in [
+        &[("host", "evil.example.com")][..],
+        &[("host", "evil.example.com:8001")],
+        &[("origin", "https://evil.example.com")],
+        &[("origin", "null")],
+        &[("origin", "http://localhost.evil.example.com")],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-site")],
+    ] {
+        assert_eq!(status(&client, SECRETS, foreign).await, 403, "{foreign:?}");
+        assert_eq!(
+            status(&client, "/version", foreign).await,
+            403,
+            "{foreign:?}"
+        );
+        let upgrading = [&upgrade[..], foreign].concat();
+        assert_eq!(
+            status(&client, watch, &upgrading).await,
+            403,
+            "{upgrading:?}"
+        );
+        let writing = client
+            .send(Method::DELETE, SECRETS, &headers(foreign), Bytes::new())
+            .await;
+        assert_eq!(writing.status, 403, "{foreign:?}");
+    }
+    let port = host.rsplit(':').next().expect("a port");
+    for own in [
+        vec![],
+        vec![("host", format!("localhost:{port}"))],
+        vec![("host", host.clone())],
+        vec![("origin", format!("http://{host}"))],
+        vec![("sec-fetch-site", "same-origin".to_owned())],
+        vec![("sec-fetch-site", "none".to_owned())],
+    ] {
+        let own: Vec<(&str, &str)> = own
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        assert_eq!(status(&client, SECRETS, &own).await, 200, "{own:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn own_credentials_are_judged_by_the_api_server() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("security").await;
+    server
+        .allow_reader(&namespace, &["get", "list", "watch"], &["configmaps"])
+        .await;
+    let allowed = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
+    let (admin, reader) = (format!("Bearer {ADMIN}"), format!("Bearer {READER}"));
+    let bearer = ("authorization", admin.as_str());
+    // With a client certificate on the connection the API server looks at nothing else.
+    for identity in ["admin", "certificate"] {
+        let kubefan = Kubefan::start_with(&server.kubeconfig(identity), &[]).await;
+        let client = kubefan.client();
+        for (credentials, secrets, configmaps) in [
+            (&[][..], 200, 200),
+            (&[("authorization", "Bearer garbage")], 401, 401),
+            (&[("authorization", "bearer garbage")], 401, 401),
+            (&[("authorization", "Basic Zm9vOmJhcg==")], 403, 403),
+            (&[("authorization", "")], 403, 403),
+            (&[("authorization", &reader)], 403, 200),
+            (&[bearer], 200, 200),
+            (&[bearer, ("impersonate-user", "reader")], 403, 200),
+            // Without credentials of its own nobody may impersonate.
+            (&[("impersonate-user", "reader")], 403, 403),
+            (
+                &[
+                    ("x-remote-user", "admin"),
+                    ("x-remote-group", "system:masters"),
+                ],
+                403,
+                403,
+            ),
+        ] {
+            let what = format!("{identity} {credentials:?}");
+            assert_eq!(
+                status(&client, SECRETS, credentials).await,
+                secrets,
+                "{what}"
+            );
+            assert_eq!(
+                status(&client, &allowed, credentials).await,
+                configmaps,
+                "{what}"
+            );
+            let watch = format!("{SECRETS}&watch=1&timeoutSeconds=1");
+            assert_eq!(
+                status(&client, &watch, credentials).await,
+                secrets,
+                "{what}"
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_websocket_protocol_token_is_a_credential_too() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start_with(&server.kubeconfig("certificate"), &[]).await;
+    // Browsers can't set Authorization on a WebSocket; the token goes in a subprotocol
+    // (here "garbage" in base64url).
+    let upgrade = [
+        ("connection", "Upgrade"),
+        ("upgrade", "websocket"),
+        ("sec-websocket-version", "13"),
+        ("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="),
+        (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.Z2FyYmFnZQ, base64.binary.k8s.io",
+        ),
+    ];
+    let watch = "/api/v1/secrets?watch=true&timeoutSeconds=1";
+    let direct = status(&server.anonymous(), watch, &upgrade).await;
+    assert_eq!(direct, 401);
+    assert_eq!(status(&kubefan.client(), watch, &upgrade).await, direct);
+}

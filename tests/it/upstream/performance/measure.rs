@@ -1,0 +1,372 @@
+//! Measurements of consistent reads, directly and through kubefan in the same run. They print
+//! tables and assert nothing about time, so they are run by hand:
+//!
+//! ```sh
+//! KUBEFAN_TEST_BINARY=target/dist/kubefan \
+//!     cargo test --test it measure -- --ignored --nocapture --test-threads=1
+//! ```
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::clients::frames::Event;
+use crate::support::clients::frames::Format;
+use crate::support::faulty::next;
+use crate::support::pods;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private_with;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::settings::setting as environment;
+
+/// A herd that reads directly may take longer than the minute that an API server allows.
+const FLAGS: [&str; 2] = ["--allow-privileged=true", "--request-timeout=15m"];
+const BETWEEN_WRITES: Duration = Duration::from_millis(10);
+const WATCH_LIST: &str =
+    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+
+/// The pods of a large LIST.
+fn many() -> usize {
+    environment("KUBEFAN_PODS", 5_000)
+}
+
+/// Who writes while it is measured.
+#[derive(Clone, Copy)]
+struct Writes {
+    here: bool,
+    elsewhere: bool,
+}
+
+/// Nobody first: what is quiet must not have changed a moment ago.
+const WRITES: [Writes; 4] = [
+    Writes {
+        here: false,
+        elsewhere: false,
+    },
+    Writes {
+        here: false,
+        elsewhere: true,
+    },
+    Writes {
+        here: true,
+        elsewhere: false,
+    },
+    Writes {
+        here: true,
+        elsewhere: true,
+    },
+];
+
+struct Setting {
+    server: ApiServer,
+    kubefan: Kubefan,
+    direct: Client,
+    through: Client,
+}
+
+impl Setting {
+    async fn start() -> Option<Self> {
+        let server = private_with(&FLAGS).await?;
+        let kubefan = Kubefan::start(&server, &[]).await;
+        Some(Self {
+            direct: server.client(),
+            through: kubefan.client(),
+            kubefan,
+            server,
+        })
+    }
+
+    async fn path(&self, resource: &str) -> String {
+        let namespace = self.server.namespace("measure").await;
+        format!("/api/v1/namespaces/{namespace}/{resource}")
+    }
+
+    /// `count` pods in a namespace of their own and in kubefan's cache, and what their path is.
+    async fn pods(&self, count: usize) -> String {
+        let path = self.path("pods").await;
+        pods::create(&self.direct, &path, count).await;
+        let cached = format!("{path}?resourceVersion=0");
+        let (_, bytes) = self.through.drain(&cached).await;
+        println!("{count} pods of {} bytes each in JSON", bytes / count);
+        path
+    }
+
+    /// Changes things some eighty times a second until `done`.
+    async fn write(&self, path: &str, writes: Writes, done: &AtomicBool) {
+        let secrets = self.path("secrets").await;
+        let object = json!({ "metadata": { "name": "one" } });
+        self.direct.create(&secrets, &object).await.ok();
+        for number in 0.. {
+            if done.load(Ordering::Relaxed) {
+                return;
+            }
+            let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
+            if writes.here {
+                let pod = format!("{path}/pod-0");
+                self.direct.merge(&pod, &change).await.ok();
+            }
+            if writes.elsewhere {
+                let secret = format!("{secrets}/one");
+                self.direct.merge(&secret, &change).await.ok();
+            }
+            tokio::time::sleep(BETWEEN_WRITES).await;
+        }
+    }
+
+    /// Milliseconds of `rounds` reads each way, in turn; each way comes first as often, because a
+    /// read leaves the API server's cache fresher than it was.
+    async fn read(&self, path: &str, rounds: usize) -> [Vec<f64>; 2] {
+        let mut took = [Vec::new(), Vec::new()];
+        for round in 0..rounds {
+            for way in [round % 2, 1 - round % 2] {
+                let client = [&self.direct, &self.through][way];
+                let began = Instant::now();
+                let (status, _) = client.drain(path).await;
+                assert_eq!(status, 200, "{path}");
+                took[way].push(began.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        took
+    }
+
+    /// Seconds of the API server's and of kubefan's processor time.
+    async fn cpu(&self) -> [f64; 2] {
+        let server = self.server.metric("process_cpu_seconds_total", &[]).await;
+        [server, self.kubefan.cpu()]
+    }
+
+    async fn requests(&self, resource: &str, verb: &str) -> f64 {
+        let labels = [("resource", resource), ("verb", verb)];
+        self.server.metric("apiserver_request_total", &labels).await
+    }
+}
+
+fn percentile(sorted: &[f64], of: f64) -> f64 {
+    sorted[((sorted.len() - 1) as f64 * of) as usize]
+}
+
+fn header() {
+    println!(
+        "| read | pods change | others change | p50 direct | p50 kubefan | ratio | p99 direct | p99 kubefan | ratio |"
+    );
+    println!("|---|---|---|---|---|---|---|---|---|");
+}
+
+fn row(what: &str, writes: Writes, [mut direct, mut through]: [Vec<f64>; 2]) {
+    direct.sort_by(f64::total_cmp);
+    through.sort_by(f64::total_cmp);
+    let told = |change| if change { "yes" } else { "no" };
+    let (here, elsewhere) = (told(writes.here), told(writes.elsewhere));
+    let columns = [0.5, 0.99].map(|of| {
+        let (direct, through) = (percentile(&direct, of), percentile(&through, of));
+        format!("{direct:.1} ms | {through:.1} ms | {:.2}", through / direct)
+    });
+    println!(
+        "| {what} | {here} | {elsewhere} | {} |",
+        columns.join(" | ")
+    );
+}
+
+/// `KUBEFAN_PODS` stands for the 5,000, `KUBEFAN_READS` for how often each is read.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_latency_of_consistent_reads() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let reads: usize = environment("KUBEFAN_READS", 200);
+    let mut measured = Vec::new();
+    for (count, rounds) in [(1, reads), (100, reads), (many(), reads.div_ceil(4))] {
+        let path = setting.pods(count).await;
+        measured.push((
+            format!("LIST of {count}"),
+            path.clone(),
+            path.clone(),
+            rounds,
+        ));
+        if count == 100 {
+            let pod = format!("{path}/pod-7");
+            measured.push(("GET".to_owned(), pod, path, rounds));
+        }
+    }
+    header();
+    for (what, read, collection, rounds) in measured {
+        for writes in WRITES {
+            let done = AtomicBool::new(false);
+            let reading = async {
+                row(&what, writes, setting.read(&read, rounds).await);
+                done.store(true, Ordering::Relaxed);
+            };
+            tokio::join!(reading, setting.write(&collection, writes, &done));
+        }
+    }
+}
+
+/// `KUBEFAN_READERS` at a time, 100 if not said, of all pods.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_processor_time_of_consistent_reads() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let readers = environment("KUBEFAN_READERS", 100);
+    let path = setting.pods(many()).await;
+    let mut each = Vec::new();
+    println!(
+        "| {readers} readers of {} pods at once | kube-apiserver's CPU a read | kubefan's CPU a read | all done after |",
+        many()
+    );
+    println!("|---|---|---|---|");
+    for (name, client) in [
+        ("directly", &setting.direct),
+        ("through kubefan", &setting.through),
+    ] {
+        let (before, began) = (setting.cpu().await, Instant::now());
+        let reads = (0..readers).map(|_| async {
+            let (status, bytes) = client.drain(&path).await;
+            assert!(
+                status == 200 && bytes > 1_000 * many(),
+                "{status}, {bytes} bytes"
+            );
+        });
+        join_all(reads).await;
+        let (after, took) = (setting.cpu().await, began.elapsed());
+        let [server, kubefan] = [0, 1].map(|of| (after[of] - before[of]) * 1e3 / readers as f64);
+        println!(
+            "| {name} | {server:.1} ms | {kubefan:.1} ms | {:.1} s |",
+            took.as_secs_f64()
+        );
+        each.push(server);
+    }
+    println!("kube-apiserver: 1/{:.0} of direct", each[0] / each[1]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_what_consistent_reads_cost_upstream() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let path = setting.pods(many()).await;
+    let h2 = Client::http2(setting.kubefan.url(), Connector::plain());
+
+    let before = setting.requests("pods", "LIST").await;
+    let lists = (0..1_000).map(|number| {
+        let path = format!("{path}?labelSelector=side%20in%20(b,x{number})");
+        let h2 = &h2;
+        async move { drop(h2.get(&path).await.ok()) }
+    });
+    join_all(lists).await;
+    let asked = setting.requests("pods", "LIST").await - before;
+    println!("1,000 lists at a time, distinct selectors: {asked} upstream");
+
+    let before = setting.requests("pods", "GET").await;
+    let object = format!("{path}/pod-7");
+    join_all((0..1_000).map(|_| async { drop(h2.get(&object).await.ok()) })).await;
+    let asked = setting.requests("pods", "GET").await - before;
+    println!("1,000 GETs of one object at a time: {asked} upstream");
+
+    let few = setting.path("configmaps").await;
+    for number in 0..20 {
+        let object = json!({ "metadata": { "name": format!("object-{number}") } });
+        setting.direct.create(&few, &object).await.ok();
+    }
+    setting
+        .through
+        .get(&format!("{few}?resourceVersion=0"))
+        .await
+        .ok();
+    let before = setting.requests("configmaps", "LIST").await;
+    let began = Instant::now();
+    let watches = (0..500).map(|_| {
+        let (h2, path) = (&h2, format!("{few}?{WATCH_LIST}"));
+        async move {
+            let mut stream = h2.watch(&path, Format::Json).await.expect("a stream");
+            while !matches!(next(&mut stream).await, Event::Bookmark { .. }) {}
+        }
+    });
+    within(
+        "500 watch-lists",
+        Duration::from_secs(60),
+        join_all(watches),
+    )
+    .await;
+    let (asked, took) = (
+        setting.requests("configmaps", "LIST").await - before,
+        began.elapsed(),
+    );
+    println!("500 watch-lists at a time: {asked} LISTs upstream, all synced after {took:?}");
+}
+
+/// `KUBEFAN_ROUNDS` writes, each read back at once in every way.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_reading_own_writes() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let rounds: u32 = environment("KUBEFAN_ROUNDS", 2_000);
+    let path = setting.path("configmaps").await;
+    setting
+        .direct
+        .create(&path, &json!({ "metadata": { "name": "w" } }))
+        .await
+        .ok();
+    for round in 0..rounds {
+        let n = round.to_string();
+        let change = json!({ "metadata": { "annotations": { "n": n } } });
+        setting
+            .direct
+            .merge(&format!("{path}/w"), &change)
+            .await
+            .ok();
+        let wanted = format!("\"n\":\"{n}\"");
+        let list = setting.through.get(&path).await.ok().to_string();
+        let object = setting
+            .through
+            .get(&format!("{path}/w"))
+            .await
+            .ok()
+            .to_string();
+        assert!(
+            list.contains(&wanted) && object.contains(&wanted),
+            "round {round}: {list}"
+        );
+        let list = setting
+            .through
+            .get_as(&path, Format::Protobuf)
+            .await
+            .ok()
+            .to_string();
+        assert!(list.contains(&n), "round {round} in protobuf");
+        let watch = format!("{path}?{WATCH_LIST}");
+        let mut stream = setting
+            .through
+            .watch(&watch, Format::Json)
+            .await
+            .expect("a stream");
+        let first = stream
+            .next_frame()
+            .await
+            .expect("a frame")
+            .expect("an event");
+        assert!(
+            format!("{first:?}").contains(&n),
+            "round {round}: {first:?}"
+        );
+    }
+    let metrics = setting.kubefan.metrics().await;
+    let lists = metrics
+        .lines()
+        .filter(|line| line.starts_with("kubefan_requests_total"));
+    lists
+        .filter(|line| line.contains("configmaps"))
+        .for_each(|line| println!("{line}"));
+}

@@ -1,0 +1,402 @@
+//! kube-apiserver and kubefan side by side under `kubefan load`: the table of benches/RESULTS.md.
+//! `benches/side-by-side` runs it; it prints, and asserts nothing about time.
+
+use std::env;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::kubefan::binary;
+use crate::support::programs::sim::Sim;
+
+/// A setting that both are measured in: what it is, and `kubefan load`'s flags.
+struct Row {
+    what: &'static str,
+    flags: &'static str,
+    /// The figures that it is for.
+    figures: &'static [Figure],
+}
+
+/// One figure of a report.
+#[derive(Clone, Copy)]
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&Value) -> Option<f64>,
+}
+
+const CPU_PER_EVENT: Figure = Figure {
+    name: "server CPU an event",
+    unit: "us",
+    of: |run| run["server"]["cpu_microseconds_per_event"].as_f64(),
+};
+const CPU_PER_WRITE: Figure = Figure {
+    name: "server CPU a change",
+    unit: "us",
+    of: |run| {
+        let seconds = run["server"]["cpu_seconds"].as_f64()?;
+        Some(seconds * 1e6 / run["writes"]["acknowledged"].as_f64()?)
+    },
+};
+const EVENTS_PER_SECOND: Figure = Figure {
+    name: "events a second",
+    unit: "",
+    of: |run| run["events"]["per_second"].as_f64(),
+};
+const P99: Figure = Figure {
+    name: "p99 acknowledgement to receipt",
+    unit: "ms",
+    of: |run| run["events"]["from_acknowledgement_ms"]["p99"].as_f64(),
+};
+const SYNCED: Figure = Figure {
+    name: "all watchers synced",
+    unit: "s",
+    of: |run| run["all_synced_seconds"].as_f64(),
+};
+const MEMORY_PER_WATCH: Figure = Figure {
+    name: "memory an idle watch",
+    unit: "KiB",
+    of: |run| {
+        let idle = run["server"]["resident_bytes_idle"].as_f64()?;
+        let before = run["server"]["resident_bytes_before"].as_f64()?;
+        Some((idle - before) / 1024.0 / run["settings"]["watchers"].as_f64()?)
+    },
+};
+const PEAK: Figure = Figure {
+    name: "memory at most",
+    unit: "MiB",
+    of: |run| Some(run["server"]["resident_bytes_peak"].as_f64()? / 1024.0 / 1024.0),
+};
+const LISTS: Figure = Figure {
+    name: "p50 of a list",
+    unit: "ms",
+    of: |run| run["lists"]["latency_ms"]["p50"].as_f64(),
+};
+
+const CPU_PER_LIST: Figure = Figure {
+    name: "server CPU a list",
+    unit: "ms",
+    of: |run| {
+        let lists = run["lists"]["latency_ms"]["count"].as_f64()?;
+        Some(run["server"]["cpu_seconds"].as_f64()? * 1e3 / lists)
+    },
+};
+const BYTES_PER_WRITE: Figure = Figure {
+    name: "bytes a write to a socket",
+    unit: "",
+    of: |run| run["server"]["bytes_per_write"].as_f64(),
+};
+
+const ROWS: &[Row] = &[
+    Row {
+        what: "HTTP/2, 1,000 watchers on 10 connections, 2 KiB, 70 writes/s",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 70 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99],
+    },
+    Row {
+        what: "the same, 20 writes/s",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99],
+    },
+    Row {
+        what: "HTTP/1.1, 1,000 watchers, 2 KiB, 70 writes/s",
+        flags: "--watchers 1000 --http 1 --rate 70 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99],
+    },
+    Row {
+        what: "HTTP/2, 1,000 watchers, 10 KiB, 35 writes/s",
+        flags: "--watchers 1000 --connections 10 --http 2 --object-size 10Ki --rate 35 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99],
+    },
+    Row {
+        what: "HTTP/2, 1,000 watchers, protobuf, 70 writes/s",
+        flags: "--watchers 1000 --connections 10 --http 2 --format protobuf --rate 70 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99],
+    },
+    Row {
+        what: "HTTP/2, 5,000 watchers on 50 connections, 2 writes/s",
+        flags: "--watchers 5000 --connections 50 --http 2 --rate 2 --duration 12s",
+        figures: &[CPU_PER_EVENT, P99, SYNCED, MEMORY_PER_WATCH],
+    },
+    Row {
+        what: "HTTP/1.1, 3,000 watchers, 2 writes/s",
+        flags: "--watchers 3000 --http 1 --rate 2 --duration 10s",
+        figures: &[CPU_PER_EVENT, P99, SYNCED, MEMORY_PER_WATCH],
+    },
+    Row {
+        what: "HTTP/2, 5,000 watchers, each one label value of its own, 200 writes/s",
+        flags: "--watchers 5000 --connections 50 --http 2 --objects 5000 \
+                --selector-per-watcher shard=load-{i} --rate 200 --duration 10s",
+        figures: &[CPU_PER_WRITE, P99],
+    },
+    Row {
+        what: "the same changes, one watcher",
+        flags: "--watchers 1 --connections 1 --http 2 --objects 5000 \
+                --selector-per-watcher shard=load-{i} --rate 200 --duration 10s",
+        figures: &[CPU_PER_WRITE],
+    },
+    Row {
+        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that don't read",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --slow-watchers 100 --duration 10s",
+        figures: &[P99],
+    },
+    Row {
+        what: "HTTP/2, 100 watchers, 20 writes/s, while 2 clients list 1,000 objects of 10 KiB",
+        flags: "--watchers 100 --connections 2 --http 2 --rate 20 --objects 1000 --object-size 10Ki \
+                --list-storm 2 --duration 10s",
+        figures: &[P99, LISTS],
+    },
+];
+
+/// kubefan alone: saturated, or held full.
+const ALONE: &[Row] = &[
+    Row {
+        what: "HTTP/2, 1,000 watchers on 10 connections, 2 KiB, saturated",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate max --window 64 --duration 10s",
+        figures: &[CPU_PER_EVENT, EVENTS_PER_SECOND],
+    },
+    Row {
+        what: "HTTP/1.1, 1,000 watchers, 2 KiB, saturated",
+        flags: "--watchers 1000 --http 1 --rate max --window 32 --duration 10s",
+        figures: &[CPU_PER_EVENT, EVENTS_PER_SECOND, BYTES_PER_WRITE],
+    },
+    Row {
+        what: "HTTP/2, 1,000 watchers, 10 KiB, saturated",
+        flags: "--watchers 1000 --connections 10 --http 2 --object-size 10Ki --rate max --window 64 --duration 10s",
+        figures: &[CPU_PER_EVENT, EVENTS_PER_SECOND],
+    },
+    Row {
+        what: "HTTP/2, 5,000 watchers, each one label value of its own, 500 writes/s",
+        flags: "--watchers 5000 --connections 50 --http 2 --objects 5000 \
+                --selector-per-watcher shard=load-{i} --rate 500 --duration 10s",
+        figures: &[CPU_PER_WRITE, P99],
+    },
+    Row {
+        what: "the same changes, one watcher",
+        flags: "--watchers 1 --connections 1 --http 2 --objects 5000 \
+                --selector-per-watcher shard=load-{i} --rate 500 --duration 10s",
+        figures: &[CPU_PER_WRITE],
+    },
+    Row {
+        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that don't read",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --slow-watchers 100 --duration 20s",
+        figures: &[P99],
+    },
+    Row {
+        what: "the same without these",
+        flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --duration 20s",
+        figures: &[P99],
+    },
+    Row {
+        what: "HTTP/2, 10 watchers, while 2 clients list 5,000 objects of 6.8 KiB",
+        flags: "--watchers 10 --connections 1 --http 2 --rate 20 --objects 5000 --object-size 6800 \
+                --list-storm 2 --duration 10s",
+        figures: &[P99, LISTS, CPU_PER_LIST],
+    },
+    Row {
+        what: "the same without lists",
+        flags: "--watchers 10 --connections 1 --http 2 --rate 20 --objects 5000 --object-size 6800 --duration 10s",
+        figures: &[P99],
+    },
+    Row {
+        what: "HTTP/2, 19,000 watchers on 190 connections, 1 write/s for a minute",
+        flags: "--watchers 19000 --connections 190 --http 2 --rate 1 --duration 60s",
+        figures: &[MEMORY_PER_WATCH, PEAK, P99],
+    },
+];
+
+/// What is watched, and what the load is told of it.
+struct Watched<'a> {
+    name: &'static str,
+    kubeconfig: &'a Path,
+    pid: u32,
+    /// Whose kubeconfig is for the writes.
+    written: Option<&'a Path>,
+}
+
+/// kubefan with TLS, and a kubeconfig for it.
+struct Secure {
+    kubefan: Kubefan,
+    kubeconfig: PathBuf,
+    _authority: TempDir,
+}
+
+impl Secure {
+    async fn start(upstream: &Path) -> Self {
+        let authority = tempfile::tempdir().expect("a temporary directory");
+        let folder = authority.path().display().to_string();
+        let flags = ["--tls-self-signed", "--tls-dir", &folder];
+        let kubefan = Kubefan::start_with(upstream, &flags).await;
+        let certificate = fs::read_to_string(authority.path().join("ca.crt"));
+        let kubeconfig = kubefan.file("load");
+        let certificate = certificate.expect("the CA");
+        kubeconfig::write(
+            &kubeconfig,
+            kubefan.url(),
+            Some(&certificate),
+            &User::Nobody,
+        );
+        Self {
+            kubefan,
+            kubeconfig,
+            _authority: authority,
+        }
+    }
+}
+
+/// Runs `kubefan load` and gives its report's only run.
+async fn load(row: &Row, watched: &Watched<'_>, directory: &TempDir) -> Value {
+    let report = directory.path().join("report.json");
+    let mut command = Command::new(binary());
+    command
+        .args(["load", "--context", "test", "--kubeconfig"])
+        .arg(watched.kubeconfig)
+        .args(row.flags.split_whitespace())
+        .args(["--server-pid", &watched.pid.to_string(), "--json"])
+        .arg(&report)
+        .stdin(Stdio::null());
+    if let Some(written) = watched.written {
+        command.arg("--write-kubeconfig").arg(written);
+    }
+    let before = Written::of(watched.pid);
+    let output = command.output().await.expect("kubefan can be run");
+    let after = Written::of(watched.pid);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{} {}: {said}",
+        watched.name,
+        row.what
+    );
+    let report = fs::read(&report).expect("a report");
+    let mut report: Value = serde_json::from_slice(&report).expect("JSON");
+    let mut run = report["runs"][0].take();
+    let bytes = (after.bytes - before.bytes) as f64 / (after.calls - before.calls) as f64;
+    run["server"]["bytes_per_write"] = bytes.into();
+    run
+}
+
+/// What a process has written since its start, and in how many system calls.
+struct Written {
+    bytes: u64,
+    calls: u64,
+}
+
+impl Written {
+    fn of(pid: u32) -> Self {
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("a process of ours");
+        let count = |name: &str| {
+            let line = io.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|count| count.trim().parse().ok())
+                .expect("a count")
+        };
+        Self {
+            bytes: count("wchar:"),
+            calls: count("syscw:"),
+        }
+    }
+}
+
+fn shown(figure: Figure, run: &Value) -> String {
+    match (figure.of)(run) {
+        Some(value) if value >= 1_000.0 => format!("{value:.0}"),
+        Some(value) => format!("{value:.2}"),
+        None => "–".to_owned(),
+    }
+}
+
+/// The rows that `KUBEFAN_ROWS`, a part of their names, leaves.
+fn wanted(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
+    let part = env::var("KUBEFAN_ROWS").unwrap_or_default();
+    rows.iter().filter(move |row| row.what.contains(&part))
+}
+
+async fn same(server: &ApiServer, directory: &TempDir) {
+    println!("\n| same writes to both | kube-apiserver | kubefan | ratio |\n|---|---|---|---|");
+    let direct = server.kubeconfig("admin");
+    for row in wanted(ROWS) {
+        let secure = Secure::start(&direct).await;
+        let sides = [
+            Watched {
+                name: "kube-apiserver",
+                kubeconfig: &direct,
+                pid: server.pid(),
+                written: None,
+            },
+            Watched {
+                name: "kubefan",
+                kubeconfig: &secure.kubeconfig,
+                pid: secure.kubefan.pid(),
+                written: Some(&direct),
+            },
+        ];
+        let [theirs, ours] = &sides;
+        let theirs = load(row, theirs, directory).await;
+        let ours = load(row, ours, directory).await;
+        for figure in row.figures {
+            let ratio = (figure.of)(&ours).zip((figure.of)(&theirs));
+            let ratio = ratio.map_or("–".to_owned(), |(ours, theirs)| {
+                format!("{:.2}", ours / theirs)
+            });
+            println!(
+                "| {}: {}{} | {} | {} | {ratio} |",
+                row.what,
+                figure.name,
+                if figure.unit.is_empty() {
+                    String::new()
+                } else {
+                    format!(", {}", figure.unit)
+                },
+                shown(*figure, &theirs),
+                shown(*figure, &ours),
+            );
+        }
+    }
+}
+
+async fn alone(directory: &TempDir) {
+    println!("\n| kubefan before the simulator | kubefan |\n|---|---|");
+    for row in wanted(ALONE) {
+        let sim = Sim::start(&[]).await;
+        let written = sim.kubeconfig();
+        let secure = Secure::start(&written).await;
+        let watched = Watched {
+            name: "kubefan",
+            kubeconfig: &secure.kubeconfig,
+            pid: secure.kubefan.pid(),
+            written: Some(&written),
+        };
+        let run = load(row, &watched, directory).await;
+        for figure in row.figures {
+            println!(
+                "| {}: {} {} | {} |",
+                row.what,
+                figure.name,
+                figure.unit,
+                shown(*figure, &run)
+            );
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_side_by_side() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    same(&server, &directory).await;
+    drop(server);
+    alone(&directory).await;
+}

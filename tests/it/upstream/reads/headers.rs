@@ -1,0 +1,128 @@
+//! What every answer carries, whoever words it and over whatever protocol it goes.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::cluster::define_widgets;
+use crate::support::poll::within;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Kubefan;
+use crate::upstream::differential::comparable_body;
+
+const STEP: Duration = Duration::from_secs(30);
+
+async fn send(client: &Client, method: &Method, path: &str, headers: &HeaderMap) -> Answer {
+    let answer = client.send(method.clone(), path, headers, Bytes::new());
+    within(path, STEP, answer).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_answer_is_named_and_not_to_be_stored() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    let clients = [
+        kubefan.client(),
+        Client::http2(kubefan.url(), Connector::plain()),
+    ];
+    let collection = "/api/v1/namespaces/default/configmaps";
+    for path in [
+        // From the cache, refused by kubefan, forwarded.
+        format!("{collection}?resourceVersion=0"),
+        format!("{collection}/none?resourceVersion=0"),
+        format!("{collection}?resourceVersion=0&limit=x"),
+        format!("{collection}?watch=1&resourceVersion=0&timeoutSeconds=1"),
+        format!("{collection}?watch=1&resourceVersion=x"),
+        collection.to_owned(),
+        format!("{collection}/none"),
+    ] {
+        for client in &clients {
+            let mut headers = HeaderMap::new();
+            let nameless = send(client, &Method::GET, &path, &headers).await;
+            let name = nameless.header("audit-id").unwrap_or_default();
+            assert!(uuid::Uuid::parse_str(name).is_ok(), "{path}: {name:?}");
+            let caching = nameless.header("cache-control");
+            assert_eq!(caching, Some("no-cache, private"), "{path}");
+            headers.insert("audit-id", HeaderValue::from_static("mine"));
+            let named = send(client, &Method::GET, &path, &headers).await;
+            let names: Vec<_> = named.headers.get_all("audit-id").iter().collect();
+            assert_eq!(names, ["mine"], "{path}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_page_is_refused_in_the_words_it_accepts() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    for (accept, media_type, start) in [
+        (
+            "application/json",
+            "application/json",
+            r#"{"kind":"Status""#,
+        ),
+        ("text/html", "application/json", "{\n  \"kind\": \"Status\""),
+        (
+            "application/yaml",
+            "application/json",
+            "{\n  \"kind\": \"Status\"",
+        ),
+        (
+            "application/vnd.kubernetes.protobuf",
+            "application/vnd.kubernetes.protobuf",
+            "k8s\0",
+        ),
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert("origin", HeaderValue::from_static("http://evil.example"));
+        headers.insert("accept", HeaderValue::from_static(accept));
+        let answer = send(&kubefan.client(), &Method::GET, "/api/v1/pods", &headers).await;
+        assert_eq!(answer.status, 403, "{answer}");
+        assert_eq!(answer.header("content-type"), Some(media_type));
+        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"));
+        assert_eq!(answer.header("cache-control"), Some("no-cache, private"));
+        assert!(answer.body.starts_with(start.as_bytes()), "{answer}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn methods_that_are_no_reads_are_alike_over_both_protocols() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let direct = server.client();
+    let clients = [
+        kubefan.client(),
+        Client::http2(kubefan.url(), Connector::plain()),
+    ];
+    let none = HeaderMap::new();
+    for path in [
+        "/api/v1/namespaces/none/configmaps",
+        "/api/v1/namespaces/none/configmaps/one",
+        "/api/v1/watch/namespaces/none/configmaps?timeoutSeconds=1",
+        "/apis/example.kubefan.io/v1/namespaces/none/widgets",
+        "/apis/example.kubefan.io/v1/namespaces/none/widgets/one",
+        "/version",
+    ] {
+        for method in ["HEAD", "OPTIONS", "TRACE", "FETCH"] {
+            let method: Method = method.parse().expect("a method");
+            let shown = |answer: &Answer| {
+                let header = |name| answer.header(name).unwrap_or("-").to_owned();
+                let body = comparable_body(path, answer);
+                let (media_type, allow) = (header("content-type"), header("allow"));
+                format!("{} {media_type} {allow}\n{body}", answer.status)
+            };
+            let wanted = shown(&send(&direct, &method, path, &none).await);
+            for client in &clients {
+                let got = shown(&send(client, &method, path, &none).await);
+                assert_eq!(wanted, got, "{method} {path}");
+            }
+        }
+    }
+}

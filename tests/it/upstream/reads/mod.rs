@@ -1,0 +1,8 @@
+//! Answers to reads: who gives them, and their headers, representations and deadlines.
+
+mod deadlines;
+mod deprecated_paths;
+mod gzip;
+mod headers;
+mod representations;
+mod tables;

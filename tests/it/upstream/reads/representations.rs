@@ -1,0 +1,67 @@
+//! What kubefan answers from its caches whatever it is shown as: seen by its own count.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderName;
+use http::Method;
+
+use crate::support::clients::client::Client;
+use crate::support::cluster::define_widgets;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubefan::Kubefan;
+
+const METADATA: [&str; 3] = [
+    "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json",
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metadata_and_indented_json_come_from_the_cache() {
+    let Some(server) = shared() else { return };
+    define_widgets(server).await;
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let mut asked = 0;
+    for (collection, name) in [
+        ("/api/v1/namespaces", "default"),
+        ("/apis/example.kubefan.io/v1/widgets", "none"),
+    ] {
+        let list = format!("{collection}?resourceVersion=0");
+        let get = format!("{collection}/{name}?resourceVersion=0");
+        let watch = format!("{list}&watch=1&timeoutSeconds=1");
+        for metadata in METADATA {
+            let (one, many) = (metadata.replace("{}", ""), metadata.replace("{}", "List"));
+            ask(&client, &list, "accept", &many).await;
+            ask(&client, &watch, "accept", &one).await;
+            asked += 2;
+            if name == "default" {
+                ask(&client, &get, "accept", &one).await;
+                asked += 1;
+            }
+        }
+        ask(&client, &list, "user-agent", "curl/8.5.0").await;
+        ask(&client, &format!("{list}&pretty=1"), "accept", "*/*").await;
+        ask(&client, &list, "accept", "application/json;pretty=1").await;
+        asked += 3;
+    }
+    let metrics = kubefan.metrics().await;
+    let count = |outcome: &str| -> f64 {
+        let lines = metrics
+            .lines()
+            .filter(|line| line.starts_with("kubefan_requests_total{"))
+            .filter(|line| line.contains(&format!("outcome=\"{outcome}\"")));
+        let values = lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+        values.sum()
+    };
+    let counts = (count("cache"), count("forwarded"), count("rejected"));
+    assert_eq!(counts, (f64::from(asked), 0.0, 0.0), "{metrics}");
+}
+
+async fn ask(client: &Client, path: &str, header: &'static str, value: &str) {
+    let mut headers = HeaderMap::new();
+    let name = HeaderName::from_static(header);
+    headers.insert(name, value.parse().expect("a header value"));
+    let answer = client.send(Method::GET, path, &headers, Bytes::new()).await;
+    answer.ok();
+}

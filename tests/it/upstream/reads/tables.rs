@@ -1,0 +1,200 @@
+//! kubefan's table cells against the API server's, for objects in many states.
+//!
+//! With `KUBEFAN_WRITE_GOLDEN=1` the answers become the new files of tests/golden/table, which the
+//! unit tests of `codec::table` read.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+use kubefan::codec::Printer;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::client::Client;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::private;
+use crate::support::states;
+
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const BOOKMARK: &str = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=true\
+                        &resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
+                        &fieldSelector=metadata.name%3Dnobody";
+
+/// A table of a whole resource, asked for with its objects.
+struct Answer {
+    path: String,
+    asked_at: SystemTime,
+    table: Value,
+    bookmark: Vec<Value>,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_cell_is_the_servers() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let client = server.client();
+    let namespace = server.namespace("tables").await;
+    let paths = create_states(&client, &namespace).await;
+    let mut differences = Vec::new();
+    let mut rows = 0;
+    for path in paths {
+        let answer = table_of(&client, &path).await;
+        rows += compare(&client, &answer, &mut differences).await;
+        if std::env::var_os("KUBEFAN_WRITE_GOLDEN").is_some_and(|value| value == "1") {
+            write(&answer);
+        }
+    }
+    assert!(rows > 250, "{rows}");
+    let count = differences.len();
+    assert!(count == 0, "{count} of {rows}:\n{}", differences.join("\n"));
+}
+
+/// Makes the objects of states.json; gives the paths of their resources, in order.
+async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
+    let mut paths: Vec<String> = Vec::new();
+    for state in states::all(namespace) {
+        let path = state["path"].as_str().expect("a path").to_owned();
+        states::create(client, &path, &state).await;
+        if state["delete"] == true {
+            let name = state["object"]["metadata"]["name"].as_str();
+            let own = format!("{path}/{}", name.expect("a name"));
+            client.delete(&own).await.ok();
+        }
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
+    paths
+}
+
+/// Asks until question and answer fall into one second, so that ages are known.
+async fn table_of(client: &Client, path: &str) -> Answer {
+    let mut headers = HeaderMap::new();
+    headers.insert("accept", HeaderValue::from_static(TABLE));
+    let get = async |query: &str| {
+        let path = format!("{path}{query}");
+        let answer = client.send(Method::GET, &path, &headers, Bytes::new());
+        answer.await.ok()
+    };
+    let (asked_at, answer) = eventually(path, Duration::from_secs(20), async || {
+        let asked_at = SystemTime::now();
+        let answer = get("?includeObject=Object").await;
+        if second_of(asked_at) == second_of(SystemTime::now()) {
+            Ok((asked_at, answer))
+        } else {
+            Err("the second has passed")
+        }
+    })
+    .await;
+    let watch = get(BOOKMARK).await;
+    let first = watch.body.split(|byte| *byte == b'\n').next();
+    let event: Value = serde_json::from_slice(first.expect("a line")).expect("an event");
+    assert_eq!(event["type"], "BOOKMARK", "{path}");
+    let bookmark = event["object"]["rows"][0]["cells"].as_array().cloned();
+    Answer {
+        path: path.to_owned(),
+        asked_at,
+        table: answer.json(),
+        bookmark: bookmark.expect("cells"),
+    }
+}
+
+fn second_of(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.expect("after 1970").as_secs()
+}
+
+/// Adds what differs; gives the number of rows looked at.
+async fn compare(client: &Client, answer: &Answer, differences: &mut Vec<String>) -> usize {
+    let path = &answer.path;
+    let rows = answer.table["rows"].as_array().expect("rows");
+    let printer = printer(client, &rows[0]["object"]).await;
+    let columns = serde_json::to_value(printer.columns()).expect("JSON");
+    assert_eq!(columns, answer.table["columnDefinitions"], "{path}");
+    let empty = json!({ "cells": answer.bookmark, "object": {} });
+    for row in rows.iter().chain([&empty]) {
+        let (object, wanted) = (&row["object"], &row["cells"]);
+        let got = Value::from(printer.cells(object, answer.asked_at));
+        if !same(&got, wanted) {
+            let name = &object["metadata"]["name"];
+            differences.push(format!("{path} {name}\n  {wanted}\n  {got}"));
+        }
+    }
+    rows.len() + 1
+}
+
+async fn printer(client: &Client, object: &Value) -> Printer {
+    let word = |field: &str| object[field].as_str().expect("a text").to_owned();
+    let (version, kind) = (word("apiVersion"), word("kind"));
+    if let Some(printer) = Printer::built_in(&version, &kind) {
+        return printer;
+    }
+    let (group, version) = version.split_once('/').expect("a group");
+    let path = format!("{DEFINITIONS}/things.{group}");
+    let definition = client.get(&path).await.ok().json();
+    Printer::custom(&definition, version).expect("the version")
+}
+
+/// JSON has one kind of number, so 3 is 3.0.
+fn same(left: &Value, right: &Value) -> bool {
+    match (left, right) {
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(l, r)| same(l, r))
+        }
+        (Value::Number(left), Value::Number(right)) => {
+            left == right || left.as_f64() == right.as_f64()
+        }
+        _ => left == right,
+    }
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/table"))
+}
+
+/// One column or row a line.
+fn write(answer: &Answer) {
+    let mut parts = answer.path.rsplit('/');
+    let plural = parts.next().expect("a plural");
+    let group = answer.path.split('/').nth(2).expect("a group or version");
+    let name = match plural {
+        "things" => format!("things.{}", group.split('.').next().unwrap_or_default()),
+        _ => plural.to_owned(),
+    };
+    let columns = lines(
+        answer.table["columnDefinitions"]
+            .as_array()
+            .expect("columns"),
+    );
+    let rows = answer.table["rows"].as_array().expect("rows").iter();
+    let rows: Vec<Value> = rows
+        .map(|row| {
+            let mut object = row["object"].clone();
+            if let Some(metadata) = object["metadata"].as_object_mut() {
+                metadata.remove("managedFields");
+            }
+            json!({ "cells": row["cells"], "object": object })
+        })
+        .collect();
+    let text = format!(
+        "{{\"now\":{},\n\"columnDefinitions\":[\n{columns}\n],\n\"bookmark\":{},\n\"rows\":[\n{}\n]}}\n",
+        second_of(answer.asked_at),
+        Value::from(answer.bookmark.clone()),
+        lines(&rows),
+    );
+    fs::write(folder().join(format!("{name}.json")), text).expect("the file can be written");
+}
+
+fn lines(values: &[Value]) -> String {
+    let lines: Vec<_> = values.iter().map(Value::to_string).collect();
+    lines.join(",\n")
+}

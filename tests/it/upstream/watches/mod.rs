@@ -1,0 +1,5 @@
+//! Watches, message by message.
+
+mod live_streams;
+mod resume;
+mod websocket;
