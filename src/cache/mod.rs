@@ -41,55 +41,34 @@
 //! The writer wakes the streams of those groups only: through a [`Dispatcher`], where their thread
 //! has one. Relists, which streams may want to follow with a bookmark, wake all.
 
-mod dispatcher;
-mod event;
-mod event_log;
-mod group;
-mod index;
-mod initial_objects;
-mod interest;
+mod groups;
+mod log;
+mod objects;
 mod reader;
-mod relist;
-mod snapshot;
 mod state;
-mod store;
 mod update;
 mod wake;
-mod watch_stream;
-mod writer;
+mod watch;
+mod write;
 
 #[cfg(test)]
-mod invariant_tests;
-#[cfg(test)]
-mod memory_tests;
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
-mod relist_tests;
-#[cfg(test)]
-mod retention_tests;
-#[cfg(test)]
-mod store_tests;
-#[cfg(test)]
-mod support_tests;
-#[cfg(test)]
-mod watch_stream_tests;
+mod tests;
 
 use std::time::Duration;
 
 use crate::api::ResourceVersion;
 
-pub use dispatcher::Dispatcher;
-pub use event::Event;
+pub use log::Event;
+pub use objects::Snapshot;
 pub use reader::Reader;
 pub use reader::WatchFrom;
-pub use relist::Relist;
-pub use snapshot::Snapshot;
-pub use watch_stream::WatchItem;
-pub use watch_stream::WatchStream;
-pub use writer::Replaced;
-pub use writer::WentBack;
-pub use writer::Writer;
+pub use wake::Dispatcher;
+pub use watch::WatchItem;
+pub use watch::WatchStream;
+pub use write::Relist;
+pub use write::Replaced;
+pub use write::WentBack;
+pub use write::Writer;
 
 /// Makes an empty cache that is not ready until the first [`Writer::replace`].
 pub fn cache(config: Config) -> (Writer, Reader) {

@@ -15,10 +15,10 @@ use crate::api::ResourceVersion;
 use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Snapshot;
-use crate::cache::event_log::EventLog;
-use crate::cache::event_log::Retention;
-use crate::cache::interest::Interest;
-use crate::cache::store::Store;
+use crate::cache::groups::Interest;
+use crate::cache::log::EventLog;
+use crate::cache::log::Retention;
+use crate::cache::objects::Store;
 use crate::cache::wake::WakeSet;
 
 /// Bytes of history kept at least, if no limit is configured.

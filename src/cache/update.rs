@@ -10,9 +10,9 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::cache::Event;
 use crate::cache::Replaced;
-use crate::cache::relist::Difference;
+use crate::cache::objects::Store;
 use crate::cache::state::Content;
-use crate::cache::store::Store;
+use crate::cache::write::Difference;
 use crate::mutation;
 use crate::mutation::Mutation;
 

@@ -23,7 +23,10 @@ pub(crate) const ROOMS: &[(&str, &str)] = &[
     ("codec", "api"),
     ("cache", "telemetry concurrency mutation api"),
     ("upstream", "telemetry body api codec"),
-    ("informer", "shutdown telemetry concurrency mutation api codec cache upstream"),
+    (
+        "informer",
+        "shutdown telemetry concurrency mutation api codec cache upstream",
+    ),
     (
         "server",
         "shutdown telemetry concurrency body api net codec cache upstream informer",

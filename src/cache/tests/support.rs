@@ -22,7 +22,7 @@ use crate::cache::Config;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 
-pub(super) fn config() -> Config {
+pub(in crate::cache) fn config() -> Config {
     Config {
         indexed_labels: vec!["app".to_owned()],
         field_count: 1,
@@ -32,17 +32,17 @@ pub(super) fn config() -> Config {
     }
 }
 
-pub(super) fn key(text: &str) -> ObjectKey {
+pub(in crate::cache) fn key(text: &str) -> ObjectKey {
     ObjectKey::new(None, text)
 }
 
 /// The object at `text` with label `app` and its only field both set to `app`; its body tells
 /// `uid` and `version`.
-pub(super) fn object(text: &str, uid: &str, version: u64, app: &str) -> Object {
+pub(in crate::cache) fn object(text: &str, uid: &str, version: u64, app: &str) -> Object {
     object_with(text, uid, version, vec![("app".into(), app.into())], app)
 }
 
-pub(super) fn object_with(
+pub(in crate::cache) fn object_with(
     text: &str,
     uid: &str,
     version: u64,
@@ -58,18 +58,18 @@ pub(super) fn object_with(
     Object::new(key(text), ResourceVersion(version), &values, body)
 }
 
-pub(super) fn everything() -> Arc<Selection> {
+pub(in crate::cache) fn everything() -> Arc<Selection> {
     Arc::default()
 }
 
-pub(super) fn in_namespace(namespace: &str) -> Selection {
+pub(in crate::cache) fn in_namespace(namespace: &str) -> Selection {
     Selection {
         namespace: Some(namespace.to_owned()),
         ..Selection::default()
     }
 }
 
-pub(super) fn with_label(app: &str) -> Selection {
+pub(in crate::cache) fn with_label(app: &str) -> Selection {
     let requirement = LabelRequirement {
         key: "app".to_owned(),
         operator: LabelOperator::In(vec![app.to_owned()]),
@@ -82,7 +82,7 @@ pub(super) fn with_label(app: &str) -> Selection {
     }
 }
 
-pub(super) fn with_field(field: Field, equal: bool, value: &str) -> Selection {
+pub(in crate::cache) fn with_field(field: Field, equal: bool, value: &str) -> Selection {
     let value = value.to_owned();
     Selection {
         fields: FieldSelector {
@@ -97,12 +97,12 @@ pub(super) fn with_field(field: Field, equal: bool, value: &str) -> Selection {
 }
 
 /// Polls once; the waker does nothing.
-pub(super) fn poll(stream: &mut WatchStream) -> Poll<Option<WatchItem>> {
+pub(in crate::cache) fn poll(stream: &mut WatchStream) -> Poll<Option<WatchItem>> {
     stream.poll_next(&mut Context::from_waker(Waker::noop()))
 }
 
 /// All items until the stream has caught up or ended.
-pub(super) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
+pub(in crate::cache) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
     let mut items = Vec::new();
     while let Poll::Ready(Some(item)) = poll(stream) {
         items.push(item);
@@ -111,7 +111,7 @@ pub(super) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
 }
 
 /// Items in short: `+key`, `=rv` for the end of the initial ones, `ADDED key@rv`, `expired`.
-pub(super) fn tell(items: &[WatchItem]) -> Vec<String> {
+pub(in crate::cache) fn tell(items: &[WatchItem]) -> Vec<String> {
     let tell = |item: &WatchItem| match item {
         WatchItem::Initial(object) => format!("+{}", object.key),
         WatchItem::InitialEnd(version) => format!("={version}"),

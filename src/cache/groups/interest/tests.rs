@@ -19,13 +19,13 @@ use crate::cache::WatchFrom;
 use crate::cache::WatchStream;
 use crate::cache::Writer;
 use crate::cache::cache;
-use crate::cache::support_tests::config;
-use crate::cache::support_tests::drain;
-use crate::cache::support_tests::everything;
-use crate::cache::support_tests::in_namespace;
-use crate::cache::support_tests::key;
-use crate::cache::support_tests::tell;
-use crate::cache::support_tests::with_field;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::in_namespace;
+use crate::cache::tests::support::key;
+use crate::cache::tests::support::tell;
+use crate::cache::tests::support::with_field;
 
 fn pod(text: &str, node: &str, labels: &str) -> Object {
     let labels = labels.split_terminator(',').map(|label| {

@@ -14,16 +14,16 @@ use crate::api::LabelRequirement;
 use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::Event;
-use crate::cache::group::Group;
-use crate::cache::group::QUEUED_BYTES;
-use crate::cache::group::shrink;
+use crate::cache::groups::group::Group;
+use crate::cache::groups::group::QUEUED_BYTES;
+use crate::cache::groups::group::shrink;
 use crate::cache::state::State;
 use crate::mutation;
 use crate::mutation::Mutation;
 
 /// All groups of the current epoch.
 #[derive(Default)]
-pub(super) struct Interest {
+pub(in crate::cache) struct Interest {
     ids: HashMap<Arc<Selection>, u64>,
     members: HashMap<u64, Member>,
     index: Index,
@@ -39,7 +39,7 @@ struct Member {
 }
 
 /// A group and the number of the next event in its queue.
-pub(super) type Joined = (Arc<Group>, u64);
+pub(in crate::cache) type Joined = (Arc<Group>, u64);
 
 type Groups = Vec<Arc<Group>>;
 type ByValue = HashMap<Box<str>, Groups>;
@@ -78,7 +78,7 @@ enum Condition {
 
 impl Interest {
     /// How many groups there are.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::cache) fn len(&self) -> usize {
         self.members.len()
     }
 
@@ -86,7 +86,7 @@ impl Interest {
     /// from there on, and the caller must read the log up to its tip first.
     ///
     /// The state is only borrowed while its lock is held, so its tip stays where it is.
-    pub(super) fn join(
+    pub(in crate::cache) fn join(
         &mut self,
         selection: &Arc<Selection>,
         position: u64,
@@ -124,7 +124,7 @@ impl Interest {
     }
 
     /// Takes a stream out of its group, which is gone with its last one.
-    pub(super) fn leave(&mut self, group: &Arc<Group>) {
+    pub(in crate::cache) fn leave(&mut self, group: &Arc<Group>) {
         // It may be of an earlier epoch.
         let Some(member) = self.members.get_mut(&group.id) else {
             return;
@@ -140,7 +140,12 @@ impl Interest {
     }
 
     /// Queues `event` of log position `position` wherever it belongs, and adds the groups to `concerned`.
-    pub(super) fn tell(&mut self, position: u64, event: &Arc<Event>, concerned: &mut Groups) {
+    pub(in crate::cache) fn tell(
+        &mut self,
+        position: u64,
+        event: &Arc<Event>,
+        concerned: &mut Groups,
+    ) {
         let Self { index, trail, .. } = self;
         let mut queued = 0;
         index.find(event, |group| {
@@ -154,7 +159,7 @@ impl Interest {
     }
 
     /// Forgets what is queued of events before log position `first`.
-    pub(super) fn evict(&mut self, first: u64) {
+    pub(in crate::cache) fn evict(&mut self, first: u64) {
         if first > 0 && mutation::is_active(Mutation::QuietFallsOff) {
             self.groups().for_each(|group| group.expire());
         }
@@ -167,12 +172,12 @@ impl Interest {
     }
 
     /// All groups.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+    pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.members.values().map(|member| &member.group)
     }
 
     /// Ends the epoch: all streams expire, and all groups are given back.
-    pub(super) fn expire(&mut self) -> Self {
+    pub(in crate::cache) fn expire(&mut self) -> Self {
         self.groups().for_each(|group| group.expire());
         let next_id = self.next_id;
         let fresh = Self {
@@ -361,5 +366,4 @@ fn any_of(requirement: &LabelRequirement) -> Option<Vec<Condition>> {
 }
 
 #[cfg(test)]
-#[path = "interest_tests.rs"]
 mod tests;

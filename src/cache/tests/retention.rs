@@ -18,12 +18,12 @@ use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::cache::Writer;
 use crate::cache::cache;
-use crate::cache::support_tests::config;
-use crate::cache::support_tests::drain;
-use crate::cache::support_tests::everything;
-use crate::cache::support_tests::object;
-use crate::cache::support_tests::tell;
-use crate::cache::support_tests::with_label;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::tell;
+use crate::cache::tests::support::with_label;
 
 /// Three objects at 10.
 fn three_objects(retention_bytes: Option<usize>) -> (Writer, Reader) {

@@ -17,7 +17,7 @@ use crate::cache::Event;
 use crate::cache::wake::Registration;
 use crate::cache::wake::Replaced;
 use crate::cache::wake::WakeSet;
-use crate::cache::watch_stream::Batch;
+use crate::cache::watch::Batch;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -25,11 +25,11 @@ use crate::mutation::Mutation;
 const IDLE_CAPACITY: usize = 16;
 
 /// All streams of one selection.
-pub(super) struct Group {
+pub(in crate::cache) struct Group {
     /// Never given twice.
-    pub(super) id: u64,
-    pub(super) selection: Arc<Selection>,
-    pub(super) wakes: WakeSet,
+    pub(in crate::cache) id: u64,
+    pub(in crate::cache) selection: Arc<Selection>,
+    pub(in crate::cache) wakes: WakeSet,
     /// Taken behind the state where both are: what is read here is in the state a moment later.
     queue: RwLock<Queue>,
     /// The number that the next event will have, for a look without the lock; [`NO_TIP`] when none
@@ -68,7 +68,7 @@ enum Fate {
 
 /// What a stream found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read {
+pub(in crate::cache) enum Read {
     /// Events were put into the batch; the number of the one behind them.
     Some(u64),
     /// None are left; the stream will be woken.
@@ -80,13 +80,13 @@ pub(super) enum Read {
 }
 
 /// What a queued event takes in memory: here, and in the record of who has queued it.
-pub(super) const QUEUED_BYTES: usize = size_of::<Queued>() + size_of::<(u64, u64)>();
+pub(in crate::cache) const QUEUED_BYTES: usize = size_of::<Queued>() + size_of::<(u64, u64)>();
 
 // === impl Group ===
 
 impl Group {
     /// The group of `selection`, of what comes from log position `since` on.
-    pub(super) fn new(id: u64, selection: Arc<Selection>, since: u64) -> Self {
+    pub(in crate::cache) fn new(id: u64, selection: Arc<Selection>, since: u64) -> Self {
         Self {
             id,
             selection,
@@ -103,7 +103,7 @@ impl Group {
 
     /// The number of the first event from log position `position` on; `None` when the group has not
     /// seen all of them.
-    pub(super) fn number_at(&self, position: u64) -> Option<u64> {
+    pub(in crate::cache) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
         if position < queue.since && !mutation::is_active(Mutation::GroupSinceEver) {
             return None;
@@ -113,12 +113,12 @@ impl Group {
     }
 
     /// The number that the next event will have.
-    pub(super) fn end(&self) -> u64 {
+    pub(in crate::cache) fn end(&self) -> u64 {
         self.queue.read().end()
     }
 
     /// Queues `event` of log position `position`, unless it was; true if it concerns the group.
-    pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
+    pub(in crate::cache) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
         let Some(verdict) = event.verdict(&self.selection) else {
             return false;
         };
@@ -141,7 +141,7 @@ impl Group {
     }
 
     /// Forgets the events before log position `first`.
-    pub(super) fn evict(&self, first: u64) {
+    pub(in crate::cache) fn evict(&self, first: u64) {
         let mut queue = self.queue.write();
         while queue
             .entries
@@ -157,7 +157,7 @@ impl Group {
     }
 
     /// Ends the group's streams where they are.
-    pub(super) fn expire(&self) {
+    pub(in crate::cache) fn expire(&self) {
         if mutation::is_active(Mutation::QueueKeptAtEpoch) {
             return;
         }
@@ -169,25 +169,25 @@ impl Group {
     }
 
     /// Ends the group's streams once they have delivered what is queued.
-    pub(super) fn close(&self) {
+    pub(in crate::cache) fn close(&self) {
         self.queue.write().fate = Fate::Closed;
         self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
     /// True when the stream that has come to `number` can go on from there.
-    pub(super) fn retains(&self, number: u64) -> bool {
+    pub(in crate::cache) fn retains(&self, number: u64) -> bool {
         let queue = self.queue.read();
         queue.fate != Fate::Expired && queue.first <= number
     }
 
     /// True when the stream that has come to `number` has everything.
-    pub(super) fn is_at_tip(&self, number: u64) -> bool {
+    pub(in crate::cache) fn is_at_tip(&self, number: u64) -> bool {
         let queue = self.queue.read();
         queue.fate != Fate::Expired && number == queue.end()
     }
 
     /// Puts up to `max` events from `number` on into `batch`; where there are none, leaves `waker`.
-    pub(super) fn read(
+    pub(in crate::cache) fn read(
         &self,
         number: u64,
         max: usize,
@@ -243,7 +243,7 @@ impl Queue {
 }
 
 /// Gives memory back that a burst took.
-pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
+pub(in crate::cache) fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 4 {
         queue.shrink_to(2 * queue.len());
     }

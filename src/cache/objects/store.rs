@@ -12,12 +12,12 @@ use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::Config;
-use crate::cache::index::Candidates;
-use crate::cache::index::Indexer;
+use crate::cache::objects::index::Candidates;
+use crate::cache::objects::index::Indexer;
 
 /// The objects, by key.
 #[derive(Clone, Debug)]
-pub(super) struct Store {
+pub(in crate::cache) struct Store {
     objects: Objects,
     indexer: Indexer,
     bytes: usize,
@@ -25,24 +25,24 @@ pub(super) struct Store {
 
 /// A contiguous range of keys.
 #[derive(Clone, Debug)]
-pub(super) struct KeyRange {
-    pub(super) from: Bound<String>,
+pub(in crate::cache) struct KeyRange {
+    pub(in crate::cache) from: Bound<String>,
     /// Exclusive.
-    pub(super) to: Option<String>,
+    pub(in crate::cache) to: Option<String>,
 }
 
 /// How far the sizes of candidate sets are counted before any of them will do.
 const ESTIMATE_LIMIT: usize = 256;
 
 /// Objects by key.
-pub(super) type Objects = OrdMap<ObjectKey, Arc<Object>>;
+pub(in crate::cache) type Objects = OrdMap<ObjectKey, Arc<Object>>;
 
 type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
 
 // === impl Store ===
 
 impl Store {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(in crate::cache) fn new(config: &Config) -> Self {
         Self {
             objects: OrdMap::new(),
             indexer: Indexer::new(config),
@@ -50,26 +50,26 @@ impl Store {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::cache) fn len(&self) -> usize {
         self.objects.len()
     }
 
     /// Bytes of the objects and their parsed values.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::cache) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Arc<Object>> {
+    pub(in crate::cache) fn get(&self, key: &str) -> Option<&Arc<Object>> {
         self.objects.get(key)
     }
 
     /// All objects in key order.
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+    pub(in crate::cache) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.objects.values()
     }
 
     /// Stores `object` and returns what it replaced.
-    pub(super) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+    pub(in crate::cache) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let previous = self.objects.insert(object.key.clone(), object.clone());
         let objects = &self.objects;
         self.indexer
@@ -80,7 +80,7 @@ impl Store {
     }
 
     /// Removes and returns the object at `key`.
-    pub(super) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+    pub(in crate::cache) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key)?;
         self.indexer.update(Some(&removed), None, &self.objects);
         self.bytes -= removed.size();
@@ -88,7 +88,7 @@ impl Store {
     }
 
     /// The selected objects with keys above `after`, in key order, by the narrowest way.
-    pub(super) fn select<'a>(
+    pub(in crate::cache) fn select<'a>(
         &'a self,
         selection: &'a Selection,
         after: Option<&str>,
@@ -100,7 +100,7 @@ impl Store {
 
     /// Objects with keys above `after`, in key order: all that are selected, and others where the
     /// narrowest way passes them.
-    pub(super) fn candidates<'a>(
+    pub(in crate::cache) fn candidates<'a>(
         &'a self,
         selection: &Selection,
         after: Option<&str>,
@@ -135,7 +135,7 @@ impl Store {
     }
 
     #[cfg(test)]
-    pub(super) fn takes_index(&self, selection: &Selection) -> bool {
+    pub(in crate::cache) fn takes_index(&self, selection: &Selection) -> bool {
         let range = KeyRange::new(selection.namespace.as_deref(), None);
         self.narrowest(selection, &range).is_some()
     }
@@ -188,7 +188,7 @@ impl KeyRange {
         Self { from, to }
     }
 
-    pub(super) fn all() -> Self {
+    pub(in crate::cache) fn all() -> Self {
         Self::new(None, None)
     }
 
@@ -206,3 +206,6 @@ impl KeyRange {
         (from, to.map_or(Bound::Unbounded, Bound::Excluded))
     }
 }
+
+#[cfg(test)]
+mod tests;

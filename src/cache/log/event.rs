@@ -66,7 +66,7 @@ const OVERHEAD: usize = 240;
 
 impl Event {
     /// A change that the upstream told in `frame` as an event of type `told_as`.
-    pub(super) fn new(
+    pub(in crate::cache) fn new(
         event_type: EventType,
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
@@ -97,7 +97,7 @@ impl Event {
     }
 
     /// A deletion of `object` that a relist implied, told at resource version `at`.
-    pub(super) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
+    pub(in crate::cache) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
         let charge = Charge::new(OVERHEAD + object.size());
         Self {
             event_type: EventType::Deleted,
@@ -114,7 +114,7 @@ impl Event {
 
     /// That `previous`, which a relist found changed to `object`, left the selections that it no
     /// longer matches, told at resource version `at`; `None` where it matches what it matched.
-    pub(super) fn implied_departure(
+    pub(in crate::cache) fn implied_departure(
         object: &Arc<Object>,
         previous: &Arc<Object>,
         at: ResourceVersion,
@@ -131,13 +131,13 @@ impl Event {
     }
 
     /// The change without what [`Event::implied_departure`] tells of it.
-    pub(super) fn but_departure(mut self) -> Self {
+    pub(in crate::cache) fn but_departure(mut self) -> Self {
         self.tells = Tells::AllButDeparture;
         self
     }
 
     /// True when this is not the event that counts for its change.
-    pub(super) fn is_departure(&self) -> bool {
+    pub(in crate::cache) fn is_departure(&self) -> bool {
         self.tells == Tells::Departure
     }
 
@@ -205,7 +205,7 @@ impl Event {
     }
 
     /// The frame that the object's body is a slice of.
-    pub(super) fn frame_of_body(&self) -> Option<&Bytes> {
+    pub(in crate::cache) fn frame_of_body(&self) -> Option<&Bytes> {
         let body = self.object.body.as_ptr();
         let frames = self.frames.iter().filter_map(OnceLock::get);
         frames
@@ -216,28 +216,28 @@ impl Event {
     /// True when a client that has seen all up to `start` needs not see this event.
     ///
     /// Whoever holds the version of a block may have been cut in the middle of it.
-    pub(super) fn is_known_at(&self, start: ResourceVersion) -> bool {
+    pub(in crate::cache) fn is_known_at(&self, start: ResourceVersion) -> bool {
         self.resource_version < start
             || (self.resource_version == start
                 && (!self.in_block || mutation::is_active(Mutation::BlockNotRepeated)))
     }
 
     /// Lets `ledger` count this event's bytes, now and when more frames are encoded.
-    pub(super) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
+    pub(in crate::cache) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
         let bytes = self.charge.bytes.load(Ordering::Relaxed);
         ledger.fetch_add(bytes, Ordering::Relaxed);
         self.charge.ledger.get_or_init(|| ledger.clone());
     }
 
     /// Counts `bytes` that were spent to keep this event at hand.
-    pub(super) fn charge(&self, bytes: usize) {
+    pub(in crate::cache) fn charge(&self, bytes: usize) {
         if bytes > 0 {
             self.charge.add(bytes);
         }
     }
 
     /// Takes this event's bytes off its ledger for good.
-    pub(super) fn discharge(&self) {
+    pub(in crate::cache) fn discharge(&self) {
         let bytes = self.charge.bytes.swap(EVICTED, Ordering::Relaxed);
         if let (Some(ledger), true) = (self.charge.ledger.get(), bytes != EVICTED) {
             ledger.fetch_sub(bytes, Ordering::Relaxed);
@@ -245,7 +245,7 @@ impl Event {
     }
 
     /// The same deletion, told at another version: a fault for the model to find.
-    pub(super) fn moved_to(mut self, at: ResourceVersion) -> Self {
+    pub(in crate::cache) fn moved_to(mut self, at: ResourceVersion) -> Self {
         self.resource_version = at;
         self
     }

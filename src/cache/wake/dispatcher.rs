@@ -13,7 +13,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
-use crate::cache::wake::WakeList;
+use crate::cache::wake::wake_set::WakeList;
 
 /// Wakes what waits for a cache on one thread: a future that this thread's runtime has to run, and that
 /// never completes.
@@ -40,7 +40,7 @@ pub struct Dispatcher {
 
 /// Where writers leave word of whom to wake.
 #[derive(Default)]
-pub(super) struct Inbox(Mutex<Pending>);
+pub(in crate::cache) struct Inbox(Mutex<Pending>);
 
 #[derive(Default)]
 struct Pending {
@@ -97,12 +97,12 @@ impl Drop for Dispatcher {
 
 impl Inbox {
     /// The inbox of the current thread's dispatcher, if it has one.
-    pub(super) fn installed() -> Option<Arc<Self>> {
+    pub(in crate::cache) fn installed() -> Option<Arc<Self>> {
         INSTALLED.with_borrow(Clone::clone)
     }
 
     /// True when `inbox` is what [`Inbox::installed`] gives.
-    pub(super) fn is_installed(inbox: Option<&Arc<Self>>) -> bool {
+    pub(in crate::cache) fn is_installed(inbox: Option<&Arc<Self>>) -> bool {
         INSTALLED.with_borrow(|installed| match (installed, inbox) {
             (Some(installed), Some(inbox)) => Arc::ptr_eq(installed, inbox),
             (None, None) => true,
@@ -110,12 +110,12 @@ impl Inbox {
         })
     }
 
-    pub(super) fn is_gone(&self) -> bool {
+    pub(in crate::cache) fn is_gone(&self) -> bool {
         self.0.lock().is_gone
     }
 
     /// Has everyone on `list` woken, now if there is no dispatcher any more.
-    pub(super) fn put(&self, list: Arc<WakeList>) {
+    pub(in crate::cache) fn put(&self, list: Arc<WakeList>) {
         let waker = {
             let mut pending = self.0.lock();
             if pending.is_gone {
@@ -142,5 +142,4 @@ impl Inbox {
 }
 
 #[cfg(test)]
-#[path = "dispatcher_tests.rs"]
 mod tests;

@@ -7,18 +7,18 @@ use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
-use crate::cache::store::Store;
+use crate::cache::objects::store::Store;
 
 /// All objects at one resource version; never changes, and a clone is cheap.
 ///
 /// It keeps its objects in memory while it lives, so it should live no longer than its answer.
 #[derive(Clone)]
 pub struct Snapshot {
-    pub(super) store: Arc<Store>,
-    pub(super) resource_version: ResourceVersion,
-    pub(super) epoch: u64,
+    pub(in crate::cache) store: Arc<Store>,
+    pub(in crate::cache) resource_version: ResourceVersion,
+    pub(in crate::cache) epoch: u64,
     /// Bytes replaced in the cache before it: what was since, a pin of it may hold alone.
-    pub(super) replaced_bytes: u64,
+    pub(in crate::cache) replaced_bytes: u64,
 }
 
 // === impl Snapshot ===

@@ -7,7 +7,7 @@ use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
 use crate::cache::EpochCause;
-use crate::cache::store::Store;
+use crate::cache::objects::Store;
 
 /// A list being received, page by page or as the initial events of a watch-list.
 ///
@@ -18,18 +18,18 @@ pub struct Relist {
 }
 
 /// What has to be told so that `before` becomes the list.
-pub(super) struct Difference {
-    pub(super) store: Store,
+pub(in crate::cache) struct Difference {
+    pub(in crate::cache) store: Store,
     /// In key order.
-    pub(super) deleted: Vec<Arc<Object>>,
+    pub(in crate::cache) deleted: Vec<Arc<Object>>,
     /// With the object before, in order of resource versions.
-    pub(super) changed: Vec<(Arc<Object>, Option<Arc<Object>>)>,
+    pub(in crate::cache) changed: Vec<(Arc<Object>, Option<Arc<Object>>)>,
 }
 
 // === impl Relist ===
 
 impl Relist {
-    pub(super) fn new(base: Arc<Store>) -> Self {
+    pub(in crate::cache) fn new(base: Arc<Store>) -> Self {
         let items = HashMap::with_capacity(base.len());
         Self { base, items }
     }
@@ -75,7 +75,7 @@ impl Relist {
     }
 
     /// The store that holds exactly the list; `empty` says what is indexed.
-    pub(super) fn to_store(&self, mut empty: Store) -> Store {
+    pub(in crate::cache) fn to_store(&self, mut empty: Store) -> Store {
         for object in self.items.values() {
             empty.insert(object.clone());
         }
@@ -83,7 +83,7 @@ impl Relist {
     }
 
     /// How the list, complete at `list`, differs from `before`, the state at `applied`.
-    pub(super) fn difference(
+    pub(in crate::cache) fn difference(
         &self,
         before: &Store,
         applied: ResourceVersion,

@@ -13,17 +13,17 @@ use std::task::Waker;
 use parking_lot::Mutex;
 use parking_lot::RwLock;
 
-use crate::cache::dispatcher::Inbox;
+use crate::cache::wake::dispatcher::Inbox;
 
 /// All who wait for the same.
 #[derive(Default)]
-pub(super) struct WakeSet {
+pub(in crate::cache) struct WakeSet {
     /// A list for each thread that has a dispatcher, and one for all others.
     lists: RwLock<Vec<Arc<WakeList>>>,
 }
 
 /// The wakers left since the last wake-up by those who are woken together.
-pub(super) struct WakeList {
+pub(in crate::cache) struct WakeList {
     /// Who wakes them; `None`: the writer itself.
     inbox: Option<Arc<Inbox>>,
     /// True when someone may have registered since the last notice.
@@ -47,7 +47,7 @@ struct Slot {
 
 /// One reader's slot.
 #[derive(Default)]
-pub(super) struct Registration(Option<Place>);
+pub(in crate::cache) struct Registration(Option<Place>);
 
 struct Place {
     list: Arc<WakeList>,
@@ -58,7 +58,7 @@ struct Place {
 /// and that task its stream.
 #[must_use]
 #[derive(Default)]
-pub(super) struct Replaced {
+pub(in crate::cache) struct Replaced {
     _waker: Option<Waker>,
     _place: Option<Place>,
 }
@@ -67,7 +67,7 @@ pub(super) struct Replaced {
 
 impl WakeSet {
     /// Has everyone woken who registered since the last call; `wakers` is lent for its memory.
-    pub(super) fn notify(&self, wakers: &mut Vec<Waker>) {
+    pub(in crate::cache) fn notify(&self, wakers: &mut Vec<Waker>) {
         // One by one: no lock is held while foreign code runs.
         let mut index = 0;
         while let Some(list) = self.list(index) {
@@ -113,7 +113,7 @@ impl WakeSet {
 
 impl WakeList {
     /// Wakes everyone who registered since the last call; `wakers` is lent for its memory.
-    pub(super) fn wake_all(&self, wakers: &mut Vec<Waker>) {
+    pub(in crate::cache) fn wake_all(&self, wakers: &mut Vec<Waker>) {
         self.slots.lock().take_armed(wakers);
         wakers.drain(..).for_each(Waker::wake);
     }
@@ -176,7 +176,7 @@ impl Registration {
     /// Asks for one wake-up from `set`, the same each time.
     ///
     /// What it waits for must be looked at again after this, unless it can't change meanwhile.
-    pub(super) fn register(&mut self, set: &WakeSet, waker: &Waker) -> Replaced {
+    pub(in crate::cache) fn register(&mut self, set: &WakeSet, waker: &Waker) -> Replaced {
         #[cfg(test)]
         BEFORE_REGISTERING.take().into_iter().for_each(|act| act());
         let is_local = |place: &mut Place| Inbox::is_installed(place.list.inbox.as_ref());
@@ -218,7 +218,7 @@ thread_local! {
 
 /// Has `act` done once, on this thread, at the moment when a wake-up could be lost.
 #[cfg(test)]
-pub(super) fn before_registering(act: impl FnOnce() + 'static) {
+pub(in crate::cache) fn before_registering(act: impl FnOnce() + 'static) {
     BEFORE_REGISTERING.set(Some(Box::new(act)));
 }
 

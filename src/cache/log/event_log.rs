@@ -13,12 +13,12 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::Event;
 use crate::cache::Expired;
-use crate::cache::watch_stream::Batch;
+use crate::cache::watch::Batch;
 use crate::mutation;
 use crate::mutation::Mutation;
 
 /// The retained events.
-pub(super) struct EventLog {
+pub(in crate::cache) struct EventLog {
     entries: VecDeque<Entry>,
     /// Position of the first entry.
     first: u64,
@@ -40,11 +40,11 @@ struct Entry {
 
 /// A span of history that a relist jumped over; see the room's documentation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hole {
+pub(in crate::cache) struct Hole {
     /// What was applied before the list.
-    pub(super) before: ResourceVersion,
+    pub(in crate::cache) before: ResourceVersion,
     /// What the list is complete at.
-    pub(super) list: ResourceVersion,
+    pub(in crate::cache) list: ResourceVersion,
     /// Position of its first event, or where that would be.
     position: u64,
     recorded: Instant,
@@ -52,22 +52,22 @@ pub(super) struct Hole {
 
 /// What the log may hold.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Retention {
-    pub(super) age: Duration,
+pub(in crate::cache) struct Retention {
+    pub(in crate::cache) age: Duration,
     /// So many events and holes stay however old they are.
-    pub(super) events: usize,
-    pub(super) bytes: usize,
+    pub(in crate::cache) events: usize,
+    pub(in crate::cache) bytes: usize,
 }
 
 /// The reader's next event is no longer retained.
 #[derive(Debug)]
-pub(super) struct FellOff;
+pub(in crate::cache) struct FellOff;
 
 // === impl EventLog ===
 
 impl EventLog {
     /// An empty log of what comes after `start`.
-    pub(super) fn new(start: ResourceVersion) -> Self {
+    pub(in crate::cache) fn new(start: ResourceVersion) -> Self {
         Self {
             entries: VecDeque::new(),
             first: 0,
@@ -79,33 +79,33 @@ impl EventLog {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::cache) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::cache) fn bytes(&self) -> usize {
         self.ledger.load(Ordering::Relaxed)
     }
 
-    pub(super) fn start(&self) -> ResourceVersion {
+    pub(in crate::cache) fn start(&self) -> ResourceVersion {
         self.start
     }
 
-    pub(super) fn evicted_early(&self) -> u64 {
+    pub(in crate::cache) fn evicted_early(&self) -> u64 {
         self.evicted_early
     }
 
     /// The position of the oldest event retained, or of the next one.
-    pub(super) fn first(&self) -> u64 {
+    pub(in crate::cache) fn first(&self) -> u64 {
         self.first
     }
 
     /// The position that the next event will have.
-    pub(super) fn tip(&self) -> u64 {
+    pub(in crate::cache) fn tip(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
-    pub(super) fn append(&mut self, event: Event, now: Instant) -> Arc<Event> {
+    pub(in crate::cache) fn append(&mut self, event: Event, now: Instant) -> Arc<Event> {
         event.charge_to(&self.ledger);
         let event = Arc::new(event);
         self.entries.push_back(Entry {
@@ -116,7 +116,7 @@ impl EventLog {
     }
 
     /// Notes that the events appended next, up to `list`, are a relist's.
-    pub(super) fn open_hole(
+    pub(in crate::cache) fn open_hole(
         &mut self,
         before: ResourceVersion,
         list: ResourceVersion,
@@ -131,7 +131,7 @@ impl EventLog {
     }
 
     /// The hole that `version` lies strictly inside of.
-    pub(super) fn hole_around(&self, version: ResourceVersion) -> Option<&Hole> {
+    pub(in crate::cache) fn hole_around(&self, version: ResourceVersion) -> Option<&Hole> {
         if mutation::is_active(Mutation::HoleServed) {
             return None;
         }
@@ -140,7 +140,7 @@ impl EventLog {
     }
 
     /// The position from which on a client that has seen all up to `start` has to read.
-    pub(super) fn position_after(&self, start: ResourceVersion) -> Result<u64, Expired> {
+    pub(in crate::cache) fn position_after(&self, start: ResourceVersion) -> Result<u64, Expired> {
         if let Some(expired) = self.expired(start) {
             return Err(expired);
         }
@@ -149,7 +149,7 @@ impl EventLog {
     }
 
     /// Why a start at `requested` can't be served, if so.
-    pub(super) fn expired(&self, requested: ResourceVersion) -> Option<Expired> {
+    pub(in crate::cache) fn expired(&self, requested: ResourceVersion) -> Option<Expired> {
         let oldest = match self.hole_around(requested) {
             Some(hole) => hole.list,
             None if requested < self.start => self.start,
@@ -159,7 +159,7 @@ impl EventLog {
     }
 
     /// Why an open stream whose start was still to come can't go on, if a relist jumped over it.
-    pub(super) fn jumped_over(&self, start: ResourceVersion) -> Option<Expired> {
+    pub(in crate::cache) fn jumped_over(&self, start: ResourceVersion) -> Option<Expired> {
         let around = self.hole_around(start).map(|hole| hole.list);
         // It was not there when the stream was opened, so it is from before the start to its end.
         let lost = (start < self.lost_holes).then_some(self.lost_holes);
@@ -171,12 +171,12 @@ impl EventLog {
     }
 
     /// True when a reader at `position` has fallen off.
-    pub(super) fn has_lost(&self, position: u64) -> bool {
+    pub(in crate::cache) fn has_lost(&self, position: u64) -> bool {
         position < self.first
     }
 
     /// Puts up to `max` events from `position` on into `batch` and returns the position behind them.
-    pub(super) fn read(
+    pub(in crate::cache) fn read(
         &self,
         position: u64,
         max: usize,
@@ -197,7 +197,11 @@ impl EventLog {
     /// Takes out what `retention` doesn't allow, for the caller to drop outside of its lock.
     ///
     /// The newest event stays, whatever its size: else no watch could ever be told of it.
-    pub(super) fn evict(&mut self, retention: Retention, now: Instant) -> Vec<Arc<Event>> {
+    pub(in crate::cache) fn evict(
+        &mut self,
+        retention: Retention,
+        now: Instant,
+    ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         while let Some(entry) = self.entries.front() {
             let is_aged = now.duration_since(entry.appended) >= retention.age;
@@ -221,7 +225,7 @@ impl EventLog {
     }
 
     /// Takes out everything, so that no start below `applied` is served any more.
-    pub(super) fn forget(&mut self, applied: ResourceVersion) -> Vec<Arc<Event>> {
+    pub(in crate::cache) fn forget(&mut self, applied: ResourceVersion) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         while let Some(event) = self.evict_first() {
             evicted.push(event);

@@ -15,11 +15,11 @@ use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Reader;
 use crate::cache::Relist;
-use crate::cache::event_log::EventLog;
-use crate::cache::group::Group;
+use crate::cache::groups::Group;
+use crate::cache::log::EventLog;
+use crate::cache::objects::Store;
 use crate::cache::state::Content;
 use crate::cache::state::Shared;
-use crate::cache::store::Store;
 use crate::cache::update::Loose;
 use crate::cache::update::Update;
 
@@ -70,7 +70,7 @@ const IDLE_CAPACITY: usize = 4096;
 // === impl Writer ===
 
 impl Writer {
-    pub(super) fn new(config: Config) -> Self {
+    pub(in crate::cache) fn new(config: Config) -> Self {
         let shared = Arc::new(Shared::new(config));
         let reader = Reader::new(shared.clone());
         Self {
@@ -207,7 +207,7 @@ impl Writer {
     }
 
     #[cfg(test)]
-    pub(super) fn shared(&self) -> &Shared {
+    pub(in crate::cache) fn shared(&self) -> &Shared {
         &self.shared
     }
 

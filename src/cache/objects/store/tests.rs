@@ -13,14 +13,14 @@ use proptest::proptest;
 use crate::api::Field;
 use crate::api::Object;
 use crate::api::Selection;
-use crate::cache::store::Store;
-use crate::cache::support_tests::config;
-use crate::cache::support_tests::in_namespace;
-use crate::cache::support_tests::key;
-use crate::cache::support_tests::object;
-use crate::cache::support_tests::object_with;
-use crate::cache::support_tests::with_field;
-use crate::cache::support_tests::with_label;
+use crate::cache::objects::Store;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::in_namespace;
+use crate::cache::tests::support::key;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::object_with;
+use crate::cache::tests::support::with_field;
+use crate::cache::tests::support::with_label;
 
 const NAMES: [&str; 12] = [
     "a/x", "a/x-y", "a/x.y", "a/x0", "a-b/x", "a.b/x", "a0/x", "b/a", "b/b", "n", "n-1", "z",

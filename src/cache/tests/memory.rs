@@ -12,8 +12,8 @@ use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::cache::Reader;
 use crate::cache::cache;
-use crate::cache::support_tests::config;
-use crate::cache::support_tests::key;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::key;
 
 /// Bytes of a body that fill what is allocated for them, so that a frame takes more.
 const FULL: usize = 2048;

@@ -9,7 +9,7 @@ use crate::api::Selection;
 use crate::cache::Snapshot;
 
 /// The objects of one snapshot that are selected, in order.
-pub(super) struct InitialObjects {
+pub(in crate::cache) struct InitialObjects {
     snapshot: Snapshot,
     /// The last key that was fetched.
     after: Option<ObjectKey>,
@@ -17,7 +17,7 @@ pub(super) struct InitialObjects {
 }
 
 impl InitialObjects {
-    pub(super) fn new(snapshot: Snapshot) -> Self {
+    pub(in crate::cache) fn new(snapshot: Snapshot) -> Self {
         Self {
             snapshot,
             after: None,
@@ -26,12 +26,12 @@ impl InitialObjects {
     }
 
     /// The next of those that were fetched.
-    pub(super) fn take(&mut self) -> Option<Arc<Object>> {
+    pub(in crate::cache) fn take(&mut self) -> Option<Arc<Object>> {
         self.fetched.pop_front()
     }
 
     /// Fetches up to `max` more objects; false when there are none.
-    pub(super) fn fill(&mut self, selection: &Selection, max: usize) -> bool {
+    pub(in crate::cache) fn fill(&mut self, selection: &Selection, max: usize) -> bool {
         let after = self.after.as_ref().map(ObjectKey::as_str);
         self.fetched
             .extend(self.snapshot.list(selection, after).take(max));

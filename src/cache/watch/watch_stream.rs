@@ -19,14 +19,14 @@ use crate::cache::Event;
 use crate::cache::Expired;
 use crate::cache::Snapshot;
 use crate::cache::WatchFrom;
-use crate::cache::event_log::FellOff;
-use crate::cache::group::Group;
-use crate::cache::group::Read;
-use crate::cache::initial_objects::InitialObjects;
-use crate::cache::interest::Joined;
+use crate::cache::groups::Group;
+use crate::cache::groups::Joined;
+use crate::cache::groups::Read;
+use crate::cache::log::FellOff;
 use crate::cache::state::Shared;
 use crate::cache::state::State;
 use crate::cache::wake::Registration;
+use crate::cache::watch::initial_objects::InitialObjects;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -60,7 +60,7 @@ pub struct WatchStream {
 }
 
 /// Events taken but not yet looked at, with the verdict if one was given already.
-pub(super) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
+pub(in crate::cache) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
 
 enum Phase {
     /// Gives the snapshot's objects.
@@ -105,7 +105,7 @@ fn not_ready(requested: ResourceVersion) -> Expired {
 // === impl WatchStream ===
 
 impl WatchStream {
-    pub(super) fn open(
+    pub(in crate::cache) fn open(
         shared: &Arc<Shared>,
         from: WatchFrom,
         selection: Arc<Selection>,
@@ -123,7 +123,7 @@ impl WatchStream {
         }
     }
 
-    pub(super) fn open_at(
+    pub(in crate::cache) fn open_at(
         shared: &Arc<Shared>,
         snapshot: Snapshot,
         selection: Arc<Selection>,
@@ -133,7 +133,7 @@ impl WatchStream {
         Ok(stream)
     }
 
-    pub(super) fn open_after(
+    pub(in crate::cache) fn open_after(
         shared: &Arc<Shared>,
         snapshot: &Snapshot,
         selection: Arc<Selection>,
@@ -415,3 +415,6 @@ impl Phase {
         Self::Initial(Box::new(InitialObjects::new(snapshot)))
     }
 }
+
+#[cfg(test)]
+mod tests;

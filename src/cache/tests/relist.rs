@@ -18,13 +18,13 @@ use crate::cache::WatchStream;
 use crate::cache::WentBack;
 use crate::cache::Writer;
 use crate::cache::cache;
-use crate::cache::support_tests::config;
-use crate::cache::support_tests::drain;
-use crate::cache::support_tests::everything;
-use crate::cache::support_tests::key;
-use crate::cache::support_tests::object;
-use crate::cache::support_tests::tell;
-use crate::cache::support_tests::with_label;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::key;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::tell;
+use crate::cache::tests::support::with_label;
 
 /// Four objects written at 11 to 14; applied is 20.
 fn four_objects() -> (Writer, Reader) {

@@ -16,10 +16,10 @@ use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 use crate::cache::Writer;
 use crate::cache::cache;
-use crate::cache::support_tests::config;
-use crate::cache::support_tests::everything;
-use crate::cache::support_tests::object;
-use crate::cache::support_tests::with_label;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::with_label;
 
 const WRITES: u64 = 500;
 const STREAMS: usize = 20;
