@@ -13,11 +13,11 @@ use parking_lot::RwLock;
 
 use crate::api::EventType;
 use crate::api::Selection;
-use crate::cache::Event;
+use crate::cache::log::Batch;
+use crate::cache::log::Event;
 use crate::cache::wake::Registration;
 use crate::cache::wake::Replaced;
 use crate::cache::wake::WakeSet;
-use crate::cache::watch::Batch;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -80,7 +80,7 @@ pub(in crate::cache) enum Read {
 }
 
 /// What a queued event takes in memory: here, and in the record of who has queued it.
-pub(in crate::cache) const QUEUED_BYTES: usize = size_of::<Queued>() + size_of::<(u64, u64)>();
+pub(super) const QUEUED_BYTES: usize = size_of::<Queued>() + size_of::<(u64, u64)>();
 
 // === impl Group ===
 
@@ -103,7 +103,7 @@ impl Group {
 
     /// The number of the first event from log position `position` on; `None` when the group has not
     /// seen all of them.
-    pub(in crate::cache) fn number_at(&self, position: u64) -> Option<u64> {
+    pub(super) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
         if position < queue.since && !mutation::is_active(Mutation::GroupSinceEver) {
             return None;
@@ -118,7 +118,7 @@ impl Group {
     }
 
     /// Queues `event` of log position `position`, unless it was; true if it concerns the group.
-    pub(in crate::cache) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
+    pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
         let Some(verdict) = event.verdict(&self.selection) else {
             return false;
         };
@@ -243,7 +243,7 @@ impl Queue {
 }
 
 /// Gives memory back that a burst took.
-pub(in crate::cache) fn shrink<T>(queue: &mut VecDeque<T>) {
+pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 4 {
         queue.shrink_to(2 * queue.len());
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -12,6 +11,7 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WireFormat;
+use crate::cache::log::charge::Charge;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -48,16 +48,6 @@ enum Tells {
     /// All but that: it was told in the block.
     AllButDeparture,
 }
-
-/// What an event counts in its log, until it is evicted.
-#[derive(Debug, Default)]
-struct Charge {
-    bytes: AtomicUsize,
-    ledger: OnceLock<Arc<AtomicUsize>>,
-}
-
-/// Marks a [`Charge`] that no longer counts.
-const EVICTED: usize = usize::MAX;
 
 /// What an event and its place in the log take beside its objects, about.
 const OVERHEAD: usize = 240;
@@ -223,10 +213,8 @@ impl Event {
     }
 
     /// Lets `ledger` count this event's bytes, now and when more frames are encoded.
-    pub(in crate::cache) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
-        let bytes = self.charge.bytes.load(Ordering::Relaxed);
-        ledger.fetch_add(bytes, Ordering::Relaxed);
-        self.charge.ledger.get_or_init(|| ledger.clone());
+    pub(super) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
+        self.charge.begin(ledger);
     }
 
     /// Counts `bytes` that were spent to keep this event at hand.
@@ -237,17 +225,8 @@ impl Event {
     }
 
     /// Takes this event's bytes off its ledger for good.
-    pub(in crate::cache) fn discharge(&self) {
-        let bytes = self.charge.bytes.swap(EVICTED, Ordering::Relaxed);
-        if let (Some(ledger), true) = (self.charge.ledger.get(), bytes != EVICTED) {
-            ledger.fetch_sub(bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// The same deletion, told at another version: a fault for the model to find.
-    pub(in crate::cache) fn moved_to(mut self, at: ResourceVersion) -> Self {
-        self.resource_version = at;
-        self
+    pub(super) fn discharge(&self) {
+        self.charge.end();
     }
 }
 
@@ -256,31 +235,5 @@ fn slot(event_type: EventType) -> usize {
         EventType::Added => 0,
         EventType::Modified => 1,
         EventType::Deleted => 2,
-    }
-}
-
-// === impl Charge ===
-
-impl Charge {
-    fn new(bytes: usize) -> Self {
-        Self {
-            bytes: AtomicUsize::new(bytes),
-            ledger: OnceLock::new(),
-        }
-    }
-
-    fn add(&self, more: usize) {
-        let Some(ledger) = self.ledger.get() else {
-            return;
-        };
-        // The ledger first: an eviction in between takes off only what was put on.
-        ledger.fetch_add(more, Ordering::Relaxed);
-        let grow = |bytes: usize| (bytes != EVICTED).then(|| bytes + more);
-        let grown = self
-            .bytes
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, grow);
-        if grown.is_err() {
-            ledger.fetch_sub(more, Ordering::Relaxed);
-        }
     }
 }

@@ -6,14 +6,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
-use crate::cache::Event;
-use crate::cache::Expired;
-use crate::cache::watch::Batch;
+use crate::cache::log::batch::Batch;
+use crate::cache::log::event::Event;
+use crate::cache::log::expired::Expired;
+use crate::cache::log::retention::Retention;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -48,15 +48,6 @@ pub(in crate::cache) struct Hole {
     /// Position of its first event, or where that would be.
     position: u64,
     recorded: Instant,
-}
-
-/// What the log may hold.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::cache) struct Retention {
-    pub(in crate::cache) age: Duration,
-    /// So many events and holes stay however old they are.
-    pub(in crate::cache) events: usize,
-    pub(in crate::cache) bytes: usize,
 }
 
 /// The reader's next event is no longer retained.

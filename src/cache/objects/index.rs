@@ -16,13 +16,13 @@ use crate::api::LabelOperator;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Selection;
-use crate::cache::Config;
-use crate::cache::objects::store::KeyRange;
-use crate::cache::objects::store::Objects;
+use crate::cache::config::Config;
+use crate::cache::objects::key_range::KeyRange;
+use crate::cache::objects::key_range::Objects;
 
 /// One persistent index per index function; a clone shares all entries.
 #[derive(Clone, Debug)]
-pub(in crate::cache) struct Indexer {
+pub(super) struct Indexer {
     indexes: Vec<(IndexFunction, Index)>,
 }
 
@@ -58,7 +58,7 @@ const BECOMES_RARE: usize = 32;
 
 /// Tells the value under which an object is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cache) enum IndexFunction {
+pub(super) enum IndexFunction {
     /// The selectable field at this position; all objects have a value.
     Field(usize),
     /// The label of this name; objects without it are not in the index.
@@ -73,7 +73,7 @@ struct Entry {
 }
 
 /// Keys that one index gives for one value.
-pub(in crate::cache) struct Candidates<'a> {
+pub(super) struct Candidates<'a> {
     entries: &'a OrdSet<Entry>,
     value: ValueHash,
 }
@@ -81,7 +81,7 @@ pub(in crate::cache) struct Candidates<'a> {
 // === impl Indexer ===
 
 impl Indexer {
-    pub(in crate::cache) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         let fields = (0..config.field_count).map(IndexFunction::Field);
         let labels = config.indexed_labels.iter();
         let labels = labels.map(|label| IndexFunction::Label(label.as_str().into()));
@@ -94,7 +94,7 @@ impl Indexer {
     }
 
     /// Moves a key from where `previous` had it to where `object` has it.
-    pub(in crate::cache) fn update(
+    pub(super) fn update(
         &mut self,
         previous: Option<&Object>,
         object: Option<&Object>,
@@ -122,7 +122,7 @@ impl Indexer {
     }
 
     /// What each usable index gives for `selection`.
-    pub(in crate::cache) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
+    pub(super) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
         let demanded = |(function, index): &'a (IndexFunction, Index)| {
             let value = hash(function.demanded_by(selection)?);
             let holders = index.holders.get(&value);
@@ -269,7 +269,7 @@ impl Entry {
 
 impl<'a> Candidates<'a> {
     /// The keys within `range`, in key order.
-    pub(in crate::cache) fn keys(
+    pub(super) fn keys(
         &self,
         range: &KeyRange,
     ) -> impl Iterator<Item = &'a ObjectKey> + Send + use<'a> {

@@ -2,7 +2,6 @@
 //!
 //! Persistent: a clone costs a few reference counts and shares everything with its original.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -11,9 +10,11 @@ use crate::api::Field;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Selection;
-use crate::cache::Config;
+use crate::cache::config::Config;
 use crate::cache::objects::index::Candidates;
 use crate::cache::objects::index::Indexer;
+use crate::cache::objects::key_range::KeyRange;
+use crate::cache::objects::key_range::Objects;
 
 /// The objects, by key.
 #[derive(Clone, Debug)]
@@ -23,19 +24,8 @@ pub(in crate::cache) struct Store {
     bytes: usize,
 }
 
-/// A contiguous range of keys.
-#[derive(Clone, Debug)]
-pub(in crate::cache) struct KeyRange {
-    pub(in crate::cache) from: Bound<String>,
-    /// Exclusive.
-    pub(in crate::cache) to: Option<String>,
-}
-
 /// How far the sizes of candidate sets are counted before any of them will do.
 const ESTIMATE_LIMIT: usize = 256;
-
-/// Objects by key.
-pub(in crate::cache) type Objects = OrdMap<ObjectKey, Arc<Object>>;
 
 type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
 
@@ -100,7 +90,7 @@ impl Store {
 
     /// Objects with keys above `after`, in key order: all that are selected, and others where the
     /// narrowest way passes them.
-    pub(in crate::cache) fn candidates<'a>(
+    pub(super) fn candidates<'a>(
         &'a self,
         selection: &Selection,
         after: Option<&str>,
@@ -135,7 +125,7 @@ impl Store {
     }
 
     #[cfg(test)]
-    pub(in crate::cache) fn takes_index(&self, selection: &Selection) -> bool {
+    pub(super) fn takes_index(&self, selection: &Selection) -> bool {
         let range = KeyRange::new(selection.namespace.as_deref(), None);
         self.narrowest(selection, &range).is_some()
     }
@@ -167,44 +157,6 @@ fn demanded_namespace(selection: &Selection) -> Option<&str> {
     let mut terms = selection.fields.terms.iter();
     let term = terms.find(|term| term.equal && term.field == Field::Namespace)?;
     Some(&term.value)
-}
-
-// === impl KeyRange ===
-
-impl KeyRange {
-    /// The keys of `namespace` (none: all keys) above `after`.
-    fn new(namespace: Option<&str>, after: Option<&str>) -> Self {
-        // '0' follows '/'.
-        let (first, to) = match namespace {
-            None | Some("") => (None, None),
-            Some(namespace) => (Some(format!("{namespace}/")), Some(format!("{namespace}0"))),
-        };
-        let from = match (first, after) {
-            (Some(first), Some(after)) if first.as_str() > after => Bound::Included(first),
-            (_, Some(after)) => Bound::Excluded(after.to_owned()),
-            (Some(first), None) => Bound::Included(first),
-            (None, None) => Bound::Unbounded,
-        };
-        Self { from, to }
-    }
-
-    pub(in crate::cache) fn all() -> Self {
-        Self::new(None, None)
-    }
-
-    /// True when no key can be in it.
-    fn is_empty(&self) -> bool {
-        match (&self.from, &self.to) {
-            (Bound::Included(from) | Bound::Excluded(from), Some(to)) => from >= to,
-            _ => false,
-        }
-    }
-
-    fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
-        let to = self.to.as_deref();
-        let from = self.from.as_ref().map(String::as_str);
-        (from, to.map_or(Bound::Unbounded, Bound::Excluded))
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! To wake a task on another thread takes a lock of that thread's runtime, and often a system call. So
 //! the writer wakes one task a runtime, and that one wakes its neighbours.
 
-use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,9 +10,8 @@ use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
-use crate::cache::wake::wake_set::WakeList;
+use crate::cache::wake::wake_list::Inbox;
+use crate::cache::wake::wake_list::WakeList;
 
 /// Wakes what waits for a cache on one thread: a future that this thread's runtime has to run, and that
 /// never completes.
@@ -38,31 +36,14 @@ pub struct Dispatcher {
     wakers: Vec<Waker>,
 }
 
-/// Where writers leave word of whom to wake.
-#[derive(Default)]
-pub(in crate::cache) struct Inbox(Mutex<Pending>);
-
-#[derive(Default)]
-struct Pending {
-    lists: Vec<Arc<WakeList>>,
-    waker: Option<Waker>,
-    is_gone: bool,
-}
-
-thread_local! {
-    static INSTALLED: RefCell<Option<Arc<Inbox>>> = const { RefCell::new(None) };
-}
-
 // === impl Dispatcher ===
 
 impl Dispatcher {
     /// Becomes the dispatcher of whatever waits on the current thread from now on, in place of an
     /// earlier one.
     pub fn install() -> Self {
-        let inbox = Arc::new(Inbox::default());
-        INSTALLED.set(Some(Arc::clone(&inbox)));
         Self {
-            inbox,
+            inbox: Inbox::install(),
             round: Vec::new(),
             wakers: Vec::new(),
         }
@@ -84,60 +65,8 @@ impl Future for Dispatcher {
 
 impl Drop for Dispatcher {
     fn drop(&mut self) {
-        let left = {
-            let mut pending = self.inbox.0.lock();
-            pending.is_gone = true;
-            std::mem::take(&mut pending.lists)
-        };
+        let left = self.inbox.close();
         left.iter().for_each(|list| list.wake_all(&mut self.wakers));
-    }
-}
-
-// === impl Inbox ===
-
-impl Inbox {
-    /// The inbox of the current thread's dispatcher, if it has one.
-    pub(in crate::cache) fn installed() -> Option<Arc<Self>> {
-        INSTALLED.with_borrow(Clone::clone)
-    }
-
-    /// True when `inbox` is what [`Inbox::installed`] gives.
-    pub(in crate::cache) fn is_installed(inbox: Option<&Arc<Self>>) -> bool {
-        INSTALLED.with_borrow(|installed| match (installed, inbox) {
-            (Some(installed), Some(inbox)) => Arc::ptr_eq(installed, inbox),
-            (None, None) => true,
-            _ => false,
-        })
-    }
-
-    pub(in crate::cache) fn is_gone(&self) -> bool {
-        self.0.lock().is_gone
-    }
-
-    /// Has everyone on `list` woken, now if there is no dispatcher any more.
-    pub(in crate::cache) fn put(&self, list: Arc<WakeList>) {
-        let waker = {
-            let mut pending = self.0.lock();
-            if pending.is_gone {
-                drop(pending);
-                return list.wake_all(&mut Vec::new());
-            }
-            pending.lists.push(list);
-            pending.waker.take()
-        };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Takes all out and leaves `waker` for the next time.
-    fn take(&self, waker: &Waker, into: &mut Vec<Arc<WakeList>>) {
-        let replaced = {
-            let mut pending = self.0.lock();
-            std::mem::swap(&mut pending.lists, into);
-            pending.waker.replace(waker.clone())
-        };
-        drop(replaced);
     }
 }
 

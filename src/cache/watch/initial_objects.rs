@@ -6,10 +6,10 @@ use std::sync::Arc;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Selection;
-use crate::cache::Snapshot;
+use crate::cache::objects::Snapshot;
 
 /// The objects of one snapshot that are selected, in order.
-pub(in crate::cache) struct InitialObjects {
+pub(super) struct InitialObjects {
     snapshot: Snapshot,
     /// The last key that was fetched.
     after: Option<ObjectKey>,
@@ -17,7 +17,7 @@ pub(in crate::cache) struct InitialObjects {
 }
 
 impl InitialObjects {
-    pub(in crate::cache) fn new(snapshot: Snapshot) -> Self {
+    pub(super) fn new(snapshot: Snapshot) -> Self {
         Self {
             snapshot,
             after: None,
@@ -26,12 +26,12 @@ impl InitialObjects {
     }
 
     /// The next of those that were fetched.
-    pub(in crate::cache) fn take(&mut self) -> Option<Arc<Object>> {
+    pub(super) fn take(&mut self) -> Option<Arc<Object>> {
         self.fetched.pop_front()
     }
 
     /// Fetches up to `max` more objects; false when there are none.
-    pub(in crate::cache) fn fill(&mut self, selection: &Selection, max: usize) -> bool {
+    pub(super) fn fill(&mut self, selection: &Selection, max: usize) -> bool {
         let after = self.after.as_ref().map(ObjectKey::as_str);
         self.fetched
             .extend(self.snapshot.list(selection, after).take(max));

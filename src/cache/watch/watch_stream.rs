@@ -15,18 +15,20 @@ use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
-use crate::cache::Event;
-use crate::cache::Expired;
-use crate::cache::Snapshot;
-use crate::cache::WatchFrom;
 use crate::cache::groups::Group;
 use crate::cache::groups::Joined;
 use crate::cache::groups::Read;
+use crate::cache::log::Batch;
+use crate::cache::log::Event;
+use crate::cache::log::Expired;
 use crate::cache::log::FellOff;
+use crate::cache::objects::Snapshot;
 use crate::cache::state::Shared;
 use crate::cache::state::State;
 use crate::cache::wake::Registration;
 use crate::cache::watch::initial_objects::InitialObjects;
+use crate::cache::watch::start::Start;
+use crate::cache::watch::start::WatchFrom;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -58,9 +60,6 @@ pub struct WatchStream {
     seen: ResourceVersion,
     registration: Registration,
 }
-
-/// Events taken but not yet looked at, with the verdict if one was given already.
-pub(in crate::cache) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
 
 enum Phase {
     /// Gives the snapshot's objects.
@@ -97,11 +96,6 @@ enum Filled {
     Expired(Expired),
 }
 
-fn not_ready(requested: ResourceVersion) -> Expired {
-    let oldest = ResourceVersion::ZERO;
-    Expired { requested, oldest }
-}
-
 // === impl WatchStream ===
 
 impl WatchStream {
@@ -111,16 +105,10 @@ impl WatchStream {
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
         let state = shared.state.read();
-        match (from, state.applied()) {
-            (WatchFrom::After(start), _) => Self::resumed(shared, &state, start, selection),
-            (WatchFrom::Tip, Some(applied)) => Self::live(shared, &state, applied, selection),
-            (WatchFrom::Snapshot, Some(applied)) => {
-                let mut stream = Self::live(shared, &state, applied, selection)?;
-                stream.phase = state.snapshot().map_or(Phase::Live, Phase::initial);
-                Ok(stream)
-            }
-            (WatchFrom::Tip | WatchFrom::Snapshot, None) => Err(not_ready(ResourceVersion::ZERO)),
-        }
+        let (start, snapshot) = from.locate(&state)?;
+        let mut stream = Self::begin(shared, &state, start, selection);
+        stream.phase = snapshot.map_or(Phase::Live, Phase::initial);
+        Ok(stream)
     }
 
     pub(in crate::cache) fn open_at(
@@ -139,46 +127,12 @@ impl WatchStream {
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
         let state = shared.state.read();
-        let start = snapshot.resource_version;
-        if snapshot.epoch != state.epoch {
-            let oldest = state.log.start();
-            return Err(Expired {
-                requested: start,
-                oldest,
-            });
-        }
-        Self::live(shared, &state, start, selection)
+        let start = Start::after_snapshot(&state, snapshot)?;
+        Ok(Self::begin(shared, &state, start, selection))
     }
 
-    /// A stream for a client that says it has seen all up to `start`, of whatever history.
-    fn resumed(
-        shared: &Arc<Shared>,
-        state: &State,
-        start: ResourceVersion,
-        selection: Arc<Selection>,
-    ) -> Result<Self, Expired> {
-        let is_ahead = state.applied().is_some_and(|applied| start > applied);
-        if is_ahead && start <= state.abandoned {
-            // Of another history, most likely: silence until this one has come so far would be wrong
-            // for long, and a list too many does no harm.
-            let oldest = state.log.start();
-            return Err(Expired {
-                requested: start,
-                oldest,
-            });
-        }
-        Self::live(shared, state, start, selection)
-    }
-
-    /// A stream of changes for someone who has seen all up to `start`.
-    fn live(
-        shared: &Arc<Shared>,
-        state: &State,
-        start: ResourceVersion,
-        selection: Arc<Selection>,
-    ) -> Result<Self, Expired> {
-        let applied = state.applied().ok_or(not_ready(start))?;
-        let position = state.log.position_after(start)?;
+    /// A stream of the changes after `start`.
+    fn begin(shared: &Arc<Shared>, state: &State, start: Start, selection: Arc<Selection>) -> Self {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
         let mut stream = Self {
             shared: shared.clone(),
@@ -186,24 +140,24 @@ impl WatchStream {
             epoch: state.epoch,
             phase: Phase::Live,
             group: None,
-            next: position,
+            next: start.position,
             batch: VecDeque::new(),
-            start,
-            is_ahead: start > applied,
+            start: start.version,
+            is_ahead: start.is_ahead,
             relists: shared.relists.load(Ordering::Acquire),
-            seen: start,
+            seen: start.version,
             registration: Registration::default(),
         };
         if let Some(joined) = stream.join(state) {
             stream.enter(joined);
         }
-        Ok(stream)
+        stream
     }
 
     /// The place in the group's queue for a stream that has come to `next` in the log.
     fn join(&self, state: &State) -> Option<Joined> {
         let mut interest = self.shared.interest.lock();
-        interest.join(&self.selection, self.next, state)
+        interest.join(&self.selection, self.next, &state.log)
     }
 
     fn enter(&mut self, (group, number): Joined) {
@@ -228,9 +182,7 @@ impl WatchStream {
                     return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
                 }
                 Filled::AtTip => {
-                    if self.batch.capacity() > IDLE_CAPACITY {
-                        self.batch.shrink_to(IDLE_CAPACITY);
-                    }
+                    self.give_memory_back();
                     return Poll::Pending;
                 }
             }
@@ -372,6 +324,12 @@ impl WatchStream {
             Read::AtTip => Filled::AtTip,
             Read::Closed => Filled::Closed,
             Read::Expired => Filled::Expired(self.expired(&self.shared.state.read())),
+        }
+    }
+
+    fn give_memory_back(&mut self) {
+        if self.batch.capacity() > IDLE_CAPACITY {
+            self.batch.shrink_to(IDLE_CAPACITY);
         }
     }
 

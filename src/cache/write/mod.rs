@@ -1,10 +1,11 @@
 //! The writing side: changes and relists, and what they come to.
 
+mod difference;
+mod loose;
 mod relist;
 mod writer;
 
-pub(in crate::cache) use relist::Difference;
+pub use difference::Replaced;
 pub use relist::Relist;
-pub use writer::Replaced;
 pub use writer::WentBack;
 pub use writer::Writer;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
-use crate::cache::EpochCause;
 use crate::cache::objects::Store;
+use crate::cache::stats::EpochCause;
+use crate::cache::write::difference::Difference;
 
 /// A list being received, page by page or as the initial events of a watch-list.
 ///
@@ -17,19 +18,10 @@ pub struct Relist {
     items: HashMap<ObjectKey, Arc<Object>>,
 }
 
-/// What has to be told so that `before` becomes the list.
-pub(in crate::cache) struct Difference {
-    pub(in crate::cache) store: Store,
-    /// In key order.
-    pub(in crate::cache) deleted: Vec<Arc<Object>>,
-    /// With the object before, in order of resource versions.
-    pub(in crate::cache) changed: Vec<(Arc<Object>, Option<Arc<Object>>)>,
-}
-
 // === impl Relist ===
 
 impl Relist {
-    pub(in crate::cache) fn new(base: Arc<Store>) -> Self {
+    pub(super) fn new(base: Arc<Store>) -> Self {
         let items = HashMap::with_capacity(base.len());
         Self { base, items }
     }
@@ -75,7 +67,7 @@ impl Relist {
     }
 
     /// The store that holds exactly the list; `empty` says what is indexed.
-    pub(in crate::cache) fn to_store(&self, mut empty: Store) -> Store {
+    pub(super) fn to_store(&self, mut empty: Store) -> Store {
         for object in self.items.values() {
             empty.insert(object.clone());
         }
@@ -83,7 +75,7 @@ impl Relist {
     }
 
     /// How the list, complete at `list`, differs from `before`, the state at `applied`.
-    pub(in crate::cache) fn difference(
+    pub(super) fn difference(
         &self,
         before: &Store,
         applied: ResourceVersion,

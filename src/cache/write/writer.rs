@@ -1,6 +1,5 @@
 //! Writer: the only one who changes a cache. Owned by the task that follows the upstream.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
@@ -11,17 +10,18 @@ use tokio::time::Instant;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
-use crate::cache::Config;
-use crate::cache::EpochCause;
-use crate::cache::Reader;
-use crate::cache::Relist;
+use crate::cache::config::Config;
 use crate::cache::groups::Group;
 use crate::cache::log::EventLog;
+use crate::cache::objects::Content;
 use crate::cache::objects::Store;
-use crate::cache::state::Content;
+use crate::cache::reader::Reader;
 use crate::cache::state::Shared;
-use crate::cache::update::Loose;
+use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
+use crate::cache::write::difference::Replaced;
+use crate::cache::write::loose::LooseQueue;
+use crate::cache::write::relist::Relist;
 
 /// The only mutator of a cache. Dropping it ends all watches cleanly.
 pub struct Writer {
@@ -31,7 +31,7 @@ pub struct Writer {
     concerned: Vec<Arc<Group>>,
     wakers: Vec<Waker>,
     /// What may be stored in less memory, as the log has forgotten the frames.
-    loose: VecDeque<Loose>,
+    loose: LooseQueue,
 }
 
 /// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
@@ -44,26 +44,6 @@ pub struct WentBack {
     pub received: ResourceVersion,
 }
 
-/// What [`Writer::replace`] did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replaced {
-    /// The list is the cache's first content.
-    First,
-    /// The difference was appended to the log; watches go on.
-    Diffed {
-        /// Objects that are new, or anew.
-        added: usize,
-        /// Objects with a newer version.
-        modified: usize,
-        /// Objects that are gone, or gone and created anew.
-        deleted: usize,
-    },
-    /// The list is the first content of a new epoch; all watches expired.
-    NewEpoch(EpochCause),
-}
-
-/// So many objects are given a body of their own with one change, which waits for that.
-const TIGHTENED_AT_ONCE: usize = 64;
 /// Room for so many groups and wakers is kept between changes.
 const IDLE_CAPACITY: usize = 4096;
 
@@ -78,7 +58,7 @@ impl Writer {
             reader,
             concerned: Vec::new(),
             wakers: Vec::new(),
-            loose: VecDeque::new(),
+            loose: LooseQueue::default(),
         }
     }
 
@@ -155,7 +135,8 @@ impl Writer {
         };
         match relist.difference(&content.store, content.applied, rv) {
             Ok(difference) => {
-                let (update, replaced) = Update::relist(content.applied, difference, rv);
+                let replaced = difference.counts();
+                let update = difference.into_update(content.applied, rv);
                 self.shared.state.write().counters.relists += 1;
                 self.commit(update);
                 replaced
@@ -255,47 +236,28 @@ impl Writer {
     /// The one critical section in which store and log change together; then comes the wake-up.
     fn commit(&mut self, mut update: Update) {
         let now = Instant::now();
+        let is_jump = update.is_jump;
         let retention = self.shared.retention(update.content.store.bytes());
-        let applied = update.content.applied;
-        let loose = self.loose.len().min(TIGHTENED_AT_ONCE);
-        let replaced = update.tighten(self.loose.drain(..loose)) + update.replaced_bytes();
-        let dropped = {
+        let replaced = self.loose.tighten(&mut update.content) + update.replaced_bytes();
+        let concerned = &mut self.concerned;
+        let (committed, replaced_bytes) = {
             let mut state = self.shared.state.write();
-            let before = state.applied().unwrap_or_default();
-            if update.is_jump {
-                state.log.open_hole(before, applied, now);
-            }
             state.counters.replaced_bytes += replaced;
-            state.counters.events += (update.block.len() + update.changes.len()) as u64;
             let mut interest = self.shared.interest.lock();
-            let mut evicted = Vec::new();
-            for event in update.block.into_iter().chain(update.changes) {
-                let position = state.log.tip();
-                let event = state.log.append(event, now);
-                interest.tell(position, &event, &mut self.concerned);
-                // With each, so that a relist takes no more memory than the log may have.
-                evicted.extend(state.log.evict(retention, now));
-                interest.evict(state.log.first());
-                if update.is_jump {
-                    self.concerned.clear();
-                }
-            }
-            let content = state.content.replace(update.content);
-            evicted.extend(state.log.evict(retention, now));
-            interest.evict(state.log.first());
-            if update.is_jump {
-                // All are to hear of it, be it for a bookmark, or because their start was jumped over.
-                self.concerned.extend(interest.groups().cloned());
+            let committed = state.append(update, &mut interest, concerned, retention, now);
+            if is_jump {
                 self.shared.relists.fetch_add(1, Ordering::Release);
             }
-            (content, evicted, state.counters.replaced_bytes)
+            (committed, state.counters.replaced_bytes)
         };
         self.wake();
-        let evicted = dropped.1.iter();
-        self.loose
-            .extend(evicted.filter_map(|event| Loose::of(event)));
-        let unpinned = self.shared.pins.lock().evict(retention, dropped.2, now);
-        drop((dropped, unpinned));
+        self.loose.extend(&committed.evicted);
+        let unpinned = self
+            .shared
+            .pins
+            .lock()
+            .evict(retention, replaced_bytes, now);
+        drop((committed, unpinned));
     }
 
     /// Wakes who waits for a version, and the streams concerned.

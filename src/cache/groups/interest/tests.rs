@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use crate::api::EventType;
+use crate::api::Field;
 use crate::api::FieldSelector;
 use crate::api::FieldTerm;
 use crate::api::LabelSelector;
@@ -225,16 +226,7 @@ fn groups_vanish_with_their_last_stream() {
     groups.iter().for_each(|group| interest.leave(group));
     groups.iter().for_each(|group| interest.leave(group));
     assert_eq!(interest.len(), 0);
-    let Index {
-        by_key,
-        by_name,
-        by_namespace,
-        by_field,
-        by_label,
-        others,
-    } = &interest.index;
-    assert!(by_key.is_empty() && by_name.is_empty() && by_namespace.is_empty());
-    assert!(by_field.is_empty() && by_label.is_empty() && others.is_empty());
+    assert!(interest.index.is_empty());
     assert!(interest.ids.is_empty());
     for group in groups {
         assert_eq!(Arc::strong_count(&group), 1);
