@@ -29,6 +29,7 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::initial_objects::InitialObjects;
 use crate::cache::watch::start::Start;
 use crate::cache::watch::start::WatchFrom;
+use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -36,8 +37,9 @@ use crate::mutation::Mutation;
 const BATCH: usize = 64;
 /// What an idle stream keeps allocated of its batch.
 const IDLE_CAPACITY: usize = 8;
-/// Batches without anything for this client after which others get their turn.
-const BATCHES_PER_POLL: usize = 16;
+/// What a batch is charged that brought nothing for this client: after 16 of them others get their
+/// turn.
+const UNITS_PER_BATCH: usize = CoopBudget::UNITS / 16;
 
 /// A watch. Ends after [`WatchItem::Expired`], or with `None` when the cache was closed.
 pub struct WatchStream {
@@ -170,12 +172,15 @@ impl WatchStream {
     /// The next item; `None` when the cache was closed and all was delivered, or after
     /// [`WatchItem::Expired`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
-        for _ in 0..BATCHES_PER_POLL {
+        let mut budget = CoopBudget::new();
+        while budget.poll_proceed(cx).is_ready() {
             if let Some(item) = self.take() {
                 return Poll::Ready(Some(item));
             }
             match self.fill(cx) {
-                Filled::Batch => {}
+                Filled::Batch => {
+                    budget.charge(UNITS_PER_BATCH);
+                }
                 Filled::Item(item) => return Poll::Ready(Some(item)),
                 Filled::Closed => return Poll::Ready(self.end(None)),
                 Filled::Expired(expired) => {
@@ -187,7 +192,6 @@ impl WatchStream {
                 }
             }
         }
-        cx.waker().wake_by_ref();
         Poll::Pending
     }
 
