@@ -198,9 +198,10 @@ impl Group {
         // Without the lock, which streams on all threads would pull to and fro. Either this finds
         // what was queued meanwhile, or whoever queues it finds the waker.
         let seemed_at_tip = self.tip.load(Ordering::Acquire) == number;
-        let mut replaced = match seemed_at_tip {
-            true => registration.register(&self.wakes, waker),
-            false => Replaced::default(),
+        let mut replaced = if seemed_at_tip {
+            registration.register(&self.wakes, waker)
+        } else {
+            Replaced::default()
         };
         if seemed_at_tip && self.tip.load(Ordering::SeqCst) == number {
             return (Read::AtTip, replaced);

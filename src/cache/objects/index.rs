@@ -154,9 +154,10 @@ impl Index {
             return;
         }
         holders.is_common = holders.count >= COMMON && holders.count > objects / BECOMES_COMMON;
-        match holders.is_common {
-            true => self.drop_entries(value),
-            false => drop(self.entries.insert(Entry::new(value, key))),
+        if holders.is_common {
+            self.drop_entries(value);
+        } else {
+            self.entries.insert(Entry::new(value, key));
         }
     }
 
