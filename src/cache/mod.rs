@@ -41,128 +41,40 @@
 //! The writer wakes the streams of those groups only: through a [`Dispatcher`], where their thread
 //! has one. Relists, which streams may want to follow with a bookmark, wake all.
 
-mod dispatcher;
-mod event;
-mod event_log;
-mod group;
-mod index;
-mod initial_objects;
-mod interest;
+mod config;
+mod groups;
+mod log;
+mod objects;
 mod reader;
-mod relist;
-mod snapshot;
 mod state;
-mod store;
+mod stats;
 mod update;
 mod wake;
-mod watch_stream;
-mod writer;
+mod watch;
+mod write;
 
 #[cfg(test)]
-mod invariant_tests;
-#[cfg(test)]
-mod memory_tests;
-#[cfg(test)]
-mod model_tests;
-#[cfg(test)]
-mod relist_tests;
-#[cfg(test)]
-mod retention_tests;
-#[cfg(test)]
-mod store_tests;
-#[cfg(test)]
-mod support_tests;
-#[cfg(test)]
-mod watch_stream_tests;
+mod tests;
 
-use std::time::Duration;
-
-use crate::api::ResourceVersion;
-
-pub use dispatcher::Dispatcher;
-pub use event::Event;
+pub use config::Config;
+pub use log::Event;
+pub use log::Expired;
+pub use objects::Snapshot;
 pub use reader::Reader;
-pub use reader::WatchFrom;
-pub use relist::Relist;
-pub use snapshot::Snapshot;
-pub use watch_stream::WatchItem;
-pub use watch_stream::WatchStream;
-pub use writer::Replaced;
-pub use writer::WentBack;
-pub use writer::Writer;
+pub use stats::EpochCause;
+pub use stats::Stats;
+pub use wake::Dispatcher;
+pub use watch::WatchFrom;
+pub use watch::WatchItem;
+pub use watch::WatchStream;
+pub use write::Relist;
+pub use write::Replaced;
+pub use write::WentBack;
+pub use write::Writer;
 
 /// Makes an empty cache that is not ready until the first [`Writer::replace`].
 pub fn cache(config: Config) -> (Writer, Reader) {
     let writer = Writer::new(config);
     let reader = writer.reader().clone();
     (writer, reader)
-}
-
-/// What one cache indexes, and how much history it keeps.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// Names of labels that are indexed; selectable fields always are.
-    pub indexed_labels: Vec<String>,
-    /// How many selectable fields the objects carry.
-    pub field_count: usize,
-    /// How long events and pinned snapshots are kept, if bytes allow.
-    pub retention_age: Duration,
-    /// Bytes of events kept at most, and of objects that only pinned snapshots hold.
-    /// `None`: the larger of 64 MiB and twice the store.
-    pub retention_bytes: Option<usize>,
-    /// So many events are kept however old they are, if bytes allow: on a quiet resource a client
-    /// may come back after an hour, and need not list again for want of a few events.
-    pub retention_events: usize,
-}
-
-/// A start that can't be served, or a watch that can't go on: the client has to list again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("too old resource version: {requested} ({oldest})")]
-pub struct Expired {
-    /// Where the client wanted to start, or how far an open watch had come.
-    pub requested: ResourceVersion,
-    /// The oldest resource version at or above which starts are served.
-    pub oldest: ResourceVersion,
-}
-
-/// Why an epoch began.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EpochCause {
-    /// An object has other bytes at an equal uid and resource version.
-    BytesDiffer,
-    /// A resource version is below one that was applied: another history.
-    WentBack,
-}
-
-/// A cache's size and how it fared since its start.
-#[derive(Clone, Debug, Default)]
-pub struct Stats {
-    /// Objects stored.
-    pub objects: usize,
-    /// Bytes of the objects stored.
-    pub bytes: usize,
-    /// All changes up to here are in; `None` while not ready.
-    pub applied: Option<ResourceVersion>,
-    /// Events retained.
-    pub log_events: usize,
-    /// Bytes of the events retained, counted as if they shared no object with each other.
-    pub log_bytes: usize,
-    /// The oldest resource version at which a watch can start; `None` while not ready.
-    pub log_start: Option<ResourceVersion>,
-    /// Events appended since the start.
-    pub events: u64,
-    /// Events that had to go for their bytes before their time.
-    pub evicted_early: u64,
-    /// Lists taken over since the start, the first included.
-    pub relists: u64,
-    /// Epochs ended since the start.
-    pub epochs: u64,
-    /// Why the last epoch ended.
-    pub last_epoch_cause: Option<EpochCause>,
-    /// Watch streams open.
-    pub watchers: usize,
-    /// Different selections among those that have caught up.
-    pub groups: usize,
-    /// Snapshots pinned.
-    pub pinned: usize,
 }

@@ -10,29 +10,19 @@ use tokio::time::timeout_at;
 
 use crate::api::ResourceVersion;
 use crate::api::Selection;
-use crate::cache::Expired;
-use crate::cache::Snapshot;
-use crate::cache::Stats;
-use crate::cache::WatchStream;
+use crate::cache::log::Expired;
+use crate::cache::objects::Snapshot;
 use crate::cache::state::Shared;
 use crate::cache::state::State;
+use crate::cache::stats::Stats;
 use crate::cache::wake::Registration;
+use crate::cache::watch::WatchFrom;
+use crate::cache::watch::WatchStream;
 
 /// Looks at a cache; a clone is cheap.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<Shared>,
-}
-
-/// Where a watch starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchFrom {
-    /// The current objects, then changes.
-    Snapshot,
-    /// Changes after this resource version; if it lies in the future, silence until it has passed.
-    After(ResourceVersion),
-    /// Changes from now on.
-    Tip,
 }
 
 // === impl Reader ===
@@ -179,10 +169,10 @@ impl Reader {
             if condition(&state) {
                 return Poll::Ready(true);
             }
-            match state.is_closed {
-                true => Poll::Ready(false),
-                false => Poll::Pending,
+            if state.is_closed {
+                return Poll::Ready(false);
             }
+            Poll::Pending
         })
         .await
     }

@@ -1,30 +1,27 @@
 //! What one lock guards, and what stands around it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
-use crate::cache::Config;
-use crate::cache::EpochCause;
-use crate::cache::Snapshot;
-use crate::cache::event_log::EventLog;
-use crate::cache::event_log::Retention;
-use crate::cache::interest::Interest;
-use crate::cache::store::Store;
+use crate::cache::config::Config;
+use crate::cache::groups::Group;
+use crate::cache::groups::Interest;
+use crate::cache::log::Event;
+use crate::cache::log::EventLog;
+use crate::cache::log::Retention;
+use crate::cache::objects::Content;
+use crate::cache::objects::Pins;
+use crate::cache::objects::Snapshot;
+use crate::cache::stats::EpochCause;
+use crate::cache::update::Update;
 use crate::cache::wake::WakeSet;
-
-/// Bytes of history kept at least, if no limit is configured.
-const MIN_RETENTION_BYTES: usize = 64 << 20;
-/// Snapshots pinned at most.
-const MAX_PINNED: usize = 1024;
 
 /// What writer and readers share.
 pub(super) struct Shared {
@@ -55,13 +52,6 @@ pub(super) struct State {
     pub(super) counters: Counters,
 }
 
-/// The objects, and the resource version whose state they are.
-#[derive(Clone)]
-pub(super) struct Content {
-    pub(super) store: Arc<Store>,
-    pub(super) applied: ResourceVersion,
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) events: u64,
@@ -73,13 +63,10 @@ pub(super) struct Counters {
     pub(super) replaced_bytes: u64,
 }
 
-/// Snapshots kept for exact reads, by resource version.
-#[derive(Default)]
-pub(super) struct Pins(BTreeMap<ResourceVersion, Pin>);
-
-struct Pin {
-    snapshot: Snapshot,
-    pinned: Instant,
+/// What an update left behind, to be dropped outside of all locks.
+pub(super) struct Committed {
+    pub(super) evicted: Vec<Arc<Event>>,
+    _content: Option<Content>,
 }
 
 // === impl Shared ===
@@ -107,12 +94,7 @@ impl Shared {
 
     /// What log and pins may hold beside a store of `store_bytes`.
     pub(super) fn retention(&self, store_bytes: usize) -> Retention {
-        let default = || MIN_RETENTION_BYTES.max(store_bytes.saturating_mul(2));
-        Retention {
-            age: self.config.retention_age,
-            events: self.config.retention_events,
-            bytes: self.config.retention_bytes.unwrap_or_else(default),
-        }
+        Retention::new(&self.config, store_bytes)
     }
 }
 
@@ -132,57 +114,44 @@ impl State {
     pub(super) fn applied(&self) -> Option<ResourceVersion> {
         self.content.as_ref().map(|content| content.applied)
     }
-}
 
-// === impl Pins ===
-
-impl Pins {
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(super) fn add(&mut self, snapshot: Snapshot, now: Instant) {
-        let pin = Pin {
-            pinned: now,
-            snapshot,
-        };
-        self.0.insert(pin.snapshot.resource_version, pin);
-    }
-
-    /// The snapshot pinned at `version` less than `max_age` ago.
-    pub(super) fn get(
-        &self,
-        version: ResourceVersion,
-        max_age: Duration,
-        now: Instant,
-    ) -> Option<Snapshot> {
-        let pin = self.0.get(&version)?;
-        let is_young = now.duration_since(pin.pinned) < max_age;
-        is_young.then(|| pin.snapshot.clone())
-    }
-
-    /// Takes all out, for the caller to drop outside of its locks.
-    pub(super) fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
-    /// Takes out what `retention` doesn't allow: by age, then the oldest by bytes and count.
-    pub(super) fn evict(
+    /// Brings `update` into store and log together, and queues its events where they belong; adds
+    /// the groups to be woken to `concerned`.
+    pub(super) fn append(
         &mut self,
+        update: Update,
+        interest: &mut Interest,
+        concerned: &mut Vec<Arc<Group>>,
         retention: Retention,
-        replaced_bytes: u64,
         now: Instant,
-    ) -> Vec<Snapshot> {
-        let is_aged = |pin: &Pin| now.duration_since(pin.pinned) >= retention.age;
-        let aged = self.0.extract_if(.., |_, pin| is_aged(pin));
-        let mut evicted: Vec<_> = aged.map(|(_, pin)| pin.snapshot).collect();
-        while let Some(pin) = self.0.first_entry() {
-            let held = replaced_bytes.saturating_sub(pin.get().snapshot.replaced_bytes);
-            if held <= retention.bytes as u64 && self.0.len() <= MAX_PINNED {
-                break;
-            }
-            evicted.extend(self.0.pop_first().map(|(_, pin)| pin.snapshot));
+    ) -> Committed {
+        if update.is_jump {
+            let before = self.applied().unwrap_or_default();
+            self.log.open_hole(before, update.content.applied, now);
         }
-        evicted
+        self.counters.events += (update.block.len() + update.changes.len()) as u64;
+        let mut evicted = Vec::new();
+        for event in update.block.into_iter().chain(update.changes) {
+            let position = self.log.tip();
+            let event = self.log.append(event, now);
+            interest.tell(position, &event, concerned);
+            // With each, so that a relist takes no more memory than the log may have.
+            evicted.extend(self.log.evict(retention, now));
+            interest.evict(self.log.first());
+            if update.is_jump {
+                concerned.clear();
+            }
+        }
+        let content = self.content.replace(update.content);
+        evicted.extend(self.log.evict(retention, now));
+        interest.evict(self.log.first());
+        if update.is_jump {
+            // All are to hear of it, be it for a bookmark, or because their start was jumped over.
+            concerned.extend(interest.groups().cloned());
+        }
+        Committed {
+            evicted,
+            _content: content,
+        }
     }
 }

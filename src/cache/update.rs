@@ -1,20 +1,15 @@
 //! Update: what one change, or one relist, brings into store and log.
 
 use std::sync::Arc;
-use std::sync::Weak;
 
 use bytes::Bytes;
 
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
-use crate::cache::Event;
-use crate::cache::Replaced;
-use crate::cache::relist::Difference;
-use crate::cache::state::Content;
-use crate::cache::store::Store;
-use crate::mutation;
-use crate::mutation::Mutation;
+use crate::cache::log::Event;
+use crate::cache::objects::Content;
+use crate::cache::objects::Store;
 
 /// What one critical section brings in.
 pub(super) struct Update {
@@ -24,24 +19,6 @@ pub(super) struct Update {
     pub(super) changes: Vec<Event>,
     /// True when the history from the version applied before up to now is not fully known.
     pub(super) is_jump: bool,
-}
-
-/// An object whose body is a slice of a frame that nobody else needs any more.
-pub(super) struct Loose {
-    object: Weak<Object>,
-    allocated: usize,
-}
-
-// === impl Loose ===
-
-impl Loose {
-    /// The object of an event that the log forgets.
-    pub(super) fn of(event: &Event) -> Option<Self> {
-        Some(Self {
-            allocated: event.frame_of_body()?.len(),
-            object: Arc::downgrade(&event.object),
-        })
-    }
 }
 
 // === impl Update ===
@@ -104,72 +81,6 @@ impl Update {
             changes: vec![Event::new(event_type, object, previous, told)],
             ..Self::quiet(Arc::new(store), applied)
         }
-    }
-
-    pub(super) fn relist(
-        applied: ResourceVersion,
-        difference: Difference,
-        list: ResourceVersion,
-    ) -> (Self, Replaced) {
-        let deleted = difference.deleted.len();
-        let modified = difference.changed.iter();
-        let modified = modified.filter(|(_, previous)| previous.is_some()).count();
-        let added = difference.changed.len() - modified;
-        let change = |(object, previous): (Arc<Object>, Option<Arc<Object>>)| {
-            let event_type = match previous {
-                Some(_) => EventType::Modified,
-                None => EventType::Added,
-            };
-            let event = Event::new(event_type, object, previous, None);
-            match mutation::is_active(Mutation::DepartureWithChange) {
-                true => event,
-                false => event.but_departure(),
-            }
-        };
-        let departure = |(object, previous): &(Arc<Object>, Option<Arc<Object>>)| {
-            Event::implied_departure(object, previous.as_ref()?, applied)
-        };
-        let departures: Vec<_> = match mutation::is_active(Mutation::DepartureWithChange) {
-            true => Vec::new(),
-            false => difference.changed.iter().filter_map(departure).collect(),
-        };
-        let imply = |missed| Event::implied_deletion(missed, applied);
-        let deletions = difference.deleted.into_iter().map(imply);
-        let block = deletions.chain(departures).collect();
-        let mut update = Self {
-            is_jump: list > applied,
-            block,
-            changes: difference.changed.into_iter().map(change).collect(),
-            ..Self::quiet(Arc::new(difference.store), list)
-        };
-        if mutation::is_active(Mutation::BlockAtList) {
-            let moved = |event: Event| event.moved_to(list);
-            update.changes.extend(update.block.drain(..).map(moved));
-        }
-        let replaced = Replaced::Diffed {
-            added,
-            modified,
-            deleted,
-        };
-        (update, replaced)
-    }
-
-    /// Stores each of `loose` that is still stored with a body of its own; gives the bytes of
-    /// those that were in the store instead.
-    pub(super) fn tighten(&mut self, loose: impl Iterator<Item = Loose>) -> u64 {
-        let mut replaced = 0;
-        for Loose { object, allocated } in loose {
-            let Some(object) = object.upgrade() else {
-                continue;
-            };
-            let stored = self.content.store.get(object.key.as_str());
-            let is_stored = stored.is_some_and(|stored| Arc::ptr_eq(stored, &object));
-            if let (true, Some(alone)) = (is_stored, object.with_own_body(allocated)) {
-                Arc::make_mut(&mut self.content.store).insert(Arc::new(alone));
-                replaced += object.size() as u64;
-            }
-        }
-        replaced
     }
 
     /// Bytes of the objects that are in no store any more after this.

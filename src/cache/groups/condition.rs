@@ -1,0 +1,56 @@
+//! Condition: what all objects of a selection meet, by which its group can be found.
+
+use crate::api::Field;
+use crate::api::LabelOperator;
+use crate::api::LabelRequirement;
+use crate::api::ObjectKey;
+use crate::api::Selection;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Condition {
+    Key(Box<str>),
+    Name(Box<str>),
+    Field(usize, Box<str>),
+    Label(Box<str>, Box<str>),
+    Namespace(Box<str>),
+}
+
+/// The sets of conditions of which an object of `selection` meets at least one, the likely best first.
+pub(super) fn ways_to_find(selection: &Selection) -> Vec<Vec<Condition>> {
+    let terms = selection.fields.terms.iter().filter(|term| term.equal);
+    let demanded = |field: Field| {
+        let mut terms = terms.clone().filter(move |term| term.field == field);
+        terms.next().map(|term| term.value.as_str())
+    };
+    let namespace = selection.namespace.as_deref();
+    let namespace = namespace.or_else(|| demanded(Field::Namespace));
+    if let (Some(namespace), Some(name)) = (namespace, selection.name()) {
+        let key = ObjectKey::new(Some(namespace), name);
+        return vec![vec![Condition::Key(key.as_str().into())]];
+    }
+    let name = selection.name().map(|name| Condition::Name(name.into()));
+    let fields = terms.clone().filter_map(|term| match term.field {
+        Field::Value(position) => {
+            Some(vec![Condition::Field(position, term.value.as_str().into())])
+        }
+        Field::Empty if !term.value.is_empty() => Some(Vec::new()),
+        Field::Empty | Field::Name | Field::Namespace => None,
+    });
+    let labels = selection.labels.requirements.iter().filter_map(any_of);
+    let namespace = namespace.map(|namespace| Condition::Namespace(namespace.into()));
+    let (name, namespace) = (name.map(|name| vec![name]), namespace.map(|own| vec![own]));
+    name.into_iter()
+        .chain(fields)
+        .chain(labels)
+        .chain(namespace)
+        .collect()
+}
+
+fn any_of(requirement: &LabelRequirement) -> Option<Vec<Condition>> {
+    let condition =
+        |value: &String| Condition::Label(requirement.key.as_str().into(), value.as_str().into());
+    match &requirement.operator {
+        LabelOperator::In(values) => Some(values.iter().map(condition).collect()),
+        _ => None,
+    }
+}

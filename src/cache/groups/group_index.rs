@@ -1,0 +1,185 @@
+//! Index: finds the groups that a change may concern.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::cache::groups::condition::Condition;
+use crate::cache::groups::condition::ways_to_find;
+use crate::cache::groups::group::Group;
+use crate::cache::log::Event;
+use crate::mutation;
+use crate::mutation::Mutation;
+
+pub(super) type Groups = Vec<Arc<Group>>;
+type ByValue = HashMap<Box<str>, Groups>;
+
+#[derive(Default)]
+pub(super) struct Index {
+    by_key: ByValue,
+    by_name: ByValue,
+    by_namespace: ByValue,
+    /// By position of the field.
+    by_field: HashMap<usize, ByValue>,
+    by_label: HashMap<Box<str>, ByValue>,
+    /// Groups without a condition to find them by.
+    others: Groups,
+}
+
+/// How the index finds a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FoundBy {
+    /// Objects have at least one of these; with none of them nothing is selected.
+    AnyOf(Vec<Condition>),
+    /// It is always asked.
+    Asking,
+}
+
+// === impl Index ===
+
+impl Index {
+    /// Shows `visit` each group that `event` may concern, some perhaps twice.
+    pub(super) fn find(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
+        let mut visit = |groups: Option<&Groups>| groups.into_iter().flatten().for_each(&mut visit);
+        let (object, key) = (&event.object, &event.object.key);
+        let previous = event.previous.as_ref();
+        let previous = previous.filter(|_| !mutation::is_active(Mutation::OldObjectNotIndexed));
+        visit(self.by_key.get(key.as_str()));
+        if !self.by_name.is_empty() {
+            visit(self.by_name.get(key.name()));
+        }
+        if !self.by_namespace.is_empty() {
+            visit(self.by_namespace.get(key.namespace()));
+        }
+        for (position, groups) in &self.by_field {
+            let value = object.field(*position);
+            visit(groups.get(value));
+            let before = previous.map(|previous| previous.field(*position));
+            if let Some(before) = before.filter(|before| *before != value) {
+                visit(groups.get(before));
+            }
+        }
+        if !self.by_label.is_empty() {
+            let groups = |(label, value): (&str, &str)| self.by_label.get(label)?.get(value);
+            for label in object.labels() {
+                visit(groups(label));
+            }
+            let before = previous.into_iter().flat_map(|previous| previous.labels());
+            for label in before.filter(|(label, value)| object.label(label) != Some(value)) {
+                visit(groups(label));
+            }
+        }
+        visit(Some(&self.others));
+    }
+
+    /// Makes `group` findable.
+    pub(super) fn insert(&mut self, group: &Arc<Group>) -> FoundBy {
+        let ways = ways_to_find(&group.selection);
+        let crowd = |conditions: &Vec<Condition>| -> usize {
+            conditions
+                .iter()
+                .map(|condition| self.groups(condition))
+                .sum()
+        };
+        match ways.into_iter().min_by_key(crowd) {
+            Some(conditions) => {
+                for condition in &conditions {
+                    let (groups, value) = self.by_value_mut(condition);
+                    let groups = groups.entry(value.into()).or_default();
+                    groups.reserve_exact(usize::from(groups.is_empty()));
+                    groups.push(Arc::clone(group));
+                }
+                FoundBy::AnyOf(conditions)
+            }
+            None => {
+                self.others.push(Arc::clone(group));
+                FoundBy::Asking
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, group: &Arc<Group>, found_by: &FoundBy) {
+        match found_by {
+            FoundBy::Asking => remove_from(&mut self.others, group),
+            FoundBy::AnyOf(conditions) => {
+                for condition in conditions {
+                    self.remove_by(condition, group);
+                }
+            }
+        }
+    }
+
+    fn remove_by(&mut self, condition: &Condition, group: &Arc<Group>) {
+        let (by_value, value) = self.by_value_mut(condition);
+        let Some(groups) = by_value.get_mut(value) else {
+            return;
+        };
+        remove_from(groups, group);
+        if groups.is_empty() {
+            by_value.remove(value);
+        }
+        match condition {
+            Condition::Field(position, _) => {
+                let is_empty = self.by_field.get(position).is_some_and(HashMap::is_empty);
+                is_empty.then(|| self.by_field.remove(position));
+            }
+            Condition::Label(label, _) => {
+                let is_empty = self.by_label.get(label).is_some_and(HashMap::is_empty);
+                is_empty.then(|| self.by_label.remove(label));
+            }
+            Condition::Key(_) | Condition::Name(_) | Condition::Namespace(_) => {}
+        }
+    }
+
+    /// How many groups are found by `condition`.
+    fn groups(&self, condition: &Condition) -> usize {
+        let groups = match condition {
+            Condition::Key(key) => self.by_key.get(key),
+            Condition::Name(name) => self.by_name.get(name),
+            Condition::Field(position, value) => {
+                let by_value = self.by_field.get(position);
+                by_value.and_then(|groups| groups.get(value))
+            }
+            Condition::Label(label, value) => {
+                let by_value = self.by_label.get(label);
+                by_value.and_then(|groups| groups.get(value))
+            }
+            Condition::Namespace(namespace) => self.by_namespace.get(namespace),
+        };
+        groups.map_or(0, Vec::len)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let Self {
+            by_key,
+            by_name,
+            by_namespace,
+            by_field,
+            by_label,
+            others,
+        } = self;
+        let is_empty = by_key.is_empty() && by_name.is_empty() && by_namespace.is_empty();
+        is_empty && by_field.is_empty() && by_label.is_empty() && others.is_empty()
+    }
+
+    fn by_value_mut<'a>(&mut self, condition: &'a Condition) -> (&mut ByValue, &'a str) {
+        match condition {
+            Condition::Key(key) => (&mut self.by_key, key),
+            Condition::Name(name) => (&mut self.by_name, name),
+            Condition::Field(position, value) => {
+                (self.by_field.entry(*position).or_default(), value)
+            }
+            Condition::Label(label, value) => {
+                (self.by_label.entry(label.clone()).or_default(), value)
+            }
+            Condition::Namespace(namespace) => (&mut self.by_namespace, namespace),
+        }
+    }
+}
+
+fn remove_from(groups: &mut Groups, group: &Arc<Group>) {
+    let position = groups.iter().position(|other| Arc::ptr_eq(other, group));
+    if let Some(position) = position {
+        groups.swap_remove(position);
+    }
+}

@@ -1,0 +1,58 @@
+//! KeyRange: objects by key, and which of them lie between two keys.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::api::Object;
+use crate::api::ObjectKey;
+
+/// Objects by key.
+pub(super) type Objects = OrdMap<ObjectKey, Arc<Object>>;
+
+/// A contiguous range of keys.
+#[derive(Clone, Debug)]
+pub(super) struct KeyRange {
+    pub(super) from: Bound<String>,
+    /// Exclusive.
+    pub(super) to: Option<String>,
+}
+
+// === impl KeyRange ===
+
+impl KeyRange {
+    /// The keys of `namespace` (none: all keys) above `after`.
+    pub(super) fn new(namespace: Option<&str>, after: Option<&str>) -> Self {
+        // '0' follows '/'.
+        let (first, to) = match namespace {
+            None | Some("") => (None, None),
+            Some(namespace) => (Some(format!("{namespace}/")), Some(format!("{namespace}0"))),
+        };
+        let from = match (first, after) {
+            (Some(first), Some(after)) if first.as_str() > after => Bound::Included(first),
+            (_, Some(after)) => Bound::Excluded(after.to_owned()),
+            (Some(first), None) => Bound::Included(first),
+            (None, None) => Bound::Unbounded,
+        };
+        Self { from, to }
+    }
+
+    pub(super) fn all() -> Self {
+        Self::new(None, None)
+    }
+
+    /// True when no key can be in it.
+    pub(super) fn is_empty(&self) -> bool {
+        match (&self.from, &self.to) {
+            (Bound::Included(from) | Bound::Excluded(from), Some(to)) => from >= to,
+            _ => false,
+        }
+    }
+
+    pub(super) fn bounds(&self) -> (Bound<&str>, Bound<&str>) {
+        let to = self.to.as_deref();
+        let from = self.from.as_ref().map(String::as_str);
+        (from, to.map_or(Bound::Unbounded, Bound::Excluded))
+    }
+}

@@ -1,0 +1,75 @@
+//! Pins: snapshots that are kept so that pages of a list can follow.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::ResourceVersion;
+use crate::cache::log::Retention;
+use crate::cache::objects::snapshot::Snapshot;
+
+/// Snapshots pinned at most.
+const MAX_PINNED: usize = 1024;
+
+/// Snapshots kept for exact reads, by resource version.
+#[derive(Default)]
+pub(in crate::cache) struct Pins(BTreeMap<ResourceVersion, Pin>);
+
+struct Pin {
+    snapshot: Snapshot,
+    pinned: Instant,
+}
+
+// === impl Pins ===
+
+impl Pins {
+    pub(in crate::cache) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(in crate::cache) fn add(&mut self, snapshot: Snapshot, now: Instant) {
+        let pin = Pin {
+            pinned: now,
+            snapshot,
+        };
+        self.0.insert(pin.snapshot.resource_version, pin);
+    }
+
+    /// The snapshot pinned at `version` less than `max_age` ago.
+    pub(in crate::cache) fn get(
+        &self,
+        version: ResourceVersion,
+        max_age: Duration,
+        now: Instant,
+    ) -> Option<Snapshot> {
+        let pin = self.0.get(&version)?;
+        let is_young = now.duration_since(pin.pinned) < max_age;
+        is_young.then(|| pin.snapshot.clone())
+    }
+
+    /// Takes all out, for the caller to drop outside of its locks.
+    pub(in crate::cache) fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+
+    /// Takes out what `retention` doesn't allow: by age, then the oldest by bytes and count.
+    pub(in crate::cache) fn evict(
+        &mut self,
+        retention: Retention,
+        replaced_bytes: u64,
+        now: Instant,
+    ) -> Vec<Snapshot> {
+        let is_aged = |pin: &Pin| now.duration_since(pin.pinned) >= retention.age;
+        let aged = self.0.extract_if(.., |_, pin| is_aged(pin));
+        let mut evicted: Vec<_> = aged.map(|(_, pin)| pin.snapshot).collect();
+        while let Some(pin) = self.0.first_entry() {
+            let held = replaced_bytes.saturating_sub(pin.get().snapshot.replaced_bytes);
+            if held <= retention.bytes as u64 && self.0.len() <= MAX_PINNED {
+                break;
+            }
+            evicted.extend(self.0.pop_first().map(|(_, pin)| pin.snapshot));
+        }
+        evicted
+    }
+}

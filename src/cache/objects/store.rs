@@ -1,0 +1,163 @@
+//! Store: all objects of one moment, ordered as the API server orders them, and indexed.
+//!
+//! Persistent: a clone costs a few reference counts and shares everything with its original.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::api::Field;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::Selection;
+use crate::cache::config::Config;
+use crate::cache::objects::index::Candidates;
+use crate::cache::objects::index::Indexer;
+use crate::cache::objects::key_range::KeyRange;
+use crate::cache::objects::key_range::Objects;
+
+/// The objects, by key.
+#[derive(Clone, Debug)]
+pub(in crate::cache) struct Store {
+    objects: Objects,
+    indexer: Indexer,
+    bytes: usize,
+}
+
+/// How far the sizes of candidate sets are counted before any of them will do.
+const ESTIMATE_LIMIT: usize = 256;
+
+type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
+
+// === impl Store ===
+
+impl Store {
+    pub(in crate::cache) fn new(config: &Config) -> Self {
+        Self {
+            objects: OrdMap::new(),
+            indexer: Indexer::new(config),
+            bytes: 0,
+        }
+    }
+
+    pub(in crate::cache) fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Bytes of the objects and their parsed values.
+    pub(in crate::cache) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(in crate::cache) fn get(&self, key: &str) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    /// All objects in key order.
+    pub(in crate::cache) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
+        self.objects.values()
+    }
+
+    /// Stores `object` and returns what it replaced.
+    pub(in crate::cache) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
+        let previous = self.objects.insert(object.key.clone(), object.clone());
+        let objects = &self.objects;
+        self.indexer
+            .update(previous.as_deref(), Some(&object), objects);
+        self.bytes += object.size();
+        self.bytes -= previous.as_deref().map_or(0, Object::size);
+        previous
+    }
+
+    /// Removes and returns the object at `key`.
+    pub(in crate::cache) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let removed = self.objects.remove(key)?;
+        self.indexer.update(Some(&removed), None, &self.objects);
+        self.bytes -= removed.size();
+        Some(removed)
+    }
+
+    /// The selected objects with keys above `after`, in key order, by the narrowest way.
+    pub(in crate::cache) fn select<'a>(
+        &'a self,
+        selection: &'a Selection,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = Arc<Object>> + Send + use<'a> {
+        let candidates = self.candidates(selection, after);
+        let selected = candidates.filter(|object| selection.matches(object));
+        selected.cloned()
+    }
+
+    /// Objects with keys above `after`, in key order: all that are selected, and others where the
+    /// narrowest way passes them.
+    pub(super) fn candidates<'a>(
+        &'a self,
+        selection: &Selection,
+        after: Option<&str>,
+    ) -> InKeyOrder<'a> {
+        let namespace = selection.namespace.as_deref();
+        let namespace = namespace.or_else(|| demanded_namespace(selection));
+        if let Some(key) = self.only_key(selection, namespace) {
+            let object = self.get(&key);
+            let is_after = after.is_none_or(|after| key.as_str() > after);
+            return Box::new(object.filter(|_| is_after).into_iter());
+        }
+        let range = KeyRange::new(namespace, after);
+        match self.narrowest(selection, &range) {
+            Some(index) => Box::new(index.keys(&range).filter_map(|key| self.objects.get(key))),
+            None => Box::new(self.range(&range).map(|(_, object)| object)),
+        }
+    }
+
+    /// The index that leaves the fewest objects to look at, unless `range` alone does as well.
+    fn narrowest(&self, selection: &Selection, range: &KeyRange) -> Option<Candidates<'_>> {
+        let candidates = self.indexer.candidates(selection);
+        if candidates.is_empty() {
+            return None;
+        }
+        let sized = candidates.into_iter().map(|candidates| {
+            let size = candidates.keys(range).take(ESTIMATE_LIMIT).count();
+            (size, candidates)
+        });
+        let (size, narrowest) = sized.min_by_key(|(size, _)| *size)?;
+        let in_range = self.range(range).take(ESTIMATE_LIMIT).count();
+        (size < in_range).then_some(narrowest)
+    }
+
+    #[cfg(test)]
+    pub(super) fn takes_index(&self, selection: &Selection) -> bool {
+        let range = KeyRange::new(selection.namespace.as_deref(), None);
+        self.narrowest(selection, &range).is_some()
+    }
+
+    /// The one key that can be selected, if the selection says so.
+    fn only_key(&self, selection: &Selection, namespace: Option<&str>) -> Option<String> {
+        let name = selection.name()?;
+        match namespace {
+            Some("") => Some(name.to_owned()),
+            Some(namespace) => Some(format!("{namespace}/{name}")),
+            // Either all objects of a resource have a namespace, or none has.
+            None => {
+                let (first, _) = self.objects.get_min()?;
+                first.namespace().is_empty().then(|| name.to_owned())
+            }
+        }
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: &KeyRange,
+    ) -> impl Iterator<Item = (&'a ObjectKey, &'a Arc<Object>)> + Send + use<'a> {
+        let entries = || self.objects.range::<_, str>(range.bounds());
+        (!range.is_empty()).then(entries).into_iter().flatten()
+    }
+}
+
+fn demanded_namespace(selection: &Selection) -> Option<&str> {
+    let mut terms = selection.fields.terms.iter();
+    let term = terms.find(|term| term.equal && term.field == Field::Namespace)?;
+    Some(&term.value)
+}
+
+#[cfg(test)]
+mod tests;

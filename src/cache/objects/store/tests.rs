@@ -1,0 +1,187 @@
+//! Lists are the same whichever index gives them.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::Just;
+use proptest::prelude::Strategy;
+use proptest::prelude::prop_assert;
+use proptest::prop_assert_eq;
+use proptest::prop_oneof;
+use proptest::proptest;
+
+use crate::api::Field;
+use crate::api::Object;
+use crate::api::Selection;
+use crate::cache::objects::Store;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::in_namespace;
+use crate::cache::tests::support::key;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::object_with;
+use crate::cache::tests::support::with_field;
+use crate::cache::tests::support::with_label;
+
+const NAMES: [&str; 12] = [
+    "a/x", "a/x-y", "a/x.y", "a/x0", "a-b/x", "a.b/x", "a0/x", "b/a", "b/b", "n", "n-1", "z",
+];
+
+fn selection() -> impl Strategy<Value = Selection> {
+    let namespace = prop_oneof![
+        2 => Just(None),
+        1 => Just(Some("a".to_owned())),
+        1 => Just(Some("b".to_owned())),
+        1 => Just(Some("gone".to_owned())),
+    ];
+    let terms = prop_oneof![
+        Just(Selection::default()),
+        Just(with_label("web")),
+        Just(with_label("none")),
+        Just(with_field(Field::Value(0), true, "db")),
+        Just(with_field(Field::Value(0), true, "")),
+        Just(with_field(Field::Value(0), false, "web")),
+        Just(with_field(Field::Name, true, "x")),
+        Just(with_field(Field::Name, true, "n")),
+        Just(with_field(Field::Namespace, true, "a")),
+        Just(with_field(Field::Namespace, true, "")),
+        Just(with_field(Field::Namespace, false, "a")),
+    ];
+    (namespace, terms).prop_map(|(namespace, terms)| Selection { namespace, ..terms })
+}
+
+fn naive(store: &Store, selection: &Selection, after: Option<&str>) -> Vec<Arc<Object>> {
+    let is_after = |object: &&Arc<Object>| after.is_none_or(|after| object.key.as_str() > after);
+    let selected = |object: &&Arc<Object>| selection.matches(object);
+    store
+        .objects()
+        .filter(is_after)
+        .filter(selected)
+        .cloned()
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn every_index_gives_what_a_scan_gives(
+        writes in vec((0..NAMES.len(), prop_oneof!["web", "db", "x", ""], 0..4u8), 0..60),
+        selection in selection(),
+        after in prop_oneof![Just(None), (0..NAMES.len()).prop_map(|name| Some(NAMES[name]))],
+        namespaced in proptest::bool::ANY,
+    ) {
+        let mut store = Store::new(&config());
+        for (version, (name, app, kind)) in writes.into_iter().enumerate() {
+            let name = NAMES[name];
+            if name.contains('/') != namespaced {
+                continue;
+            }
+            let written = object(name, "u", version as u64, &app);
+            match kind {
+                0 => drop(store.remove(&key(name))),
+                1 => {
+                    let written = object_with(name, "u", version as u64, Vec::new(), &app);
+                    store.insert(Arc::new(written));
+                }
+                _ => drop(store.insert(Arc::new(written))),
+            }
+        }
+        let listed: Vec<_> = store.select(&selection, after).collect();
+        prop_assert!(listed == naive(&store, &selection, after));
+        prop_assert!(listed.is_sorted_by(|a, b| a.key < b.key));
+    }
+}
+
+proptest! {
+    /// Around the number of holders from which on a value is counted.
+    #[test]
+    fn an_index_finds_all_however_many_have_a_value(
+        writes in vec((0..40_usize, prop_oneof!["web", "db", "x"], 0..5u8), 0..400),
+    ) {
+        let mut store = Store::new(&config());
+        for (name, app, kind) in writes {
+            let name = format!("a/p{name:02}");
+            match kind {
+                0 => drop(store.remove(&key(&name))),
+                _ => drop(store.insert(Arc::new(object(&name, "u", 1, &app)))),
+            }
+        }
+        for app in ["web", "db", "x"] {
+            let selection = with_field(Field::Value(0), true, app);
+            let listed: Vec<_> = store.select(&selection, None).collect();
+            prop_assert!(listed == naive(&store, &selection, None));
+            prop_assert_eq!(store.takes_index(&selection), listed.len() < store.len());
+        }
+    }
+}
+
+#[test]
+fn a_narrow_index_is_taken_and_a_wide_one_is_not() {
+    let mut store = Store::new(&config());
+    for index in 0..1000 {
+        let app = if index % 100 == 7 { "rare" } else { "common" };
+        let text = format!("{}/p{index:04}", ["a", "b"][index % 2]);
+        store.insert(Arc::new(object(&text, "u", 1, app)));
+    }
+    let label = |app| with_label(app);
+    assert!(store.takes_index(&label("rare")));
+    assert!(store.takes_index(&with_field(Field::Value(0), true, "rare")));
+    assert!(!store.takes_index(&label("common")));
+    assert!(!store.takes_index(&in_namespace("a")));
+    let rare = label("rare");
+    let in_b = Selection {
+        namespace: Some("b".to_owned()),
+        ..rare.clone()
+    };
+    assert_eq!(store.select(&rare, None).count(), 10);
+    assert_eq!(store.select(&in_b, None).count(), 10);
+    assert_eq!(store.select(&in_b, Some("b/p0507")).count(), 4);
+}
+
+#[test]
+fn what_is_common_and_then_rare_again_is_found() {
+    let mut store = Store::new(&config());
+    let text = |number: usize| format!("a/p{number:05}");
+    let put = |store: &mut Store, number: usize, app: &str| {
+        store.insert(Arc::new(object(&text(number), "u", 1, app)));
+    };
+    let found = |store: &Store, app: &str| {
+        let listed = store.select(&with_label(app), None).count();
+        let is_web = with_field(Field::Value(0), true, app);
+        assert_eq!(store.select(&is_web, None).count(), listed);
+        assert_eq!(naive(store, &is_web, None).len(), listed);
+        listed
+    };
+    (0..300).for_each(|number| put(&mut store, number, "web"));
+    assert_eq!(found(&store, "web"), 300);
+    let snapshot = store.clone();
+    (300..20_000).for_each(|number| put(&mut store, number, &format!("x{}", number % 400)));
+    assert!(!store.takes_index(&with_label("web")), "common so far");
+    assert!(store.takes_index(&with_label("x7")));
+    assert_eq!((found(&store, "web"), found(&store, "x7")), (300, 49));
+    store.remove(&key(&text(5)));
+    assert_eq!(found(&store, "web"), 299);
+    (6..300).for_each(|number| put(&mut store, number, "db"));
+    assert!(store.takes_index(&with_label("web")), "no longer common");
+    assert_eq!((found(&store, "web"), found(&store, "db")), (5, 294));
+    (0..5).for_each(|number| drop(store.remove(&key(&text(number)))));
+    assert_eq!(found(&store, "web"), 0);
+    assert_eq!(found(&snapshot, "web"), 300);
+}
+
+#[test]
+fn bytes_are_given_back() {
+    let mut store = Store::new(&config());
+    assert_eq!((store.len(), store.bytes()), (0, 0));
+    store.insert(Arc::new(object("a/x", "u", 1, "web")));
+    let one = store.bytes();
+    assert!(one > 100);
+    store.insert(Arc::new(object("a/x", "u", 2, "web")));
+    assert_eq!((store.len(), store.bytes()), (1, one));
+    let clone = store.clone();
+    store.insert(Arc::new(object("a/y", "u", 3, "web")));
+    assert_eq!(store.bytes(), 2 * one);
+    store.remove(&key("a/x"));
+    store.remove(&key("a/y"));
+    store.remove(&key("a/y"));
+    assert_eq!((store.len(), store.bytes()), (0, 0));
+    assert_eq!((clone.len(), clone.bytes()), (1, one));
+}

@@ -1,0 +1,116 @@
+//! What a stored object holds on to, and when it lets go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::advance;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::cache::Reader;
+use crate::cache::cache;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::key;
+
+/// Bytes of a body that fill what is allocated for them, so that a frame takes more.
+const FULL: usize = 2048;
+/// Bytes of a body that leave room for what stands around it.
+const ROOMY: usize = 2100;
+
+/// An object of `version` whose body is a slice of the frame.
+fn told(text: &str, version: u64, length: usize) -> (Object, Bytes) {
+    let body = format!("{version:x>length$}");
+    let frame = Bytes::from(format!("{:<56}{body}\n", "type"));
+    let values = ObjectValues {
+        fields: vec!["web".into()],
+        ..ObjectValues::default()
+    };
+    let body = frame.slice(56..56 + length);
+    let object = Object::new(key(text), ResourceVersion(version), &values, body);
+    (object, frame)
+}
+
+fn stored(reader: &Reader, text: &str) -> Arc<Object> {
+    let snapshot = reader.snapshot().unwrap();
+    snapshot.get(&key(text)).unwrap()
+}
+
+fn is_in(object: &Object, frame: &Bytes) -> bool {
+    frame.as_ptr_range().contains(&object.body.as_ptr())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_that_the_log_forgot_is_not_held_by_its_object() {
+    let (mut writer, reader) = cache(config());
+    let relist = writer.relist();
+    writer.replace(relist, ResourceVersion(10));
+    let mut frames = Vec::new();
+    for (version, text, length) in [(11, "full", FULL), (12, "roomy", ROOMY), (13, "gone", FULL)] {
+        let (object, frame) = told(text, version, length);
+        writer
+            .apply(EventType::Added, object, Some(frame.clone()))
+            .unwrap();
+        assert!(is_in(&stored(&reader, text), &frame), "shared with the log");
+        frames.push(frame);
+    }
+    let before = reader.snapshot().unwrap();
+    advance(Duration::from_secs(75)).await;
+    // It forgets the three, and the object of the last one was replaced meanwhile.
+    let (object, newer) = told("gone", 14, FULL);
+    writer
+        .apply(EventType::Modified, object, Some(newer.clone()))
+        .unwrap();
+    writer.bookmark(ResourceVersion(15)).unwrap();
+    assert!(!is_in(&stored(&reader, "full"), &frames[0]));
+    assert!(
+        is_in(&stored(&reader, "roomy"), &frames[1]),
+        "it takes no more"
+    );
+    assert!(is_in(&stored(&reader, "gone"), &newer), "the log has it");
+    for (text, version) in [("full", 11), ("roomy", 12)] {
+        assert_eq!(stored(&reader, text), before.get(&key(text)).unwrap());
+        assert_eq!(stored(&reader, text).resource_version.0, version);
+    }
+    assert_eq!(stored(&reader, "gone").resource_version.0, 14);
+    assert!(is_in(&before.get(&key("full")).unwrap(), &frames[0]), "I2");
+}
+
+#[test]
+fn a_list_told_in_frames_holds_none_that_takes_more_than_its_object() {
+    let (mut writer, reader) = cache(config());
+    let mut relist = writer.relist();
+    let (full, frame_of_full) = told("full", 1, FULL);
+    let (roomy, frame_of_roomy) = told("roomy", 2, ROOMY);
+    relist.add_told(full.clone(), &frame_of_full);
+    relist.add_told(roomy.clone(), &frame_of_roomy);
+    writer.replace(relist, ResourceVersion(10));
+    assert_eq!(*stored(&reader, "full"), full);
+    assert_eq!(*stored(&reader, "roomy"), roomy);
+    assert!(!is_in(&stored(&reader, "full"), &frame_of_full));
+    assert!(is_in(&stored(&reader, "roomy"), &frame_of_roomy));
+}
+
+#[test]
+fn the_versions_of_an_object_share_the_text_of_their_key() {
+    let (mut writer, reader) = cache(config());
+    let mut relist = writer.relist();
+    relist.add(told("a/x", 1, FULL).0);
+    writer.replace(relist, ResourceVersion(10));
+    let first = stored(&reader, "a/x");
+    let (object, frame) = told("a/x", 11, FULL);
+    writer
+        .apply(EventType::Modified, object, Some(frame))
+        .unwrap();
+    let mut relist = writer.relist();
+    relist.add(told("a/x", 12, FULL).0);
+    let second = stored(&reader, "a/x");
+    writer.replace(relist, ResourceVersion(12));
+    let third = stored(&reader, "a/x");
+    assert_eq!(third.resource_version.0, 12);
+    for other in [second, third] {
+        assert_eq!(first.key.as_str().as_ptr(), other.key.as_str().as_ptr());
+    }
+}

@@ -1,0 +1,142 @@
+//! A random model: an etcd with its whole history, an upstream feed that is cut, and clients that
+//! fold what they are told. Nobody may end with a view that its resource version doesn't have.
+//!
+//! Each rule that looks odd is also switched off once, to see that the model notices.
+
+mod client;
+mod etcd;
+mod operation;
+mod world;
+
+use std::cell::Cell;
+
+use proptest::sample::select;
+use proptest::test_runner::Config as RunnerConfig;
+use proptest::test_runner::TestCaseError;
+use proptest::test_runner::TestRng;
+use proptest::test_runner::TestRunner;
+
+use crate::cache::tests::model::operation::CLIENTS;
+use crate::cache::tests::model::operation::operations;
+use crate::cache::tests::model::world::World;
+use crate::cache::tests::model::world::selections;
+use crate::mutation;
+use crate::mutation::Mutation;
+
+/// Bytes of history; an event of these objects counts 400 to 600.
+const RETENTION: [Option<usize>; 4] = [None, Some(1300), Some(2500), Some(6500)];
+
+/// Runs `cases` worlds and returns how often a client had all there was.
+fn run_model(
+    cases: u32,
+    max_shrink_iters: u32,
+    retention: &[Option<usize>],
+) -> Result<usize, String> {
+    let settings = RunnerConfig {
+        cases,
+        max_shrink_iters,
+        failure_persistence: None,
+        ..RunnerConfig::default()
+    };
+    let rng = TestRng::deterministic_rng(settings.rng_algorithm);
+    let mut runner = TestRunner::new_with_rng(settings, rng);
+    let retention = select(retention.to_vec());
+    let choice = [(); CLIENTS].map(|()| 0..selections().len());
+    let served = Cell::new(0);
+    let outcome = runner.run(&(retention, choice, operations()), |input| {
+        let (retention, choice, operations) = input;
+        let mut world = World::new(retention, choice);
+        let outcome = world.run(operations);
+        served.set(served.get() + world.served);
+        outcome.map_err(TestCaseError::fail)
+    });
+    match outcome {
+        Ok(()) => Ok(served.get()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// `PROPTEST_CASES` sets another number of cases.
+#[test]
+fn every_client_ends_with_the_true_view_or_is_told_expired() {
+    let cases = RunnerConfig::default().cases;
+    match run_model(cases, 10_000, &RETENTION) {
+        Ok(served) => assert!(
+            served > 2 * cases as usize,
+            "views were checked only {served} times in {cases} cases"
+        ),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn noticed(rule_off: Mutation, retention: Option<usize>) -> String {
+    let outcome = mutation::with(rule_off, || run_model(1000, 0, &[retention]));
+    outcome.expect_err("the model should notice")
+}
+
+fn assert_needed(rule_off: Mutation, retention: Option<usize>) {
+    let noticed = noticed(rule_off, retention);
+    assert!(noticed.contains(": has ["), "not a wrong view: {noticed}");
+}
+
+#[test]
+fn model_needs_starts_inside_a_hole_to_expire() {
+    assert_needed(Mutation::HoleServed, None);
+}
+
+#[test]
+fn model_needs_the_block_repeated_at_its_version() {
+    assert_needed(Mutation::BlockNotRepeated, None);
+}
+
+#[test]
+fn model_needs_the_block_at_the_version_before() {
+    assert_needed(Mutation::BlockAtList, None);
+}
+
+#[test]
+fn model_needs_the_object_before() {
+    assert_needed(Mutation::NewObjectOnly, None);
+}
+
+#[test]
+fn model_needs_waiting_streams_to_notice_holes() {
+    assert_needed(Mutation::AheadUnchecked, None);
+}
+
+#[test]
+fn model_needs_a_torn_block_to_expire() {
+    assert_needed(Mutation::HoleEvictedAsEvents, Some(1300));
+}
+
+#[test]
+fn model_needs_groups_found_by_the_object_before() {
+    assert_needed(Mutation::OldObjectNotIndexed, None);
+}
+
+#[test]
+fn model_needs_the_log_read_to_the_tip_before_joining() {
+    assert_needed(Mutation::JoinedBeforeTip, None);
+}
+
+#[test]
+fn model_needs_to_know_how_far_back_a_queue_reaches() {
+    assert_needed(Mutation::GroupSinceEver, None);
+}
+
+#[test]
+fn model_needs_streams_to_fall_off_their_queue() {
+    assert_needed(Mutation::FallUnnoticed, Some(1300));
+}
+
+#[test]
+fn model_needs_queues_to_end_with_their_epoch() {
+    let noticed = noticed(Mutation::QueueKeptAtEpoch, None);
+    assert!(noticed.contains("an old watch was left open"), "{noticed}");
+}
+
+#[test]
+fn model_needs_others_changes_to_expire_nobody() {
+    let noticed = noticed(Mutation::QuietFallsOff, Some(1300));
+    assert!(noticed.contains("by others' changes"), "{noticed}");
+}

@@ -1,0 +1,118 @@
+//! What happens in a world of the model, at random.
+
+use proptest::collection::vec;
+use proptest::prelude::Just;
+use proptest::prelude::Strategy;
+use proptest::prop_oneof;
+use proptest::sample::select;
+
+pub(super) const KEYS: [&str; 6] = ["a/x", "a/y", "a/z", "a-b/x", "b/x", "b/z"];
+pub(super) const APPS: [&str; 3] = ["web", "db", "job"];
+pub(super) const CLIENTS: usize = 5;
+
+#[derive(Clone, Debug)]
+pub(super) enum Op {
+    Write {
+        key: usize,
+        app: usize,
+    },
+    Delete {
+        key: usize,
+    },
+    Recreate {
+        key: usize,
+        app: usize,
+    },
+    /// Deletes all of a namespace, an object a revision.
+    Purge {
+        namespace: &'static str,
+    },
+    /// Another resource changes.
+    Tick,
+    Feed {
+        events: usize,
+    },
+    /// As `Feed`, but deletions right before a recreation are lost on the way.
+    FeedLossy {
+        events: usize,
+    },
+    /// The upstream tells an object again that is stored already.
+    Repeat {
+        key: usize,
+    },
+    UpstreamBookmark,
+    /// The watch is lost; a list that is `behind` revisions old comes in.
+    Relist {
+        behind: u64,
+        as_watch_list: bool,
+    },
+    Restore {
+        revisions: u64,
+    },
+    ForgetHistory,
+    Pin,
+    SnapshotAt {
+        behind: u64,
+    },
+    Client {
+        client: usize,
+        does: ClientOp,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum ClientOp {
+    ListAndWatch,
+    /// Comes from the API server or another replica with a state `behind` revisions old.
+    Arrive {
+        behind: u64,
+    },
+    /// Starts from the cache's snapshot, proven to be the state some revisions later.
+    WatchProven {
+        later: u64,
+    },
+    Poll {
+        items: usize,
+    },
+    Cut,
+    Resume,
+    /// Takes some items, and goes on at the API server from wherever it is then.
+    ResumeElsewhere {
+        items: usize,
+    },
+    TakeBookmark,
+}
+
+pub(super) fn operations() -> impl Strategy<Value = Vec<Op>> {
+    let (key, app) = (0..KEYS.len(), 0..APPS.len());
+    let client_op = prop_oneof![
+        2 => Just(ClientOp::ListAndWatch),
+        3 => (0..8u64).prop_map(|behind| ClientOp::Arrive { behind }),
+        1 => (0..6u64).prop_map(|later| ClientOp::WatchProven { later }),
+        5 => (1..5usize).prop_map(|items| ClientOp::Poll { items }),
+        2 => Just(ClientOp::Poll { items: 50 }),
+        3 => Just(ClientOp::Cut),
+        4 => Just(ClientOp::Resume),
+        3 => (0..4usize).prop_map(|items| ClientOp::ResumeElsewhere { items }),
+        2 => Just(ClientOp::TakeBookmark),
+    ];
+    let op = prop_oneof![
+        5 => (key.clone(), app.clone()).prop_map(|(key, app)| Op::Write { key, app }),
+        2 => key.clone().prop_map(|key| Op::Delete { key }),
+        2 => (key, app).prop_map(|(key, app)| Op::Recreate { key, app }),
+        1 => select(vec!["a", "b"]).prop_map(|namespace| Op::Purge { namespace }),
+        1 => Just(Op::Tick),
+        3 => (1..6usize).prop_map(|events| Op::Feed { events }),
+        1 => (1..6usize).prop_map(|events| Op::FeedLossy { events }),
+        1 => (0..KEYS.len()).prop_map(|key| Op::Repeat { key }),
+        1 => Just(Op::UpstreamBookmark),
+        3 => (0..4u64, select(vec![false, true]))
+            .prop_map(|(behind, as_watch_list)| Op::Relist { behind, as_watch_list }),
+        1 => (1..12u64).prop_map(|revisions| Op::Restore { revisions }),
+        1 => Just(Op::ForgetHistory),
+        1 => Just(Op::Pin),
+        1 => (0..8u64).prop_map(|behind| Op::SnapshotAt { behind }),
+        18 => (0..CLIENTS, client_op).prop_map(|(client, does)| Op::Client { client, does }),
+    ];
+    vec(op, 1..120)
+}

@@ -1,0 +1,325 @@
+//! A world of the model: the truth, a cache that follows it, and clients.
+
+use crate::api::EventType;
+use crate::api::Field;
+use crate::api::LabelSelector;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Config;
+use crate::cache::EpochCause;
+use crate::cache::Reader;
+use crate::cache::Replaced;
+use crate::cache::Snapshot;
+use crate::cache::WatchFrom;
+use crate::cache::WatchStream;
+use crate::cache::Writer;
+use crate::cache::cache;
+use crate::cache::tests::model::client::Checked;
+use crate::cache::tests::model::client::Client;
+use crate::cache::tests::model::etcd::BASE;
+use crate::cache::tests::model::etcd::Etcd;
+use crate::cache::tests::model::operation::APPS;
+use crate::cache::tests::model::operation::CLIENTS;
+use crate::cache::tests::model::operation::ClientOp;
+use crate::cache::tests::model::operation::KEYS;
+use crate::cache::tests::model::operation::Op;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::in_namespace;
+use crate::cache::tests::support::key;
+use crate::cache::tests::support::with_field;
+use crate::cache::tests::support::with_label;
+
+pub(super) struct World {
+    etcd: Etcd,
+    writer: Writer,
+    reader: Reader,
+    clients: Vec<Client>,
+    /// How often a client had all there was, and its view was right.
+    pub(super) served: usize,
+}
+
+// === impl World ===
+
+impl World {
+    pub(super) fn new(retention_bytes: Option<usize>, choice: [usize; CLIENTS]) -> Self {
+        let (mut writer, reader) = cache(Config {
+            retention_bytes,
+            ..config()
+        });
+        writer.replace(writer.relist(), ResourceVersion(BASE));
+        let client = |choice: usize| Client::new(selections()[choice].clone());
+        Self {
+            etcd: Etcd::new(),
+            writer,
+            reader,
+            clients: choice.into_iter().map(client).collect(),
+            served: 0,
+        }
+    }
+
+    fn applied(&self) -> ResourceVersion {
+        self.writer.applied().expect("the first list is in")
+    }
+
+    pub(super) fn run(&mut self, operations: Vec<Op>) -> Checked {
+        for op in operations {
+            self.step(op)?;
+            let snapshot = self.reader.snapshot().ok_or("not ready")?;
+            self.check_snapshot(&snapshot)?;
+        }
+        self.feed(usize::MAX, false)?;
+        for client in 0..CLIENTS {
+            self.client(client, ClientOp::Resume)?;
+            self.client(client, ClientOp::Poll { items: 1000 })?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, op: Op) -> Checked {
+        match op {
+            Op::Write { key, app } => self.etcd.write(KEYS[key], APPS[app]),
+            Op::Delete { key } => self.etcd.delete(KEYS[key]),
+            Op::Recreate { key, app } => {
+                self.etcd.delete(KEYS[key]);
+                self.etcd.write(KEYS[key], APPS[app]);
+            }
+            Op::Purge { namespace } => {
+                let of_namespace = |name: &&str| key(name).namespace() == namespace;
+                let names = KEYS.into_iter().filter(of_namespace);
+                names.for_each(|name| self.etcd.delete(name));
+            }
+            Op::Tick => self.etcd.commit(None),
+            Op::Feed { events } => self.feed(events, false)?,
+            Op::FeedLossy { events } => self.feed(events, true)?,
+            Op::Repeat { key } => {
+                let stored = self.etcd.state(self.applied()).get(KEYS[key]).cloned();
+                if let Some(stored) = stored {
+                    let repeated = Object::clone(&stored);
+                    let applied = self.writer.apply(EventType::Added, repeated, None);
+                    applied.map_err(|e| e.to_string())?;
+                }
+            }
+            Op::UpstreamBookmark => {
+                let next = self.etcd.changes_after(self.applied()).next();
+                let next = next.map(|(_, object)| object.resource_version.0 - 1);
+                let reached = ResourceVersion(next.unwrap_or(self.etcd.revision()));
+                self.writer.bookmark(reached).map_err(|e| e.to_string())?;
+            }
+            Op::Relist {
+                behind,
+                as_watch_list,
+            } => self.relist(behind, as_watch_list)?,
+            Op::Restore { revisions } => self.restore(revisions)?,
+            Op::ForgetHistory => self.writer.forget_history(),
+            Op::Pin => self.reader.pin(&self.reader.snapshot().ok_or("not ready")?),
+            Op::SnapshotAt { behind } => {
+                let version = self.etcd.revision().saturating_sub(behind);
+                if let Some(snapshot) = self.reader.snapshot_at(ResourceVersion(version)) {
+                    self.check_snapshot(&snapshot)?;
+                }
+            }
+            Op::Client { client, does } => self.client(client, does)?,
+        }
+        Ok(())
+    }
+
+    fn check_snapshot(&self, snapshot: &Snapshot) -> Checked {
+        let version = snapshot.resource_version();
+        for selection in selections() {
+            let listed = snapshot.list(&selection, None);
+            let expected = self.etcd.selected(&selection, version);
+            if !listed.eq(expected.into_values()) {
+                return Err(format!("the snapshot at {version} differs"));
+            }
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, events: usize, is_lossy: bool) -> Checked {
+        let changes = self.etcd.changes_after(self.applied()).take(events);
+        let mut changes = changes.peekable();
+        while let Some((event_type, object)) = changes.next() {
+            let next = changes.peek().filter(|(_, next)| next.key == object.key);
+            if is_lossy && event_type == EventType::Deleted && next.is_some() {
+                continue;
+            }
+            let applied = self.writer.apply(event_type, object, None);
+            applied.map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn relist(&mut self, behind: u64, as_watch_list: bool) -> Checked {
+        let applied = self.applied();
+        let list = ResourceVersion(self.etcd.revision().saturating_sub(behind).max(applied.0));
+        let mut relist = self.writer.relist();
+        // A watch-list may show an older state first, and then the changes up to its end.
+        let shown = if as_watch_list {
+            ResourceVersion(list.0.saturating_sub(3).max(BASE))
+        } else {
+            list
+        };
+        for object in self.etcd.state(shown).values().rev() {
+            relist.add(Object::clone(object));
+        }
+        for (event_type, object) in self.etcd.changes_after(shown) {
+            match event_type {
+                _ if object.resource_version > list => break,
+                EventType::Deleted => relist.remove(&object.key),
+                EventType::Added | EventType::Modified => relist.add(object),
+            }
+        }
+        match self.writer.replace(relist, list) {
+            Replaced::Diffed { .. } => Ok(()),
+            other => Err(format!("a relist at {list} on {applied}: {other:?}")),
+        }
+    }
+
+    /// An old backup of etcd is put in place, and its history goes on from there.
+    fn restore(&mut self, revisions: u64) -> Checked {
+        let revision = self.etcd.revision().saturating_sub(revisions).max(BASE);
+        self.etcd.restore(revision);
+        let (applied, revision) = (self.applied(), ResourceVersion(revision));
+        // No proxy can tell these clients that what they hold from elsewhere is history.
+        for client in &mut self.clients {
+            if client.stream.is_none() || client.seen > revision.max(applied) {
+                client.forget();
+            }
+        }
+        if revision >= applied {
+            let lost = |client: &&mut Client| client.seen > revision;
+            self.clients
+                .iter_mut()
+                .filter(lost)
+                .for_each(Client::forget);
+            return Ok(());
+        }
+        let mut relist = self.writer.relist();
+        for object in self.etcd.now().values() {
+            relist.add(Object::clone(object));
+        }
+        let replaced = self.writer.replace(relist, revision);
+        if replaced != Replaced::NewEpoch(EpochCause::WentBack) {
+            return Err(format!(
+                "a restored etcd was taken for a relist: {replaced:?}"
+            ));
+        }
+        // Whoever watches must be told; what it folds until then is checked no more.
+        for client in &mut self.clients {
+            client.end_expired()?;
+        }
+        Ok(())
+    }
+
+    fn client(&mut self, index: usize, does: ClientOp) -> Checked {
+        let (applied, revision) = (self.applied(), self.etcd.revision());
+        let client = &mut self.clients[index];
+        match does {
+            ClientOp::ListAndWatch => {
+                client.forget();
+                self.open(index, WatchFrom::Snapshot);
+            }
+            ClientOp::Arrive { behind } => {
+                client.forget();
+                client.seen = ResourceVersion(revision.saturating_sub(behind).max(BASE));
+                client.view = Some(self.etcd.selected(&client.selection, client.seen));
+                let from = WatchFrom::After(client.seen);
+                self.open(index, from);
+            }
+            ClientOp::WatchProven { later } => {
+                let proven = ResourceVersion((applied.0 + later).min(revision));
+                self.watch_proven(index, proven)?;
+            }
+            ClientOp::Poll { items } => {
+                let has_all = client.take(items, &self.etcd, applied)?;
+                self.served += usize::from(has_all);
+            }
+            ClientOp::Cut => client.cut(),
+            ClientOp::Resume => {
+                if client.view.is_some() && client.stream.is_none() {
+                    let from = WatchFrom::After(client.seen);
+                    self.open(index, from);
+                }
+            }
+            ClientOp::ResumeElsewhere { items } => {
+                for _ in 0..items {
+                    client.step(&self.etcd)?;
+                }
+                client.cut();
+                client.follow(&self.etcd);
+                client.check(
+                    &self.etcd,
+                    ResourceVersion(revision),
+                    "the API server's tip",
+                )?;
+            }
+            ClientOp::TakeBookmark => {
+                let bookmark = client.stream.as_ref().and_then(WatchStream::bookmark);
+                if let Some(version) = bookmark {
+                    client.check(&self.etcd, version, "the bookmark")?;
+                    client.seen = version;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn watch_proven(&mut self, index: usize, proven: ResourceVersion) -> Checked {
+        let applied = self.applied();
+        let client = &mut self.clients[index];
+        client.forget();
+        if self.etcd.state(proven) == self.etcd.state(applied) {
+            let snapshot = self.reader.snapshot().ok_or("not ready")?;
+            let snapshot = self.reader.proven_at(&snapshot, proven);
+            let selection = client.selection.clone();
+            client.stream = self.reader.watch_snapshot(snapshot, selection).ok();
+            client.seen = proven;
+            client.start = proven;
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, index: usize, from: WatchFrom) {
+        let applied = self.applied();
+        let client = &mut self.clients[index];
+        client.start = match from {
+            WatchFrom::After(start) => start,
+            WatchFrom::Snapshot | WatchFrom::Tip => applied,
+        };
+        match self.reader.watch(from, client.selection.clone()) {
+            Ok(stream) => client.stream = Some(stream),
+            Err(_) => client.forget(),
+        }
+    }
+}
+
+fn labelled(selector: &str) -> Selection {
+    Selection {
+        labels: LabelSelector::parse(selector).expect("a selector"),
+        ..Selection::default()
+    }
+}
+
+pub(super) fn selections() -> Vec<Selection> {
+    let both = Selection {
+        namespace: Some("a".to_owned()),
+        ..with_label("web")
+    };
+    vec![
+        Selection::default(),
+        in_namespace("a"),
+        with_label("web"),
+        with_field(Field::Value(0), false, "web"),
+        with_field(Field::Value(0), true, "db"),
+        with_field(Field::Name, true, "x"),
+        with_field(Field::Namespace, true, "b"),
+        Selection {
+            namespace: Some("a".to_owned()),
+            ..with_field(Field::Name, true, "z")
+        },
+        labelled("app in (db,web)"),
+        labelled("app notin (db,web)"),
+        both,
+    ]
+}

@@ -1,0 +1,380 @@
+//! What a relist tells, and what it can't tell.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::EpochCause;
+use crate::cache::Expired;
+use crate::cache::Reader;
+use crate::cache::Replaced;
+use crate::cache::WatchFrom;
+use crate::cache::WatchItem;
+use crate::cache::WatchStream;
+use crate::cache::WentBack;
+use crate::cache::Writer;
+use crate::cache::cache;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::key;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::tell;
+use crate::cache::tests::support::with_label;
+
+/// Four objects written at 11 to 14; applied is 20.
+fn four_objects() -> (Writer, Reader) {
+    let (mut writer, reader) = cache(config());
+    let mut relist = writer.relist();
+    for (version, text) in [(12, "a/x"), (11, "a/y"), (13, "b/x"), (14, "b/y")] {
+        relist.add(object(text, "u", version, "web"));
+    }
+    assert_eq!(writer.replace(relist, ResourceVersion(20)), Replaced::First);
+    (writer, reader)
+}
+
+fn replace(writer: &mut Writer, objects: &[Object], version: u64) -> Replaced {
+    let mut relist = writer.relist();
+    for object in objects {
+        relist.add(object.clone());
+    }
+    writer.replace(relist, ResourceVersion(version))
+}
+
+fn watch(reader: &Reader, start: u64) -> Result<Vec<String>, Expired> {
+    let start = WatchFrom::After(ResourceVersion(start));
+    let mut stream = reader.watch(start, everything())?;
+    Ok(tell(&drain(&mut stream)))
+}
+
+fn expired(requested: u64, oldest: u64) -> Result<Vec<String>, Expired> {
+    Err(Expired {
+        requested: ResourceVersion(requested),
+        oldest: ResourceVersion(oldest),
+    })
+}
+
+/// `a/x` kept, `a/y` gone, `b/x` created anew, `b/y` changed, `c/x` new.
+fn news() -> [Object; 4] {
+    [
+        object("c/x", "u", 28, "web"),
+        object("b/y", "u", 26, "web"),
+        object("b/x", "u2", 27, "web"),
+        object("a/x", "u", 12, "web"),
+    ]
+}
+
+#[test]
+fn the_block_comes_first_and_then_changes_in_order() {
+    let (mut writer, reader) = four_objects();
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let replaced = replace(&mut writer, &news(), 30);
+    let expected = Replaced::Diffed {
+        added: 2,
+        modified: 1,
+        deleted: 2,
+    };
+    assert_eq!(replaced, expected);
+    let told = drain(&mut stream);
+    assert_eq!(
+        tell(&told),
+        [
+            "DELETED a/y@20",
+            "DELETED b/x@20",
+            "MODIFIED b/y@26",
+            "ADDED b/x@27",
+            "ADDED c/x@28"
+        ]
+    );
+    let WatchItem::Change { event, verdict } = &told[0] else {
+        panic!("{told:?}");
+    };
+    let shown = event.told_object(*verdict);
+    assert_eq!(shown.resource_version, ResourceVersion(11), "its own");
+    assert_eq!(stream.bookmark(), Some(ResourceVersion(30)));
+    let snapshot = reader.snapshot().unwrap();
+    assert_eq!(snapshot.resource_version(), ResourceVersion(30));
+    let all = everything();
+    let mut expected = news();
+    expected.sort_by_key(|object| object.key.clone());
+    let listed = snapshot
+        .list(&all, None)
+        .map(|object| Object::clone(&object));
+    assert!(listed.eq(expected));
+}
+
+#[test]
+fn starts_around_a_hole_are_served_and_starts_inside_expire() {
+    let (mut writer, reader) = four_objects();
+    writer.bookmark(ResourceVersion(22)).unwrap();
+    let mut ahead_inside = reader
+        .watch(WatchFrom::After(ResourceVersion(27)), everything())
+        .unwrap();
+    let mut ahead_at_the_end = reader
+        .watch(WatchFrom::After(ResourceVersion(30)), everything())
+        .unwrap();
+    replace(&mut writer, &news(), 30);
+    let later = object("d/x", "u", 31, "web");
+    writer.apply(EventType::Added, later, None).unwrap();
+
+    for start in [20, 21, 22] {
+        let told = watch(&reader, start).unwrap();
+        assert_eq!(told.len(), 6, "from {start}: {told:?}");
+        assert_eq!(told[0], "DELETED a/y@22");
+    }
+    for start in 23..30 {
+        assert_eq!(watch(&reader, start), expired(start, 30));
+    }
+    for start in [30, 31, 32] {
+        let told = watch(&reader, start).unwrap();
+        assert_eq!(told.len(), usize::from(start == 30), "{start}: {told:?}");
+    }
+    assert_eq!(watch(&reader, 19), expired(19, 20));
+    assert_eq!(
+        Expired {
+            requested: ResourceVersion(19),
+            oldest: ResourceVersion(20)
+        }
+        .to_string(),
+        "too old resource version: 19 (20)"
+    );
+    assert_eq!(ahead_inside.bookmark(), None);
+    assert_eq!(tell(&drain(&mut ahead_inside)), ["expired"]);
+    assert_eq!(tell(&drain(&mut ahead_at_the_end)), ["ADDED d/x@31"]);
+}
+
+#[test]
+fn a_start_ahead_is_silent_until_passed() {
+    let (mut writer, reader) = four_objects();
+    let start = WatchFrom::After(ResourceVersion(22));
+    let mut stream = reader.watch(start, everything()).unwrap();
+    for version in 21..25 {
+        let text = format!("n/{version}");
+        let written = object(&text, "u", version, "web");
+        writer.apply(EventType::Added, written, None).unwrap();
+        let told = tell(&drain(&mut stream));
+        match version {
+            21 | 22 => assert_eq!((told, stream.bookmark()), (vec![], None)),
+            _ => assert_eq!(told, [format!("ADDED n/{version}@{version}")]),
+        }
+    }
+}
+
+#[test]
+fn a_hole_is_recorded_though_nothing_differs() {
+    let (mut writer, reader) = four_objects();
+    let all = everything();
+    let same: Vec<_> = reader.snapshot().unwrap().list(&all, None).collect();
+    let same: Vec<_> = same.iter().map(|object| Object::clone(object)).collect();
+    let nothing = Replaced::Diffed {
+        added: 0,
+        modified: 0,
+        deleted: 0,
+    };
+    // At the same version nothing was jumped over.
+    assert_eq!(replace(&mut writer, &same, 20), nothing);
+    assert_eq!(replace(&mut writer, &same, 23), nothing);
+    assert_eq!(watch(&reader, 20).unwrap().len(), 0);
+    assert_eq!(watch(&reader, 21), expired(21, 23));
+    assert_eq!(watch(&reader, 23).unwrap().len(), 0);
+    assert_eq!(reader.stats().log_events, 0);
+}
+
+#[test]
+fn what_cannot_be_told_starts_a_new_epoch() {
+    let mut other_bytes = object("a/x", "u", 12, "web");
+    other_bytes.body = Bytes::from_static(b"converted");
+    let first = [object("a/x", "u", 12, "web")];
+    let cases = [
+        ("bytes differ", other_bytes, 25, EpochCause::BytesDiffer),
+        ("list below", first[0].clone(), 19, EpochCause::WentBack),
+        (
+            "two states of one version",
+            first[0].clone(),
+            20,
+            EpochCause::WentBack,
+        ),
+        (
+            "an unknown old object",
+            object("z/z", "u", 15, "web"),
+            25,
+            EpochCause::WentBack,
+        ),
+        (
+            "an older state",
+            object("a/x", "u", 11, "web"),
+            25,
+            EpochCause::WentBack,
+        ),
+        (
+            "an object newer than the list",
+            object("a/x", "u", 26, "web"),
+            25,
+            EpochCause::WentBack,
+        ),
+    ];
+    for (name, listed, version, cause) in cases {
+        let (mut writer, reader) = four_objects();
+        let old = reader.snapshot().unwrap();
+        reader.pin(&old);
+        let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+        let mut initial = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
+        let list = [listed.clone()];
+        let replaced = replace(&mut writer, &list, version);
+        assert_eq!(replaced, Replaced::NewEpoch(cause), "{name}");
+        assert_eq!(tell(&drain(&mut stream)), ["expired"], "{name}");
+        assert_eq!(tell(&drain(&mut initial)), ["expired"], "{name}");
+        assert!(reader.watch_snapshot(old.clone(), everything()).is_err());
+        reader.pin(&old);
+        let stats = reader.stats();
+        assert_eq!((stats.pinned, stats.log_events, stats.objects), (0, 0, 1));
+        assert_eq!((stats.epochs, stats.last_epoch_cause), (1, Some(cause)));
+        assert_eq!(stats.log_start, Some(ResourceVersion(version)));
+        let now = reader.snapshot().unwrap();
+        assert_eq!(now.resource_version(), ResourceVersion(version));
+        assert_eq!(*now.get(&listed.key).unwrap(), listed);
+    }
+}
+
+#[test]
+fn what_no_longer_matches_is_in_the_block_of_those_who_select() {
+    let (mut writer, reader) = four_objects();
+    let watch = |selection: Selection| {
+        let stream = reader.watch(WatchFrom::After(ResourceVersion(20)), Arc::new(selection));
+        stream.unwrap()
+    };
+    let (mut all, mut web, mut db) = (
+        watch(Selection::default()),
+        watch(with_label("web")),
+        watch(with_label("db")),
+    );
+    let list = [
+        object("a/x", "u", 24, "web"),
+        object("a/y", "u", 26, "db"),
+        object("b/x", "u", 13, "web"),
+    ];
+    replace(&mut writer, &list, 30);
+    let told = |stream: &mut WatchStream| tell(&drain(stream));
+    let expected = ["DELETED b/y@20", "MODIFIED a/x@24", "MODIFIED a/y@26"];
+    assert_eq!(told(&mut all), expected);
+    let expected = ["DELETED b/y@20", "DELETED a/y@20", "MODIFIED a/x@24"];
+    assert_eq!(told(&mut web), expected);
+    assert_eq!(told(&mut db), ["ADDED a/y@26"]);
+}
+
+#[test]
+fn versions_of_an_earlier_epoch_expire_and_do_not_wait() {
+    let (mut writer, reader) = four_objects();
+    let first = object("a/x", "u", 8, "web");
+    let replaced = replace(&mut writer, &[first], 9);
+    assert_eq!(replaced, Replaced::NewEpoch(EpochCause::WentBack));
+    assert_eq!(watch(&reader, 20), expired(20, 9));
+    assert_eq!(watch(&reader, 10), expired(10, 9));
+    assert_eq!(watch(&reader, 9), Ok(vec![]));
+    // Nobody was there before: it is the future.
+    assert_eq!(watch(&reader, 21), Ok(vec![]));
+    writer.bookmark(ResourceVersion(20)).unwrap();
+    assert_eq!(watch(&reader, 20), Ok(vec![]));
+}
+
+#[test]
+fn after_new_epoch_nothing_is_served_until_the_next_list() {
+    let (mut writer, reader) = four_objects();
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    writer.new_epoch(EpochCause::BytesDiffer);
+    assert!(!reader.is_ready());
+    assert_eq!(writer.applied(), None);
+    assert_eq!(tell(&drain(&mut stream)), ["expired"]);
+    assert!(reader.watch(WatchFrom::Snapshot, everything()).is_err());
+    let first = [object("a/x", "u", 12, "web")];
+    assert_eq!(replace(&mut writer, &first, 15), Replaced::First);
+    assert_eq!(watch(&reader, 15).unwrap().len(), 0);
+}
+
+#[test]
+fn a_relist_follows_a_watch_list_and_holds_only_what_differs() {
+    let (mut writer, reader) = four_objects();
+    let stored = reader.snapshot().unwrap().get(&key("a/x")).unwrap();
+    let before = std::sync::Arc::strong_count(&stored);
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 12, "web"));
+    assert_eq!(std::sync::Arc::strong_count(&stored), before + 1, "shared");
+    relist.add(object("a/y", "u", 11, "web"));
+    relist.add(object("b/y", "u", 14, "web"));
+    relist.add(object("n/x", "u", 22, "web"));
+    relist.add(object("b/y", "u", 23, "web"));
+    relist.remove(&key("a/y"));
+    relist.remove(&key("n/x"));
+    assert_eq!((relist.len(), relist.is_empty()), (2, false));
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    writer.replace(relist, ResourceVersion(25));
+    assert_eq!(
+        tell(&drain(&mut stream)),
+        ["DELETED a/y@20", "DELETED b/x@20", "MODIFIED b/y@23"]
+    );
+}
+
+#[test]
+fn apply_refuses_what_goes_back_and_passes_over_repeats() {
+    use EventType::Added;
+    use EventType::Deleted;
+    use EventType::Modified;
+    let (mut writer, reader) = four_objects();
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let mut apply = |event_type, object| writer.apply(event_type, object, None);
+    let went_back = |received| {
+        Err(WentBack {
+            applied: ResourceVersion(20),
+            received: ResourceVersion(received),
+        })
+    };
+    let repeated = object("a/x", "u", 12, "web");
+    assert_eq!(apply(Modified, repeated.clone()), Ok(()));
+    assert_eq!(apply(Added, repeated.clone()), Ok(()));
+    assert_eq!(apply(Deleted, repeated.clone()), went_back(12));
+    assert_eq!(apply(Added, object("a/x", "u2", 12, "web")), went_back(12));
+    assert_eq!(apply(Added, object("n/x", "u", 20, "web")), went_back(20));
+    assert_eq!(apply(Added, object("n/x", "u", 1, "web")), went_back(1));
+    assert_eq!(writer.bookmark(ResourceVersion(19)), went_back(19));
+    assert_eq!(writer.bookmark(ResourceVersion(20)), Ok(()));
+    assert!(drain(&mut stream).is_empty());
+    assert_eq!(reader.stats().events, 0);
+}
+
+#[test]
+fn apply_makes_sense_of_what_was_missed() {
+    use EventType::Added;
+    use EventType::Deleted;
+    use EventType::Modified;
+    let (mut writer, reader) = four_objects();
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let mut apply = |event_type, object| {
+        writer.apply(event_type, object, None).unwrap();
+        tell(&drain(&mut stream))
+    };
+    // Unknown: nothing to tell, but time goes on.
+    assert!(apply(Deleted, object("n/n", "u", 21, "web")).is_empty());
+    assert_eq!(reader.snapshot().unwrap().resource_version().0, 21);
+    assert_eq!(
+        apply(Modified, object("n/x", "u", 22, "web")),
+        ["ADDED n/x@22"]
+    );
+    assert_eq!(
+        apply(Added, object("n/x", "u", 23, "web")),
+        ["MODIFIED n/x@23"]
+    );
+    assert_eq!(
+        apply(Added, object("n/x", "u2", 26, "web")),
+        ["DELETED n/x@23", "ADDED n/x@26"]
+    );
+    // Nobody knows when it was deleted, so this is a hole as a relist's.
+    assert_eq!(
+        watch(&reader, 23).unwrap(),
+        ["DELETED n/x@23", "ADDED n/x@26"]
+    );
+    assert_eq!(watch(&reader, 24), expired(24, 26));
+}

@@ -1,0 +1,362 @@
+//! What is kept, for how long, and what waits for what.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tokio::time::advance;
+
+use crate::api::EventType;
+use crate::api::ResourceVersion;
+use crate::api::WireFormat;
+use crate::cache::Config;
+use crate::cache::EpochCause;
+use crate::cache::Expired;
+use crate::cache::Reader;
+use crate::cache::WatchFrom;
+use crate::cache::WatchItem;
+use crate::cache::Writer;
+use crate::cache::cache;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::tell;
+use crate::cache::tests::support::with_label;
+
+/// Three objects at 10.
+fn three_objects(retention_bytes: Option<usize>) -> (Writer, Reader) {
+    let (mut writer, reader) = cache(Config {
+        retention_bytes,
+        ..config()
+    });
+    let mut relist = writer.relist();
+    for (version, text) in [(1, "a/x"), (2, "a/y"), (3, "a/z")] {
+        relist.add(object(text, "u", version, "web"));
+    }
+    writer.replace(relist, ResourceVersion(10));
+    (writer, reader)
+}
+
+fn modify(writer: &mut Writer, text: &str, version: u64) {
+    let written = object(text, "u", version, "web");
+    writer.apply(EventType::Modified, written, None).unwrap();
+}
+
+fn served(reader: &Reader, start: u64) -> Result<usize, u64> {
+    let start = WatchFrom::After(ResourceVersion(start));
+    match reader.watch(start, everything()) {
+        Ok(mut stream) => Ok(drain(&mut stream).len()),
+        Err(Expired { oldest, .. }) => Err(oldest.0),
+    }
+}
+
+fn at(reader: &Reader, version: u64) -> bool {
+    reader.snapshot_at(ResourceVersion(version)).is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_are_kept_for_the_age_and_then_go() {
+    let (mut writer, reader) = three_objects(None);
+    modify(&mut writer, "a/x", 11);
+    advance(Duration::from_secs(50)).await;
+    modify(&mut writer, "a/x", 12);
+    advance(Duration::from_secs(24)).await;
+    writer.bookmark(ResourceVersion(20)).unwrap();
+    assert_eq!(served(&reader, 10), Ok(2));
+    advance(Duration::from_secs(1)).await;
+    writer.bookmark(ResourceVersion(21)).unwrap();
+    assert_eq!(served(&reader, 10), Err(11));
+    assert_eq!(served(&reader, 11), Ok(1));
+    advance(Duration::from_secs(50)).await;
+    writer.bookmark(ResourceVersion(22)).unwrap();
+    assert_eq!(served(&reader, 11), Err(12));
+    assert_eq!(served(&reader, 12), Ok(0));
+    let stats = reader.stats();
+    assert_eq!((stats.log_events, stats.log_bytes), (0, 0));
+    assert_eq!((stats.events, stats.evicted_early), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn bytes_win_over_age_and_the_newest_event_stays() {
+    let (mut writer, reader) = three_objects(Some(1300));
+    for version in 11..=20 {
+        modify(&mut writer, "a/x", version);
+        assert!(reader.stats().log_bytes <= 1300);
+    }
+    let stats = reader.stats();
+    assert_eq!(stats.log_events as u64 + stats.evicted_early, 10);
+    assert!(stats.log_events >= 2);
+    let start = stats.log_start.unwrap().0;
+    assert_eq!(served(&reader, start), Ok(stats.log_events));
+    assert_eq!(served(&reader, start - 1), Err(start));
+
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let mut large = object("a/x", "u", 21, "web");
+    large.body = Bytes::from(vec![b'x'; 5000]);
+    writer.apply(EventType::Modified, large, None).unwrap();
+    assert_eq!(reader.stats().log_events, 1);
+    assert_eq!(tell(&drain(&mut stream)), ["MODIFIED a/x@21"]);
+}
+
+#[test]
+fn the_default_limit_grows_with_the_store() {
+    let (writer, reader) = three_objects(None);
+    let shared = writer.shared();
+    assert_eq!(shared.retention(0).bytes, 64 << 20);
+    assert_eq!(shared.retention(100 << 20).bytes, 200 << 20);
+    assert_eq!(reader.stats().objects, 3);
+}
+
+#[test]
+fn frames_count_and_everything_is_given_back() {
+    let (mut writer, reader) = three_objects(Some(3000));
+    let mut written = object("a/x", "u", 11, "db");
+    written.body = Bytes::from(vec![b'x'; 400]);
+    let frame = Bytes::from(vec![b'x'; 500]);
+    writer
+        .apply(EventType::Modified, written, Some(frame))
+        .unwrap();
+    let before = reader.stats().log_bytes;
+    assert!((1000..1200).contains(&before), "{before}");
+    let start = WatchFrom::After(ResourceVersion(10));
+    let db = Arc::new(with_label("db"));
+    let told = drain(&mut reader.watch(start, db).unwrap());
+    let Some(WatchItem::Change { event, verdict }) = told.last() else {
+        panic!("{told:?}");
+    };
+    event.frame(*verdict, || Bytes::from(vec![b'x'; 450]));
+    assert_eq!(reader.stats().log_bytes, before + 450);
+    event.frame(*verdict, || unreachable!("encoded already"));
+    event.frame(EventType::Modified, || unreachable!("the upstream's frame"));
+    assert_eq!(reader.stats().log_bytes, before + 450);
+    for format in [WireFormat::Json, WireFormat::Protobuf, WireFormat::Json] {
+        event.metadata_frame(format, *verdict, || Bytes::from(vec![b'x'; 100]));
+    }
+    let with_metadata = reader.stats().log_bytes - before - 450 - 2 * 100;
+    assert!((1..400).contains(&with_metadata), "{with_metadata}");
+    for version in 12..30 {
+        modify(&mut writer, "a/y", version);
+    }
+    // Evicted but still held: what is encoded now counts no more.
+    event.frame(EventType::Deleted, || Bytes::from(vec![b'x'; 450]));
+    let stats = reader.stats();
+    assert!(stats.log_bytes <= 3000);
+    let each = stats.log_bytes / stats.log_events;
+    assert_eq!(each * stats.log_events, stats.log_bytes, "equal events");
+}
+
+#[test]
+fn a_block_that_lost_its_first_event_serves_no_start_below_the_list() {
+    let (mut writer, reader) = three_objects(Some(2300));
+    let mut relist = writer.relist();
+    relist.add(object("a/z", "u", 15, "web"));
+    writer.replace(relist, ResourceVersion(20));
+    assert_eq!(served(&reader, 10), Ok(3));
+    assert_eq!(served(&reader, 12), Err(20));
+    modify(&mut writer, "a/z", 21);
+    assert_eq!(served(&reader, 10), Ok(4));
+    modify(&mut writer, "a/z", 22);
+    // The block's first deletion went; its second one alone would be a wrong view.
+    for start in 0..20 {
+        assert_eq!(served(&reader, start), Err(20), "{start}");
+    }
+    assert_eq!(served(&reader, 20), Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_few_events_stay_however_old_they_are() {
+    let (mut writer, reader) = cache(Config {
+        retention_events: 2,
+        ..config()
+    });
+    writer.replace(writer.relist(), ResourceVersion(10));
+    for version in 11..=14 {
+        modify(&mut writer, "a/x", version);
+        advance(Duration::from_secs(3600)).await;
+    }
+    assert_eq!(served(&reader, 11), Err(12));
+    assert_eq!(served(&reader, 12), Ok(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_empty_hole_ages_too() {
+    let (mut writer, reader) = three_objects(None);
+    let mut relist = writer.relist();
+    for (version, text) in [(1, "a/x"), (2, "a/y"), (3, "a/z")] {
+        relist.add(object(text, "u", version, "web"));
+    }
+    let ahead = WatchFrom::After(ResourceVersion(15));
+    let mut ahead = reader.watch(ahead, everything()).unwrap();
+    writer.replace(relist, ResourceVersion(20));
+    assert_eq!(served(&reader, 10), Ok(0));
+    advance(Duration::from_secs(75)).await;
+    writer.bookmark(ResourceVersion(21)).unwrap();
+    assert_eq!(served(&reader, 10), Err(20));
+    assert_eq!(served(&reader, 15), Err(20));
+    assert_eq!(served(&reader, 20), Ok(0));
+    assert_eq!(ahead.bookmark(), None);
+    assert_eq!(tell(&drain(&mut ahead)), ["expired"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
+    let (mut writer, reader) = three_objects(Some(2300));
+    let pin = |reader: &Reader| reader.pin(&reader.snapshot().unwrap());
+    assert!(at(&reader, 10) && !at(&reader, 9));
+    pin(&reader);
+    modify(&mut writer, "a/x", 11);
+    assert!(at(&reader, 10) && at(&reader, 11));
+    modify(&mut writer, "a/x", 12);
+    assert!(!at(&reader, 11), "not pinned");
+    advance(Duration::from_secs(74)).await;
+    assert!(at(&reader, 10));
+    advance(Duration::from_secs(1)).await;
+    assert!(!at(&reader, 10), "too old though nothing was written");
+    pin(&reader);
+    assert_eq!(reader.stats().pinned, 1);
+
+    let mut large = object("a/x", "u", 13, "web");
+    large.body = Bytes::from(vec![b'x'; 1997]);
+    writer.apply(EventType::Modified, large, None).unwrap();
+    assert!(at(&reader, 12));
+    pin(&reader);
+    modify(&mut writer, "a/x", 14);
+    assert!(
+        at(&reader, 13) && !at(&reader, 12),
+        "it may hold more than 2300 bytes"
+    );
+
+    let snapshot = reader.snapshot().unwrap();
+    let proven = reader.proven_at(&snapshot, ResourceVersion(16));
+    reader.pin(&proven);
+    assert!(at(&reader, 16));
+    writer.replace(writer.relist(), ResourceVersion(20));
+    assert!(!at(&reader, 16), "inside the hole");
+    assert!(at(&reader, 20));
+    writer.new_epoch(EpochCause::BytesDiffer);
+    assert!(!at(&reader, 20) && reader.stats().pinned == 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pins_are_counted() {
+    let (mut writer, reader) = three_objects(None);
+    for version in 11..=1200 {
+        writer.bookmark(ResourceVersion(version)).unwrap();
+        reader.pin(&reader.snapshot().unwrap());
+    }
+    assert_eq!(reader.stats().pinned, 1024);
+    assert!(at(&reader, 1199) && !at(&reader, 11));
+}
+
+#[tokio::test(start_paused = true)]
+async fn readers_wait_for_readiness_and_versions() {
+    let (mut writer, reader) = cache(config());
+    let waiting = {
+        let reader = reader.clone();
+        tokio::spawn(async move { reader.ready().await })
+    };
+    tokio::task::yield_now().await;
+    writer.replace(writer.relist(), ResourceVersion(10));
+    assert!(waiting.await.unwrap());
+
+    let soon = || Instant::now() + Duration::from_secs(3);
+    assert!(reader.wait_for(ResourceVersion(10), soon()).await);
+    let started = Instant::now();
+    assert!(!reader.wait_for(ResourceVersion(11), soon()).await);
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
+
+    let waiting = {
+        let (reader, soon) = (reader.clone(), soon());
+        tokio::spawn(async move { reader.wait_for(ResourceVersion(12), soon).await })
+    };
+    for version in [11, 12] {
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished());
+        writer.bookmark(ResourceVersion(version)).unwrap();
+    }
+    assert!(waiting.await.unwrap());
+    assert_eq!(
+        started.elapsed(),
+        Duration::from_secs(3),
+        "woken, not timed out"
+    );
+
+    let waiting = {
+        let (reader, soon) = (reader.clone(), soon());
+        tokio::spawn(async move { reader.wait_for(ResourceVersion(99), soon).await })
+    };
+    tokio::task::yield_now().await;
+    writer.close();
+    assert!(!waiting.await.unwrap());
+    assert!(!reader.ready().await, "a closed cache answers nobody");
+    assert_eq!(started.elapsed(), Duration::from_secs(3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_woken_by_events_relists_epochs_and_the_end() {
+    let (mut writer, reader) = three_objects(None);
+    let (told, mut tellings) = tokio::sync::mpsc::unbounded_channel();
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let mut doomed = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let task = tokio::spawn(async move {
+        while let Some(item) = stream.next().await {
+            told.send(tell(&[item]).remove(0)).unwrap();
+        }
+    });
+    tokio::task::yield_now().await;
+    modify(&mut writer, "a/x", 11);
+    assert_eq!(tellings.recv().await.unwrap(), "MODIFIED a/x@11");
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 11, "web"));
+    relist.add(object("a/y", "u", 2, "web"));
+    writer.replace(relist, ResourceVersion(12));
+    assert_eq!(tellings.recv().await.unwrap(), "DELETED a/z@11");
+    tokio::task::yield_now().await;
+    writer.new_epoch(EpochCause::WentBack);
+    assert_eq!(tellings.recv().await.unwrap(), "expired");
+    task.await.unwrap();
+
+    writer.replace(writer.relist(), ResourceVersion(30));
+    let start = WatchFrom::After(ResourceVersion(30));
+    let mut last = reader.watch(start, everything()).unwrap();
+    modify(&mut writer, "a/x", 31);
+    let task = tokio::spawn(async move {
+        let first = last.next().await;
+        (
+            first.is_some(),
+            last.next().await.is_none(),
+            last.next().await.is_none(),
+        )
+    });
+    tokio::task::yield_now().await;
+    drop(writer);
+    assert_eq!(task.await.unwrap(), (true, true, true), "all, then the end");
+    assert_eq!(tell(&drain(&mut doomed)), ["expired"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_says_only_what_was_delivered() {
+    let (mut writer, reader) = three_objects(None);
+    let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
+    writer.bookmark(ResourceVersion(11)).unwrap();
+    assert_eq!(stream.bookmark(), None, "the initial objects are not out");
+    for expected in ["+a/x", "+a/y", "+a/z", "=10"] {
+        let item = stream.next().await.unwrap();
+        assert_eq!(tell(&[item]), [expected]);
+        let bookmark = stream.bookmark().map(|version| version.0);
+        assert_eq!(bookmark, (expected == "=10").then_some(11));
+    }
+    modify(&mut writer, "a/x", 12);
+    modify(&mut writer, "a/y", 13);
+    assert_eq!(stream.bookmark(), None, "two events are not out");
+    assert!(stream.next().await.is_some());
+    assert_eq!(stream.bookmark(), None, "one event is not out");
+    assert!(stream.next().await.is_some());
+    assert_eq!(stream.bookmark(), Some(ResourceVersion(13)));
+    let tip = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    assert_eq!(tip.bookmark(), None, "nothing beyond its start");
+    writer.bookmark(ResourceVersion(14)).unwrap();
+    assert_eq!(tip.bookmark(), Some(ResourceVersion(14)));
+}

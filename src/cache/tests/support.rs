@@ -1,0 +1,126 @@
+//! What the cache's tests share: objects, selections, and a poll without a runtime.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::api::Field;
+use crate::api::FieldSelector;
+use crate::api::FieldTerm;
+use crate::api::LabelOperator;
+use crate::api::LabelRequirement;
+use crate::api::LabelSelector;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Config;
+use crate::cache::WatchItem;
+use crate::cache::WatchStream;
+
+pub(in crate::cache) fn config() -> Config {
+    Config {
+        indexed_labels: vec!["app".to_owned()],
+        field_count: 1,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 0,
+    }
+}
+
+pub(in crate::cache) fn key(text: &str) -> ObjectKey {
+    ObjectKey::new(None, text)
+}
+
+/// The object at `text` with label `app` and its only field both set to `app`; its body tells
+/// `uid` and `version`.
+pub(in crate::cache) fn object(text: &str, uid: &str, version: u64, app: &str) -> Object {
+    object_with(text, uid, version, vec![("app".into(), app.into())], app)
+}
+
+pub(in crate::cache) fn object_with(
+    text: &str,
+    uid: &str,
+    version: u64,
+    labels: Vec<(Cow<'_, str>, Cow<'_, str>)>,
+    field: &str,
+) -> Object {
+    let values = ObjectValues {
+        uid: uid.into(),
+        labels,
+        fields: vec![field.into()],
+    };
+    let body = format!("{uid}@{version}").into();
+    Object::new(key(text), ResourceVersion(version), &values, body)
+}
+
+pub(in crate::cache) fn everything() -> Arc<Selection> {
+    Arc::default()
+}
+
+pub(in crate::cache) fn in_namespace(namespace: &str) -> Selection {
+    Selection {
+        namespace: Some(namespace.to_owned()),
+        ..Selection::default()
+    }
+}
+
+pub(in crate::cache) fn with_label(app: &str) -> Selection {
+    let requirement = LabelRequirement {
+        key: "app".to_owned(),
+        operator: LabelOperator::In(vec![app.to_owned()]),
+    };
+    Selection {
+        labels: LabelSelector {
+            requirements: vec![requirement],
+        },
+        ..Selection::default()
+    }
+}
+
+pub(in crate::cache) fn with_field(field: Field, equal: bool, value: &str) -> Selection {
+    let value = value.to_owned();
+    Selection {
+        fields: FieldSelector {
+            terms: vec![FieldTerm {
+                field,
+                equal,
+                value,
+            }],
+        },
+        ..Selection::default()
+    }
+}
+
+/// Polls once; the waker does nothing.
+pub(in crate::cache) fn poll(stream: &mut WatchStream) -> Poll<Option<WatchItem>> {
+    stream.poll_next(&mut Context::from_waker(Waker::noop()))
+}
+
+/// All items until the stream has caught up or ended.
+pub(in crate::cache) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
+    let mut items = Vec::new();
+    while let Poll::Ready(Some(item)) = poll(stream) {
+        items.push(item);
+    }
+    items
+}
+
+/// Items in short: `+key`, `=rv` for the end of the initial ones, `ADDED key@rv`, `expired`.
+pub(in crate::cache) fn tell(items: &[WatchItem]) -> Vec<String> {
+    let tell = |item: &WatchItem| match item {
+        WatchItem::Initial(object) => format!("+{}", object.key),
+        WatchItem::InitialEnd(version) => format!("={version}"),
+        WatchItem::Change { event, verdict } => {
+            let object = event.told_object(*verdict);
+            let verdict = verdict.as_str();
+            format!("{verdict} {}@{}", object.key, event.resource_version)
+        }
+        WatchItem::Expired(_) => "expired".to_owned(),
+    };
+    items.iter().map(tell).collect()
+}

@@ -1,0 +1,129 @@
+//! Registration: a reader that waits for a wake-up.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use crate::cache::wake::wake_list::WakeList;
+use crate::cache::wake::wake_set::WakeSet;
+
+/// One reader's slot.
+#[derive(Default)]
+pub(in crate::cache) struct Registration(Option<Place>);
+
+struct Place {
+    list: Arc<WakeList>,
+    slot: u32,
+}
+
+/// A waker that is no longer needed. To be dropped outside of all locks, since that may drop a task,
+/// and that task its stream.
+#[must_use]
+#[derive(Default)]
+pub(in crate::cache) struct Replaced {
+    _waker: Option<Waker>,
+    _place: Option<Place>,
+}
+
+// === impl Registration ===
+
+impl Registration {
+    /// Asks for one wake-up from `set`, the same each time.
+    ///
+    /// What it waits for must be looked at again after this, unless it can't change meanwhile.
+    pub(in crate::cache) fn register(&mut self, set: &WakeSet, waker: &Waker) -> Replaced {
+        #[cfg(test)]
+        BEFORE_REGISTERING.take().into_iter().for_each(|act| act());
+        let moved = self.0.take_if(|place| !place.list.is_local());
+        let place = self.0.get_or_insert_with(|| {
+            let list = set.local();
+            let slot = list.claim();
+            Place { list, slot }
+        });
+        Replaced {
+            _waker: place.list.arm(place.slot, waker),
+            _place: moved,
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(self.list.release(self.slot));
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    static BEFORE_REGISTERING: std::cell::Cell<Option<Box<dyn FnOnce()>>> =
+        const { std::cell::Cell::new(None) };
+}
+
+/// Has `act` done once, on this thread, at the moment when a wake-up could be lost.
+#[cfg(test)]
+pub(in crate::cache) fn before_registering(act: impl FnOnce() + 'static) {
+    BEFORE_REGISTERING.set(Some(Box::new(act)));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn registering_asks_for_exactly_one_wake_up() {
+        let set = WakeSet::default();
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut registration = Registration::default();
+        drop(registration.register(&set, &waker));
+        drop(registration.register(&set, &waker));
+        set.notify(&mut Vec::new());
+        set.notify(&mut Vec::new());
+        assert_eq!(count.0.load(Ordering::Relaxed), 1);
+        drop(registration.register(&set, &waker));
+        set.notify(&mut Vec::new());
+        assert_eq!(count.0.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn dropped_readers_leave_nothing_that_grows() {
+        let set = WakeSet::default();
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        for _ in 0..1000 {
+            drop(Registration::default().register(&set, &waker));
+        }
+        let lists = set.lists();
+        assert_eq!(lists.len(), 1);
+        assert_eq!(lists[0].lengths(), (1, 1));
+        assert_eq!(Arc::strong_count(&count), 2, "only `count` and `waker`");
+        set.notify(&mut Vec::new());
+        assert_eq!(count.0.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_reused_slot_wakes_its_new_owner() {
+        let set = WakeSet::default();
+        let (old, new) = (Arc::new(Count::default()), Arc::new(Count::default()));
+        let mut first = Registration::default();
+        drop(first.register(&set, &Waker::from(old.clone())));
+        drop(first);
+        let mut second = Registration::default();
+        drop(second.register(&set, &Waker::from(new.clone())));
+        set.notify(&mut Vec::new());
+        assert_eq!(old.0.load(Ordering::Relaxed), 0);
+        assert_eq!(new.0.load(Ordering::Relaxed), 1);
+    }
+}

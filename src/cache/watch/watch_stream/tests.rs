@@ -1,0 +1,194 @@
+//! Streams longer than a batch, and what one costs.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Wake;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::api::EventType;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Config;
+use crate::cache::Reader;
+use crate::cache::WatchFrom;
+use crate::cache::WatchItem;
+use crate::cache::WatchStream;
+use crate::cache::Writer;
+use crate::cache::cache;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::object;
+use crate::cache::tests::support::poll;
+use crate::cache::tests::support::tell;
+use crate::cache::tests::support::with_label;
+use crate::cache::wake::before_registering;
+
+/// Objects `a/000` to `a/199`, every other one with the label `web`.
+fn two_hundred(config: Config) -> (Writer, Reader) {
+    let (mut writer, reader) = cache(config);
+    let mut relist = writer.relist();
+    for index in 0..200_u64 {
+        let app = ["web", "db"][usize::from(index % 2 == 1)];
+        relist.add(object(&format!("a/{index:03}"), "u", index + 1, app));
+    }
+    writer.replace(relist, ResourceVersion(1000));
+    (writer, reader)
+}
+
+fn modify(writer: &mut Writer, text: &str, version: u64, app: &str) {
+    let written = object(text, "u", version, app);
+    writer.apply(EventType::Modified, written, None).unwrap();
+}
+
+#[test]
+fn initial_objects_are_of_one_moment_however_slowly_they_are_taken() {
+    let (mut writer, reader) = two_hundred(config());
+    let selection = Arc::new(with_label("web"));
+    let mut stream = reader.watch(WatchFrom::Snapshot, selection).unwrap();
+    let mut told = Vec::new();
+    for version in 1001..=1100 {
+        // Each object changes, some before and some after it is given.
+        let index = version * 2 % 200;
+        modify(&mut writer, &format!("a/{index:03}"), version, "db");
+        match poll(&mut stream) {
+            Poll::Ready(Some(item)) => told.push(item),
+            other => panic!("{other:?}"),
+        }
+    }
+    let given = told.iter().map(|item| match item {
+        WatchItem::Initial(object) => (object.key.to_string(), object.resource_version.0),
+        other => panic!("{other:?}"),
+    });
+    let expected = (0..100).map(|index| (format!("a/{:03}", 2 * index), 2 * index + 1));
+    assert!(given.eq(expected));
+    let rest = tell(&drain(&mut stream));
+    assert_eq!(rest.len(), 101);
+    assert_eq!(rest[0], "=1000");
+    let left = rest[1..].iter();
+    assert!(left.eq(&Vec::from_iter((1001..=1100).map(|version| {
+        format!("DELETED a/{:03}@{version}", version * 2 % 200)
+    }))));
+    assert_eq!(stream.bookmark(), Some(ResourceVersion(1100)));
+}
+
+#[test]
+fn an_initial_list_that_can_never_go_on_ends_at_once() {
+    let (mut writer, reader) = two_hundred(Config {
+        retention_bytes: Some(1000),
+        ..config()
+    });
+    let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
+    assert!(poll(&mut stream).is_ready());
+    for version in 1001..1010 {
+        modify(&mut writer, "a/000", version, "web");
+    }
+    let rest = drain(&mut stream);
+    assert_eq!(rest.len(), 64, "the rest of the first batch, then the end");
+    assert_eq!(tell(&rest).last().unwrap(), "expired");
+    assert!(matches!(poll(&mut stream), Poll::Ready(None)));
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_long_search_gives_way_and_goes_on() {
+    let (mut writer, reader) = two_hundred(config());
+    for version in 1001..=4000 {
+        modify(&mut writer, "a/001", version, "db");
+    }
+    modify(&mut writer, "a/000", 4001, "web");
+    let start = WatchFrom::After(ResourceVersion(1000));
+    let selection = Arc::new(with_label("web"));
+    let mut stream = reader.watch(start, selection).unwrap();
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(wakes.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut polls = 0;
+    let item = loop {
+        match stream.poll_next(&mut context) {
+            Poll::Ready(item) => break item.unwrap(),
+            Poll::Pending => polls += 1,
+        }
+        assert_eq!(wakes.0.load(Ordering::Relaxed), polls, "or it would sleep");
+        assert_eq!(stream.bookmark(), None);
+    };
+    assert_eq!(tell(&[item]), ["MODIFIED a/000@4001"]);
+    assert_eq!(polls, 2);
+    assert!(stream.poll_next(&mut context).is_pending());
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "now it sleeps");
+    modify(&mut writer, "a/000", 4002, "web");
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
+}
+
+#[test]
+fn a_stream_is_small() {
+    assert!(
+        size_of::<WatchStream>() <= 160,
+        "{}",
+        size_of::<WatchStream>()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_before_the_waker_is_left_is_not_slept_through() {
+    let (mut writer, reader) = two_hundred(config());
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    before_registering(move || {
+        modify(&mut writer, "a/000", 1001, "web");
+        // Dropped, it would close the cache.
+        std::mem::forget(writer);
+    });
+    let mut context = Context::from_waker(Waker::noop());
+    let Poll::Ready(Some(item)) = stream.poll_next(&mut context) else {
+        panic!("it would sleep, with nobody to wake it");
+    };
+    assert_eq!(tell(&[item]), ["MODIFIED a/000@1001"]);
+
+    let (mut writer, reader) = two_hundred(config());
+    let mut waiting = pin!(reader.wait_for(ResourceVersion(1001), far_away()));
+    before_registering(move || {
+        writer.bookmark(ResourceVersion(1001)).unwrap();
+        std::mem::forget(writer);
+    });
+    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(true));
+}
+
+fn far_away() -> Instant {
+    Instant::now() + Duration::from_secs(3600)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_is_told_once_and_its_version_can_be_a_bookmark() {
+    let (mut writer, reader) = two_hundred(config());
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    assert!(!stream.was_relisted());
+    let listed = reader.snapshot().unwrap();
+    let mut relist = writer.relist();
+    for object in listed.list(&Selection::default(), None) {
+        relist.add((*object).clone());
+    }
+    let later = ResourceVersion(listed.resource_version().0 + 1_000);
+    writer.replace(relist, later);
+    assert!(drain(&mut stream).is_empty(), "nothing differs");
+    assert!(stream.was_relisted());
+    assert_eq!(stream.bookmark(), Some(later));
+    assert!(!stream.was_relisted());
+    let mut newcomer = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    assert!(!newcomer.was_relisted());
+}
