@@ -35,8 +35,8 @@ use crate::mutation::Mutation;
 use crate::server::without_jitter;
 use crate::shutdown;
 use crate::shutdown::Shutdown;
-use crate::sim::RequestFault;
-use crate::sim::WatchFault;
+use crate::tools::sim::RequestFault;
+use crate::tools::sim::WatchFault;
 
 use client_tests::Checked;
 use client_tests::Client;

@@ -22,11 +22,11 @@ use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
-use crate::sim::Simulator;
+use crate::tools::sim::Simulator;
 use crate::telemetry::Registry;
 use crate::workload;
-use crate::workload::Operation;
-use crate::workload::Workload;
+use crate::tools::workload::Operation;
+use crate::tools::workload::Workload;
 
 use super::App;
 use super::SimulatedApp;

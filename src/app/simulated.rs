@@ -15,7 +15,7 @@ use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
 use crate::sim;
-use crate::sim::Simulator;
+use crate::tools::sim::Simulator;
 use crate::telemetry::Registry;
 
 use super::bind;

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use crate::api::WireFormat;
 use crate::load;
-use crate::load::Protocol;
-use crate::load::Rate;
-use crate::load::SelectorTemplate;
-use crate::load::Target;
+use crate::tools::load::Protocol;
+use crate::tools::load::Rate;
+use crate::tools::load::SelectorTemplate;
+use crate::tools::load::Target;
 use crate::upstream::ClientConfig;
 
 use super::Fault;

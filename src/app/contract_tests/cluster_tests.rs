@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::api::GroupVersionResource;
 use crate::shutdown::Shutdown;
-use crate::sim::Simulator;
+use crate::tools::sim::Simulator;
 
 /// (namespace, name) of every pod that there may be. In storage order the second namespace comes
 /// first.

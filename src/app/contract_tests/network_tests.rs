@@ -31,7 +31,7 @@ use crate::server::Server;
 use crate::shutdown;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
-use crate::sim::Simulator;
+use crate::tools::sim::Simulator;
 use crate::telemetry::Registry;
 use crate::upstream::Client;
 use crate::upstream::Dial;

@@ -1,0 +1,293 @@
+//! The report as one page for a browser: nothing is loaded from elsewhere.
+
+use std::fmt::Write as _;
+
+use super::plot::Axis;
+use super::plot::Plot;
+use super::plot::Scale;
+use super::plot::escape;
+use super::plot::key;
+use super::report::Report;
+use super::table::latencies;
+use super::table::ratio_rows;
+use super::table::rows;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --dim: #59636e; --grid: #d8dee4;
+  --s0: #0b62c4; --s1: #b4490c; --bad: #b3261e; }
+@media (prefers-color-scheme: dark) { :root { --back: #14171b; --text: #e6e9ed; --dim: #9aa4af;
+  --grid: #2d343c; --s0: #6cb0ff; --s1: #ffa657; --bad: #ff8a80; } }
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; background: var(--back); color: var(--text);
+  font: 15px/1.5 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+h1, h2 { overflow-wrap: anywhere; } .wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: .25rem 1.25rem .25rem 0; border-bottom: 1px solid var(--grid);
+  vertical-align: top; }
+th { color: var(--dim); font-weight: 500; } td.n, th.n { text-align: right; white-space: nowrap; }
+td { min-width: 4rem; } .two td { width: 50%; min-width: 14rem; } .two th:first-child { min-width: 9.5rem; }
+svg { width: 100%; min-width: 34rem; height: auto; display: block; } svg text { fill: var(--dim); font-size: 11px; }
+.grid { stroke: var(--grid); fill: none; } .line { fill: none; stroke-width: 2; }
+path.s0 { stroke: var(--s0); } path.s1 { stroke: var(--s1); stroke-dasharray: 6 3; }
+.key::before { content: ''; display: inline-block; width: 1rem; height: 3px; margin: 0 .35rem .2rem 0; }
+.key.s0::before { background: var(--s0); }
+.key.s1::before { background: repeating-linear-gradient(90deg, var(--s1) 0 6px, transparent 6px 9px); }
+.key { overflow-wrap: anywhere; margin-right: 1rem; } .legend { margin: 0 0 .5rem; color: var(--dim); } footer { margin: 2rem 0; } .bad { color: var(--bad); font-weight: 600; }
+";
+
+/// The whole report as HTML.
+pub fn page(report: &Report) -> String {
+    let names = names(report);
+    let title = format!("Watch load test of {}", names.join(" and "));
+    let mut body = format!("<h1>{}</h1>", escape(&title));
+    body.push_str(&verdict(report));
+    body.push_str(&ratios(report, &names));
+    body.push_str(&summary(report, &names));
+    body.push_str("<h2>Latency in milliseconds</h2>");
+    body.push_str(&latency_table(report, &names));
+    // What is on no schedule is due when it is sent.
+    let is_scheduled = report.runs.iter().any(|run| run.settings.rate.is_some());
+    let plots = [
+        distribution(
+            match is_scheduled {
+                true => "Latency from when a write was due until its event was received",
+                false => "Latency from when a write was sent until its event was received",
+            },
+            report
+                .runs
+                .iter()
+                .map(|run| run.distribution.as_slice())
+                .zip(&names),
+        ),
+        distribution(
+            "Latency from a write's acknowledgement until its event was received",
+            report
+                .runs
+                .iter()
+                .map(|run| run.distribution_from_acknowledgement.as_slice())
+                .zip(&names),
+        ),
+        throughput(report, &names),
+    ];
+    body.extend(plots);
+    let (title, tool) = (escape(&title), escape(&report.tool));
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{body}\n\
+         <footer class=\"legend\">{tool}</footer>\n</body>\n</html>\n"
+    )
+}
+
+/// What the runs are called: by their servers, and by their order where that is the same one.
+fn names(report: &Report) -> Vec<String> {
+    let servers: Vec<_> = report.runs.iter().map(|run| &run.settings.server).collect();
+    let name = |(index, server): (usize, &&String)| {
+        let is_alone = servers.iter().filter(|other| *other == server).count() == 1;
+        match is_alone {
+            true => (*server).clone(),
+            false => format!("{server} (run {})", index + 1),
+        }
+    };
+    servers.iter().enumerate().map(name).collect()
+}
+
+fn verdict(report: &Report) -> String {
+    let faults = report.faults();
+    let mut text = match faults.is_empty() {
+        true => "<p>Every watcher got every event that its selector wants, once and in order.</p>"
+            .to_owned(),
+        false => format!(
+            "<p class=\"bad\">{} events missed, {} twice, {} out of order, {} unwanted.</p>",
+            faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+        ),
+    };
+    let given_up = report.given_up();
+    if given_up > 0 {
+        // Writing to a String can't fail.
+        let _ = write!(
+            text,
+            "<p class=\"bad\">{given_up} writes were not acknowledged in time.</p>"
+        );
+    }
+    if let Some(failed) = &report.compared_failed {
+        // Writing to a String can't fail.
+        let _ = write!(
+            text,
+            "<p class=\"bad\">The server to compare with could not be tested: {}</p>",
+            escape(failed)
+        );
+    }
+    text
+}
+
+/// A column for each run; a row that only one of them has is empty in the other.
+fn summary(report: &Report, names: &[String]) -> String {
+    let columns: Vec<_> = report.runs.iter().map(rows).collect();
+    let mut order: Vec<&str> = Vec::new();
+    for (name, _) in columns.iter().flatten() {
+        if !order.contains(name) {
+            order.push(name);
+        }
+    }
+    let is_compared = columns.len() > 1;
+    let class = if is_compared { " class=\"two\"" } else { "" };
+    let mut text = format!("<h2>Summary</h2><div class=\"wide\"><table{class}>");
+    if is_compared {
+        text.push_str("<tr><th></th>");
+        for (index, name) in names.iter().enumerate() {
+            let _ = write!(text, "<th>{}</th>", key(index, name));
+        }
+        text.push_str("</tr>");
+    }
+    for name in order {
+        let _ = write!(text, "<tr><th>{name}</th>");
+        for column in &columns {
+            let value = column.iter().find(|(other, _)| *other == name);
+            let value = value.map_or("", |(_, value)| value);
+            let _ = write!(text, "<td>{}</td>", escape(value));
+        }
+        text.push_str("</tr>");
+    }
+    text.push_str("</table></div>");
+    text
+}
+
+fn latency_table(report: &Report, names: &[String]) -> String {
+    let mut text = "<div class=\"wide\"><table><tr><th></th>".to_owned();
+    for name in ["p50", "p90", "p99", "p99.9", "max"] {
+        let _ = write!(text, "<th class=\"n\">{name}</th>");
+    }
+    text.push_str("</tr>");
+    for (index, (run, name)) in report.runs.iter().zip(names).enumerate() {
+        if report.runs.len() > 1 {
+            let name = key(index, name);
+            let _ = write!(text, "<tr><th colspan=\"6\">{name}</th></tr>");
+        }
+        for (name, latency) in latencies(run) {
+            let _ = write!(text, "<tr><td>{name}</td>");
+            for value in [
+                latency.p50,
+                latency.p90,
+                latency.p99,
+                latency.p999,
+                latency.max,
+            ] {
+                let _ = write!(text, "<td class=\"n\">{value:.2}</td>");
+            }
+            text.push_str("</tr>");
+        }
+    }
+    text.push_str("</table></div>");
+    text
+}
+
+/// A heading and a diagram.
+fn section(plot: &Plot<'_>) -> String {
+    let (heading, legend) = (escape(plot.title), plot.legend());
+    let svg = plot.svg();
+    format!("<h2>{heading}</h2>{legend}<div class=\"wide\">{svg}</div>")
+}
+
+fn distribution<'a>(
+    title: &'a str,
+    runs: impl Iterator<Item = (&'a [(f64, f64)], &'a String)>,
+) -> String {
+    section(&Plot {
+        title,
+        x: Axis {
+            name: "latency in milliseconds",
+            scale: Scale::Logarithmic,
+        },
+        y: Axis {
+            name: "share of events within it",
+            scale: Scale::Tail,
+        },
+        lines: runs.map(|(line, name)| (name.as_str(), line)).collect(),
+    })
+}
+
+fn throughput(report: &Report, names: &[String]) -> String {
+    let lines = report.runs.iter().zip(names);
+    section(&Plot {
+        title: "Throughput over time",
+        x: Axis {
+            name: "seconds from the first write on",
+            scale: Scale::Linear,
+        },
+        y: Axis {
+            name: "events per second",
+            scale: Scale::Linear,
+        },
+        lines: lines
+            .map(|(run, name)| (name.as_str(), run.throughput.as_slice()))
+            .collect(),
+    })
+}
+
+fn ratios(report: &Report, names: &[String]) -> String {
+    let (Some(ratios), [first, second]) = (&report.ratios, names) else {
+        return String::new();
+    };
+    let (first, second) = (escape(first), escape(second));
+    let mut text = format!(
+        "<h2>{first} divided by {second}</h2><p class=\"legend\">Below 1 is in favour of {first}; \
+         of events a second, above 1.</p><div class=\"wide\"><table>"
+    );
+    for (name, ratio) in ratio_rows(ratios) {
+        let _ = write!(
+            text,
+            "<tr><th>{name}</th><td class=\"n\">{ratio:.3}</td></tr>"
+        );
+    }
+    text.push_str("</table></div>");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::load::results::report::Run;
+
+    #[test]
+    fn two_runs_stand_side_by_side_and_are_told_apart() {
+        let mut second = Run::of_tests("https://b");
+        second.settings.slow_watchers = 3;
+        second.watches.slow = 3;
+        let report = Report::new(vec![Run::of_tests("https://a"), second], None);
+        let page = page(&report);
+        assert_eq!(page.matches("<table class=\"two\">").count(), 1);
+        // In the summary, in the latencies, and at each diagram.
+        for key in [
+            "<span class=\"key s0\">https://a</span>",
+            "<span class=\"key s1\">https://b</span>",
+        ] {
+            assert_eq!(page.matches(key).count(), 5, "{page}");
+        }
+        assert!(page.contains("<h2>https://a divided by https://b</h2>"));
+        let slow = "<tr><th>watchers that don't read</th><td></td><td>3, 0 of them";
+        assert!(page.contains(slow), "{page}");
+        assert!(!page.contains("class=\"bad\""));
+    }
+
+    #[test]
+    fn runs_of_one_server_are_told_by_their_order() {
+        let runs = vec![Run::of_tests("https://a"), Run::of_tests("https://a")];
+        let page = page(&Report::new(runs, None));
+        assert!(page.contains("https://a (run 1) divided by https://a (run 2)"));
+    }
+
+    #[test]
+    fn what_failed_is_said_and_nothing_is_markup() {
+        let mut run = Run::of_tests("https://<i>&\"");
+        run.events.faults.missed = 7;
+        run.left_behind = Some("<i>".to_owned());
+        run.writes.given_up = 9;
+        let page = page(&Report::new(vec![run], Some("<i>'".to_owned())));
+        assert!(!page.contains("<i>"), "{page}");
+        assert!(page.contains("<td>&lt;i&gt;</td>"), "{page}");
+        assert!(page.contains("7 events missed"));
+        assert!(page.contains("9 writes were not acknowledged"));
+        assert!(page.contains("could not be tested: &lt;i&gt;&#39;"));
+    }
+}

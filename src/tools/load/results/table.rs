@@ -1,0 +1,329 @@
+//! The report as people read it in a terminal.
+
+use std::fmt::Write as _;
+
+use crate::tools::load::histogram::Latency;
+
+use super::report::Events;
+use super::report::Ratios;
+use super::report::Report;
+use super::report::Run;
+use super::report::Settings;
+
+/// The whole report as text.
+pub fn table(report: &Report) -> String {
+    let mut text = String::new();
+    for run in &report.runs {
+        text.push('\n');
+        for (name, value) in rows(run) {
+            // Writing to a String can't fail.
+            let _ = writeln!(text, "{name:<26} {value}");
+        }
+        text.push_str(
+            "\nlatency, ms                     p50       p90       p99     p99.9       max\n",
+        );
+        for (name, latency) in latencies(run) {
+            let Latency {
+                p50,
+                p90,
+                p99,
+                p999,
+                max,
+                ..
+            } = latency;
+            let _ = writeln!(
+                text,
+                "{name:<26} {p50:>8.2}  {p90:>8.2}  {p99:>8.2}  {p999:>8.2}  {max:>8.2}"
+            );
+        }
+    }
+    if let Some(failed) = &report.compared_failed {
+        let _ = writeln!(
+            text,
+            "\nthe server to compare with could not be tested: {failed}"
+        );
+    }
+    if let (Some(ratios), [first, second]) = (&report.ratios, report.runs.as_slice()) {
+        let (first, second) = (&first.settings.server, &second.settings.server);
+        let _ = writeln!(text, "\n{first} / {second}");
+        for (name, ratio) in ratio_rows(ratios) {
+            let _ = writeln!(text, "{name:<26} {ratio:.3}");
+        }
+    }
+    text
+}
+
+/// Name and value of all that is no distribution.
+pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
+    let settings = &run.settings;
+    let server = format!("{} ({})", settings.server, settings.server_version);
+    let mut rows = vec![("server", server)];
+    if settings.write_server != settings.server {
+        rows.push(("written to", settings.write_server.clone()));
+    }
+    rows.push(("watchers", watchers(settings)));
+    rows.push(("writes", writes(run)));
+    rows.push((
+        "all watchers in sync",
+        format!("after {:.2} s", run.all_synced_seconds),
+    ));
+    rows.extend(events(&run.events));
+    rows.push((
+        "watches",
+        format!(
+            "{} reconnected, {} expired",
+            run.watches.reconnects, run.watches.expired
+        ),
+    ));
+    rows.extend(exceptions(run));
+    rows.extend(usage(run));
+    rows
+}
+
+fn watchers(settings: &Settings) -> String {
+    format!(
+        "{} on {} {} connection{}, {} of {}{}{}{}",
+        settings.watchers,
+        settings.connections,
+        settings.protocol,
+        if settings.connections == 1 { "" } else { "s" },
+        settings.format,
+        settings.resource,
+        if settings.all_namespaces {
+            " in all namespaces"
+        } else {
+            ""
+        },
+        settings
+            .selector
+            .as_ref()
+            .map(|by| format!(", by {by}"))
+            .unwrap_or_default(),
+        if settings.watch_list {
+            ", begun as watch-lists"
+        } else {
+            ""
+        },
+    )
+}
+
+fn writes(run: &Run) -> String {
+    let settings = &run.settings;
+    let rate = match (settings.rate, settings.window) {
+        (Some(rate), _) => format!("{rate}/s"),
+        (None, Some(window)) => {
+            format!("as many as possible, at most {window} ahead of the watchers,")
+        }
+        (None, None) => "as many as possible".to_owned(),
+    };
+    format!(
+        "{} acknowledged, {:.1}/s (asked for {rate} for {} s), {} objects of {} bytes",
+        run.writes.acknowledged,
+        run.writes.per_second,
+        settings.seconds,
+        settings.objects,
+        run.object_bytes
+    )
+}
+
+fn events(events: &Events) -> [(&'static str, String); 2] {
+    let faults = &events.faults;
+    [
+        (
+            "events",
+            format!(
+                "{} of {} delivered, {:.0}/s, {:.1} MB",
+                events.delivered,
+                events.expected,
+                events.per_second,
+                events.bytes as f64 / 1e6
+            ),
+        ),
+        (
+            "events that went wrong",
+            format!(
+                "{} missed, {} twice, {} out of order, {} unwanted",
+                faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+            ),
+        ),
+    ]
+}
+
+/// What is not told of every run.
+fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
+    let settings = &run.settings;
+    let mut rows = Vec::new();
+    if run.interrupted {
+        rows.push((
+            "interrupted",
+            "by a signal; this is what was until then".to_owned(),
+        ));
+    }
+    if run.writes.given_up + run.writes.retries > 0 {
+        let (given_up, retries) = (run.writes.given_up, run.writes.retries);
+        rows.push((
+            "writes that failed",
+            format!("{retries} sent again, {given_up} given up"),
+        ));
+    }
+    if settings.slow_watchers > 0 {
+        let (slow, ended) = (run.watches.slow, run.watches.slow_ended);
+        rows.push((
+            "watchers that don't read",
+            format!("{slow}, {ended} of them ended by the server"),
+        ));
+    }
+    if let Some(lists) = &run.lists {
+        let (count, bytes, failed) = (
+            lists.latency_ms.count,
+            lists.bytes as f64 / 1e6,
+            lists.failed,
+        );
+        rows.push((
+            "lists",
+            format!(
+                "{count} by {} client{}, {bytes:.1} MB, {failed} failed",
+                settings.list_storm,
+                if settings.list_storm == 1 { "" } else { "s" },
+            ),
+        ));
+    }
+    if let Some(left_behind) = &run.left_behind {
+        rows.push(("left behind", left_behind.clone()));
+    }
+    rows
+}
+
+/// What the server needed, and the test itself.
+fn usage(run: &Run) -> Vec<(&'static str, String)> {
+    let mut rows = Vec::new();
+    match (&run.server, &run.server_unknown) {
+        (Some(usage), _) => {
+            let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+            rows.push((
+                "server CPU",
+                format!(
+                    "{:.2} s, {:.2} µs for each event",
+                    usage.cpu_seconds, usage.cpu_microseconds_per_event
+                ),
+            ));
+            rows.push((
+                "server memory",
+                format!(
+                    "{:.1} MiB before, {:.1} with idle watchers, {:.1} at most",
+                    mebibytes(usage.resident_bytes_before),
+                    mebibytes(usage.resident_bytes_idle),
+                    mebibytes(usage.resident_bytes_peak)
+                ),
+            ));
+        }
+        (None, Some(problem)) => {
+            rows.push(("server CPU and memory", format!("unknown: {problem}")))
+        }
+        (None, None) => {}
+    }
+    rows.push((
+        "CPU of this program",
+        format!("{:.2} s", run.own_cpu_seconds),
+    ));
+    rows
+}
+
+/// Name and figures of all distributions, in milliseconds.
+pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
+    let events = &run.events;
+    // What is on no schedule is due when it is sent.
+    let is_scheduled = run.settings.rate.is_some();
+    let mut latencies = vec![
+        match is_scheduled {
+            true => ("write due → received", events.from_schedule_ms),
+            false => ("write sent → received", events.from_schedule_ms),
+        },
+        ("acknowledged → received", events.from_acknowledgement_ms),
+        ("write sent → acknowledged", run.writes.latency_ms),
+    ];
+    if is_scheduled {
+        latencies.push(("write due → sent", run.writes.lateness_ms));
+    }
+    latencies.push(("watch opened → in sync", run.sync_ms));
+    if let Some(lists) = &run.lists {
+        latencies.push(("list", lists.latency_ms));
+    }
+    latencies
+}
+
+/// Name and value of the ratios that there are.
+pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
+    let all = [
+        ("events a second", ratios.events_per_second),
+        ("write → received, p50", ratios.from_schedule_p50),
+        ("write → received, p99", ratios.from_schedule_p99),
+        ("acknowledged → rec., p50", ratios.from_acknowledgement_p50),
+        ("acknowledged → rec., p99", ratios.from_acknowledgement_p99),
+        ("all watchers in sync", ratios.all_synced),
+        ("list, p50", ratios.lists_p50),
+        ("server CPU for each event", ratios.cpu_per_event),
+        ("server memory at most", ratios.resident_peak),
+    ];
+    all.into_iter()
+        .filter_map(|(name, ratio)| Some((name, ratio?)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_due_without_a_schedule() {
+        let mut run = Run::of_tests("a");
+        let names = |run: &Run| -> Vec<_> {
+            let latencies = latencies(run).into_iter();
+            latencies.map(|(name, _)| name).take(4).collect()
+        };
+        let scheduled = [
+            "write due → received",
+            "acknowledged → received",
+            "write sent → acknowledged",
+            "write due → sent",
+        ];
+        assert_eq!(names(&run), scheduled);
+        run.settings.rate = None;
+        let fastest = [
+            "write sent → received",
+            "acknowledged → received",
+            "write sent → acknowledged",
+            "watch opened → in sync",
+        ];
+        assert_eq!(names(&run), fastest);
+    }
+
+    #[test]
+    fn what_is_out_of_the_ordinary_has_a_row() {
+        let mut run = Run::of_tests("a");
+        let row = |run: &Run, name: &str| {
+            let row = rows(run).into_iter().find(|(other, _)| *other == name);
+            row.map(|(_, value)| value)
+        };
+        for name in [
+            "interrupted",
+            "writes that failed",
+            "left behind",
+            "written to",
+        ] {
+            assert_eq!(row(&run, name), None, "{name}");
+        }
+        run.interrupted = true;
+        run.writes.given_up = 3;
+        run.left_behind = Some("much".to_owned());
+        run.settings.write_server = "b".to_owned();
+        assert!(row(&run, "interrupted").is_some());
+        let failed = Some("0 sent again, 3 given up".to_owned());
+        assert_eq!(row(&run, "writes that failed"), failed);
+        assert_eq!(row(&run, "left behind"), Some("much".to_owned()));
+        assert_eq!(row(&run, "written to"), Some("b".to_owned()));
+        let report = Report::new(vec![run], Some("it is away".to_owned()));
+        let table = table(&report);
+        assert!(table.contains("could not be tested: it is away"), "{table}");
+    }
+}

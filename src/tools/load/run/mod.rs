@@ -1,0 +1,265 @@
+//! A load test from its beginning to its report: connects, sets the stage, measures, and clears the stage again.
+
+mod measure;
+mod peak;
+mod stage;
+mod summary;
+
+use std::fs;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use crate::api::Resource;
+use crate::tools::load::clock::nanoseconds;
+use crate::tools::load::config::Config;
+use crate::tools::load::config::Protocol;
+use crate::tools::load::error::Error;
+use crate::tools::load::error::with_causes;
+use crate::tools::load::progress::Progress;
+use crate::tools::load::results::report::Report;
+use crate::tools::load::results::report::Run;
+use crate::tools::load::shared::LAST_ANSWERS;
+use crate::tools::load::shared::Shared;
+use crate::tools::load::target;
+use crate::tools::load::target::failed;
+use crate::tools::load::usage::Source;
+use crate::tools::load::write::objects::Objects;
+use crate::tools::load::write::schedule::Schedule;
+use crate::tools::load::write::writer::Writing;
+use crate::shutdown::Shutdown;
+use crate::upstream::Client;
+use crate::upstream::Discovery;
+
+use measure::Measured;
+use measure::Running;
+use stage::Stage;
+use summary::settings;
+use summary::summary;
+
+/// What names the server to compare with.
+const COMPARED_BY: &str = "--compare";
+/// Files that are open besides the connections.
+const OTHER_FILES: u64 = 64;
+/// Steps of the timeline.
+const STEPS: u32 = 100;
+const SHORTEST_STEP: Duration = Duration::from_millis(100);
+
+/// Tests the server, and then the one that it is compared with. A drain of `shutdown` ends it early, with the
+/// report of what was until then; either way nothing is left on the server.
+///
+/// # Errors
+///
+/// When there is nothing to report; what was made on the server is deleted then, too.
+pub async fn run(
+    config: &Config,
+    progress: &mut Progress,
+    shutdown: &Shutdown,
+) -> Result<Report, Error> {
+    if let Some(compared) = &config.compared {
+        // Before the first run takes its time.
+        target::connect(&compared.client, COMPARED_BY).await?;
+    }
+    let named_by = "--context or --server";
+    let mut runs = vec![run_one(config, named_by, progress, shutdown).await?];
+    let mut compared_failed = None;
+    if let Some(compared) = &config.compared
+        && !shutdown.is_draining()
+    {
+        let mut config = config.clone();
+        config.watched = compared.clone();
+        match run_one(&config, COMPARED_BY, progress, shutdown).await {
+            Ok(run) => runs.push(run),
+            // What the first one showed is worth being told.
+            Err(error) => compared_failed = Some(with_causes(&error)),
+        }
+    }
+    Ok(Report::new(runs, compared_failed))
+}
+
+/// `named_by` are the flags that name the server which is watched.
+async fn run_one(
+    config: &Config,
+    named_by: &'static str,
+    progress: &mut Progress,
+    shutdown: &Shutdown,
+) -> Result<Run, Error> {
+    enough_files(config)?;
+    // Nothing is on the server yet: it can be left at any time.
+    let met = tokio::select! {
+        met = meet(config, named_by) => met?,
+        () = shutdown.draining() => return Err(Error::Interrupted),
+    };
+    let Met {
+        client,
+        writer,
+        version,
+        resource,
+    } = met;
+    let id = format!("{:08x}", rand::random::<u32>());
+    let objects = Objects::new(&id, &resource, config.selector.as_ref(), config.watchers);
+    let namespace = config.namespace.as_deref();
+    let mut stage = Stage::new(writer.clone(), resource.clone(), namespace, objects);
+    let collection = match config.all_namespaces {
+        true => resource.gvr.path(None),
+        false => stage.path(),
+    };
+    progress.say(&intent(config, &client, &resource, &stage));
+    let shared = Shared::new(config, client.clone(), collection, &id);
+    let shared = Arc::new(shared);
+    let settings = settings(config, &client, &writer, &stage, version, &shared);
+    let outcome = on_stage(
+        config,
+        &mut stage,
+        &writer,
+        Arc::clone(&shared),
+        progress,
+        shutdown,
+    )
+    .await;
+    shared.stop();
+    let cleaned = stage.clean_up().await;
+    let left_behind = cleaned.err().map(|error| error.to_string());
+    if let Some(left_behind) = &left_behind {
+        progress.say(left_behind);
+    }
+    let (object_bytes, measured) = outcome?;
+    let interrupted = shared.is_cut_short();
+    Ok(summary(
+        settings,
+        measured,
+        interrupted,
+        object_bytes,
+        left_behind,
+    ))
+}
+
+/// What is going to be tested, for people.
+fn intent(config: &Config, client: &Client, resource: &Resource, stage: &Stage) -> String {
+    format!(
+        "{}: {} {} of {} in namespace {}",
+        client.server(),
+        config.objects,
+        if config.objects == 1 {
+            "object"
+        } else {
+            "objects"
+        },
+        resource.gvr.group_resource(),
+        stage.namespace
+    )
+}
+
+/// The servers, and what is known of them.
+struct Met {
+    client: Client,
+    writer: Client,
+    version: String,
+    resource: Resource,
+}
+
+async fn meet(config: &Config, named_by: &'static str) -> Result<Met, Error> {
+    let client = target::connect(&config.watched.client, named_by).await?;
+    let writer = match &config.written {
+        None => client.clone(),
+        Some(written) => target::connect(written, "--write-server").await?,
+    };
+    let version = Discovery::version(&client).await;
+    let version = version.map_err(failed(|| {
+        format!("ask {} for its version", client.server())
+    }))?;
+    let resource = target::resource(&writer, &config.resource).await?;
+    Ok(Met {
+        client,
+        writer,
+        version,
+        resource,
+    })
+}
+
+async fn on_stage(
+    config: &Config,
+    stage: &mut Stage,
+    writer: &Client,
+    shared: Arc<Shared>,
+    progress: &mut Progress,
+    shutdown: &Shutdown,
+) -> Result<(usize, Measured), Error> {
+    let set = async {
+        stage.prepare().await?;
+        stage
+            .fill(config.objects, config.object_size, shutdown)
+            .await
+    };
+    let is_late = async {
+        shutdown.draining().await;
+        sleep(LAST_ANSWERS).await;
+    };
+    let object_bytes = tokio::select! {
+        filled = set => filled?,
+        () = is_late => return Err(Error::Interrupted),
+    };
+    let source = Source::of(&config.watched, &shared.client, &shared.collection).await?;
+    let step = (config.duration / STEPS).max(SHORTEST_STEP);
+    let running = Running {
+        config,
+        shared: Arc::clone(&shared),
+        shutdown,
+        source,
+        schedule: Schedule::new(config.rate, config.objects, config.duration),
+        step: nanoseconds(step),
+    };
+    let writing = Writing {
+        shared,
+        client: writer.clone(),
+        objects: stage.objects.clone(),
+        path: stage.path(),
+        schedule: running.schedule,
+    };
+    Ok((object_bytes, running.measure(writing, progress).await?))
+}
+
+/// Refuses what would end in the middle for want of file descriptors.
+fn enough_files(config: &Config) -> Result<(), Error> {
+    let connections = match config.protocol {
+        Protocol::Http1 => config.watchers + config.slow_watchers,
+        Protocol::Http2 => config.connections + config.slow_watchers.div_ceil(100),
+    };
+    let needed = u64::from(connections) + u64::from(config.list_storm) + OTHER_FILES;
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    match open_files(&limits) {
+        Some(limit) if limit < needed => Err(Error::Refused(format!(
+            "{connections} connections need {needed} open files, and the limit is {limit}: raise it with \
+             `ulimit -n {needed}`, or take fewer connections"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// The soft limit.
+fn open_files(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_is_read() {
+        let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
+                      Max processes             95000                95000                processes\n\
+                      Max open files            1024                 20000                files\n";
+        assert_eq!(open_files(limits), Some(1024));
+        assert_eq!(
+            open_files(
+                "Max open files            unlimited            unlimited            files\n"
+            ),
+            None
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! What a run leaves behind for as long as it lasts: a namespace and objects.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::Value;
+use serde_json::json;
+use tokio::time::Instant;
+use tokio::time::sleep;
+use tokio::time::timeout;
+
+use crate::api::Resource;
+use crate::body::empty;
+use crate::tools::load::error::Error;
+use crate::tools::load::target::failed;
+use crate::tools::load::target::json_request;
+use crate::tools::load::target::not_a_path;
+use crate::tools::load::target::request;
+use crate::tools::load::write::objects::MANAGED_BY;
+use crate::tools::load::write::objects::Objects;
+use crate::tools::load::write::objects::RUN;
+use crate::tools::load::write::objects::US;
+use crate::tools::load::write::objects::WITH_TEMPLATE;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::Client;
+use crate::upstream::Identity;
+
+const JSON: &str = "application/json";
+const NAMESPACES: &str = "/api/v1/namespaces";
+/// Time in which a new namespace has to become usable: its service account is made by a controller.
+const NAMESPACE_READY: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(200);
+/// Time for all of the cleaning up.
+const CLEANUP: Duration = Duration::from_secs(30);
+/// Time after which a request whose answer was lost has been carried out, or never will be.
+const SETTLED: Duration = Duration::from_secs(3);
+/// Creations under way at a time.
+const CREATIONS: usize = 16;
+
+/// The namespace and the objects of a run.
+pub(super) struct Stage {
+    client: Client,
+    resource: Resource,
+    pub(super) namespace: String,
+    /// True when the user named it.
+    is_named: bool,
+    claim: Claim,
+    /// True while objects may come into being of which nobody knows.
+    is_in_doubt: bool,
+    pub(super) objects: Objects,
+}
+
+/// Whose the namespace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Claim {
+    /// Nothing was asked of the server yet.
+    None,
+    /// Its creation was sent, and perhaps carried out.
+    Perhaps,
+    /// The run's: it goes when the run goes.
+    Ours,
+    /// It was there before.
+    Given,
+}
+
+impl Stage {
+    /// Of the namespace of that name, or of one of the run's own; nothing is on the server yet.
+    pub(super) fn new(
+        client: Client,
+        resource: Resource,
+        namespace: Option<&str>,
+        objects: Objects,
+    ) -> Self {
+        let own = format!("{US}-{}", objects.run);
+        Self {
+            client,
+            resource,
+            namespace: namespace.unwrap_or(&own).to_owned(),
+            is_named: namespace.is_some(),
+            claim: Claim::None,
+            is_in_doubt: false,
+            objects,
+        }
+    }
+
+    /// Makes the namespace, unless it is there.
+    ///
+    /// Not cancel safe, but for [`Stage::clean_up`], which finds out what came of it.
+    pub(super) async fn prepare(&mut self) -> Result<(), Error> {
+        let name = &self.namespace;
+        let manifest = json!({
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": { "name": name, "labels": { MANAGED_BY: US, RUN: self.objects.run } },
+        });
+        self.claim = Claim::Perhaps;
+        match send(&self.client, Method::POST, NAMESPACES, &manifest).await {
+            Ok(_) => self.claim = Claim::Ours,
+            // Who may not make namespaces may have been given one.
+            Err(Failure::Server(error))
+                if self.is_named && (is_code(&error, 409) || error.is_forbidden()) =>
+            {
+                self.claim = Claim::Given;
+            }
+            Err(failure) => {
+                if !failure.is_in_doubt() {
+                    self.claim = Claim::None;
+                }
+                return Err(failure.named(|| format!("create namespace {name}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of the objects.
+    pub(super) fn path(&self) -> String {
+        self.resource.gvr.path(Some(&self.namespace))
+    }
+
+    /// Makes `count` objects of `size` bytes, as near as their filler lets them come; gives the size that
+    /// they have. Begins nothing more once `shutdown` drains.
+    ///
+    /// Not cancel safe, but for [`Stage::clean_up`].
+    pub(super) async fn fill(
+        &mut self,
+        count: u32,
+        size: usize,
+        shutdown: &Shutdown,
+    ) -> Result<usize, Error> {
+        let small = self.create_first(self.objects.probe(), shutdown).await?;
+        let base = small.to_string().len();
+        self.objects = self.objects.clone().with_filler(size.saturating_sub(base));
+        self.delete_objects().await?;
+        let first = self.create_first(self.objects.object(0), shutdown).await?;
+        let mut numbers = 1..count;
+        loop {
+            let some: Vec<_> = numbers.by_ref().take(CREATIONS).collect();
+            if some.is_empty() {
+                return Ok(first.to_string().len());
+            }
+            if shutdown.is_draining() {
+                return Err(Error::Interrupted);
+            }
+            self.is_in_doubt = true;
+            let creations = some
+                .into_iter()
+                .map(|number| self.create(self.objects.object(number)));
+            let created = join_all(creations).await;
+            let failures = || created.iter().filter_map(|created| created.as_ref().err());
+            self.is_in_doubt = failures().any(Failure::is_in_doubt);
+            for created in created {
+                created.map_err(|failure| failure.named(|| self.creation()))?;
+            }
+        }
+    }
+
+    fn creation(&self) -> String {
+        let name = self.resource.gvr.group_resource();
+        format!(
+            "create {name} (there are templates for {WITH_TEMPLATE}; others are made of metadata alone)"
+        )
+    }
+
+    /// Creates an object; patient, as a namespace may not be usable yet.
+    async fn create_first(&mut self, object: Value, shutdown: &Shutdown) -> Result<Value, Error> {
+        let deadline = Instant::now() + NAMESPACE_READY;
+        loop {
+            self.is_in_doubt = true;
+            let created = self.create(object.clone()).await;
+            self.is_in_doubt = created.as_ref().is_err_and(Failure::is_in_doubt);
+            match created {
+                Ok(object) => return Ok(object),
+                Err(_) if shutdown.is_draining() => return Err(Error::Interrupted),
+                Err(Failure::Server(error))
+                    if (error.is_forbidden() || error.is_not_found() || is_code(&error, 409))
+                        && Instant::now() < deadline =>
+                {
+                    sleep(PAUSE).await;
+                }
+                Err(failure) => return Err(failure.named(|| self.creation())),
+            }
+        }
+    }
+
+    async fn create(&self, object: Value) -> Result<Value, Failure> {
+        send(&self.client, Method::POST, &self.path(), &object).await
+    }
+
+    async fn delete_objects(&self) -> Result<(), Error> {
+        let selector = self.objects.label_selector().replace('=', "%3D");
+        let path = format!(
+            "{}?gracePeriodSeconds=0&labelSelector={selector}",
+            self.path()
+        );
+        let deleted = delete(&self.client, &path).await;
+        deleted.map_err(|failure| {
+            failure.named(|| format!("delete the objects in {}", self.namespace))
+        })
+    }
+
+    /// Deletes the objects, and the namespace if it is the run's own; also those of which it is not known
+    /// whether they came into being.
+    ///
+    /// # Errors
+    ///
+    /// When something may be left; the message says what.
+    pub(super) async fn clean_up(&self) -> Result<(), Error> {
+        let left = |error: &dyn std::fmt::Display| {
+            Error::Refused(format!(
+                "namespace {} could not be cleaned up, please look after it: {error}",
+                self.namespace
+            ))
+        };
+        match timeout(CLEANUP, self.clear()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Error::Server { what, source })) => {
+                Err(left(&format!("cannot {what}: {source}")))
+            }
+            Ok(Err(error)) => Err(left(&error)),
+            Err(_) => Err(left(&format!("it took longer than {CLEANUP:?}"))),
+        }
+    }
+
+    async fn clear(&self) -> Result<(), Error> {
+        match self.claim {
+            Claim::None => Ok(()),
+            Claim::Given => self.delete_all_objects().await,
+            Claim::Perhaps if !self.has_appeared().await? => Ok(()),
+            Claim::Perhaps => self.delete_namespace().await,
+            Claim::Ours => {
+                // First, as their deletion is quicker than a namespace's. What is left goes with it.
+                let deleted = timeout(CLEANUP / 2, self.delete_objects()).await;
+                tracing::debug!(?deleted, "the objects");
+                self.delete_namespace().await
+            }
+        }
+    }
+
+    /// Again and again while one may appear.
+    async fn delete_all_objects(&self) -> Result<(), Error> {
+        let from = Instant::now();
+        loop {
+            self.delete_objects().await?;
+            if !self.is_in_doubt || from.elapsed() > SETTLED {
+                return Ok(());
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether a namespace whose creation was not answered is there, and made by this run.
+    async fn has_appeared(&self) -> Result<bool, Error> {
+        let from = Instant::now();
+        let path = format!("{NAMESPACES}/{}", self.namespace);
+        loop {
+            match self.client.get_json::<Value>(&path).await {
+                Ok(found) => return Ok(found["metadata"]["labels"][RUN] == *self.objects.run),
+                Err(error) if error.is_not_found() && from.elapsed() > SETTLED => return Ok(false),
+                Err(error) if error.is_not_found() || is_passing(&error) => sleep(PAUSE).await,
+                Err(error) => {
+                    return Err(failed(|| "see whether it was made".to_owned())(error));
+                }
+            }
+        }
+    }
+
+    async fn delete_namespace(&self) -> Result<(), Error> {
+        let path = format!("{NAMESPACES}/{}", self.namespace);
+        match delete(&self.client, &path).await {
+            Ok(()) => Ok(()),
+            // It is being deleted: a first answer was lost.
+            Err(Failure::Server(error)) if is_code(&error, 409) => Ok(()),
+            Err(failure) => Err(failure.named(|| "delete it".to_owned())),
+        }
+    }
+}
+
+enum Failure {
+    Path(http::Error),
+    Server(upstream::Error),
+}
+
+impl Failure {
+    /// Whether the server may have done what was asked all the same.
+    fn is_in_doubt(&self) -> bool {
+        match self {
+            Self::Path(_) | Self::Server(upstream::Error::Request(_)) => false,
+            Self::Server(error) if error.is_connection_refused() => false,
+            Self::Server(error) => error.status().is_none_or(|status| status.code >= 500),
+        }
+    }
+
+    fn named(self, what: impl FnOnce() -> String) -> Error {
+        match self {
+            Self::Path(error) => not_a_path(&error),
+            Self::Server(error) => failed(what)(error),
+        }
+    }
+}
+
+fn is_code(error: &upstream::Error, code: u16) -> bool {
+    error.status().is_some_and(|status| status.code == code)
+}
+
+async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Result<Value, Failure> {
+    let request = json_request(method, path, JSON, body.to_string()).map_err(Failure::Path)?;
+    let answer = client.request_json(Identity::Kubefan, request).await;
+    answer.map_err(Failure::Server)
+}
+
+/// Deletes until there is an answer that tells something, or the time for cleaning up is over.
+async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
+    let from = Instant::now();
+    loop {
+        match delete_once(client, path).await {
+            Err(Failure::Server(error)) if is_passing(&error) && from.elapsed() < CLEANUP => {
+                tracing::debug!(%error, path, "deleting again");
+                sleep(error.retry_after().unwrap_or(PAUSE)).await;
+            }
+            Err(Failure::Server(error)) if error.is_not_found() => return Ok(()),
+            deleted => return deleted,
+        }
+    }
+}
+
+async fn delete_once(client: &Client, path: &str) -> Result<(), Failure> {
+    let request = request(Method::DELETE, path, JSON, empty()).map_err(Failure::Path)?;
+    let answer = client.request_success(Identity::Kubefan, request).await;
+    let answer = answer.map_err(Failure::Server)?;
+    let read = answer.into_body().collect().await;
+    read.map(drop)
+        .map_err(|error| Failure::Server(upstream::Error::Transport(error)))
+}
+
+/// Whether it may go well the next time.
+fn is_passing(error: &upstream::Error) -> bool {
+    match error {
+        upstream::Error::Transport(_) => !error.is_connection_refused(),
+        upstream::Error::Timeout(_) => true,
+        _ => error
+            .status()
+            .is_some_and(|status| status.code == 429 || status.code >= 500),
+    }
+}

@@ -1,0 +1,42 @@
+//! The connections of watchers and of clients that list.
+
+use crate::tools::load::shared::Shared;
+use crate::upstream::Dedicated;
+use crate::upstream::Error;
+use crate::upstream::HttpVersion;
+
+/// A connection that watchers share; opened by the first, and again when it broke.
+pub(crate) struct Slot {
+    version: HttpVersion,
+    connection: tokio::sync::Mutex<Option<Dedicated>>,
+}
+
+impl Slot {
+    /// Of a connection that is going to speak this.
+    pub(super) fn new(version: HttpVersion) -> Self {
+        Self {
+            version,
+            connection: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
+        let mut slot = self.connection.lock().await;
+        if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
+            return Ok(connection.clone());
+        }
+        let opened = shared.client.open(self.version).await?;
+        Ok(slot.insert(opened).clone())
+    }
+
+    pub(super) async fn forget(&self) {
+        *self.connection.lock().await = None;
+    }
+
+    /// A connection that broke under a request is not used again.
+    pub(super) async fn forget_broken(&self, error: &Error) {
+        if matches!(error, Error::Transport(_)) {
+            self.forget().await;
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Clients that list everything over and over while the watches run.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use http_body_util::BodyExt;
+use serde::Serialize;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use crate::body::empty;
+use crate::tools::load::clock::nanoseconds;
+use crate::tools::load::histogram::Histogram;
+use crate::tools::load::histogram::Latency;
+use crate::tools::load::shared::Shared;
+use crate::tools::load::target::request;
+use crate::shutdown::Shutdown;
+use crate::upstream::Error;
+
+use super::slot::Slot;
+
+/// After a list that failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What the lists were like.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Lists {
+    /// From request to the answer's last byte.
+    pub latency_ms: Latency,
+    /// Bytes of all answers.
+    pub bytes: u64,
+    /// Lists that failed.
+    pub failed: u64,
+}
+
+#[derive(Default)]
+struct Listed {
+    latency: Histogram,
+    bytes: u64,
+    failed: u64,
+}
+
+/// Lists at work, on threads of their own: what they decrypt and read holds up neither writers nor watchers.
+pub(crate) struct Storm(Vec<oneshot::Receiver<Listed>>);
+
+impl Storm {
+    /// Starts as many threads as receive, or fewer where there are fewer clients.
+    pub(crate) fn start(shared: &Arc<Shared>, shutdown: &Shutdown) -> io::Result<Self> {
+        let clients = shared.config.list_storm;
+        let threads = shared.config.threads.min(clients);
+        let started = (0..threads).map(|thread| {
+            let (told, listed) = oneshot::channel();
+            let (shared, shutdown) = (Arc::clone(shared), shutdown.clone());
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            // A remainder of so few is small.
+            let clients = (thread..clients).step_by(threads as usize).len();
+            std::thread::Builder::new()
+                .name(format!("load-lists-{thread}"))
+                .spawn(move || {
+                    let done = runtime.block_on(rage(shared, &shutdown, clients));
+                    // Nobody is there when the run was aborted.
+                    let _ = told.send(done);
+                })?;
+            Ok(listed)
+        });
+        Ok(Self(started.collect::<io::Result<_>>()?))
+    }
+
+    /// What came of it, after [`Shared::stop`].
+    pub(crate) async fn finish(self) -> io::Result<Option<Lists>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let mut all = Listed::default();
+        for thread in self.0 {
+            all.add(&thread.await.map_err(io::Error::other)?);
+        }
+        Ok(Some(Lists {
+            latency_ms: all.latency.latency(),
+            bytes: all.bytes,
+            failed: all.failed,
+        }))
+    }
+}
+
+impl Listed {
+    fn add(&mut self, other: &Self) {
+        self.latency.add(&other.latency);
+        self.bytes += other.bytes;
+        self.failed += other.failed;
+    }
+}
+
+async fn rage(shared: Arc<Shared>, shutdown: &Shutdown, clients: usize) -> Listed {
+    let clients: Vec<_> = (0..clients)
+        .map(|_| shutdown.spawn(list_on(Arc::clone(&shared))))
+        .collect();
+    let mut all = Listed::default();
+    for client in clients {
+        match client.await {
+            Ok(listed) => all.add(&listed),
+            Err(error) => shared.fail(format!("a list ended early: {error}")),
+        }
+    }
+    all
+}
+
+/// Lists over a connection of its own, as clients of a herd have it.
+async fn list_on(shared: Arc<Shared>) -> Listed {
+    let mut listed = Listed::default();
+    let slot = Slot::new(shared.version());
+    let stopped = shared.stopped();
+    let mut stopped = std::pin::pin!(stopped);
+    loop {
+        let list = tokio::select! {
+            biased;
+            () = &mut stopped => return listed,
+            list = list(&shared, &slot) => list,
+        };
+        match list {
+            Ok((took, bytes)) => {
+                listed.latency.record(took);
+                listed.bytes += bytes;
+            }
+            Err(error) => {
+                listed.failed += 1;
+                slot.forget_broken(&error).await;
+                let pause = error.retry_after().unwrap_or(PAUSE);
+                tracing::debug!(%error, wait = nanoseconds(pause), "a list failed");
+                tokio::select! {
+                    () = &mut stopped => return listed,
+                    () = sleep(pause) => {}
+                }
+            }
+        }
+    }
+}
+
+/// Reads a whole list and keeps nothing of it; gives its nanoseconds and its bytes.
+async fn list(shared: &Shared, slot: &Slot) -> Result<(u64, u64), Error> {
+    let path = format!("{}?resourceVersion=0", shared.collection);
+    let accept = shared.config.format.media_type();
+    let request = request(Method::GET, &path, accept, empty());
+    let request = request.map_err(|error| Error::Request(error.into()))?;
+    let connection = slot.connection(shared).await?;
+    let started = shared.clock.now();
+    let answer = shared.client.request_over(&connection, request).await?;
+    let mut body = answer.into_body();
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(Error::Transport)?;
+        bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
+    }
+    Ok((shared.clock.now() - started, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use parking_lot::Mutex;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::*;
+    use crate::tools::load::config::Config;
+    use crate::shutdown;
+    use crate::upstream::Client;
+    use crate::upstream::Dial;
+
+    /// What is decrypted and read on the writers' thread would delay their acknowledgements.
+    #[tokio::test]
+    async fn no_list_is_read_on_the_callers_thread() {
+        let (dialled, mut threads) = unbounded_channel();
+        let dialled = Mutex::new(dialled);
+        let dial: Dial = Arc::new(move || {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or_default().to_owned();
+            // Nobody listens any more at the end.
+            let _ = dialled.lock().send(name);
+            Err(io::Error::from(io::ErrorKind::ConnectionReset))
+        });
+        let config = Config {
+            list_storm: 5,
+            threads: 2,
+            ..Config::of_tests()
+        };
+        let client = Client::in_memory(&dial);
+        let shared = Arc::new(Shared::new(&config, client, "/x".to_owned(), "r"));
+        let shutdown = Shutdown::new(shutdown::Config {
+            not_ready_delay: Duration::ZERO,
+            grace: Duration::ZERO,
+        });
+        let storm = Storm::start(&shared, &shutdown).expect("threads");
+        let mut seen = std::collections::BTreeMap::<_, u32>::new();
+        // Whoever dials again has counted a failure.
+        for _ in 0..2 * config.list_storm {
+            let thread = threads.recv().await.expect("a dial");
+            *seen.entry(thread).or_default() += 1;
+        }
+        let names: Vec<_> = seen.keys().map(String::as_str).collect();
+        assert_eq!(names, ["load-lists-0", "load-lists-1"]);
+        shared.stop();
+        let lists = storm.finish().await.expect("threads").expect("a storm");
+        assert!(lists.failed >= 5, "{lists:?}");
+        assert_eq!(lists.latency_ms.count, 0);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a receiving thread has counted.
+
+use crate::tools::load::histogram::Histogram;
+
+/// What all watchers of a thread got, from the first write on.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    /// From when a write was due, until it was received.
+    pub(crate) from_schedule: Histogram,
+    /// From a write's acknowledgement; zero when the event was faster.
+    pub(crate) from_acknowledgement: Histogram,
+    pub(crate) events: u64,
+    /// When the last of them came, in nanoseconds from the first write on.
+    pub(crate) last: u64,
+    /// Bytes of bodies.
+    pub(crate) bytes: u64,
+    /// Events that came before the write was acknowledged.
+    pub(crate) before_acknowledgement: u64,
+    pub(crate) bookmarks: u64,
+    /// Events of objects that are not the run's.
+    pub(crate) foreign: u64,
+    timeline: Vec<u64>,
+    /// Nanoseconds of a step of the timeline.
+    step: u64,
+}
+
+impl Tally {
+    pub(crate) fn new(step: u64) -> Self {
+        Self {
+            from_schedule: Histogram::default(),
+            from_acknowledgement: Histogram::default(),
+            events: 0,
+            last: 0,
+            bytes: 0,
+            before_acknowledgement: 0,
+            bookmarks: 0,
+            foreign: 0,
+            timeline: Vec::new(),
+            step: step.max(1),
+        }
+    }
+
+    /// Counts an event that was received at `now`, nanoseconds from the first write on.
+    pub(crate) fn record(&mut self, now: u64, scheduled: u64, acknowledged: Option<u64>) {
+        self.events += 1;
+        self.last = self.last.max(now);
+        self.from_schedule.record(now.saturating_sub(scheduled));
+        match acknowledged.and_then(|at| now.checked_sub(at)) {
+            Some(waited) => self.from_acknowledgement.record(waited),
+            None => {
+                self.before_acknowledgement += 1;
+                self.from_acknowledgement.record(0);
+            }
+        }
+        // A run of years is none.
+        let at = usize::try_from(now / self.step).unwrap_or(usize::MAX);
+        if at >= self.timeline.len() {
+            self.timeline.resize(at + 1, 0);
+        }
+        self.timeline[at] += 1;
+    }
+
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.from_schedule.add(&other.from_schedule);
+        self.from_acknowledgement.add(&other.from_acknowledgement);
+        self.events += other.events;
+        self.last = self.last.max(other.last);
+        self.bytes += other.bytes;
+        self.before_acknowledgement += other.before_acknowledgement;
+        self.bookmarks += other.bookmarks;
+        self.foreign += other.foreign;
+        let length = self.timeline.len().max(other.timeline.len());
+        self.timeline.resize(length, 0);
+        for (count, more) in self.timeline.iter_mut().zip(&other.timeline) {
+            *count += more;
+        }
+    }
+
+    /// Seconds from the first write on, and the events a second from then to the next.
+    pub(crate) fn throughput(&self) -> Vec<(f64, f64)> {
+        let step = self.step as f64 / 1e9;
+        let points = self.timeline.iter().enumerate();
+        points
+            .map(|(index, count)| (index as f64 * step, *count as f64 / step))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_counted_by_time_and_by_wait() {
+        let mut tally = Tally::new(1_000_000_000);
+        tally.record(500_000_000, 400_000_000, Some(450_000_000));
+        tally.record(1_500_000_000, 1_400_000_000, Some(1_600_000_000));
+        tally.record(1_500_000_000, 1_400_000_000, None);
+        let mut other = Tally::new(1_000_000_000);
+        other.record(3_100_000_000, 3_000_000_000, Some(3_100_000_000));
+        tally.add(&other);
+        assert_eq!(
+            tally.throughput(),
+            [(0.0, 1.0), (1.0, 2.0), (2.0, 0.0), (3.0, 1.0)]
+        );
+        assert_eq!((tally.events, tally.before_acknowledgement), (4, 2));
+        let latency = tally.from_acknowledgement.latency();
+        assert_eq!((latency.count, latency.min, latency.max), (4, 0.0, 50.0));
+        assert_eq!(tally.from_schedule.latency().min, 100.0);
+    }
+}

@@ -1,0 +1,273 @@
+//! The objects that a run makes and changes.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::api::Resource;
+use crate::tools::load::selector::Carried;
+use crate::tools::load::selector::SelectorTemplate;
+
+use super::marker::Marker;
+
+/// Who made an object, by the label that says so.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// The value of that label.
+pub(crate) const US: &str = "kubefan-load";
+/// The label with the run's id.
+pub(crate) const RUN: &str = "kubefan-load/run";
+/// The annotation that is changed.
+const MARKER: &str = "kubefan-load/write";
+/// The annotation that fills kinds without data.
+const FILLER: &str = "kubefan-load/filler";
+/// Nobody pulls it, as no scheduler of that name places the pods.
+const IMAGE: &str = "kubefan-load.invalid/none";
+
+/// How the objects of a run look.
+#[derive(Clone, Debug)]
+pub(crate) struct Objects {
+    pub(crate) run: String,
+    api_version: String,
+    kind: String,
+    group_resource: String,
+    selector: Option<SelectorTemplate>,
+    watchers: u32,
+    filler: usize,
+}
+
+impl Objects {
+    pub(crate) fn new(
+        run: &str,
+        resource: &Resource,
+        selector: Option<&SelectorTemplate>,
+        watchers: u32,
+    ) -> Self {
+        Self {
+            run: run.to_owned(),
+            api_version: resource.gvr.api_version(),
+            kind: resource.kind.clone(),
+            group_resource: resource.gvr.group_resource(),
+            selector: selector.cloned(),
+            watchers,
+            filler: 0,
+        }
+    }
+
+    /// The same, with so many bytes more.
+    pub(crate) fn with_filler(mut self, bytes: usize) -> Self {
+        self.filler = bytes;
+        self
+    }
+
+    /// The value that object `number` is selected by.
+    fn selected(&self, number: u32) -> Option<(Carried<'_>, String)> {
+        let selector = self.selector.as_ref()?;
+        // Never zero: a load test has a watcher.
+        Some((
+            selector.carried(),
+            selector.value(number % self.watchers.max(1)),
+        ))
+    }
+
+    pub(crate) fn name(&self, number: u32) -> String {
+        match self.selected(number) {
+            Some((Carried::Name, name)) => name,
+            _ => format!("load-{}-{number}", self.run),
+        }
+    }
+
+    /// The object as it is created.
+    pub(crate) fn object(&self, number: u32) -> Value {
+        let mut object = json!({
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "metadata": {
+                "name": self.name(number),
+                "labels": { MANAGED_BY: US, RUN: self.run },
+                "annotations": { MARKER: self.marker(number, 0, 0, 0) },
+            },
+        });
+        let filler = "x".repeat(self.filler);
+        match self.group_resource.as_str() {
+            "configmaps" => object["data"] = json!({ "filler": filler }),
+            // Base64 of something, of the same length.
+            "secrets" => object["data"] = json!({ "filler": "eHh4".repeat(self.filler / 4) }),
+            _ => object["metadata"]["annotations"][FILLER] = filler.into(),
+        }
+        match self.group_resource.as_str() {
+            "pods" => {
+                object["spec"] = json!({
+                    "schedulerName": US,
+                    "automountServiceAccountToken": false,
+                    "terminationGracePeriodSeconds": 0,
+                    "containers": [{ "name": "none", "image": IMAGE }],
+                });
+            }
+            "leases.coordination.k8s.io" => object["spec"] = json!({ "holderIdentity": US }),
+            "services" => {
+                object["spec"] = json!({ "clusterIP": "None", "ports": [{ "port": 80 }] });
+            }
+            "endpointslices.discovery.k8s.io" => {
+                object["addressType"] = "IPv4".into();
+                object["endpoints"] = json!([]);
+            }
+            _ => {}
+        }
+        match self.selected(number) {
+            Some((Carried::Label(key), value)) => object["metadata"]["labels"][key] = value.into(),
+            Some((Carried::Spec(field), value)) => object["spec"][field] = value.into(),
+            _ => {}
+        }
+        object
+    }
+
+    /// An object of the same size without filler that is not of the run: watchers don't know it.
+    pub(crate) fn probe(&self) -> Value {
+        let mut object = self.clone().with_filler(0).object(0);
+        let metadata = &mut object["metadata"];
+        let length = self.name(0).len();
+        metadata["name"] = format!("{:a<length$.length$}", format!("p{}", self.run)).into();
+        let length = self.marker(0, 0, 0, 0).len();
+        metadata["annotations"][MARKER] = "x".repeat(length).into();
+        object
+    }
+
+    /// The merge patch of a write.
+    pub(crate) fn patch(&self, marker: Marker) -> String {
+        let marker = marker.to_text(&self.run);
+        format!(r#"{{"metadata":{{"annotations":{{"{MARKER}":"{marker}"}}}}}}"#)
+    }
+
+    fn marker(&self, object: u32, sequence: u32, number: u32, scheduled: u64) -> String {
+        let marker = Marker {
+            object,
+            sequence,
+            number,
+            scheduled,
+        };
+        marker.to_text(&self.run)
+    }
+
+    /// The label selector of all objects of the run.
+    pub(crate) fn label_selector(&self) -> String {
+        format!("{RUN}={}", self.run)
+    }
+}
+
+/// The names of the resources that there is more to than metadata.
+pub(crate) const WITH_TEMPLATE: &str =
+    "configmaps, secrets, pods, leases, services, endpointslices";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GroupVersionResource;
+    use crate::tools::load::write::marker::MarkerFinder;
+
+    fn objects(group: &str, resource: &str, kind: &str, selector: Option<&str>) -> Objects {
+        let resource = Resource {
+            gvr: GroupVersionResource::new(group, "v1", resource),
+            kind: kind.to_owned(),
+            singular: String::new(),
+            short_names: Vec::new(),
+            namespaced: true,
+            verbs: Vec::new(),
+        };
+        let selector = selector.map(|text| text.parse().expect("a selector"));
+        Objects::new("0a1b2c3d", &resource, selector.as_ref(), 4)
+    }
+
+    #[test]
+    fn objects_carry_what_selects_them() {
+        let table = [
+            (
+                "",
+                "pods",
+                "Pod",
+                "spec.nodeName=node-{i}",
+                "/spec/nodeName",
+                "node-1",
+            ),
+            (
+                "",
+                "configmaps",
+                "ConfigMap",
+                "app=load-{i}",
+                "/metadata/labels/app",
+                "load-1",
+            ),
+            (
+                "",
+                "secrets",
+                "Secret",
+                "metadata.name=x-{i}",
+                "/metadata/name",
+                "x-1",
+            ),
+        ];
+        for (group, resource, kind, selector, path, value) in table {
+            let objects = objects(group, resource, kind, Some(selector));
+            assert_eq!(
+                objects.object(5).pointer(path),
+                Some(&value.into()),
+                "{selector}"
+            );
+            let object = objects.object(1);
+            assert_eq!(object["metadata"]["labels"][RUN], "0a1b2c3d");
+            assert_eq!(object["metadata"]["labels"][MANAGED_BY], US);
+            let found = MarkerFinder::new("0a1b2c3d").find(object.to_string().as_bytes());
+            assert_eq!(
+                found.map(|marker| (marker.object, marker.sequence)),
+                Some((1, 0))
+            );
+        }
+    }
+
+    #[test]
+    fn filler_is_counted_in_bytes() {
+        for (group, resource, kind) in [
+            ("", "configmaps", "ConfigMap"),
+            ("", "secrets", "Secret"),
+            ("", "pods", "Pod"),
+            ("coordination.k8s.io", "leases", "Lease"),
+            ("example.com", "widgets", "Widget"),
+        ] {
+            let small = objects(group, resource, kind, None);
+            let large = small.clone().with_filler(1_000);
+            let length = |objects: &Objects| objects.object(0).to_string().len();
+            assert_eq!(length(&large) - length(&small), 1_000, "{resource}");
+        }
+    }
+
+    #[test]
+    fn the_probe_is_as_large_and_has_no_marker() {
+        let objects = objects("", "configmaps", "ConfigMap", None);
+        let (probe, object) = (objects.probe().to_string(), objects.object(0).to_string());
+        assert_eq!(probe.len(), object.len());
+        assert_eq!(MarkerFinder::new("0a1b2c3d").find(probe.as_bytes()), None);
+        assert_ne!(
+            objects.probe()["metadata"]["name"],
+            objects.object(0)["metadata"]["name"]
+        );
+    }
+
+    #[test]
+    fn a_patch_changes_the_marker() {
+        let marker = Marker {
+            object: 1,
+            sequence: 2,
+            number: 3,
+            scheduled: 4,
+        };
+        let objects = objects("", "configmaps", "ConfigMap", None);
+        let patch: Value = serde_json::from_str(&objects.patch(marker)).expect("JSON");
+        let text = patch["metadata"]["annotations"][MARKER]
+            .as_str()
+            .expect("a marker");
+        assert_eq!(
+            MarkerFinder::new("0a1b2c3d").find(text.as_bytes()),
+            Some(marker)
+        );
+        let created = &objects.object(0)["metadata"]["annotations"][MARKER];
+        assert_eq!(created.as_str().map(str::len), Some(text.len()));
+    }
+}

@@ -1,0 +1,295 @@
+//! Changes the objects, on schedule.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Method;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio::time::sleep;
+use tokio::time::sleep_until;
+
+use crate::tools::load::clock::nanoseconds;
+use crate::tools::load::error::with_causes;
+use crate::tools::load::histogram::Histogram;
+use crate::tools::load::shared::LAST_ANSWERS;
+use crate::tools::load::shared::Shared;
+use crate::tools::load::target::json_request;
+use crate::tools::load::watch::checker::Written;
+use crate::shutdown::Shutdown;
+use crate::upstream::Client;
+use crate::upstream::Error;
+use crate::upstream::Identity;
+use crate::upstream::collect;
+
+use super::marker::Marker;
+use super::objects::Objects;
+use super::schedule::Schedule;
+use super::schedule::Turn;
+
+const PATCH: &str = "application/merge-patch+json";
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Until it is looked again whether the window has a place.
+const WINDOW_PAUSE: Duration = Duration::from_millis(1);
+/// Time after the end of the schedule in which writes that are late are still sent and answered.
+const LATE: Duration = Duration::from_secs(10);
+/// Bytes of an answer to a write.
+const ANSWER_LIMIT: usize = 16 << 20;
+
+/// What is written, and where.
+pub(crate) struct Writing {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) client: Client,
+    pub(crate) objects: Objects,
+    /// The collection's path.
+    pub(crate) path: String,
+    pub(crate) schedule: Schedule,
+}
+
+/// What was written.
+#[derive(Debug, Default)]
+pub(crate) struct Wrote {
+    /// By object.
+    pub(crate) written: Vec<Written>,
+    pub(crate) acknowledged: u64,
+    /// Requests that failed and were sent again.
+    pub(crate) retries: u64,
+    /// Writes of the schedule that were never acknowledged.
+    pub(crate) given_up: u64,
+    /// From when a write was sent until it was acknowledged.
+    pub(crate) latency: Histogram,
+    /// From when it was due until it was sent.
+    pub(crate) lateness: Histogram,
+    /// Nanoseconds of the last acknowledgement, from the first write on.
+    pub(crate) ended: u64,
+}
+
+/// Writes everything; returns when the last write is acknowledged or given up.
+pub(crate) async fn write(writing: Writing, shutdown: &Shutdown) -> Wrote {
+    let start = writing.shared.measure();
+    let writers = writing.schedule.writers();
+    let writing = Arc::new(writing);
+    let tickets: Arc<Vec<Semaphore>> = Arc::new((0..writers).map(|_| Semaphore::new(0)).collect());
+    let metronome = {
+        let (writing, tickets) = (Arc::clone(&writing), Arc::clone(&tickets));
+        tokio::task::spawn_blocking(move || issue(&writing, &tickets, start))
+    };
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let (writing, tickets) = (Arc::clone(&writing), Arc::clone(&tickets));
+            shutdown.spawn(async move {
+                let tickets = &tickets[writer as usize];
+                writing.write_all(writer, tickets, start).await
+            })
+        })
+        .collect();
+    let mut wrote = Wrote {
+        written: vec![Written::default(); writing.objects_count()],
+        ..Wrote::default()
+    };
+    for task in tasks {
+        match task.await {
+            Ok(part) => wrote.add(part),
+            Err(error) => writing
+                .shared
+                .fail(format!("a writer ended early: {error}")),
+        }
+    }
+    if let Err(error) = metronome.await {
+        writing
+            .shared
+            .fail(format!("the schedule ended early: {error}"));
+    }
+    wrote
+}
+
+/// Gives each writer a ticket when its next write is due. A thread of its own, as a runtime's timers are only
+/// good to a millisecond.
+fn issue(writing: &Writing, tickets: &[Semaphore], start: u64) {
+    let schedule = &writing.schedule;
+    for number in 0..schedule.writes().unwrap_or_default() {
+        let due = start + schedule.due(number).map_or(0, nanoseconds);
+        loop {
+            let left = due.saturating_sub(writing.shared.clock.now());
+            if left == 0 || writing.shared.is_over() {
+                break;
+            }
+            // Short enough to hear soon that it is over.
+            std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(100)));
+        }
+        if writing.shared.is_over() {
+            tickets.iter().for_each(Semaphore::close);
+            return;
+        }
+        // A remainder of so few is small.
+        tickets[(number % tickets.len() as u64) as usize].add_permits(1);
+    }
+}
+
+impl Writing {
+    fn objects_count(&self) -> usize {
+        self.shared.config.objects as usize
+    }
+
+    /// Waits until the write of this number is due; false when it never will be.
+    async fn is_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
+        match self.schedule.writes() {
+            None => {
+                let end = start + nanoseconds(self.schedule.duration());
+                while !self.shared.enters_window() {
+                    if self.shared.clock.now() >= end || self.shared.is_over() {
+                        return false;
+                    }
+                    sleep(WINDOW_PAUSE).await;
+                }
+                self.shared.clock.now() < end
+            }
+            Some(writes) if number >= writes => false,
+            // Closed when the rest of the schedule is given up.
+            Some(_) => tickets.acquire().await.is_ok_and(|ticket| {
+                ticket.forget();
+                true
+            }),
+        }
+    }
+
+    async fn write_all(&self, writer: u32, tickets: &Semaphore, start: u64) -> Part {
+        let mut part = Part {
+            wrote: Wrote::default(),
+            objects: HashMap::new(),
+        };
+        let deadline = self.shared.clock.at(start) + self.schedule.duration() + LATE;
+        for turn in 0.. {
+            let turn = self.schedule.turn(writer, turn);
+            if self.shared.is_over()
+                || !self.is_due(turn.number, tickets, start).await
+                || self.shared.is_over()
+            {
+                break;
+            }
+            if Instant::now() > deadline {
+                part.wrote.given_up += self.schedule.left_from(turn.number);
+                break;
+            }
+            let now = self.shared.clock.now();
+            let due = self.schedule.due(turn.number);
+            let scheduled = due.map_or(now, |due| start + nanoseconds(due));
+            part.wrote.lateness.record(now.saturating_sub(scheduled));
+            let is_written = self
+                .write_one(turn, scheduled, deadline, &mut part.wrote)
+                .await;
+            let written = part.objects.entry(turn.object as usize).or_default();
+            if !is_written {
+                written.perhaps_more = true;
+                // What comes after a signal was not due.
+                part.wrote.given_up += match self.shared.is_over() {
+                    true => 1,
+                    false => self.schedule.left_from(turn.number),
+                };
+                break;
+            }
+            written.acknowledged = turn.sequence;
+            part.wrote.ended = self.shared.clock.now().saturating_sub(start);
+        }
+        part
+    }
+
+    /// Sends a write until it is acknowledged; the same one, so that at most one change comes of it.
+    async fn write_one(
+        &self,
+        turn: Turn,
+        scheduled: u64,
+        deadline: Instant,
+        wrote: &mut Wrote,
+    ) -> bool {
+        let marker = Marker {
+            object: turn.object,
+            sequence: turn.sequence,
+            // Its low bits are enough to tell the writes of some hours apart.
+            number: turn.number as u32,
+            scheduled,
+        };
+        let path = format!("{}/{}", self.path, self.objects.name(turn.object));
+        let body = self.objects.patch(marker);
+        let clock = self.shared.clock;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let sent = clock.now();
+            let answer = tokio::select! {
+                answer = self.send(&path, body.clone()) => answer,
+                () = self.too_late(deadline) => return false,
+            };
+            let error = match answer {
+                Ok(()) => {
+                    let now = clock.now();
+                    self.shared.acknowledgements.set(marker.number, now);
+                    wrote.latency.record(now - sent);
+                    wrote.acknowledged += 1;
+                    return true;
+                }
+                Err(error) => error,
+            };
+            let is_final = error.status().is_some_and(|status| {
+                (400..500).contains(&status.code) && !matches!(status.code, 408 | 409 | 429)
+            });
+            if is_final {
+                self.shared
+                    .fail(format!("a write was refused: {}", with_causes(&error)));
+                return false;
+            }
+            let wait = error.retry_after().unwrap_or(pause);
+            if self.shared.is_over() || Instant::now() + wait > deadline {
+                tracing::debug!(%error, "a write is given up");
+                return false;
+            }
+            wrote.retries += 1;
+            sleep(wait).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Completes when no answer is waited for any longer.
+    async fn too_late(&self, deadline: Instant) {
+        let after_signal = async {
+            self.shared.over().await;
+            sleep(LAST_ANSWERS).await;
+        };
+        tokio::select! {
+            () = after_signal => {}
+            () = sleep_until(deadline) => {}
+        }
+    }
+
+    async fn send(&self, path: &str, body: String) -> Result<(), Error> {
+        let request = json_request(Method::PATCH, path, PATCH, body);
+        let request = request.map_err(|error| Error::Request(error.into()))?;
+        let answer = self
+            .client
+            .request_success(Identity::Kubefan, request)
+            .await?;
+        collect(answer.into_body(), ANSWER_LIMIT).await.map(drop)
+    }
+}
+
+/// What one writer wrote.
+struct Part {
+    wrote: Wrote,
+    objects: HashMap<usize, Written>,
+}
+
+impl Wrote {
+    fn add(&mut self, part: Part) {
+        for (object, written) in part.objects {
+            self.written[object] = written;
+        }
+        let more = part.wrote;
+        self.acknowledged += more.acknowledged;
+        self.retries += more.retries;
+        self.given_up += more.given_up;
+        self.latency.add(&more.latency);
+        self.lateness.add(&more.lateness);
+        self.ended = self.ended.max(more.ended);
+    }
+}

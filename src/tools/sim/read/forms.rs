@@ -1,0 +1,215 @@
+//! The forms in which answers can be had: whole objects, Tables, metadata on its own. All in JSON.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
+use http::Response;
+use http_body::Frame;
+use http_body_util::BodyExt;
+
+use crate::api::Resource;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::codec;
+use crate::codec::FrameSplitter;
+use crate::codec::MetaVersion;
+use crate::codec::Negotiated;
+use crate::codec::ReadVerb;
+use crate::codec::Representation;
+use crate::codec::View;
+use crate::server;
+use crate::server::Body;
+use crate::tools::sim::kinds::Kind;
+use crate::tools::sim::refusal;
+
+/// A longer frame than any object that the simulator takes.
+const FRAME_LIMIT: usize = 64 << 20;
+
+/// What a real API server also answers in.
+const NOT_SIMULATED: [&str; 3] = [
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/cbor",
+];
+
+/// A form of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Whole objects; the flag asks for indented text.
+    Whole(bool),
+    /// Rows and columns.
+    Table,
+    /// Metadata on its own.
+    Metadata(MetaVersion),
+}
+
+impl Form {
+    /// How objects are shown before a Table is made of them.
+    pub(crate) fn representation(self) -> Representation {
+        let plain = Representation::plain(WireFormat::Json);
+        match self {
+            Self::Whole(_) | Self::Table => plain,
+            Self::Metadata(version) => Representation {
+                view: View::Metadata(version),
+                ..plain
+            },
+        }
+    }
+}
+
+/// Turns plain bodies into those of another form.
+pub(crate) trait Convert: Send {
+    /// The body of a LIST.
+    fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
+    /// The body of a GET.
+    fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
+    /// One frame of a WATCH.
+    fn event(&mut self, plain: Bytes) -> Result<Bytes, codec::Error>;
+}
+
+/// The body of a watch, frame by frame in another form.
+struct Stream<C> {
+    body: Body,
+    splitter: FrameSplitter,
+    convert: C,
+}
+
+/// The verb that decides what can be asked for.
+pub(crate) fn read_verb(verb: &str) -> ReadVerb {
+    match verb {
+        "watch" => ReadVerb::Watch,
+        "list" => ReadVerb::List,
+        _ => ReadVerb::Get,
+    }
+}
+
+/// The form that `accept` asks for.
+///
+/// # Errors
+///
+/// 406 for what the simulator has no form for.
+pub(crate) fn asked(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<Form, Status> {
+    let media_type = |clause: &&str| {
+        clause
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
+    };
+    let clauses = accept.split(',');
+    let simulated = clauses.filter(|clause| !NOT_SIMULATED.contains(&media_type(clause).as_str()));
+    let simulated = simulated.collect::<Vec<_>>().join(",");
+    if simulated.is_empty() && !accept.is_empty() {
+        return Err(refusal::not_acceptable());
+    }
+    match codec::negotiate(Some(&simulated), verb, kind.is_custom) {
+        Negotiated::Plain(_, pretty) => Ok(Form::Whole(pretty)),
+        Negotiated::Table => Ok(Form::Table),
+        Negotiated::PartialObjectMetadata(_, version, _) => Ok(Form::Metadata(version)),
+        _ => Err(wrong_kind(&simulated, verb, kind).unwrap_or_else(refusal::not_acceptable)),
+    }
+}
+
+/// The refusal of a list as an object's metadata, or the other way round.
+fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
+    let asks = |name: &str| {
+        let mut parameters = accept.split([',', ';']).map(str::trim);
+        parameters.any(|parameter| parameter.strip_prefix("as=") == Some(name))
+    };
+    let (wanted, is_list) = match verb {
+        ReadVerb::List => ("PartialObjectMetadata", true),
+        ReadVerb::Get => ("PartialObjectMetadataList", false),
+        ReadVerb::Watch => return None,
+    };
+    asks(wanted).then(|| {
+        if kind.is_custom && !is_list {
+            return Status::failure(500, "", "content is not a list");
+        }
+        let found = go_type(&kind.resource, kind.is_custom, is_list);
+        let is = if is_list {
+            "is a list"
+        } else {
+            "is not a list"
+        };
+        let message = format!("you requested {wanted}, but the requested object {is} ({found})");
+        Status::failure(406, "NotAcceptable", message)
+    })
+}
+
+/// What the API server's own code calls the objects of `resource`.
+fn go_type(resource: &Resource, is_custom: bool, is_list: bool) -> String {
+    let group = resource.gvr.group.split('.').next().unwrap_or_default();
+    let (package, name) = match (is_custom, group) {
+        (true, _) => ("unstructured", "Unstructured"),
+        (false, "") => ("core", resource.kind.as_str()),
+        (false, group) => (group, resource.kind.as_str()),
+    };
+    let list = if is_list { "List" } else { "" };
+    format!("*{package}.{name}{list}")
+}
+
+/// True when an error is told in indented JSON, as no clause is left without a conversion.
+pub(crate) fn indents_errors(accept: &str) -> bool {
+    !accept.is_empty() && accept.split(',').all(|clause| clause.contains("as="))
+}
+
+/// `plain` in the form that `convert` makes.
+///
+/// # Errors
+///
+/// 500 when the plain answer can't be read, which is a fault of the simulator's.
+pub(crate) async fn converted<C: Convert + Unpin + 'static>(
+    plain: Response<Body>,
+    verb: ReadVerb,
+    convert: C,
+) -> Result<Response<Body>, Status> {
+    if verb == ReadVerb::Watch {
+        return Ok(plain.map(|body| {
+            server::boxed(Stream {
+                body,
+                splitter: FrameSplitter::new(WireFormat::Json, FRAME_LIMIT),
+                convert,
+            })
+        }));
+    }
+    let (parts, body) = plain.into_parts();
+    let plain = body.collect().await;
+    let plain = plain.map_err(|error| Status::internal_error(error.to_string()))?;
+    let converted = match verb {
+        ReadVerb::List => convert.list(&plain.to_bytes()),
+        ReadVerb::Get | ReadVerb::Watch => convert.object(&plain.to_bytes()),
+    };
+    let converted = converted.map_err(|error| Status::internal_error(error.to_string()))?;
+    Ok(Response::from_parts(parts, server::full(converted)))
+}
+
+impl<C: Convert + Unpin> http_body::Body for Stream<C> {
+    type Data = Bytes;
+    type Error = Box<dyn std::error::Error + Send + Sync>;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let this = self.get_mut();
+        loop {
+            if let Some(frame) = this.splitter.next() {
+                let event = frame.and_then(|frame| this.convert.event(frame));
+                return Poll::Ready(Some(event.map(Frame::data).map_err(Into::into)));
+            }
+            match Pin::new(&mut this.body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    if let Ok(data) = frame.into_data() {
+                        this.splitter.push(data);
+                    }
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! GET, LIST and WATCH: the serving code's answers, in the form that is asked for.
+
+pub(super) mod forms;
+mod tables;
+mod truth;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::Method;
+use http::Response;
+
+use crate::api::ListOptions;
+use crate::api::Query;
+use crate::api::Resource;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::codec::Printer;
+use crate::codec::ReadVerb;
+use crate::server;
+use crate::server::Body;
+use crate::server::RequestInfo;
+use crate::tools::sim::Simulator;
+use crate::tools::sim::kinds;
+use crate::tools::sim::layout;
+use crate::tools::sim::refusal;
+use crate::tools::sim::store::collection::Served;
+
+use forms::Form;
+use tables::Table;
+
+impl Simulator {
+    /// Answers the `get`, `list` or `watch` that `info` describes.
+    pub(crate) async fn read(
+        &self,
+        info: &RequestInfo,
+        query: &str,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, Status> {
+        let served = self.served(info)?;
+        let kind = &served.kind;
+        if *method == Method::HEAD && !kind.is_custom {
+            return Err(Status::method_not_allowed());
+        }
+        if let Some(fault) = name_fault(info) {
+            let name = &info.name;
+            let message = format!("Name parameter invalid: \"{name}\": may not {fault}");
+            return Err(Status::bad_request(message));
+        }
+        let (verb, accept) = (forms::read_verb(&info.verb), layout::accept(headers));
+        let form = forms::asked(&accept, verb, kind)?;
+        let table = match form {
+            Form::Table => Some(Table::asked(&accept, query)?),
+            Form::Whole(_) | Form::Metadata(_) => None,
+        };
+        let query = without_deprecated_path(info, query)?;
+        let plain = self.plain(&served, form, info, &query).await?;
+        let answer = match (form, table) {
+            (Form::Table, Some(table)) => {
+                let rows = table.rows(kind, self.printer(&kind.resource));
+                forms::converted(plain, verb, rows).await?
+            }
+            _ => plain,
+        };
+        match verb != ReadVerb::Watch
+            && (form == Form::Whole(true) || layout::is_pretty(headers, &query))
+        {
+            true => Ok(layout::indented(answer).await),
+            false => Ok(answer),
+        }
+    }
+
+    /// The answer, with whole objects where a Table is made of it.
+    async fn plain(
+        &self,
+        served: &Arc<Served>,
+        form: Form,
+        info: &RequestInfo,
+        query: &str,
+    ) -> Result<Response<Body>, Status> {
+        let collection: Arc<dyn server::Collection> = Arc::<Served>::clone(served);
+        let answer = truth::read(
+            &collection,
+            form.representation(),
+            info,
+            query,
+            &self.shutdown,
+        );
+        let answer = answer.await;
+        answer.or_else(|mut status| {
+            let gvr = &served.kind.resource.gvr;
+            if status.code != 504 {
+                return Err(status);
+            }
+            match info.verb == "watch" {
+                true => {
+                    let frame = collection.encoder().error(&status);
+                    let media_type = WireFormat::Json.watch_media_type();
+                    Ok(server::answer(media_type, server::full(frame)))
+                }
+                false => {
+                    // Events come from storage itself.
+                    if gvr.group.is_empty()
+                        && gvr.resource == "events"
+                        && let Some(details) = &mut status.details
+                    {
+                        details.retry_after_seconds = 0;
+                    }
+                    Err(status)
+                }
+            }
+        })
+    }
+
+    /// What prints the rows of `resource`.
+    fn printer(&self, resource: &Resource) -> Printer {
+        let gvr = &resource.gvr;
+        let custom = || {
+            let definition = self.get(&kinds::definitions(), None, &gvr.group_resource());
+            Printer::custom(&definition.ok()?, &gvr.version)
+        };
+        Printer::built_in(&gvr.api_version(), &resource.kind)
+            .or_else(custom)
+            .unwrap_or_else(Printer::fallback)
+    }
+
+    /// The collection to read from, and whether it has what is asked for.
+    fn served(&self, info: &RequestInfo) -> Result<Arc<Served>, Status> {
+        let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
+        let served = self.store.served(&gvr).ok_or_else(Status::path_not_found)?;
+        match info.subresource.as_str() {
+            "" => {}
+            "status" if served.kind.has_status => {}
+            "log" => return Err(refusal::no_such_thing("containers, and so no logs")),
+            _ if served.kind.is_custom => return Err(Status::not_found(&gvr, &info.name)),
+            _ => return Err(Status::path_not_found()),
+        }
+        Ok(served)
+    }
+}
+
+/// What is wrong with the name in the path, which no object can have.
+fn name_fault(info: &RequestInfo) -> Option<&'static str> {
+    match info.name.as_str() {
+        "." => Some("be '.'"),
+        ".." => Some("be '..'"),
+        name if name.contains('/') => Some("contain '/'"),
+        name if name.contains('%') => Some("contain '%'"),
+        _ => None,
+    }
+    .filter(|_| info.verb == "get")
+}
+
+/// The query of a request of a `/watch/` path, with the name that stands in the path.
+fn without_deprecated_path<'a>(info: &RequestInfo, query: &'a str) -> Result<Cow<'a, str>, Status> {
+    let name = info.name.as_str();
+    if !info.watch_path || name.is_empty() {
+        return Ok(query.into());
+    }
+    let options = ListOptions::parse(query)?;
+    let selector = Query::parse(query);
+    match selector.first("fieldSelector").unwrap_or_default() {
+        "" => Ok(format!("{query}&fieldSelector=metadata.name%3D{name}").into()),
+        _ if options.fields.required_name() == Some(name) => Ok(query.into()),
+        _ => {
+            let message = "fieldSelector metadata.name doesn't match requested name";
+            Err(Status::bad_request(message))
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Answers as Tables: what kubectl prints.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::api::Object;
+use crate::api::Query;
+use crate::api::Resource;
+use crate::api::Status;
+use crate::api::WatchEvent;
+use crate::api::WireFormat;
+use crate::codec;
+use crate::codec::Decoder;
+use crate::codec::IncludeObject;
+use crate::codec::ListMetadata;
+use crate::codec::MetaVersion;
+use crate::codec::Printer;
+use crate::codec::RowObject;
+use crate::codec::TableWriter;
+use crate::tools::sim::kinds::Kind;
+use crate::tools::sim::metadata;
+use crate::tools::sim::print;
+
+use super::forms::Convert;
+
+/// The Table that a request asks for.
+pub(crate) struct Table {
+    version: MetaVersion,
+    include: IncludeObject,
+}
+
+/// Turns objects of one resource into rows.
+struct Rows {
+    resource: Arc<Resource>,
+    printer: Printer,
+    decoder: Decoder,
+    writer: TableWriter,
+    /// An annotation that rows don't show.
+    hidden: Option<&'static str>,
+}
+
+impl Table {
+    /// The Table that `accept`, which asks for one, and `query` mean.
+    ///
+    /// # Errors
+    ///
+    /// 400 for an `includeObject` that there is not.
+    pub(crate) fn asked(accept: &str, query: &str) -> Result<Self, Status> {
+        let is_v1 = |clause: &str| {
+            let mut parameters = clause.split(';').map(str::trim);
+            clause.contains("as=Table") && parameters.any(|parameter| parameter == "v=v1")
+        };
+        let version = match accept.split(',').any(is_v1) {
+            true => MetaVersion::V1,
+            false => MetaVersion::V1Beta1,
+        };
+        let include = IncludeObject::parse(Query::parse(query).first("includeObject"));
+        Ok(Self {
+            version,
+            include: include.map_err(Status::bad_request)?,
+        })
+    }
+
+    /// What makes it of plain answers.
+    pub(crate) fn rows(&self, kind: &Kind, printer: Printer) -> impl Convert + Unpin + use<> {
+        let hidden = kind.hidden_annotation();
+        Rows {
+            resource: Arc::clone(&kind.resource),
+            decoder: Decoder::new(WireFormat::Json, Arc::default()),
+            writer: TableWriter::new(self.version, self.include, printer.columns()),
+            hidden: hidden.filter(|_| self.include == IncludeObject::Metadata),
+            printer,
+        }
+    }
+}
+
+impl Convert for Rows {
+    fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
+        let page = self.decoder.list(plain)?;
+        let rows = page.items.iter().map(|item| self.row(item));
+        let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
+        let list: Value = serde_json::from_slice(plain).unwrap_or_default();
+        let metadata = ListMetadata {
+            resource_version: page.resource_version,
+            continue_token: page.continue_token.as_deref().unwrap_or_default(),
+            remaining_item_count: list["metadata"]["remainingItemCount"].as_u64(),
+        };
+        Ok(self.writer.list(metadata, &rows))
+    }
+
+    fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
+        let object = self.decoder.object(plain)?;
+        let row = self.row(&object)?;
+        Ok(self.writer.list(object.resource_version.into(), &[row]))
+    }
+
+    fn event(&mut self, frame: Bytes) -> Result<Bytes, codec::Error> {
+        match self.decoder.event(frame.clone())? {
+            WatchEvent::Change {
+                event_type, object, ..
+            } => {
+                let row = self.row(&object)?;
+                Ok(self.writer.event(event_type, object.resource_version, &row))
+            }
+            WatchEvent::Bookmark(bookmark) => {
+                let nothing = Value::Object(serde_json::Map::new());
+                let cells = self.printer.cells(&nothing, SystemTime::now());
+                self.writer.bookmark(&cells, &bookmark)
+            }
+            // A Status is never converted.
+            WatchEvent::Error(_) => Ok(frame),
+        }
+    }
+}
+
+impl Rows {
+    fn row(&self, object: &Object) -> Result<String, codec::Error> {
+        let api_version = self.resource.gvr.api_version();
+        let mut row = RowObject {
+            body: &object.body,
+            kind: &self.resource.kind,
+            api_version: &api_version,
+            resource_version: None,
+        };
+        let mut parsed = row.parsed()?;
+        let cells = self.printer.cells(&parsed, SystemTime::now());
+        let shown;
+        if let Some(hidden) = self.hidden {
+            metadata::hide_annotation(&mut parsed["metadata"], hidden);
+            shown = print::compact(&parsed);
+            row.body = shown.as_bytes();
+        }
+        self.writer.row(&cells, row)
+    }
+}

@@ -1,0 +1,161 @@
+//! One kind's objects: a cache's writer that is fed by requests instead of by an upstream.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::api::EventType;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::cache;
+use crate::cache::EpochCause;
+use crate::cache::Reader;
+use crate::cache::Writer;
+use crate::codec::Decoder;
+use crate::codec::Encoder;
+use crate::server;
+use crate::tools::sim::kinds::Kind;
+use crate::tools::sim::kinds::bookmarks;
+use crate::tools::sim::print;
+
+/// How long events are kept, as the API server does, unless they are compacted.
+const RETENTION_AGE: Duration = Duration::from_secs(300);
+const RETENTION_EVENTS: usize = 1024;
+
+/// The reading side of a kind.
+pub(crate) struct Served {
+    pub(crate) kind: Kind,
+    reader: Reader,
+    encoder: Arc<Encoder>,
+}
+
+/// A kind's objects.
+pub(crate) struct Collection {
+    pub(crate) served: Arc<Served>,
+    writer: Writer,
+    decoder: Decoder,
+}
+
+impl Collection {
+    /// An empty collection, complete at `revision`.
+    pub(crate) fn new(kind: Kind, revision: ResourceVersion) -> Self {
+        let (mut writer, reader) = cache::cache(cache::Config {
+            indexed_labels: Vec::new(),
+            field_count: kind.fields.fields.len(),
+            retention_age: RETENTION_AGE,
+            retention_bytes: None,
+            retention_events: RETENTION_EVENTS,
+        });
+        let nothing = writer.relist();
+        writer.replace(nothing, revision);
+        let resource = &kind.resource;
+        let encoder = Encoder::new(WireFormat::Json, &resource.kind, resource.gvr.api_version())
+            .with_embedded_type_meta(kind.is_custom);
+        let encoder = match bookmarks::template(&kind) {
+            Some(template) => encoder.with_bookmark_template(template),
+            None => encoder,
+        };
+        let decoder = Decoder::new(WireFormat::Json, Arc::clone(&kind.fields));
+        let served = Served {
+            kind,
+            reader,
+            encoder: Arc::new(encoder),
+        };
+        Self {
+            served: Arc::new(served),
+            writer,
+            decoder,
+        }
+    }
+
+    /// The object at `key`.
+    pub(crate) fn get(&self, key: &ObjectKey) -> Option<Value> {
+        let snapshot = self.served.reader.snapshot()?;
+        self.value(&*snapshot.get(key)?)
+    }
+
+    /// The keys of what `selection` selects.
+    pub(crate) fn keys(&self, selection: &Selection) -> Vec<ObjectKey> {
+        let Some(snapshot) = self.served.reader.snapshot() else {
+            return Vec::new();
+        };
+        let objects = snapshot.list(selection, None);
+        objects.map(|object| object.key.clone()).collect()
+    }
+
+    /// Stores `value`, or deletes it, at the resource version that it carries.
+    ///
+    /// # Errors
+    ///
+    /// When it is no object, or its version is not above all others.
+    pub(crate) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
+        let failed = |error: String| Status::internal_error(error);
+        let object = self.decoder.object(print::compact(value).as_bytes());
+        let object = object.map_err(|error| Status::bad_request(error.to_string()))?;
+        let applied = self.writer.apply(event_type, object, None);
+        applied.map_err(|error| failed(error.to_string()))
+    }
+
+    /// Notes that nothing else happened here up to `revision`.
+    pub(crate) fn catch_up(&mut self, revision: ResourceVersion) {
+        // It never goes back: the store counts upwards, and `restore` begins anew.
+        let _ = self.writer.bookmark(revision);
+    }
+
+    /// Forgets all events: who comes with a version below the current one has to list again.
+    pub(crate) fn compact(&mut self) {
+        self.writer.forget_history();
+    }
+
+    /// Starts another history with the same objects, each at a version that `version_of` gives.
+    pub(crate) fn restore(&mut self, revision: ResourceVersion) {
+        let objects: Vec<Value> = self
+            .keys(&Selection::default())
+            .iter()
+            .filter_map(|key| self.get(key))
+            .collect();
+        self.writer.new_epoch(EpochCause::WentBack);
+        let mut relist = self.writer.relist();
+        for mut value in objects {
+            value["metadata"]["resourceVersion"] = revision.to_string().into();
+            if let Ok(object) = self.decoder.object(print::compact(&value).as_bytes()) {
+                relist.add(object);
+            }
+        }
+        self.writer.replace(relist, revision);
+    }
+
+    fn value(&self, object: &Object) -> Option<Value> {
+        let parts = self.served.encoder.object_body(object);
+        serde_json::from_slice(&parts.concat()).ok()
+    }
+}
+
+impl server::Collection for Served {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        &self.kind.resource
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        &self.kind.fields
+    }
+
+    fn format(&self) -> WireFormat {
+        WireFormat::Json
+    }
+}

@@ -1,0 +1,386 @@
+//! Each fault, as a client meets it, and what a client that follows the book makes of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Method;
+use http::Request;
+use http_body_util::BodyExt;
+use proptest::prelude::*;
+use serde_json::Value;
+use serde_json::json;
+use tokio::time::timeout;
+
+use crate::api::GroupVersionResource;
+use crate::server::Body;
+use crate::server::full;
+use crate::tools::sim::Simulator;
+use crate::tools::sim::admin::Admin;
+use crate::tools::sim::faults::WatchFault;
+use crate::telemetry::Registry;
+
+use super::support::get;
+use super::support::send;
+use super::support::simulator;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn maps() -> GroupVersionResource {
+    GroupVersionResource::new("", "v1", "configmaps")
+}
+
+fn map(name: &str, value: u32) -> Value {
+    json!({"metadata": {"name": name}, "data": {"value": value.to_string()}})
+}
+
+async fn ask(simulator: &Simulator, fault: &str) -> u16 {
+    let admin = Admin::new(simulator.clone(), Registry::new());
+    let request = Request::post(fault).body(()).expect("a request");
+    let Ok(response) = admin.answer(request).await;
+    response.status().as_u16()
+}
+
+async fn watch(simulator: &Simulator, query: &str) -> Body {
+    let request = Request::get(format!("{MAPS}?watch=true&{query}"));
+    let request = request.body(full("")).expect("a request");
+    let response = simulator.clone().answer(request).await;
+    assert_eq!(response.status(), 200);
+    response.into_body()
+}
+
+/// The next bytes; `None` at a clean end, an error where the connection broke, and `Err(())`
+/// wrapped in the outer result where nothing comes for an hour.
+async fn next(body: &mut Body) -> Result<Option<Result<Bytes, ()>>, ()> {
+    let frame = timeout(Duration::from_secs(600), body.frame()).await;
+    let frame = frame.map_err(|_| ())?;
+    Ok(frame.map(|frame| frame.map_err(|_| ()).map(|f| f.into_data().expect("data"))))
+}
+
+fn event(bytes: &Bytes) -> Value {
+    serde_json::from_slice(bytes).expect("a whole frame")
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_break_as_asked() {
+    let simulator = simulator();
+    let create = |name: &str| {
+        let made = simulator.create(&maps(), Some("default"), map(name, 1));
+        made.expect("created")
+    };
+    let now = || get(&simulator, MAPS);
+
+    for (index, fault) in ["drop-watches", "gone", "half-frame", "stall", "silence"]
+        .into_iter()
+        .enumerate()
+    {
+        let list = now().await;
+        let version = list.body["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a version");
+        let mut body = watch(&simulator, &format!("resourceVersion={version}")).await;
+        create(&format!("before-{index}"));
+        let first = next(&mut body)
+            .await
+            .expect("in time")
+            .expect("a frame")
+            .expect("sound");
+        assert_eq!(event(&first)["type"], "ADDED", "{fault}");
+        assert_eq!(ask(&simulator, &format!("/faults/{fault}")).await, 200);
+        create(&format!("after-{index}"));
+        match fault {
+            "drop-watches" => assert_eq!(next(&mut body).await, Ok(Some(Err(())))),
+            "gone" => {
+                let gone = next(&mut body).await.expect("in time").expect("a frame");
+                let gone = event(&gone.expect("sound"));
+                assert_eq!(
+                    (&gone["type"], &gone["object"]["code"]),
+                    (&"ERROR".into(), &410.into())
+                );
+                assert_eq!(next(&mut body).await, Ok(None));
+            }
+            "half-frame" | "stall" => {
+                let half = next(&mut body).await.expect("in time").expect("a frame");
+                let half = half.expect("sound");
+                assert!(serde_json::from_slice::<Value>(&half).is_err(), "{half:?}");
+                let end = if fault == "stall" {
+                    Err(())
+                } else {
+                    Ok(Some(Err(())))
+                };
+                assert_eq!(next(&mut body).await, end, "{fault}");
+            }
+            _ => assert_eq!(next(&mut body).await, Err(()), "silence"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_fail_as_asked() {
+    let simulator = simulator();
+    assert_eq!(
+        ask(&simulator, "/faults/too-many-requests?retryAfter=7&count=2").await,
+        200
+    );
+    for _ in 0..2 {
+        let busy = get(&simulator, MAPS).await;
+        assert_eq!(
+            (busy.code, &busy.headers["retry-after"]),
+            (429, &"7".parse().expect("text"))
+        );
+    }
+    assert_eq!(get(&simulator, MAPS).await.code, 200);
+    assert_eq!(ask(&simulator, "/faults/server-error").await, 200);
+    assert_eq!(get(&simulator, MAPS).await.code, 500);
+    assert_eq!(ask(&simulator, "/faults/wrong-content-type").await, 200);
+    let wrong = get(&simulator, MAPS).await;
+    assert_eq!(
+        (wrong.code, &wrong.headers["content-type"]),
+        (200, &"text/html".parse().expect("text"))
+    );
+    assert_eq!(ask(&simulator, "/faults/none-such").await, 404);
+    assert_eq!(ask(&simulator, "/faults/slow?milliseconds=x").await, 400);
+
+    let mut body = watch(&simulator, "resourceVersion=0").await;
+    assert_eq!(ask(&simulator, "/faults/slow?milliseconds=5000").await, 200);
+    let started = tokio::time::Instant::now();
+    simulator
+        .create(&maps(), Some("default"), map("slow", 1))
+        .expect("created");
+    next(&mut body)
+        .await
+        .expect("in time")
+        .expect("a frame")
+        .expect("sound");
+    assert_eq!(started.elapsed().as_secs(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_compacted_and_turned_back() {
+    let simulator = simulator();
+    let made = simulator
+        .create(&maps(), Some("default"), map("a", 1))
+        .expect("created");
+    let old = made["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version")
+        .to_owned();
+    simulator
+        .create(&maps(), Some("default"), map("b", 1))
+        .expect("created");
+    let mut open = watch(&simulator, "").await;
+    for _ in ["a", "b"] {
+        next(&mut open)
+            .await
+            .expect("in time")
+            .expect("a frame")
+            .expect("sound");
+    }
+    assert_eq!(ask(&simulator, "/compact").await, 200);
+    let mut late = watch(&simulator, &format!("resourceVersion={old}")).await;
+    let gone = next(&mut late)
+        .await
+        .expect("in time")
+        .expect("a frame")
+        .expect("sound");
+    assert_eq!(event(&gone)["object"]["code"], 410);
+    simulator
+        .create(&maps(), Some("default"), map("c", 1))
+        .expect("created");
+    let added = next(&mut open)
+        .await
+        .expect("in time")
+        .expect("a frame")
+        .expect("sound");
+    assert_eq!(event(&added)["type"], "ADDED", "who had everything goes on");
+
+    let before = get(&simulator, MAPS).await;
+    assert_eq!(ask(&simulator, "/faults/revision-back").await, 200);
+    let gone = next(&mut open)
+        .await
+        .expect("in time")
+        .expect("a frame")
+        .expect("sound");
+    assert_eq!(event(&gone)["object"]["code"], 410);
+    let after = get(&simulator, MAPS).await;
+    let version = |list: &Value| -> u64 {
+        let version = list["metadata"]["resourceVersion"]
+            .as_str()
+            .expect("a version");
+        version.parse().expect("a number")
+    };
+    assert!(version(&after.body) < version(&before.body));
+    let count = |list: &Value| list["items"].as_array().map(Vec::len);
+    assert_eq!(count(&after.body), count(&before.body));
+}
+
+/// What happens to the cluster.
+#[derive(Clone, Debug)]
+enum Step {
+    Put(u8, u32),
+    Delete(u8),
+    Fault(WatchFault),
+    Compact,
+    TurnBack,
+    /// The client takes all that has come.
+    Read,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let faults = prop::sample::select(vec![
+        WatchFault::Drop,
+        WatchFault::Gone,
+        WatchFault::HalfFrame,
+        WatchFault::Stall,
+        WatchFault::Silence,
+    ]);
+    prop_oneof![
+        6 => (0..6_u8, any::<u32>()).prop_map(|(name, value)| Step::Put(name, value)),
+        3 => (0..6_u8).prop_map(Step::Delete),
+        4 => Just(Step::Read),
+        2 => faults.prop_map(Step::Fault),
+        1 => Just(Step::Compact),
+        1 => Just(Step::TurnBack),
+    ]
+}
+
+/// A client by the book: it lists, watches from there, and lists again after 410.
+struct Client {
+    objects: BTreeMap<String, Value>,
+    version: Option<String>,
+    stream: Option<Body>,
+}
+
+impl Client {
+    /// Reads until nothing comes, then no further.
+    async fn read(&mut self, simulator: &Simulator) {
+        loop {
+            let version = match self.version.clone() {
+                Some(version) => version,
+                None => self.list(simulator).await,
+            };
+            if self.stream.is_none() {
+                let query = format!("resourceVersion={version}");
+                self.stream = Some(watch(simulator, &query).await);
+            }
+            let stream = self.stream.as_mut().expect("just opened");
+            let frame = timeout(Duration::from_secs(1), stream.frame()).await;
+            match frame {
+                // Silence: the end of what is there, or of what this stream will ever say.
+                Err(_) => return,
+                Ok(None | Some(Err(_))) => self.stream = None,
+                Ok(Some(Ok(frame))) => {
+                    let bytes = frame.into_data().expect("data");
+                    match serde_json::from_slice::<Value>(&bytes) {
+                        Ok(event) => self.apply(&event),
+                        // Half a frame: as if the connection had broken.
+                        Err(_) => self.stream = None,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn list(&mut self, simulator: &Simulator) -> String {
+        let list = get(simulator, MAPS).await.body;
+        let items = list["items"].as_array().expect("items").clone();
+        self.objects = items.into_iter().map(|item| (name(&item), item)).collect();
+        let version = list["metadata"]["resourceVersion"].as_str();
+        let version = version.expect("a version").to_owned();
+        self.version = Some(version.clone());
+        version
+    }
+
+    fn apply(&mut self, event: &Value) {
+        let mut object = event["object"].clone();
+        let kind = event["type"].as_str().expect("a type");
+        if kind == "ERROR" {
+            (self.version, self.stream) = (None, None);
+            return;
+        }
+        self.version = object["metadata"]["resourceVersion"]
+            .as_str()
+            .map(str::to_owned);
+        if let Some(members) = object.as_object_mut() {
+            members.shift_remove("kind");
+            members.shift_remove("apiVersion");
+        }
+        match kind {
+            "DELETED" => self.objects.remove(&name(&object)),
+            _ => self.objects.insert(name(&object), object),
+        };
+    }
+}
+
+fn name(object: &Value) -> String {
+    object["metadata"]["name"]
+        .as_str()
+        .expect("a name")
+        .to_owned()
+}
+
+async fn run(steps: &[Step]) {
+    let simulator = simulator();
+    let mut client = Client {
+        objects: BTreeMap::new(),
+        version: None,
+        stream: None,
+    };
+    for step in steps {
+        match step {
+            Step::Put(number, value) => {
+                let object = map(&format!("m{number}"), *value);
+                let made = simulator.create(&maps(), Some("default"), object.clone());
+                if made.is_err() {
+                    let updated = simulator.update(&maps(), Some("default"), object);
+                    updated.expect("updated");
+                }
+            }
+            // It may not be there.
+            Step::Delete(number) => {
+                let _ = simulator.delete(&maps(), Some("default"), &format!("m{number}"));
+            }
+            Step::Fault(fault) => simulator.faults().fail_watches(*fault),
+            Step::Compact => {
+                simulator.compact();
+            }
+            Step::TurnBack => {
+                simulator.turn_back();
+                // A client whose versions are of another history can only list again.
+                (client.version, client.stream) = (None, None);
+            }
+            Step::Read => client.read(&simulator).await,
+        }
+    }
+    // A silent stream is given up, as by a client that expects bookmarks.
+    client.stream = None;
+    client.read(&simulator).await;
+    let list = get(&simulator, MAPS).await.body;
+    let items = list["items"].as_array().expect("items");
+    let now: BTreeMap<_, _> = items
+        .iter()
+        .map(|item| (name(item), item.clone()))
+        .collect();
+    assert_eq!(client.objects, now);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn a_list_and_its_watch_are_the_list_at_the_end(steps in prop::collection::vec(step(), 1..40)) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        runtime.block_on(run(&steps));
+    }
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_refused() {
+    let simulator = simulator();
+    let body = vec![b' '; 4 << 20];
+    let refused = send(&simulator, Method::POST, MAPS, "application/json", body).await;
+    assert_eq!(refused.code, 413);
+}

@@ -1,0 +1,50 @@
+//! What the tests share: a simulator, and requests to it.
+
+use bytes::Bytes;
+use http::Method;
+use http::Request;
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+use crate::server::full;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
+use crate::tools::sim::Simulator;
+
+pub(super) fn simulator() -> Simulator {
+    Simulator::new(Shutdown::new(shutdown::Config::default()))
+}
+
+/// What was answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) code: u16,
+    pub(super) headers: http::HeaderMap,
+    pub(super) body: Value,
+}
+
+pub(super) async fn send(
+    simulator: &Simulator,
+    method: Method,
+    path: &str,
+    content_type: &str,
+    body: impl Into<Bytes>,
+) -> Answer {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("content-type", content_type)
+        .body(full(body.into()))
+        .expect("a request");
+    let (parts, body) = simulator.clone().answer(request).await.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    Answer {
+        code: parts.status.as_u16(),
+        headers: parts.headers,
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    }
+}
+
+pub(super) async fn get(simulator: &Simulator, path: &str) -> Answer {
+    send(simulator, Method::GET, path, "", "").await
+}

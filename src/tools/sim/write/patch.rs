@@ -1,0 +1,182 @@
+//! The three patch formats.
+
+use json_patch::Patch;
+use serde_json::Value;
+
+use crate::api::Resource;
+use crate::api::Status;
+use crate::tools::sim::refusal;
+
+use super::strategic;
+
+/// A patch's format, told by its `Content-Type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// RFC 7386.
+    Merge,
+    /// RFC 6902.
+    Json,
+    /// Of built-in kinds.
+    Strategic,
+}
+
+impl Format {
+    /// The format of a media type.
+    ///
+    /// # Errors
+    ///
+    /// 415 for all others, server-side apply among them.
+    pub(crate) fn of(content_type: &str) -> Result<Self, Status> {
+        let media_type = content_type.split(';').next().unwrap_or_default().trim();
+        match media_type {
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/strategic-merge-patch+json" => Ok(Self::Strategic),
+            apply if apply.starts_with("application/apply-patch") => {
+                Err(refusal::not_simulated("server-side apply"))
+            }
+            other => Err(refusal::not_simulated(&format!(
+                "patches of type {other:?}"
+            ))),
+        }
+    }
+}
+
+/// `object` with `body` applied.
+///
+/// # Errors
+///
+/// 400 for what is no patch, 415 for a strategic one of a custom resource, 422 for one that can't
+/// be applied.
+pub(crate) fn apply(
+    format: Format,
+    body: &[u8],
+    resource: &Resource,
+    object: Value,
+) -> Result<Value, Status> {
+    let unreadable = |error: serde_json::Error| Status::bad_request(error.to_string());
+    let mut patched = object;
+    match format {
+        Format::Json => {
+            let patch: Patch = serde_json::from_slice(body).map_err(unreadable)?;
+            let name = crate::tools::sim::metadata::text(&patched, "name").to_owned();
+            json_patch::patch(&mut patched, &patch).map_err(|error| {
+                let message = format!(
+                    "the server rejected our request due to an error in our request: {error}"
+                );
+                tracing::debug!(kind = resource.kind, name, %error, "a patch did not apply");
+                Status::failure(422, "Invalid", message)
+            })?;
+        }
+        Format::Merge | Format::Strategic => {
+            let patch: Value = serde_json::from_slice(body).map_err(unreadable)?;
+            match (patch, format) {
+                (Value::Object(_), Format::Strategic) if !resource_has_strategies(resource) => {
+                    let what = format!("strategic merge patches of {}", resource.gvr);
+                    return Err(refusal::not_simulated(&what));
+                }
+                (Value::Object(patch), Format::Strategic) => {
+                    strategic::merge(resource, &mut patched, patch)?;
+                }
+                (patch @ Value::Object(_), _) => json_patch::merge(&mut patched, &patch),
+                _ => return Err(Status::bad_request("a merge patch must be an object")),
+            }
+        }
+    }
+    Ok(patched)
+}
+
+/// Custom resources know no strategy, at a real API server too.
+fn resource_has_strategies(resource: &Resource) -> bool {
+    let group = resource.gvr.group.as_str();
+    !group.contains('.') || group.ends_with(".k8s.io")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn pods() -> Arc<Resource> {
+        let mut kinds = crate::tools::sim::kinds::builtin();
+        let pods = kinds.find(|kind| kind.resource.kind == "Pod");
+        pods.expect("pods are built in").resource
+    }
+
+    #[test]
+    fn formats_by_media_type() {
+        let rows = [
+            ("application/merge-patch+json", Ok(Format::Merge)),
+            (
+                "application/json-patch+json; charset=utf-8",
+                Ok(Format::Json),
+            ),
+            (
+                "application/strategic-merge-patch+json",
+                Ok(Format::Strategic),
+            ),
+            ("application/apply-patch+yaml", Err(415)),
+            ("text/plain", Err(415)),
+        ];
+        for (media_type, expected) in rows {
+            let format = Format::of(media_type).map_err(|status| status.code);
+            assert_eq!(format, expected, "{media_type}");
+        }
+    }
+
+    #[test]
+    fn patches() {
+        use Format::Json;
+        use Format::Merge;
+        use Format::Strategic;
+        let object = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [1, 2]}});
+        let rows = [
+            (
+                Merge,
+                json!({"metadata": {"labels": {"a": null}}}),
+                Ok(json!({"metadata": {"labels": {"b": "2"}}, "spec": {"l": [1, 2]}})),
+            ),
+            (
+                Merge,
+                json!({"spec": {"l": [{"name": "x"}]}}),
+                Ok(
+                    json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [{"name": "x"}]}}),
+                ),
+            ),
+            (Merge, json!([1]), Err(400)),
+            (
+                Strategic,
+                json!({"spec": {"l": [3]}}),
+                Ok(json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [3]}})),
+            ),
+            (
+                Strategic,
+                json!({"spec": {"$patch": "replace"}}),
+                Ok(json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {}})),
+            ),
+            (
+                Json,
+                json!([{"op": "replace", "path": "/spec/l/0", "value": 9}]),
+                Ok(json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [9, 2]}})),
+            ),
+            (
+                Json,
+                json!([{"op": "test", "path": "/spec/l/0", "value": 9}]),
+                Err(422),
+            ),
+            (Json, json!({"op": "x"}), Err(400)),
+        ];
+        for (format, patch, expected) in rows {
+            let body = patch.to_string();
+            let patched = apply(format, body.as_bytes(), &pods(), object.clone());
+            assert_eq!(
+                patched.map_err(|status| status.code),
+                expected,
+                "{format:?} {body}"
+            );
+        }
+    }
+}

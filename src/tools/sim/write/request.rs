@@ -1,0 +1,274 @@
+//! From a request that writes to the store and back.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::StatusCode;
+use http::header;
+use http_body_util::BodyExt;
+use serde_json::Value;
+
+use crate::api::ListOptions;
+use crate::api::Query;
+use crate::api::Status;
+use crate::codec::protobuf_to_json;
+use crate::server::Body;
+use crate::server::RequestInfo;
+use crate::tools::sim::Simulator;
+use crate::tools::sim::kinds;
+use crate::tools::sim::refusal;
+use crate::tools::sim::store::Target;
+use crate::tools::sim::store::WriteOptions;
+
+use super::patch;
+use super::rules::Part;
+use super::subresources;
+use super::verbs::Preconditions;
+
+/// Longest body of a request, in bytes; the API server's limit.
+const BODY_LIMIT: usize = 3 << 20;
+
+/// A write, read as far as its headers go.
+pub(crate) struct Write<'a> {
+    info: &'a RequestInfo,
+    query: Query,
+    content_type: String,
+    body: Bytes,
+}
+
+impl Simulator {
+    /// Does what `write` asks for, and gives the answer's code and object.
+    ///
+    /// # Errors
+    ///
+    /// As the API server answers.
+    pub(crate) fn write(
+        &self,
+        write: &Write<'_>,
+        query: &str,
+    ) -> Result<(StatusCode, Value), Status> {
+        let info = write.info;
+        if info.verb == "create"
+            && (info.group == "authorization.k8s.io" || info.group == "authentication.k8s.io")
+        {
+            let review = subresources::review(&info.group, &info.resource, write.object()?)?;
+            return Ok((StatusCode::CREATED, review));
+        }
+        let target = write.target()?;
+        let options = write.options()?;
+        let part = write.part()?;
+        let object = match (info.verb.as_str(), info.subresource.as_str()) {
+            ("create", "") if target.name.is_empty() => {
+                let object = write.object()?;
+                let created = self
+                    .store
+                    .write(|state| state.create(&target, object, options))?;
+                return Ok((StatusCode::CREATED, created));
+            }
+            ("create", _) => Err(refusal::no_such_thing("such subresource")),
+            ("get", "scale") => self.store.write(|state| state.scale(&target)),
+            ("update", "scale") => self.update_scale(write, &target, options),
+            ("patch", "scale") => self.patch_scale(write, &target, options),
+            ("update", _) => {
+                let object = write.object()?;
+                self.store
+                    .write(|state| state.update(&target, object, part, options))
+            }
+            ("patch", _) => self.patch(write, &target, part, options),
+            ("delete", "") => {
+                let (preconditions, options) = write.delete_options(options)?;
+                self.store
+                    .write(|state| state.delete(&target, &preconditions, options))
+            }
+            ("deletecollection", "") => self.delete_collection(write, &target, query, options),
+            _ => Err(self.no_such_verb(&target)),
+        };
+        object.map(|object| (StatusCode::OK, object))
+    }
+
+    fn update_scale(
+        &self,
+        write: &Write<'_>,
+        target: &Target,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let scale = write.object()?;
+        self.store
+            .write(|state| state.set_scale(target, &scale, options))
+    }
+
+    fn patch_scale(
+        &self,
+        write: &Write<'_>,
+        target: &Target,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let format = patch::Format::of(&write.content_type)?;
+        self.store.write(|state| {
+            let resource = state.kind(target)?.resource;
+            let scale = patch::apply(format, &write.body, &resource, state.scale(target)?)?;
+            state.set_scale(target, &scale, options)
+        })
+    }
+
+    fn patch(
+        &self,
+        write: &Write<'_>,
+        target: &Target,
+        part: Part,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let format = patch::Format::of(&write.content_type)?;
+        self.store.write(|state| {
+            let resource = state.kind(target)?.resource;
+            let object = patch::apply(format, &write.body, &resource, state.current(target)?)?;
+            state.update(target, object, part, options)
+        })
+    }
+
+    fn delete_collection(
+        &self,
+        write: &Write<'_>,
+        target: &Target,
+        query: &str,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        if target.gvr == kinds::namespaces() {
+            return Err(Status::method_not_allowed());
+        }
+        let (_, options) = write.delete_options(options)?;
+        let served = self.store.served(&target.gvr);
+        let served = served.ok_or_else(Status::path_not_found)?;
+        let namespace = target.namespace.as_deref();
+        let selection = ListOptions::parse(query)?;
+        let selection = selection.selection(namespace, &served.kind.fields)?;
+        self.store
+            .write(|state| state.delete_collection(target, &selection, options))
+    }
+
+    fn no_such_verb(&self, target: &Target) -> Status {
+        match self.store.served(&target.gvr) {
+            Some(served) if served.kind.is_custom => refusal::no_verb(&target.gvr),
+            _ => Status::method_not_allowed(),
+        }
+    }
+}
+
+impl<'a> Write<'a> {
+    /// Reads the request's headers and its body.
+    ///
+    /// # Errors
+    ///
+    /// 413 for a body that is too long, 400 for one that breaks off.
+    pub(crate) async fn read(
+        info: &'a RequestInfo,
+        query: &str,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Self, Status> {
+        let content_type = headers.get(header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok());
+        Ok(Self {
+            info,
+            query: Query::parse(query),
+            content_type: content_type.unwrap_or_default().to_owned(),
+            body: collect(body).await?,
+        })
+    }
+
+    fn target(&self) -> Result<Target, Status> {
+        let info = self.info;
+        let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
+        let is_namespace = gvr == kinds::namespaces();
+        let namespace = Some(info.namespace.clone());
+        Ok(Target {
+            gvr,
+            namespace: namespace.filter(|name| !name.is_empty() && !is_namespace),
+            name: info.name.clone(),
+        })
+    }
+
+    fn part(&self) -> Result<Part, Status> {
+        match self.info.subresource.as_str() {
+            "" | "scale" => Ok(Part::Main),
+            "status" => Ok(Part::Status),
+            _ => Err(refusal::no_such_thing("such subresource")),
+        }
+    }
+
+    fn options(&self) -> Result<WriteOptions, Status> {
+        let dry_run = match self.query.first("dryRun") {
+            None | Some("") => false,
+            Some("All") => true,
+            Some(other) => {
+                let message =
+                    format!("dryRun: Unsupported value: \"{other}\": supported values: \"All\"");
+                return Err(Status::failure(422, "Invalid", message));
+            }
+        };
+        Ok(WriteOptions {
+            dry_run,
+            keep_status: false,
+        })
+    }
+
+    /// What the body of a DELETE says, besides the query's options.
+    fn delete_options(
+        &self,
+        mut options: WriteOptions,
+    ) -> Result<(Preconditions, WriteOptions), Status> {
+        if self.body.is_empty() {
+            return Ok((Preconditions::default(), options));
+        }
+        let body = self.object()?;
+        let dry_run = body["dryRun"].as_array();
+        options.dry_run |= dry_run.is_some_and(|all| all.iter().any(|one| one == "All"));
+        let text = |key: &str| body["preconditions"][key].as_str().map(str::to_owned);
+        let preconditions = Preconditions {
+            uid: text("uid"),
+            resource_version: text("resourceVersion"),
+        };
+        Ok((preconditions, options))
+    }
+
+    /// The body as an object.
+    fn object(&self) -> Result<Value, Status> {
+        let media_type = self
+            .content_type
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim();
+        let object: Value = match media_type {
+            "" | "application/json" => serde_json::from_slice(&self.body)
+                .map_err(|error| Status::bad_request(error.to_string()))?,
+            "application/yaml" => {
+                let text = std::str::from_utf8(&self.body);
+                let text = text.map_err(|error| Status::bad_request(error.to_string()))?;
+                serde_saphyr::from_str(text)
+                    .map_err(|error| Status::bad_request(error.to_string()))?
+            }
+            "application/vnd.kubernetes.protobuf" => protobuf_to_json(&self.body)
+                .map_err(|error| Status::bad_request(error.to_string()))?,
+            other => return Err(refusal::not_simulated(&format!("bodies of type {other:?}"))),
+        };
+        if object.is_object() {
+            Ok(object)
+        } else {
+            Err(Status::bad_request("the body is no object"))
+        }
+    }
+}
+
+async fn collect(mut body: Body) -> Result<Bytes, Status> {
+    let mut collected = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Status::bad_request(error.to_string()))?;
+        if let Ok(data) = frame.into_data() {
+            if collected.len() + data.len() > BODY_LIMIT {
+                return Err(refusal::too_large(BODY_LIMIT));
+            }
+            collected.extend_from_slice(&data);
+        }
+    }
+    Ok(collected.into())
+}

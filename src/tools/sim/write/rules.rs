@@ -1,0 +1,168 @@
+//! What holds for every object that a client sends, and what it can't change.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::api::Resource;
+use crate::api::Status;
+use crate::tools::sim::kinds::Kind;
+use crate::tools::sim::metadata;
+use crate::tools::sim::refusal;
+use crate::tools::sim::store::Target;
+
+/// Which part of an object an update may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// All but the status.
+    Main,
+    /// The status alone.
+    Status,
+    /// Both: what no client can do.
+    Whole,
+}
+
+/// The object as it is stored: `object`, but for what a client can't change in `part`.
+pub(super) fn merged(
+    kind: &Kind,
+    current: &Value,
+    mut object: Value,
+    part: Part,
+) -> Result<Value, Status> {
+    let status = match part {
+        Part::Main if kind.has_status => current.get("status").cloned(),
+        _ => object.get("status").cloned(),
+    };
+    if part == Part::Status {
+        object = current.clone();
+    }
+    let is_changed = |key: &&String| !matches!(key.as_str(), "metadata" | "status");
+    let content = |value: &Value| -> Vec<(String, Value)> {
+        let mut members: Vec<_> = value
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| is_changed(key))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect();
+        members.sort_by(|a, b| a.0.cmp(&b.0));
+        members
+    };
+    // Of an EndpointSlice the labels count too.
+    let labels = |value: &Value| value["metadata"]["labels"].clone();
+    let is_relabelled = kind.resource.kind == "EndpointSlice" && labels(current) != labels(&object);
+    let is_new_generation =
+        counts_generations(kind) && (is_relabelled || content(current) != content(&object));
+    let generation = current["metadata"]["generation"].as_u64();
+    let kept = [
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "resourceVersion",
+        "generation",
+    ];
+    let fields = metadata::of(&mut object)?;
+    for key in kept {
+        match current["metadata"].get(key) {
+            Some(value) => fields.insert(key.to_owned(), value.clone()),
+            None => fields.shift_remove(key),
+        };
+    }
+    if is_new_generation && let Some(generation) = generation {
+        fields.insert("generation".to_owned(), (generation + 1).into());
+    }
+    if let Some(members) = object.as_object_mut() {
+        match status {
+            Some(status) => members.insert("status".to_owned(), status),
+            None => members.shift_remove("status"),
+        };
+    }
+    Ok(metadata::in_order(object, kind.is_custom))
+}
+
+/// Fills in the kind, or finds fault with it.
+pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Status> {
+    let Some(members) = object.as_object_mut() else {
+        return Err(Status::bad_request("the body is no object"));
+    };
+    let expected = [
+        ("kind", resource.kind.clone()),
+        ("apiVersion", resource.gvr.api_version()),
+    ];
+    for (key, expected) in expected {
+        let given = members
+            .entry(key)
+            .or_insert_with(|| expected.clone().into());
+        if given.as_str() != Some(expected.as_str()) {
+            let given = given.as_str().unwrap_or_default();
+            return Err(Status::bad_request(format!(
+                "the {key} in the data ({given}) does not match the expected {key} ({expected})"
+            )));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_namespace(target: &Target, object: &mut Value) -> Result<(), Status> {
+    let fields = metadata::of(object)?;
+    let Some(namespace) = &target.namespace else {
+        fields.shift_remove("namespace");
+        return Ok(());
+    };
+    let given = fields
+        .entry("namespace")
+        .or_insert_with(|| namespace.clone().into());
+    if given.as_str() == Some("") {
+        *given = namespace.clone().into();
+    }
+    match given.as_str() == Some(namespace) {
+        true => Ok(()),
+        false => Err(Status::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        )),
+    }
+}
+
+/// The name given, or one that is generated.
+pub(super) fn name_for(resource: &Resource, object: &mut Value) -> Result<String, Status> {
+    let name = metadata::text(object, "name").to_owned();
+    if !name.is_empty() {
+        return Ok(name);
+    }
+    let prefix = metadata::text(object, "generateName").to_owned();
+    if prefix.is_empty() {
+        let why = "Required value: name or generateName is required";
+        return Err(refusal::invalid(resource, "", "metadata.name", why));
+    }
+    let name = metadata::generated_name(&prefix);
+    metadata::of(object)?.insert("name".to_owned(), name.clone().into());
+    Ok(name)
+}
+
+pub(super) fn has_finalizers(object: &Value) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.is_some_and(|finalizers| !finalizers.is_empty())
+}
+
+pub(super) fn counts_generations(kind: &Kind) -> bool {
+    let uncounted = ["Namespace", "Node", "Service", "PersistentVolumeClaim"];
+    let is_counted = !uncounted.contains(&kind.resource.kind.as_str());
+    kind.is_custom || (kind.has_status && is_counted) || kind.resource.kind == "EndpointSlice"
+}
+
+/// Kinds whose DELETE answers with the object.
+pub(super) fn tells_deleted(kind: &Kind) -> bool {
+    let kinds = ["Pod", "Service", "ServiceAccount", "PersistentVolumeClaim"];
+    !kind.is_custom && kinds.contains(&kind.resource.kind.as_str())
+}
+
+pub(super) fn success(target: &Target, uid: &str) -> Value {
+    let mut details = json!({"name": target.name, "kind": target.gvr.resource, "uid": uid});
+    if !target.gvr.group.is_empty() {
+        details["group"] = target.gvr.group.clone().into();
+    }
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "details": details,
+    })
+}

@@ -1,0 +1,271 @@
+//! Strategic merge patches: a merge that knows which lists are maps, and takes directives.
+
+use serde_json::Map;
+use serde_json::Value;
+
+use crate::api::Resource;
+use crate::api::Status;
+use crate::tools::sim::kinds;
+
+/// What a list is to a patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strategy {
+    /// A map, keyed by this member of its items.
+    Keyed(&'static str),
+    /// A set of texts.
+    Set,
+    /// One value.
+    Atomic,
+}
+
+/// The field that a list stands in, empty for the object itself; the list; its key, empty for sets.
+/// All other lists are replaced.
+const LISTS: &[(&str, &str, &str)] = &[
+    ("", "secrets", "name"),
+    ("metadata", "finalizers", ""),
+    ("metadata", "ownerReferences", "uid"),
+    ("spec", "containers", "name"),
+    ("spec", "ephemeralContainers", "name"),
+    ("spec", "hostAliases", "ip"),
+    ("spec", "imagePullSecrets", "name"),
+    ("spec", "initContainers", "name"),
+    ("spec", "podCIDRs", ""),
+    ("spec", "ports", "port"),
+    ("spec", "resourceClaims", "name"),
+    ("spec", "schedulingGates", "name"),
+    ("spec", "topologySpreadConstraints", "topologyKey"),
+    ("spec", "volumes", "name"),
+    ("containers", "env", "name"),
+    ("containers", "ports", "containerPort"),
+    ("containers", "volumeDevices", "devicePath"),
+    ("containers", "volumeMounts", "mountPath"),
+    ("status", "addresses", "type"),
+    ("status", "conditions", "type"),
+    ("status", "hostIPs", "ip"),
+    ("status", "podIPs", "ip"),
+    ("status", "resourceClaimStatuses", "name"),
+];
+
+const ORDER: &str = "$setElementOrder/";
+const DELETE: &str = "$deleteFromPrimitiveList/";
+
+/// Merges `patch` into an object of `resource`.
+///
+/// # Errors
+///
+/// 400 for a directive that there is not, and for items without their key.
+pub(crate) fn merge(
+    resource: &Resource,
+    object: &mut Value,
+    patch: Map<String, Value>,
+) -> Result<(), Status> {
+    let merger = Merger {
+        // The conditions of definitions are one value, unlike all others.
+        is_definition: resource.gvr == kinds::definitions(),
+    };
+    match object {
+        Value::Object(members) => merger.map(members, patch, ""),
+        _ => Ok(()),
+    }
+}
+
+struct Merger {
+    is_definition: bool,
+}
+
+impl Merger {
+    fn strategy(&self, parent: &str, list: &str) -> Strategy {
+        let parent = match parent {
+            "initContainers" | "ephemeralContainers" => "containers",
+            other => other,
+        };
+        let mut lists = LISTS
+            .iter()
+            .filter(|_| !self.is_definition || parent == "metadata");
+        match lists.find(|(of, name, _)| *of == parent && *name == list) {
+            None => Strategy::Atomic,
+            Some((_, _, "")) => Strategy::Set,
+            Some((_, _, key)) => Strategy::Keyed(key),
+        }
+    }
+
+    /// Merges into the map that stands in the field `place`.
+    fn map(
+        &self,
+        map: &mut Map<String, Value>,
+        mut patch: Map<String, Value>,
+        place: &str,
+    ) -> Result<(), Status> {
+        let directive = patch.shift_remove("$patch");
+        match directive.as_ref().and_then(Value::as_str) {
+            Some("replace") => *map = without_directives(patch),
+            Some("delete") => map.clear(),
+            Some("merge") | None => self.members(map, patch, place)?,
+            Some(other) => return Err(unknown(other)),
+        }
+        Ok(())
+    }
+
+    fn members(
+        &self,
+        map: &mut Map<String, Value>,
+        mut patch: Map<String, Value>,
+        place: &str,
+    ) -> Result<(), Status> {
+        if let Some(kept) = patch.shift_remove("$retainKeys") {
+            let kept = items(kept);
+            map.retain(|key, _| kept.iter().any(|kept| kept == key));
+        }
+        let before = map.clone();
+        let mut orders = Vec::new();
+        for (key, value) in patch {
+            if let Some(list) = key.strip_prefix(ORDER) {
+                orders.push((list.to_owned(), items(value)));
+            } else if let Some(list) = key.strip_prefix(DELETE) {
+                remove(map, list, &items(value));
+            } else if key.starts_with('$') {
+                return Err(unknown(&key));
+            } else {
+                self.member(map, key, value, place)?;
+            }
+        }
+        for (name, order) in orders {
+            let strategy = self.strategy(place, &name);
+            if let Some(Value::Array(list)) = map.get_mut(&name) {
+                let before = before.get(&name).and_then(Value::as_array);
+                let before = before.map(Vec::as_slice).unwrap_or_default();
+                *list = in_order(std::mem::take(list), &order, before, strategy);
+            }
+        }
+        Ok(())
+    }
+
+    fn member(
+        &self,
+        map: &mut Map<String, Value>,
+        key: String,
+        patch: Value,
+        place: &str,
+    ) -> Result<(), Status> {
+        match (map.get_mut(&key), patch) {
+            (_, Value::Null) => {
+                map.shift_remove(&key);
+            }
+            (Some(Value::Object(members)), Value::Object(patch)) => {
+                self.map(members, patch, &key)?;
+            }
+            (Some(Value::Array(list)), Value::Array(patch)) => match self.strategy(place, &key) {
+                Strategy::Keyed(by) => self.list(list, patch, &key, by)?,
+                Strategy::Set => add(list, patch),
+                Strategy::Atomic => *list = patch,
+            },
+            (_, patch) => {
+                map.insert(key, cleaned(patch));
+            }
+        }
+        Ok(())
+    }
+
+    /// Merges into the list `name`, whose items are keyed by `by`.
+    fn list(
+        &self,
+        list: &mut Vec<Value>,
+        patch: Vec<Value>,
+        name: &str,
+        by: &str,
+    ) -> Result<(), Status> {
+        if patch.iter().any(|item| item["$patch"] == "replace") {
+            let kept = patch.into_iter().filter(|item| item["$patch"].is_null());
+            *list = kept.map(cleaned).collect();
+            return Ok(());
+        }
+        for item in patch {
+            let id = item[by].clone();
+            if id.is_null() {
+                let message = format!("an item of {name} has no {by}, by which it is merged");
+                return Err(Status::bad_request(message));
+            }
+            let found = list.iter_mut().find(|known| known[by] == id);
+            match (item, found) {
+                (item, _) if item["$patch"] == "delete" => list.retain(|known| known[by] != id),
+                (Value::Object(item), Some(Value::Object(known))) => self.map(known, item, name)?,
+                (item, _) => list.push(cleaned(item)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds what a set lacks.
+fn add(set: &mut Vec<Value>, items: Vec<Value>) {
+    for item in items {
+        if !set.contains(&item) {
+            set.push(item);
+        }
+    }
+}
+
+/// Removes items from the list `name`, if there is one.
+fn remove(map: &mut Map<String, Value>, name: &str, gone: &[Value]) {
+    if let Some(Value::Array(list)) = map.get_mut(name) {
+        list.retain(|item| !gone.contains(item));
+    }
+}
+
+/// `list` in the order that a patch asks for. What the patch doesn't know keeps its place among
+/// the others as it was before, as far as that goes.
+fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], strategy: Strategy) -> Vec<Value> {
+    let id = |item: &Value| match strategy {
+        Strategy::Keyed(by) => item[by].clone(),
+        Strategy::Set | Strategy::Atomic => item.clone(),
+    };
+    let place_in = |all: &[Value], item: &Value| all.iter().position(|one| id(one) == id(item));
+    let (mut known, unknown): (Vec<_>, Vec<_>) = list
+        .into_iter()
+        .partition(|item| place_in(order, item).is_some());
+    known.sort_by_key(|item| place_in(order, item));
+    let mut from = 0;
+    for item in unknown {
+        let place = place_in(before, &item);
+        let follows = |other: &Value| place_in(before, other).is_some_and(|at| Some(at) > place);
+        let at = known[from..].iter().position(follows);
+        let at = at.map_or(known.len(), |at| from + at);
+        known.insert(at, item);
+        from = at + 1;
+    }
+    known
+}
+
+/// A new value: nulls and directives in it have nothing to work on.
+fn cleaned(value: Value) -> Value {
+    match value {
+        Value::Object(members) => without_directives(members).into(),
+        Value::Array(items) => {
+            let kept = items.into_iter().filter(|item| item["$patch"] != "delete");
+            kept.map(cleaned).collect()
+        }
+        other => other,
+    }
+}
+
+fn without_directives(members: Map<String, Value>) -> Map<String, Value> {
+    let members = members.into_iter();
+    let kept = members.filter(|(key, value)| !key.starts_with('$') && !value.is_null());
+    kept.map(|(key, value)| (key, cleaned(value))).collect()
+}
+
+fn items(list: Value) -> Vec<Value> {
+    match list {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn unknown(directive: &str) -> Status {
+    Status::bad_request(format!(
+        "unknown directive of a strategic merge patch: {directive}"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

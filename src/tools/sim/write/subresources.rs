@@ -1,0 +1,117 @@
+//! `scale`, and the reviews that clients create to learn about themselves.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::api::Status;
+use crate::tools::sim::metadata;
+use crate::tools::sim::refusal;
+use crate::tools::sim::store::State;
+use crate::tools::sim::store::Target;
+use crate::tools::sim::store::WriteOptions;
+
+use super::rules::Part;
+
+impl State {
+    /// The Scale of `target`.
+    ///
+    /// # Errors
+    ///
+    /// 404 when it isn't there or can't be scaled.
+    pub(crate) fn scale(&self, target: &Target) -> Result<Value, Status> {
+        let kind = self.kind(target)?;
+        if !kind.has_scale {
+            return Err(match kind.is_custom {
+                true => Status::not_found(&target.gvr, &target.name),
+                false => Status::path_not_found(),
+            });
+        }
+        Ok(scale_of(&self.current(target)?))
+    }
+
+    /// Sets the replica count that `scale` names.
+    ///
+    /// # Errors
+    ///
+    /// 404, 409, or 422 without a count.
+    pub(crate) fn set_scale(
+        &mut self,
+        target: &Target,
+        scale: &Value,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let kind = self.kind(target)?;
+        let mut object = self.current(target)?;
+        let replicas = &scale["spec"]["replicas"];
+        if !replicas.is_null() && !replicas.is_u64() {
+            let why = "Invalid value: must be greater than or equal to 0";
+            return Err(refusal::invalid(
+                &kind.resource,
+                &target.name,
+                "spec.replicas",
+                why,
+            ));
+        }
+        let version = metadata::text(scale, "resourceVersion");
+        if !version.is_empty() {
+            metadata::of(&mut object)?.insert("resourceVersion".to_owned(), version.into());
+        }
+        let replicas = replicas.as_u64().unwrap_or_default();
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
+            spec.insert("replicas".to_owned(), replicas.into());
+        }
+        let updated = self.update(target, object, Part::Main, options)?;
+        Ok(scale_of(&updated))
+    }
+}
+
+fn scale_of(object: &Value) -> Value {
+    let metadata = &object["metadata"];
+    let mut kept = serde_json::Map::new();
+    for key in [
+        "name",
+        "namespace",
+        "uid",
+        "resourceVersion",
+        "creationTimestamp",
+    ] {
+        if let Some(value) = metadata.get(key) {
+            kept.insert(key.to_owned(), value.clone());
+        }
+    }
+    let labels = object["spec"]["selector"]["matchLabels"].as_object();
+    let selector: Vec<_> = labels
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": kept,
+        "spec": {"replicas": object["spec"]["replicas"].as_u64().unwrap_or_default()},
+        "status": {
+            "replicas": object["status"]["replicas"].as_u64().unwrap_or_default(),
+            "selector": selector.join(","),
+        },
+    })
+}
+
+/// The answer to a review: everybody may do everything, and is called the same.
+///
+/// # Errors
+///
+/// 404 for all others.
+pub(crate) fn review(group: &str, resource: &str, review: Value) -> Result<Value, Status> {
+    match (group, resource) {
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => Ok(json!({
+            "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1",
+            "metadata": {}, "spec": review["spec"],
+            "status": {"allowed": true, "reason": "the simulated API server allows everything"},
+        })),
+        ("authentication.k8s.io", "selfsubjectreviews") => Ok(json!({
+            "kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {"creationTimestamp": metadata::now()},
+            "status": {"userInfo": {"username": "simulated", "groups": ["system:authenticated"]}},
+        })),
+        _ => Err(Status::path_not_found()),
+    }
+}

@@ -1,0 +1,278 @@
+//! Create, update, delete: the rules that all kinds share.
+
+use serde_json::Value;
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::api::EventType;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::tools::sim::kinds;
+use crate::tools::sim::kinds::custom;
+use crate::tools::sim::metadata;
+use crate::tools::sim::refusal;
+use crate::tools::sim::store::State;
+use crate::tools::sim::store::Target;
+use crate::tools::sim::store::WriteOptions;
+
+use super::defaults;
+use super::rules;
+use super::rules::Part;
+
+/// What a DELETE says beside what is to be deleted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Preconditions {
+    pub(crate) uid: Option<String>,
+    pub(crate) resource_version: Option<String>,
+}
+
+impl State {
+    /// Creates an object in `target`, which has no name.
+    ///
+    /// # Errors
+    ///
+    /// 400, 404, 409 or 422, as the API server has them.
+    pub(crate) fn create(
+        &mut self,
+        target: &Target,
+        mut object: Value,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let kind = self.kind(target)?;
+        rules::check_type(&kind.resource, &mut object)?;
+        rules::check_namespace(target, &mut object)?;
+        let name = rules::name_for(&kind.resource, &mut object)?;
+        metadata::check_name(&kind.resource, &name)?;
+        if !metadata::text(&object, "resourceVersion").is_empty() {
+            let message = "resourceVersion should not be set on objects to be created";
+            return Err(Status::bad_request(message));
+        }
+        self.check_namespace_exists(target)?;
+        let target = Target {
+            name,
+            ..target.clone()
+        };
+        if self.current(&target).is_ok() {
+            return Err(refusal::already_exists(&target.gvr, &target.name));
+        }
+        if kind.has_status
+            && !options.keep_status
+            && let Some(members) = object.as_object_mut()
+        {
+            members.shift_remove("status");
+        }
+        let fields = metadata::of(&mut object)?;
+        for key in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+        ] {
+            fields.shift_remove(key);
+        }
+        if !options.keep_status || !fields.contains_key("uid") {
+            fields.insert("uid".to_owned(), Uuid::new_v4().to_string().into());
+        }
+        if !options.keep_status || !fields.contains_key("creationTimestamp") {
+            fields.insert("creationTimestamp".to_owned(), metadata::now().into());
+        }
+        defaults::fill(&kind, &mut object);
+        if target.gvr == kinds::definitions() && custom::kind(&object).is_none() {
+            let why = "Required value: group, scope, names and one stored version";
+            return Err(refusal::invalid(&kind.resource, &target.name, "spec", why));
+        }
+        if rules::counts_generations(&kind) {
+            metadata::of(&mut object)?.insert("generation".to_owned(), 1.into());
+        }
+        self.commit(&target.gvr, EventType::Added, object, options)
+    }
+
+    /// Replaces `part` of the object `target`.
+    ///
+    /// # Errors
+    ///
+    /// 400, 404, 409, as the API server has them.
+    pub(crate) fn update(
+        &mut self,
+        target: &Target,
+        mut object: Value,
+        part: Part,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let kind = self.kind(target)?;
+        rules::check_type(&kind.resource, &mut object)?;
+        rules::check_namespace(target, &mut object)?;
+        let current = self.current(target)?;
+        let name = metadata::text(&object, "name");
+        if name != target.name {
+            return Err(Status::bad_request(format!(
+                "the name of the object ({name}) does not match the name on the URL ({})",
+                target.name
+            )));
+        }
+        let version = metadata::text(&object, "resourceVersion");
+        if !version.is_empty() && version != metadata::text(&current, "resourceVersion") {
+            return Err(refusal::conflict(&target.gvr, &target.name));
+        }
+        let (uid, found) = (
+            metadata::text(&object, "uid"),
+            metadata::text(&current, "uid"),
+        );
+        if !uid.is_empty() && uid != found {
+            return Err(refusal::precondition(
+                &target.gvr,
+                &target.name,
+                "UID",
+                uid,
+                found,
+            ));
+        }
+        let updated = rules::merged(&kind, &current, object, part)?;
+        if updated == metadata::in_order(current, kind.is_custom) {
+            // Nothing changed: nothing happens, and nobody is told.
+            return Ok(updated);
+        }
+        let is_gone = !metadata::text(&updated, "deletionTimestamp").is_empty()
+            && !rules::has_finalizers(&updated);
+        let event_type = match is_gone {
+            true => EventType::Deleted,
+            false => EventType::Modified,
+        };
+        self.commit(&target.gvr, event_type, updated, options)
+    }
+
+    /// Stores `object` as it stands, whatever was there; only its version is the store's.
+    ///
+    /// # Errors
+    ///
+    /// 404 for a kind that isn't served, 400 for what is no object.
+    pub(crate) fn put(&mut self, target: &Target, object: Value) -> Result<(), Status> {
+        self.kind(target)?;
+        let event_type = match self.current(target) {
+            Ok(_) => EventType::Modified,
+            Err(_) => EventType::Added,
+        };
+        let options = WriteOptions::default();
+        self.commit(&target.gvr, event_type, object, options)
+            .map(|_| ())
+    }
+
+    /// Deletes `target`, or marks it as going where finalizers hold it.
+    ///
+    /// # Errors
+    ///
+    /// 404, or 409 when a precondition doesn't hold.
+    pub(crate) fn delete(
+        &mut self,
+        target: &Target,
+        preconditions: &Preconditions,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let kind = self.kind(target)?;
+        let mut object = self.current(target)?;
+        preconditions.check(target, &object)?;
+        if rules::has_finalizers(&object) {
+            if !metadata::text(&object, "deletionTimestamp").is_empty() {
+                return Ok(object);
+            }
+            let fields = metadata::of(&mut object)?;
+            fields.insert("deletionTimestamp".to_owned(), metadata::now().into());
+            fields.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+            return self.commit(&target.gvr, EventType::Modified, object, options);
+        }
+        if target.gvr == kinds::namespaces() && !options.dry_run {
+            self.empty_namespace(&target.name, options)?;
+        }
+        if target.gvr == kinds::definitions() && !options.dry_run {
+            self.delete_custom(&object, options)?;
+        }
+        let deleted = self.commit(&target.gvr, EventType::Deleted, object, options)?;
+        Ok(match rules::tells_deleted(&kind) {
+            true => deleted,
+            false => rules::success(target, metadata::text(&deleted, "uid")),
+        })
+    }
+
+    /// Deletes what `selection` selects, and gives it as a list.
+    ///
+    /// # Errors
+    ///
+    /// 404.
+    pub(crate) fn delete_collection(
+        &mut self,
+        target: &Target,
+        selection: &Selection,
+        options: WriteOptions,
+    ) -> Result<Value, Status> {
+        let collection = self.collections.get(&target.gvr);
+        let collection = collection.ok_or_else(Status::path_not_found)?;
+        let kind = collection.served.kind.clone();
+        let mut items = Vec::new();
+        for key in collection.keys(selection) {
+            let target = target.named(&key);
+            items.push(self.current(&target)?);
+            self.delete(&target, &Preconditions::default(), options)?;
+        }
+        Ok(json!({
+            "kind": format!("{}List", kind.resource.kind),
+            "apiVersion": target.gvr.api_version(),
+            "metadata": {"resourceVersion": self.revision().to_string()},
+            "items": items,
+        }))
+    }
+
+    fn check_namespace_exists(&self, target: &Target) -> Result<(), Status> {
+        let Some(namespace) = &target.namespace else {
+            return Ok(());
+        };
+        let namespace = Target {
+            name: namespace.clone(),
+            ..Target::collection(kinds::namespaces(), None)
+        };
+        self.current(&namespace).map(|_| ())
+    }
+
+    fn empty_namespace(&mut self, name: &str, options: WriteOptions) -> Result<(), Status> {
+        let namespaced = self.collections.values();
+        let namespaced = namespaced.filter(|c| c.served.kind.resource.namespaced);
+        let all: Vec<_> = namespaced
+            .map(|collection| collection.served.kind.resource.gvr.clone())
+            .collect();
+        let selection = Selection {
+            namespace: Some(name.to_owned()),
+            ..Selection::default()
+        };
+        for gvr in all {
+            let target = Target::collection(gvr, Some(name));
+            self.delete_collection(&target, &selection, options)?;
+        }
+        Ok(())
+    }
+
+    fn delete_custom(&mut self, definition: &Value, options: WriteOptions) -> Result<(), Status> {
+        let Some(kind) = custom::kind(definition) else {
+            return Ok(());
+        };
+        let target = Target::collection(kind.resource.gvr.clone(), None);
+        self.delete_collection(&target, &Selection::default(), options)?;
+        Ok(())
+    }
+}
+
+impl Preconditions {
+    fn check(&self, target: &Target, object: &Value) -> Result<(), Status> {
+        let checks = [
+            ("UID", "uid", &self.uid),
+            ("ResourceVersion", "resourceVersion", &self.resource_version),
+        ];
+        for (field, key, wanted) in checks {
+            let found = metadata::text(object, key);
+            if let Some(wanted) = wanted
+                && wanted != found
+            {
+                let (gvr, name) = (&target.gvr, &target.name);
+                return Err(refusal::precondition(gvr, name, field, wanted, found));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,279 @@
+//! Steps done: the records changed, and the operation that tells it.
+
+use crate::tools::workload::activity::Step;
+use crate::tools::workload::cluster::Cluster;
+use crate::tools::workload::cluster::DeploymentStatus;
+use crate::tools::workload::cluster::Endpoint;
+use crate::tools::workload::cluster::Id;
+use crate::tools::workload::cluster::JobStatus;
+use crate::tools::workload::cluster::Owner;
+use crate::tools::workload::cluster::Phase;
+use crate::tools::workload::cluster::Pod;
+use crate::tools::workload::cluster::ReplicaSetStatus;
+use crate::tools::workload::dice::Dice;
+use crate::tools::workload::operation::Operation;
+use crate::tools::workload::records;
+
+/// Replica sets without pods that a deployment keeps.
+pub(super) const HISTORY_LIMIT: usize = 3;
+const STATUS: Option<&str> = Some("status");
+
+/// Does one step; none if there is nothing to tell.
+pub(super) fn perform(step: Step, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
+    match step {
+        Step::ChangeTemplate(id) => change_template(id, cluster, dice),
+        Step::Scale(id, by) => scale(id, by, cluster),
+        Step::DeploymentStatus(id) => {
+            observe_deployment(id, cluster).then(|| cluster.updated(Id::Deployment(id), STATUS))?
+        }
+        Step::CreateReplicaSet(id, deployment) => {
+            records::new_replica_set(id, deployment, cluster, dice);
+            cluster.created(Id::ReplicaSet(id))
+        }
+        Step::ScaleReplicaSet(id, by) => scale_replica_set(id, by, cluster),
+        Step::ReplicaSetStatus(id) => {
+            observe_replica_set(id, cluster).then(|| cluster.updated(Id::ReplicaSet(id), STATUS))?
+        }
+        Step::TrimReplicaSets(deployment) => trim_replica_sets(deployment, cluster),
+        Step::CreatePod(id, owner) => {
+            records::new_pod(id, owner, cluster, dice);
+            cluster.created(Id::Pod(id))
+        }
+        Step::Bind(id) => bind(id, cluster, dice),
+        Step::Reach(id, phase) => reach(id, phase, cluster),
+        Step::Terminate(id) => terminate(id, cluster),
+        Step::DeletePod(id) => delete_pod(id, cluster),
+        Step::EndpointSlice(deployment) => update_slice(deployment, cluster),
+        Step::Cordon(node, unschedulable) => {
+            cluster.nodes.get_mut(node)?.unschedulable = unschedulable;
+            cluster.draining = unschedulable;
+            cluster.updated(Id::Node(node), None)
+        }
+        Step::Schedule(cron_job) => schedule(cron_job, cluster),
+        Step::CreateJob(id, cron_job) => create_job(id, cron_job, cluster, dice),
+        Step::JobStatus(id, status) => job_status(id, status, cluster),
+        Step::DeleteJob(id) => {
+            let operation = cluster.deleted(Id::Job(id));
+            cluster.jobs.remove(&id);
+            operation
+        }
+        Step::Event(pod, reason) => {
+            let id = cluster.next_id();
+            records::new_event(id, pod, reason, cluster, dice);
+            cluster.created(Id::Event(id))
+        }
+        Step::Release(deployment) => {
+            cluster.deployments.get_mut(deployment)?.busy = false;
+            None
+        }
+        Step::ReleaseCronJob(cron_job) => {
+            cluster.cron_jobs.get_mut(cron_job)?.busy = false;
+            None
+        }
+    }
+}
+
+fn change_template(id: usize, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
+    let deployment = cluster.deployments.get_mut(id)?;
+    deployment.generation += 1;
+    deployment.revision += 1;
+    deployment.tag = format!("v2.{}.{}", deployment.revision, dice.below(9));
+    cluster.updated(Id::Deployment(id), None)
+}
+
+fn scale(id: usize, by: isize, cluster: &mut Cluster) -> Option<Operation> {
+    let deployment = cluster.deployments.get_mut(id)?;
+    deployment.generation += 1;
+    deployment.replicas = deployment.replicas.saturating_add_signed(by);
+    cluster.updated(Id::Deployment(id), None)
+}
+
+fn scale_replica_set(id: u32, by: isize, cluster: &mut Cluster) -> Option<Operation> {
+    let set = cluster.replica_sets.get_mut(&id)?;
+    set.generation += 1;
+    set.replicas = set.replicas.saturating_add_signed(by);
+    cluster.updated(Id::ReplicaSet(id), None)
+}
+
+fn trim_replica_sets(deployment: usize, cluster: &mut Cluster) -> Option<Operation> {
+    let sets = &mut cluster.deployments.get_mut(deployment)?.sets;
+    if sets.len() <= HISTORY_LIMIT + 1 {
+        return None;
+    }
+    let oldest = sets.remove(0);
+    let operation = cluster.deleted(Id::ReplicaSet(oldest));
+    cluster.replica_sets.remove(&oldest);
+    operation
+}
+
+fn bind(id: u32, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
+    let node = pick_node(cluster, dice)?;
+    cluster.pods.get_mut(&id)?.node = Some(node);
+    cluster.updated(Id::Pod(id), None)
+}
+
+fn reach(id: u32, phase: Phase, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    let node = cluster.pods.get(&id)?.node?;
+    if phase == Phase::Creating {
+        let address = give_address(cluster, Some(node));
+        let pod = cluster.pods.get_mut(&id)?;
+        pod.address = address;
+        pod.taken = now;
+    }
+    let pod = cluster.pods.get_mut(&id)?;
+    pod.restarts += u32::from(pod.phase == Phase::Crashed);
+    if phase == Phase::Running {
+        pod.started = now;
+    }
+    pod.phase = phase;
+    pod.since = now;
+    cluster.updated(Id::Pod(id), STATUS)
+}
+
+fn terminate(id: u32, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    cluster.pods.get_mut(&id)?.deleting = Some(now);
+    cluster.updated(Id::Pod(id), None)
+}
+
+fn delete_pod(id: u32, cluster: &mut Cluster) -> Option<Operation> {
+    let operation = cluster.deleted(Id::Pod(id));
+    let pod = cluster.pods.remove(&id)?;
+    match pod.owner {
+        Owner::ReplicaSet(set) => {
+            let set = cluster.replica_sets.get_mut(&set)?;
+            set.pods.retain(|pod| *pod != id);
+        }
+        Owner::Job(job) => cluster.jobs.get_mut(&job)?.pod = None,
+        Owner::DaemonSet(_) => {}
+    }
+    operation
+}
+
+fn update_slice(deployment: usize, cluster: &mut Cluster) -> Option<Operation> {
+    let endpoints = endpoints_of(deployment, cluster);
+    let at = cluster.deployments.get(deployment)?.slice;
+    let slice = cluster.endpoint_slices.get_mut(at)?;
+    if slice.endpoints == endpoints {
+        return None;
+    }
+    slice.endpoints = endpoints;
+    slice.generation += 1;
+    cluster.updated(Id::EndpointSlice(at), None)
+}
+
+fn schedule(cron_job: usize, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    let record = cluster.cron_jobs.get_mut(cron_job)?;
+    // A minute later at least: jobs are named by it.
+    record.scheduled = (now - now % 60).max(record.scheduled + 60);
+    cluster.updated(Id::CronJob(cron_job), STATUS)
+}
+
+fn create_job(
+    id: u32,
+    cron_job: usize,
+    cluster: &mut Cluster,
+    dice: &mut Dice,
+) -> Option<Operation> {
+    records::new_job(id, cron_job, cluster, dice);
+    let scheduled = cluster.cron_jobs.get(cron_job)?.scheduled;
+    let job = cluster.jobs.get_mut(&id)?;
+    job.identity.name = records::job_name(&job.identity.name, scheduled);
+    cluster.created(Id::Job(id))
+}
+
+fn job_status(id: u32, status: JobStatus, cluster: &mut Cluster) -> Option<Operation> {
+    let now = cluster.clock.seconds();
+    let job = cluster.jobs.get_mut(&id)?;
+    job.status = status;
+    job.completed = now;
+    cluster.updated(Id::Job(id), STATUS)
+}
+
+/// A node that takes pods.
+pub(super) fn pick_node(cluster: &Cluster, dice: &mut Dice) -> Option<usize> {
+    let nodes = &cluster.nodes;
+    let first = dice.index(nodes.len())?;
+    let mut turned = (first..nodes.len()).chain(0..first);
+    turned.find(|i| !nodes[*i].unschedulable)
+}
+
+/// The next address of a node's range; empty without a node.
+pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String {
+    let Some((i, node)) = node.and_then(|i| Some((i, cluster.nodes.get_mut(i)?))) else {
+        return String::new();
+    };
+    node.addresses += 1;
+    let last = node.addresses % 250 + 2;
+    format!("10.{}.{}.{last}", 100 + i / 256 % 100, i % 256)
+}
+
+/// What a deployment's slice should say.
+pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint> {
+    let sets = cluster
+        .deployments
+        .get(deployment)
+        .map(|d| d.sets.as_slice());
+    let sets = sets.unwrap_or_default().iter();
+    let pods = sets
+        .filter_map(|set| cluster.replica_sets.get(set))
+        .flat_map(|set| &set.pods);
+    let endpoint = |pod: &Pod| {
+        Some(Endpoint {
+            address: Some(pod.address.clone()).filter(|address| !address.is_empty())?,
+            node: pod.node?,
+            pod: pod.identity.name.clone(),
+            uid: pod.identity.uid.clone(),
+            ready: pod.is_ready(),
+            terminating: pod.deleting.is_some(),
+        })
+    };
+    pods.filter_map(|pod| cluster.pods.get(pod).and_then(endpoint))
+        .collect()
+}
+
+/// Brings a replica set's status up to what is there; tells whether it changed.
+pub(super) fn observe_replica_set(id: u32, cluster: &mut Cluster) -> bool {
+    let Some(set) = cluster.replica_sets.get_mut(&id) else {
+        return false;
+    };
+    let alive = set.pods.iter().filter_map(|pod| cluster.pods.get(pod));
+    let alive = alive.filter(|pod| pod.deleting.is_none());
+    let status = ReplicaSetStatus {
+        observed: set.generation,
+        replicas: alive.clone().count(),
+        ready: alive.filter(|pod| pod.is_ready()).count(),
+    };
+    std::mem::replace(&mut set.status, status.clone()) != status
+}
+
+/// Brings a deployment's status up to what its replica sets tell; tells whether it changed.
+pub(super) fn observe_deployment(id: usize, cluster: &mut Cluster) -> bool {
+    let now = cluster.clock.seconds();
+    let Some(deployment) = cluster.deployments.get_mut(id) else {
+        return false;
+    };
+    let mut status = DeploymentStatus {
+        observed: deployment.generation,
+        ..DeploymentStatus::default()
+    };
+    for set in deployment
+        .sets
+        .iter()
+        .filter_map(|set| cluster.replica_sets.get(set))
+    {
+        status.replicas += set.status.replicas;
+        status.ready += set.status.ready;
+        status.updated = set.status.replicas;
+        status.set.clone_from(&set.identity.name);
+    }
+    status.changed = deployment.status.changed;
+    if status == deployment.status {
+        return false;
+    }
+    status.changed = now;
+    deployment.status = status;
+    true
+}

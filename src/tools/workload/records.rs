@@ -1,0 +1,164 @@
+//! New records, as controllers make them.
+
+use crate::tools::workload::activity::Reason;
+use crate::tools::workload::cluster::Cluster;
+use crate::tools::workload::cluster::Event;
+use crate::tools::workload::cluster::Id;
+use crate::tools::workload::cluster::Identity;
+use crate::tools::workload::cluster::Job;
+use crate::tools::workload::cluster::JobStatus;
+use crate::tools::workload::cluster::Owner;
+use crate::tools::workload::cluster::Phase;
+use crate::tools::workload::cluster::Pod;
+use crate::tools::workload::cluster::ReplicaSet;
+use crate::tools::workload::cluster::ReplicaSetStatus;
+use crate::tools::workload::dice::Dice;
+
+fn new_identity(namespace: &str, name: String, cluster: &Cluster, dice: &mut Dice) -> Identity {
+    Identity {
+        namespace: namespace.to_owned(),
+        name,
+        uid: dice.uid(),
+        created: cluster.clock.seconds(),
+        written: cluster.clock.seconds(),
+    }
+}
+
+/// A replica set of the deployment's template as it is now, without pods.
+pub(super) fn new_replica_set(id: u32, deployment: usize, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(owner) = cluster.deployments.get(deployment) else {
+        return;
+    };
+    let hash = dice.suffix(10);
+    let name = format!("{}-{hash}", owner.identity.name);
+    let identity = new_identity(&owner.identity.namespace, name, cluster, dice);
+    let set = ReplicaSet {
+        identity,
+        deployment,
+        hash,
+        tag: owner.tag.clone(),
+        revision: owner.revision,
+        replicas: 0,
+        generation: 1,
+        pods: Vec::new(),
+        status: ReplicaSetStatus::default(),
+    };
+    cluster.replica_sets.insert(id, set);
+    cluster.deployments[deployment].sets.push(id);
+}
+
+/// A job, named as its cron job; see [`job_name`].
+pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(owner) = cluster.cron_jobs.get(cron_job) else {
+        return;
+    };
+    let Identity {
+        namespace, name, ..
+    } = &owner.identity;
+    let identity = new_identity(namespace, name.clone(), cluster, dice);
+    let job = Job {
+        identity,
+        cron_job,
+        status: JobStatus::New,
+        completed: 0,
+        pod: None,
+    };
+    cluster.jobs.insert(id, job);
+}
+
+/// As the cron job controller names a job: by the minute that it was due.
+pub(super) fn job_name(cron_job: &str, scheduled: i64) -> String {
+    format!("{cron_job}-{}", scheduled / 60)
+}
+
+/// A pod that nobody has looked at yet; its owner knows it.
+pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(of) = owner_of(owner, cluster) else {
+        return;
+    };
+    let name = format!("{}-{}", of.name, dice.suffix(5));
+    let identity = new_identity(&of.namespace, name, cluster, dice);
+    let pod = Pod {
+        identity,
+        owner,
+        node: None,
+        address: String::new(),
+        phase: Phase::Pending,
+        taken: 0,
+        started: 0,
+        since: 0,
+        restarts: 0,
+        deleting: None,
+        suffix: dice.suffix(5),
+        container: dice.hex(4),
+    };
+    cluster.pods.insert(id, pod);
+    match owner {
+        Owner::ReplicaSet(set) => {
+            if let Some(set) = cluster.replica_sets.get_mut(&set) {
+                set.pods.push(id);
+            }
+        }
+        Owner::Job(job) => {
+            if let Some(job) = cluster.jobs.get_mut(&job) {
+                job.pod = Some(id);
+            }
+        }
+        Owner::DaemonSet(_) => {}
+    }
+}
+
+fn owner_of(owner: Owner, cluster: &Cluster) -> Option<Identity> {
+    let id = match owner {
+        Owner::ReplicaSet(set) => Id::ReplicaSet(set),
+        Owner::DaemonSet(set) => Id::DaemonSet(set),
+        Owner::Job(job) => Id::Job(job),
+    };
+    cluster.identity(id).cloned()
+}
+
+/// Something to tell of a pod; nothing happens if that is gone.
+pub(super) fn new_event(id: u32, pod: u32, reason: Reason, cluster: &mut Cluster, dice: &mut Dice) {
+    let Some(of) = cluster.pods.get(&pod) else {
+        return;
+    };
+    let Identity {
+        namespace,
+        name,
+        uid,
+        ..
+    } = of.identity.clone();
+    let node = of.node.and_then(|i| cluster.nodes.get(i));
+    let node = node.map_or("", |node| node.identity.name.as_str());
+    let (reason, source, message) = match reason {
+        Reason::Scheduled => (
+            "Scheduled",
+            "default-scheduler",
+            format!("Successfully assigned {namespace}/{name} to {node}"),
+        ),
+        Reason::Started => ("Started", "kubelet", "Container started".to_owned()),
+        Reason::Killing => ("Killing", "kubelet", "Stopping container".to_owned()),
+        Reason::Unhealthy => (
+            "Unhealthy",
+            "kubelet",
+            "Readiness probe failed: HTTP probe failed with statuscode: 503".to_owned(),
+        ),
+        Reason::BackOff => (
+            "BackOff",
+            "kubelet",
+            format!("Back-off restarting failed container in pod {name}_{namespace}({uid})"),
+        ),
+    };
+    let host = of.node.filter(|_| source == "kubelet");
+    let event = Event {
+        identity: new_identity(&namespace, format!("{name}.{}", dice.hex(1)), cluster, dice),
+        pod: name,
+        uid,
+        source,
+        host,
+        warning: matches!(reason, "Unhealthy" | "BackOff"),
+        reason,
+        message,
+    };
+    cluster.events.push_back((id, event));
+}

@@ -1,0 +1,105 @@
+//! Cron jobs and jobs.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::tools::workload::clock::time;
+use crate::tools::workload::cluster::Cluster;
+use crate::tools::workload::cluster::CronJob;
+use crate::tools::workload::cluster::Job;
+use crate::tools::workload::cluster::JobStatus;
+use crate::tools::workload::render::controllers::app_labels;
+use crate::tools::workload::render::controllers::job_labels;
+use crate::tools::workload::render::metadata::Draft;
+use crate::tools::workload::render::pod_template::pod_template;
+
+const MANAGER: &str = "kube-controller-manager";
+
+pub(super) fn cron_job(cron_job: &CronJob) -> Value {
+    let mut draft = Draft::new("batch/v1", "CronJob", &cron_job.identity);
+    let labels = app_labels(&cron_job.template);
+    draft.meta("labels", labels.clone());
+    draft.meta("generation", json!(1));
+    let template = pod_template(&cron_job.template, &cron_job.tag, labels);
+    draft.set(
+        "spec",
+        json!({
+            "concurrencyPolicy": "Forbid",
+            "failedJobsHistoryLimit": 1,
+            "jobTemplate": {"metadata": {}, "spec": {"backoffLimit": 6, "template": template}},
+            "schedule": "*/10 * * * *",
+            "successfulJobsHistoryLimit": 3,
+            "suspend": false,
+        }),
+    );
+    draft.wrote("helm", cron_job.identity.created);
+    let status = json!({"lastScheduleTime": time(cron_job.scheduled)});
+    draft.status(status, MANAGER, cron_job.identity.written);
+    draft.finish()
+}
+
+/// None if its cron job is gone.
+pub(super) fn job(job: &Job, cluster: &Cluster) -> Option<Value> {
+    let owner = cluster.cron_jobs.get(job.cron_job)?;
+    let mut draft = Draft::new("batch/v1", "Job", &job.identity);
+    let labels = job_labels(job);
+    draft.meta("labels", labels.clone());
+    draft.meta("generation", json!(1));
+    let due = time(job.identity.created - job.identity.created % 60);
+    let annotations = json!({"batch.kubernetes.io/cronjob-scheduled-timestamp": due});
+    draft.meta("annotations", annotations);
+    draft.owner("batch/v1", "CronJob", &owner.identity);
+    let uid = &job.identity.uid;
+    draft.set(
+        "spec",
+        json!({
+            "backoffLimit": 6,
+            "completionMode": "NonIndexed",
+            "completions": 1,
+            "manualSelector": false,
+            "parallelism": 1,
+            "podReplacementPolicy": "TerminatingOrFailed",
+            "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}},
+            "suspend": false,
+            "template": pod_template(&owner.template, &owner.tag, labels),
+        }),
+    );
+    draft.wrote(MANAGER, job.identity.created);
+    draft.status(status(job), MANAGER, job.identity.written);
+    Some(draft.finish())
+}
+
+fn status(job: &Job) -> Value {
+    let started = time(job.identity.created);
+    match job.status {
+        JobStatus::New => json!({}),
+        JobStatus::Active => json!({
+            "active": 1,
+            "ready": 0,
+            "startTime": started,
+            "terminating": 0,
+            "uncountedTerminatedPods": {},
+        }),
+        JobStatus::Complete => json!({
+            "completionTime": time(job.completed),
+            "conditions": [condition("SuccessCriteriaMet", job), condition("Complete", job)],
+            "ready": 0,
+            "startTime": started,
+            "succeeded": 1,
+            "terminating": 0,
+            "uncountedTerminatedPods": {},
+        }),
+    }
+}
+
+fn condition(kind: &str, job: &Job) -> Value {
+    let at = time(job.completed);
+    json!({
+        "lastProbeTime": at,
+        "lastTransitionTime": at,
+        "message": "Reached expected number of succeeded pods",
+        "reason": "CompletionsReached",
+        "status": "True",
+        "type": kind,
+    })
+}

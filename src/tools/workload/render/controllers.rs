@@ -1,0 +1,207 @@
+//! Deployments, replica sets, daemon sets; and the labels that bind them.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::tools::workload::clock::time;
+use crate::tools::workload::cluster::Cluster;
+use crate::tools::workload::cluster::DaemonSet;
+use crate::tools::workload::cluster::Deployment;
+use crate::tools::workload::cluster::Job;
+use crate::tools::workload::cluster::ReplicaSet;
+use crate::tools::workload::cluster::Template;
+use crate::tools::workload::render::metadata::Draft;
+use crate::tools::workload::render::pod_template::pod_template;
+
+const MANAGER: &str = "kube-controller-manager";
+const REVISION: &str = "deployment.kubernetes.io/revision";
+
+pub(super) fn app_labels(template: &Template) -> Value {
+    json!({
+        "app": template.app,
+        "app.kubernetes.io/managed-by": "Helm",
+        "app.kubernetes.io/name": template.app,
+    })
+}
+
+pub(super) fn set_labels(deployment: &Deployment, set: &ReplicaSet) -> Value {
+    let mut labels = app_labels(&deployment.template);
+    labels["pod-template-hash"] = json!(set.hash);
+    labels
+}
+
+pub(super) fn job_labels(job: &Job) -> Value {
+    json!({
+        "batch.kubernetes.io/controller-uid": job.identity.uid,
+        "batch.kubernetes.io/job-name": job.identity.name,
+        "controller-uid": job.identity.uid,
+        "job-name": job.identity.name,
+    })
+}
+
+pub(super) fn deployment(deployment: &Deployment) -> Value {
+    let identity = &deployment.identity;
+    let template = &deployment.template;
+    let mut draft = Draft::new("apps/v1", "Deployment", identity);
+    draft.meta("labels", app_labels(template));
+    draft.meta("generation", json!(deployment.generation));
+    draft.set(
+        "spec",
+        json!({
+            "progressDeadlineSeconds": 600,
+            "replicas": deployment.replicas,
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": {"app": template.app}},
+            "strategy": {
+                "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1},
+                "type": "RollingUpdate",
+            },
+        }),
+    );
+    let pods = pod_template(template, &deployment.tag, app_labels(template));
+    draft.change("spec", |spec| spec["template"] = pods);
+    draft.wrote("helm", identity.created);
+    draft.meta(
+        "annotations",
+        json!({REVISION: deployment.revision.to_string()}),
+    );
+    draft.status(deployment_status(deployment), MANAGER, identity.written);
+    draft.finish()
+}
+
+fn deployment_status(deployment: &Deployment) -> Value {
+    let now = &deployment.status;
+    let changed = time(now.changed);
+    let is_done = now.updated == now.replicas && now.ready == now.replicas;
+    let is_available = now.ready + 1 >= now.replicas;
+    let (reason, verb) = match is_done {
+        true => ("NewReplicaSetAvailable", "has successfully progressed"),
+        false => ("ReplicaSetUpdated", "is progressing"),
+    };
+    let (availability, says) = match is_available {
+        true => ("MinimumReplicasAvailable", "has minimum availability"),
+        false => (
+            "MinimumReplicasUnavailable",
+            "does not have minimum availability",
+        ),
+    };
+    let mut status = json!({
+        "conditions": [
+            {
+                "lastTransitionTime": changed,
+                "lastUpdateTime": changed,
+                "message": format!("Deployment {says}."),
+                "reason": availability,
+                "status": if is_available { "True" } else { "False" },
+                "type": "Available",
+            },
+            {
+                "lastTransitionTime": time(deployment.identity.created),
+                "lastUpdateTime": changed,
+                "message": format!("ReplicaSet \"{}\" {verb}.", now.set),
+                "reason": reason,
+                "status": "True",
+                "type": "Progressing",
+            },
+        ],
+        "observedGeneration": now.observed,
+    });
+    put_counts(
+        &mut status,
+        &[
+            ("availableReplicas", now.ready),
+            ("readyReplicas", now.ready),
+            ("replicas", now.replicas),
+            (
+                "unavailableReplicas",
+                now.replicas - now.ready.min(now.replicas),
+            ),
+            ("updatedReplicas", now.updated),
+        ],
+    );
+    status
+}
+
+/// As Go writes them: a zero is left out.
+fn put_counts(status: &mut Value, counts: &[(&str, usize)]) {
+    for (name, count) in counts.iter().filter(|(_, count)| *count > 0) {
+        status[name] = json!(count);
+    }
+}
+
+pub(super) fn replica_set(set: &ReplicaSet, cluster: &Cluster) -> Option<Value> {
+    let deployment = cluster.deployments.get(set.deployment)?;
+    let template = &deployment.template;
+    let labels = set_labels(deployment, set);
+    let mut draft = Draft::new("apps/v1", "ReplicaSet", &set.identity);
+    draft.meta("labels", labels.clone());
+    draft.meta("generation", json!(set.generation));
+    draft.meta(
+        "annotations",
+        json!({
+            "deployment.kubernetes.io/desired-replicas": deployment.usual_replicas.to_string(),
+            "deployment.kubernetes.io/max-replicas": (deployment.usual_replicas + 1).to_string(),
+            REVISION: set.revision.to_string(),
+        }),
+    );
+    draft.owner("apps/v1", "Deployment", &deployment.identity);
+    let selector = json!({"app": template.app, "pod-template-hash": set.hash});
+    draft.set(
+        "spec",
+        json!({
+            "replicas": set.replicas,
+            "selector": {"matchLabels": selector},
+        }),
+    );
+    let pods = pod_template(template, &set.tag, labels);
+    draft.change("spec", |spec| spec["template"] = pods);
+    draft.wrote(MANAGER, set.identity.created);
+    let mut status = json!({"replicas": set.status.replicas});
+    let ready = set.status.ready;
+    let total = set.status.replicas;
+    put_counts(
+        &mut status,
+        &[
+            ("availableReplicas", ready),
+            ("fullyLabeledReplicas", total),
+            ("observedGeneration", set.status.observed as usize),
+            ("readyReplicas", ready),
+        ],
+    );
+    draft.status(status, MANAGER, set.identity.written);
+    Some(draft.finish())
+}
+
+pub(super) fn daemon_set(set: &DaemonSet) -> Value {
+    let mut draft = Draft::new("apps/v1", "DaemonSet", &set.identity);
+    draft.meta("labels", app_labels(&set.template));
+    draft.meta("generation", json!(1));
+    draft.meta(
+        "annotations",
+        json!({"deprecated.daemonset.template.generation": "1"}),
+    );
+    draft.set(
+        "spec",
+        json!({
+            "revisionHistoryLimit": 10,
+            "selector": {"matchLabels": {"app": set.template.app}},
+            "template": pod_template(&set.template, &set.tag, app_labels(&set.template)),
+            "updateStrategy": {
+                "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+                "type": "RollingUpdate",
+            },
+        }),
+    );
+    draft.wrote("kubeadm", set.identity.created);
+    let status = json!({
+        "currentNumberScheduled": set.pods,
+        "desiredNumberScheduled": set.pods,
+        "numberAvailable": set.pods,
+        "numberMisscheduled": 0,
+        "numberReady": set.pods,
+        "observedGeneration": 1,
+        "updatedNumberScheduled": set.pods,
+    });
+    draft.status(status, MANAGER, set.identity.written);
+    draft.finish()
+}

@@ -1,0 +1,105 @@
+//! What all objects share: type, metadata, and who wrote which part of them.
+
+use serde_json::Map;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::tools::workload::clock::time;
+use crate::tools::workload::cluster::Identity;
+use crate::tools::workload::render::managed_fields;
+
+/// An object in the making.
+///
+/// Values are moved into it, not named inside `json!`: that would copy them member by member.
+pub(super) struct Draft {
+    object: Map<String, Value>,
+    metadata: Map<String, Value>,
+    managers: Vec<Value>,
+}
+
+impl Draft {
+    pub(super) fn new(api_version: &str, kind: &str, identity: &Identity) -> Self {
+        let mut draft = Self {
+            object: Map::new(),
+            metadata: Map::new(),
+            managers: Vec::new(),
+        };
+        draft.set("apiVersion", json!(api_version));
+        draft.set("kind", json!(kind));
+        draft.meta("name", json!(identity.name));
+        if !identity.namespace.is_empty() {
+            draft.meta("namespace", json!(identity.namespace));
+        }
+        draft.meta("uid", json!(identity.uid));
+        draft.meta("creationTimestamp", json!(time(identity.created)));
+        draft
+    }
+
+    /// A part beside metadata.
+    pub(super) fn set(&mut self, key: &str, value: Value) {
+        self.object.insert(key.to_owned(), value);
+    }
+
+    /// Changes a part that was set.
+    pub(super) fn change(&mut self, key: &str, change: impl FnOnce(&mut Value)) {
+        if let Some(part) = self.object.get_mut(key) {
+            change(part);
+        }
+    }
+
+    pub(super) fn meta(&mut self, key: &str, value: Value) {
+        self.metadata.insert(key.to_owned(), value);
+    }
+
+    /// The controller that owns it.
+    pub(super) fn owner(&mut self, api_version: &str, kind: &str, owner: &Identity) {
+        let reference = json!({
+            "apiVersion": api_version,
+            "kind": kind,
+            "name": owner.name,
+            "uid": owner.uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        });
+        self.meta("ownerReferences", Value::Array(vec![reference]));
+    }
+
+    /// Who wrote all that is there by now, status apart.
+    pub(super) fn wrote(&mut self, manager: &str, seconds: i64) {
+        let fields = managed_fields::of_object(&self.object, &self.metadata);
+        self.manager(manager, seconds, fields, None);
+    }
+
+    /// The status, and who wrote it.
+    pub(super) fn status(&mut self, status: Value, manager: &str, seconds: i64) {
+        let mut fields = Map::new();
+        fields.insert("f:status".to_owned(), managed_fields::of_part(&status));
+        self.manager(manager, seconds, Value::Object(fields), Some("status"));
+        self.set("status", status);
+    }
+
+    fn manager(&mut self, name: &str, seconds: i64, fields: Value, subresource: Option<&str>) {
+        let mut entry = json!({
+            "apiVersion": self.object["apiVersion"],
+            "fieldsType": "FieldsV1",
+            "manager": name,
+            "operation": "Update",
+            "time": time(seconds),
+        });
+        entry["fieldsV1"] = fields;
+        if let Some(subresource) = subresource {
+            entry["subresource"] = json!(subresource);
+        }
+        self.managers.push(entry);
+    }
+
+    pub(super) fn finish(mut self) -> Value {
+        if !self.managers.is_empty() {
+            let managers = Value::Array(std::mem::take(&mut self.managers));
+            self.meta("managedFields", managers);
+        }
+        let metadata = Value::Object(std::mem::take(&mut self.metadata));
+        self.set("metadata", metadata);
+        Value::Object(self.object)
+    }
+}

@@ -1,0 +1,109 @@
+//! Services and endpoint slices.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::tools::workload::clock::time;
+use crate::tools::workload::cluster::Cluster;
+use crate::tools::workload::cluster::Endpoint;
+use crate::tools::workload::cluster::EndpointSlice;
+use crate::tools::workload::cluster::Service;
+use crate::tools::workload::names;
+use crate::tools::workload::render::metadata::Draft;
+use crate::tools::workload::render::node;
+
+pub(super) fn service(service: &Service) -> Value {
+    let mut draft = Draft::new("v1", "Service", &service.identity);
+    let mut spec = json!({
+        "clusterIP": service.address,
+        "clusterIPs": [service.address],
+        "internalTrafficPolicy": "Cluster",
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "ports": [{
+            "name": port_name(service),
+            "port": service.port,
+            "protocol": protocol(service),
+            "targetPort": service.target_port,
+        }],
+        "sessionAffinity": "None",
+        "type": "ClusterIP",
+    });
+    let mut labels = json!({"component": "apiserver", "provider": "kubernetes"});
+    if let Some(app) = &service.app {
+        spec["selector"] = json!({"app": app});
+        labels = json!({"app": app, "app.kubernetes.io/managed-by": "Helm"});
+    }
+    draft.meta("labels", labels);
+    draft.set("spec", spec);
+    draft.wrote("helm", service.identity.created);
+    draft.set("status", json!({"loadBalancer": {}}));
+    draft.finish()
+}
+
+fn port_name(service: &Service) -> &'static str {
+    match service.port {
+        53 => "dns",
+        443 => "https",
+        _ => "http",
+    }
+}
+
+fn protocol(service: &Service) -> &'static str {
+    match service.port {
+        53 => "UDP",
+        _ => "TCP",
+    }
+}
+
+/// None if its service is gone.
+pub(super) fn endpoint_slice(slice: &EndpointSlice, cluster: &Cluster) -> Option<Value> {
+    let service = cluster.services.get(slice.service)?;
+    let mut draft = Draft::new("discovery.k8s.io/v1", "EndpointSlice", &slice.identity);
+    let name = &service.identity.name;
+    draft.meta("generateName", json!(format!("{name}-")));
+    draft.meta("generation", json!(slice.generation));
+    draft.meta(
+        "labels",
+        json!({
+            "app": service.app,
+            "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+            "kubernetes.io/service-name": name,
+        }),
+    );
+    let changed =
+        json!({"endpoints.kubernetes.io/last-change-trigger-time": time(slice.identity.written)});
+    draft.meta("annotations", changed);
+    draft.owner("v1", "Service", &service.identity);
+    draft.set("addressType", json!("IPv4"));
+    let namespace = &slice.identity.namespace;
+    let endpoints = slice.endpoints.iter().map(|one| endpoint(one, namespace));
+    draft.set("endpoints", Value::Array(endpoints.collect()));
+    let port = json!({
+        "name": port_name(service),
+        "port": service.target_port,
+        "protocol": protocol(service),
+    });
+    draft.set("ports", json!([port]));
+    draft.wrote("kube-controller-manager", slice.identity.written);
+    Some(draft.finish())
+}
+
+fn endpoint(endpoint: &Endpoint, namespace: &str) -> Value {
+    json!({
+        "addresses": [endpoint.address],
+        "conditions": {
+            "ready": endpoint.ready,
+            "serving": endpoint.ready || endpoint.terminating,
+            "terminating": endpoint.terminating,
+        },
+        "nodeName": names::node(endpoint.node),
+        "targetRef": {
+            "kind": "Pod",
+            "name": endpoint.pod,
+            "namespace": namespace,
+            "uid": endpoint.uid,
+        },
+        "zone": node::zone(endpoint.node),
+    })
+}

@@ -1,0 +1,130 @@
+//! Namespaces, leases, service accounts, config maps, secrets, events.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::tools::workload::clock::micro_time;
+use crate::tools::workload::clock::time;
+use crate::tools::workload::cluster::Cluster;
+use crate::tools::workload::cluster::ConfigMap;
+use crate::tools::workload::cluster::Contents;
+use crate::tools::workload::cluster::Event;
+use crate::tools::workload::cluster::Identity;
+use crate::tools::workload::cluster::Lease;
+use crate::tools::workload::cluster::Secret;
+use crate::tools::workload::render::metadata::Draft;
+
+/// Lines of a settings file.
+const SETTINGS: usize = 24;
+/// Lines of a certificate.
+const CERTIFICATE: usize = 16;
+
+pub(super) fn namespace(identity: &Identity) -> Value {
+    let mut draft = Draft::new("v1", "Namespace", identity);
+    draft.meta(
+        "labels",
+        json!({"kubernetes.io/metadata.name": identity.name}),
+    );
+    draft.wrote("kubectl-create", identity.created);
+    draft.set("spec", json!({"finalizers": ["kubernetes"]}));
+    draft.set("status", json!({"phase": "Active"}));
+    draft.finish()
+}
+
+pub(super) fn lease(lease: &Lease, cluster: &Cluster) -> Value {
+    let mut draft = Draft::new("coordination.k8s.io/v1", "Lease", &lease.identity);
+    let mut spec = json!({
+        "holderIdentity": lease.holder,
+        "leaseDurationSeconds": if lease.node.is_some() { 40 } else { 15 },
+        "renewTime": micro_time(lease.renewed),
+    });
+    let mut manager = lease.identity.name.as_str();
+    if let Some(node) = lease.node.and_then(|node| cluster.nodes.get(node)) {
+        let Identity { name, uid, .. } = &node.identity;
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid});
+        draft.meta("ownerReferences", json!([owner]));
+        manager = "kubelet";
+    } else {
+        spec["acquireTime"] = json!(micro_time(lease.acquired));
+        spec["leaseTransitions"] = json!(3);
+    }
+    draft.set("spec", spec);
+    draft.wrote(manager, lease.identity.written);
+    draft.finish()
+}
+
+pub(super) fn service_account(identity: &Identity) -> Value {
+    Draft::new("v1", "ServiceAccount", identity).finish()
+}
+
+pub(super) fn config_map(map: &ConfigMap) -> Value {
+    let mut draft = Draft::new("v1", "ConfigMap", &map.identity);
+    let (data, manager) = match map.contents {
+        Contents::RootCertificate => (json!({"ca.crt": certificate()}), "kube-controller-manager"),
+        Contents::Settings => (json!({"settings.yaml": settings(map)}), "helm"),
+    };
+    draft.set("data", data);
+    draft.wrote(manager, map.identity.written);
+    draft.finish()
+}
+
+/// Looks like one, and is none.
+fn certificate() -> String {
+    let line = "RXhhbXBsZSBvbmx5LCBub3QgYSBjZXJ0aWZpY2F0ZS4g".repeat(2);
+    let lines = vec![&line[..64]; CERTIFICATE].join("\n");
+    format!("-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n")
+}
+
+fn settings(map: &ConfigMap) -> String {
+    let mut text = format!("# {}\nrevision: {}\n", map.identity.name, map.edits + 1);
+    for i in 0..SETTINGS {
+        let weight = (i * 37 + map.edits as usize * 11) % 100;
+        text.push_str(&format!(
+            "route-{i:02}: {{weight: {weight}, timeout: {}ms}}\n",
+            250 + i * 50
+        ));
+    }
+    text
+}
+
+pub(super) fn secret(secret: &Secret) -> Value {
+    let mut draft = Draft::new("v1", "Secret", &secret.identity);
+    draft.set(
+        "data",
+        json!({"key": secret.key, "password": secret.password}),
+    );
+    draft.set("type", json!("Opaque"));
+    draft.wrote("external-secrets", secret.identity.written);
+    draft.finish()
+}
+
+pub(super) fn event(event: &Event, cluster: &Cluster) -> Value {
+    let mut draft = Draft::new("v1", "Event", &event.identity);
+    let mut source = json!({"component": event.source});
+    if let Some(node) = event.host.and_then(|node| cluster.nodes.get(node)) {
+        source["host"] = json!(node.identity.name);
+    }
+    let at = time(event.identity.created);
+    let involved = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": event.pod,
+        "namespace": event.identity.namespace,
+        "uid": event.uid,
+    });
+    draft.set("count", json!(1));
+    draft.set("firstTimestamp", json!(at));
+    draft.set("involvedObject", involved);
+    draft.set("lastTimestamp", json!(at));
+    draft.set("message", json!(event.message));
+    draft.set("reason", json!(event.reason));
+    draft.set("reportingComponent", json!(event.source));
+    draft.set("reportingInstance", json!(""));
+    draft.set("source", source);
+    draft.set(
+        "type",
+        json!(if event.warning { "Warning" } else { "Normal" }),
+    );
+    draft.wrote(event.source, event.identity.written);
+    draft.finish()
+}
