@@ -22,9 +22,9 @@ use kubefan::codec::Encoder;
 use kubefan::codec::MetaVersion;
 use kubefan::codec::Representation;
 use kubefan::codec::View;
-use kubefan::server;
-use kubefan::server::Collection;
-use kubefan::server::RequestInfo;
+use kubefan::internals::server;
+use kubefan::internals::server::Collection;
+use kubefan::internals::server::RequestInfo;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
 

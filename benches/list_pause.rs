@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use cpu_time::ThreadTime;
-use kubefan::app::DemoApp;
-use kubefan::config::DemoConfig;
+use kubefan::internals::tools::app::DemoApp;
+use kubefan::internals::tools::config::DemoConfig;
 
 const PODS: usize = 5_000;
 const CLIENTS: usize = 4;

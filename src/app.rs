@@ -1,10 +1,5 @@
 //! The composition root: builds the rooms from the configuration, runs them, drains them.
 
-#[cfg(test)]
-mod contract_tests;
-mod demo;
-mod simulated;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,9 +34,6 @@ use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 use crate::upstream::Forwarder;
 use crate::upstream::RestMapper;
-
-pub use demo::DemoApp;
-pub use simulated::SimulatedApp;
 
 /// How often the kubeconfig's certificates are read again.
 const RENEWAL: Duration = Duration::from_secs(600);
@@ -182,7 +174,8 @@ async fn renew_credentials(client: Client) {
     }
 }
 
-async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+/// Opens a listener's socket; an error names the flag that gave its address.
+pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
         .with_context(|| format!("{flag}: cannot listen on {address}"))

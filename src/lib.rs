@@ -15,39 +15,75 @@
 //! ```
 //!
 //! The rooms, from those that know nobody to the one that knows all; `tests/it/layering.rs` holds
-//! who may name whom:
+//! who may name whom. Without features there are those of the library:
 //!
 //! - [`shutdown`], [`telemetry`]: how the process ends, what it tells.
 //! - [`api`]: the Kubernetes words as plain values.
-//! - [`workload`]: a synthetic cluster that changes as if it lived.
-//! - [`net`]: sockets, TLS, HTTP framing.
 //! - [`codec`]: bytes to `api` values and back.
 //! - [`cache`]: one resource's objects and recent history; its invariants stand in its `mod.rs`.
 //! - [`upstream`]: everything that talks to the API server.
 //! - [`informer`]: keeps caches equal to upstream.
-//! - [`server`]: the request path; start reading at its `mod.rs`.
-//! - [`sim`]: a simulated API server, of the same serving code over a store of its own.
-//! - [`load`]: a watch load test for any API server.
-//! - [`config`], [`app`], [`commands`]: what file, environment and flags say, the composition root,
+//!
+//! With the feature `proxy`, which chooses a version of `k8s-openapi`, those of the server and of the binary:
+//!
+//! - `net`: sockets, TLS, HTTP framing.
+//! - `server`: the request path; start reading at its `mod.rs`.
+//! - `config`, `app`, `commands`: what file, environment and flags say, the composition root,
 //!   the subcommands.
+//!
+//! With the feature `tools`, which includes `proxy`, the instruments:
+//!
+//! - `tools`: a simulated API server, a load test, a synthetic cluster, a demo.
+//!
+//! What is private here is promised to nobody. Tests, benches and fuzz targets reach it by the feature
+//! `unstable-internals`.
 
-#![cfg_attr(test, allow(clippy::disallowed_methods))] // a test's tasks end with its runtime
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+// a test's tasks end with its runtime
+// Private rooms are judged with all their users, which are tests and benches too: in the build that has all sets.
+#![cfg_attr(
+    not(feature = "unstable-internals"),
+    allow(dead_code, unreachable_pub, unused_imports)
+)]
 
+// The library.
 pub mod api;
-pub mod app;
-pub mod body;
+mod body;
 pub mod cache;
 pub mod codec;
-pub mod commands;
-pub mod concurrency;
-pub mod config;
+mod concurrency;
 pub mod informer;
-pub mod load;
 mod mutation;
-pub mod net;
-pub mod server;
 pub mod shutdown;
-pub mod sim;
 pub mod telemetry;
 pub mod upstream;
-pub mod workload;
+
+// The proxy.
+#[cfg(feature = "proxy")]
+mod app;
+#[cfg(feature = "proxy")]
+mod commands;
+#[cfg(feature = "proxy")]
+mod config;
+#[cfg(feature = "proxy")]
+mod net;
+#[cfg(feature = "proxy")]
+mod process;
+#[cfg(feature = "proxy")]
+mod server;
+
+// The tools, or in a proxy without them what stands in for them.
+#[cfg(feature = "tools")]
+mod tools;
+#[cfg(all(feature = "proxy", not(feature = "tools")))]
+#[path = "without_tools.rs"]
+mod tools;
+
+/// What the binary does.
+#[cfg(feature = "proxy")]
+#[doc(hidden)]
+pub use commands::run;
+
+#[cfg(feature = "unstable-internals")]
+#[doc(hidden)]
+pub mod internals;

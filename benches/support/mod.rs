@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
-use kubefan::workload;
-use kubefan::workload::Operation;
-use kubefan::workload::Workload;
+use kubefan::internals::tools::workload;
+use kubefan::internals::tools::workload::Operation;
+use kubefan::internals::tools::workload::Workload;
 use serde_json::Value;
 
 /// What a pod of a real cluster has on average.

@@ -11,3 +11,11 @@ pub mod api;
 pub mod codec;
 pub mod load;
 pub mod properties;
+
+/// kubefan's door to what it does not promise, with what the properties use of it.
+pub mod internals {
+    /// The instruments.
+    pub mod tools {
+        pub use crate::load;
+    }
+}

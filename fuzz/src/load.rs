@@ -1,6 +1,6 @@
 //! What of the load test parses foreign bytes.
 
-#[path = "../../src/load/watch/frames.rs"]
+#[path = "../../src/tools/load/watch/frames.rs"]
 mod frames;
 
 pub use frames::Cutter;

@@ -5,11 +5,11 @@ use std::io::Write;
 use anyhow::Context;
 
 use crate::config;
-use crate::config::Args;
-use crate::config::ConfigCommand;
 use crate::config::Effective;
+use crate::config::GlobalArgs;
+use crate::process::Error;
 
-use super::Error;
+use super::args::ConfigCommand;
 
 /// Checks a configuration file, or prints the configuration or its schema on standard output.
 ///
@@ -17,13 +17,13 @@ use super::Error;
 ///
 /// Usage faults with everything that is wrong with the configuration; else when standard output
 /// can't be written.
-pub fn config(args: &Args, command: &ConfigCommand) -> Result<(), Error> {
+pub(super) fn config(global: &GlobalArgs, command: &ConfigCommand) -> Result<(), Error> {
     let text = match command {
         ConfigCommand::Check(check) => {
             config::check_file(&check.file)?;
             format!("{}: no faults\n", check.file.display())
         }
-        ConfigCommand::Show(serve) => Effective::new(args, serve)?
+        ConfigCommand::Show(serve) => Effective::new(global, serve)?
             .to_yaml()
             .context("cannot print the configuration")?,
         ConfigCommand::Schema => config::schema(),

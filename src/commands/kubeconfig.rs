@@ -8,11 +8,11 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::config::KubeconfigArgs;
 use crate::config::default_tls_dir;
 use crate::net::throwaway_client_certificate;
+use crate::process::Error;
 
-use super::Error;
+use super::args::KubeconfigArgs;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,7 +79,7 @@ const NAME: &str = "kubefan";
 ///
 /// When the CA of `--tls-self-signed` can't be read, no key can be made, or standard output is
 /// closed.
-pub fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
+pub(super) fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
     let yaml = render(args)?;
     std::io::stdout()
         .lock()
@@ -88,7 +88,7 @@ pub fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
     Ok(())
 }
 
-pub(super) fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
+fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
     let listen = args.listen.replacen("localhost:", "127.0.0.1:", 1);
     let address: std::net::SocketAddr = listen.parse().with_context(|| {
         format!("--listen: {listen:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one")

@@ -1,60 +1,53 @@
-//! The subcommands, one file each.
+//! The command line and its subcommands, one file each.
 
+mod args;
 mod config;
-mod demo;
 mod kubeconfig;
-mod load;
 mod serve;
-mod sim;
 
-pub use config::config;
-pub use demo::demo;
-pub use kubeconfig::kubeconfig;
-pub use load::load;
-pub use serve::serve;
-pub use sim::sim;
+use std::process::ExitCode;
 
-use std::num::NonZeroUsize;
+use crate::process::Error;
 
-use anyhow::Context;
-use tokio::runtime::Builder;
+pub use args::Args;
+pub use args::Command;
+pub use args::ConfigCheckArgs;
+pub use args::ConfigCommand;
+pub use args::KubeconfigArgs;
 
-use crate::config::Faults;
+/// A usage fault, as in sysexits.h.
+const USAGE: u8 = 64;
 
-/// Runs `command` on a runtime of its own, with a thread for each core.
-fn block_on(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    run_on(Builder::new_multi_thread(), command)
-}
-
-/// Runs `command` where clients are not served: threads for a part of the cores are enough.
-fn block_on_few_threads(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads((cores / 4).max(2));
-    run_on(builder, command)
-}
-
-fn run_on(
-    mut builder: Builder,
-    command: impl Future<Output = Result<(), Error>>,
-) -> Result<(), Error> {
-    let runtime = builder
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")?;
-    let outcome = runtime.block_on(command);
-    // Connections that outlived the grace are not waited for.
-    runtime.shutdown_background();
-    outcome
-}
-
-/// Why a command did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The command line or the configuration file can't be meant.
-    #[error(transparent)]
-    Usage(#[from] Faults),
-    /// It failed while working.
-    #[error(transparent)]
-    Failed(#[from] anyhow::Error),
+/// Does what the process' command line says. Exit code: 0 done, 1 failed, 64 usage.
+pub fn run() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => {
+            let is_fault = error.use_stderr();
+            // Nothing is left to tell it to when the terminal is gone.
+            let _ = error.print();
+            return if is_fault {
+                ExitCode::from(USAGE)
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    let outcome = match &args.command {
+        Command::Serve(serve) => serve::serve(&args.global, serve),
+        Command::Tools(tool) => tool.run(&args.global),
+        Command::Kubeconfig(kubeconfig) => kubeconfig::kubeconfig(kubeconfig),
+        Command::Config(config) => config::config(&args.global, config),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Error::Usage(faults)) => {
+            eprintln!("error: {faults}\nkubefan --help says what can be given");
+            ExitCode::from(USAGE)
+        }
+        Err(Error::Failed(error)) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

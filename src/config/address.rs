@@ -6,7 +6,7 @@ use super::Fault;
 use super::fault::Place;
 
 /// Why kubefan itself listens on loopback only.
-pub(super) const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of its kubeconfig and \
+pub const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of its kubeconfig and \
      does not authenticate callers yet, so it listens on loopback only; use 127.0.0.1 or [::1]";
 
 /// Reads an address, `localhost` included.
@@ -14,7 +14,7 @@ pub(super) const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of i
 /// # Errors
 ///
 /// What is wrong, and what would be right.
-pub(super) fn parse(text: &str) -> Result<SocketAddr, String> {
+pub fn parse(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
     let problem = || format!("{text:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one");
     numeric.parse().map_err(|_| problem())
@@ -25,7 +25,7 @@ pub(super) fn parse(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 ///
 /// What is wrong, and what would be right.
-pub(super) fn loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
+pub fn loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     let address = parse(text)?;
     match address.ip().is_loopback() {
         true => Ok(address),
@@ -34,7 +34,7 @@ pub(super) fn loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
 }
 
 /// The fault of a flag.
-pub(super) fn fault(flag: &str, problem: String) -> Fault {
+pub fn fault(flag: &str, problem: String) -> Fault {
     Fault {
         place: Place::Named(flag.to_owned()),
         problem,

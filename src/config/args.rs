@@ -1,32 +1,26 @@
 //! The command line as typed: nothing here is checked against anything else.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgAction;
+use clap::ArgMatches;
 use clap::Args as ClapArgs;
-use clap::CommandFactory;
-use clap::FromArgMatches;
-use clap::Parser;
-use clap::Subcommand;
 use clap::ValueEnum;
 use clap::parser::ValueSource;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::Serialize;
 
-use super::args_load::LoadArgs;
 use super::freshness_rule::FreshnessRule;
 use super::units::parse_bytes;
 use super::units::parse_duration;
 
-/// kubefan: a caching watch proxy for the Kubernetes API
-#[derive(Debug, Parser)]
-#[command(name = "kubefan", version, about, propagate_version = true)]
-pub struct Args {
+/// Flags that every subcommand has.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct GlobalArgs {
     /// Say more: -v for debug, -vv for trace. RUST_LOG overrides it
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
@@ -34,10 +28,6 @@ pub struct Args {
     /// Form of the log lines on standard error
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "KUBEFAN_LOG_FORMAT")]
     pub log_format: LogFormat,
-
-    /// What to do
-    #[command(subcommand)]
-    pub command: Command,
 
     /// What was given, and how; the rest are defaults.
     #[arg(skip)]
@@ -52,43 +42,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line
     Json,
-}
-
-/// What to do.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Serve the API of the cluster in the kubeconfig, from a cache
-    Serve(Box<ServeArgs>),
-    /// Serve the API of a simulated cluster, to try things on and to break
-    Sim(SimArgs),
-    /// Show kubefan at work before a simulated cluster; needs nothing else
-    Demo(DemoArgs),
-    /// Test how an API server's watches do under load
-    Load(Box<LoadArgs>),
-    /// Print a kubeconfig that points at a kubefan on this machine
-    Kubeconfig(KubeconfigArgs),
-    /// Check and show the configuration of kubefan serve
-    #[command(subcommand)]
-    Config(ConfigCommand),
-}
-
-/// What to do with the configuration.
-#[derive(Debug, Subcommand)]
-pub enum ConfigCommand {
-    /// Tell everything that is wrong with a configuration file
-    Check(ConfigCheckArgs),
-    /// Print the configuration that these flags make, and where each value comes from
-    Show(Box<ServeArgs>),
-    /// Print the JSON Schema of the configuration file
-    Schema,
-}
-
-/// Arguments of `kubefan config check`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct ConfigCheckArgs {
-    /// Configuration file (YAML)
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
 }
 
 /// Flags of `kubefan serve`.
@@ -214,123 +167,25 @@ pub struct ServeArgs {
     pub shutdown_grace_period: Duration,
 }
 
-/// Flags of `kubefan sim`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct SimArgs {
-    /// Address that clients connect to; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8003")]
-    pub listen: String,
-
-    /// Address of /livez, /readyz, /metrics and of the faults that GET / explains
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8004")]
-    pub admin_listen: String,
-
-    /// A YAML file with CustomResourceDefinitions to serve; may be repeated
-    #[arg(long = "crd", value_name = "FILE")]
-    pub definitions: Vec<PathBuf>,
-}
-
-/// Flags of `kubefan demo`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct DemoArgs {
-    /// Nodes of the simulated cluster
-    #[arg(long, value_name = "COUNT", default_value_t = 50)]
-    pub nodes: usize,
-
-    /// Pods of the simulated cluster
-    #[arg(long, value_name = "COUNT", default_value_t = 1000)]
-    pub pods: usize,
-
-    /// Changes a second; 0 for none
-    #[arg(long, value_name = "COUNT", default_value_t = 20)]
-    pub churn: u32,
-
-    /// What all chance of the cluster is drawn from
-    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
-    pub seed: u64,
-
-    /// Address that clients connect to; port 0 takes a free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
-    pub listen: String,
-
-    /// Where to write the kubeconfig that points at it; a file that is there is overwritten
-    #[arg(long, value_name = "FILE", default_value = "kubefan-demo.kubeconfig")]
-    pub kubeconfig_out: PathBuf,
-}
-
-/// Flags of `kubefan kubeconfig`.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct KubeconfigArgs {
-    /// Address that kubefan listens on
-    #[arg(
-        long,
-        value_name = "ADDRESS:PORT",
-        default_value = "127.0.0.1:8001",
-        env = "KUBEFAN_LISTEN"
-    )]
-    pub listen: String,
-
-    /// The kubefan serves TLS with --tls-self-signed
-    #[arg(long)]
-    pub tls_self_signed: bool,
-
-    /// The --tls-dir of that kubefan
-    #[arg(long, value_name = "DIR", requires = "tls_self_signed")]
-    pub tls_dir: Option<PathBuf>,
-
-    /// Namespace of the context
-    #[arg(long, short, value_name = "NAMESPACE")]
-    pub namespace: Option<String>,
-}
-
 /// Which arguments were given, and how: by field, of the subcommand and global ones.
 #[derive(Clone, Debug, Default)]
 pub struct Given(pub(super) BTreeMap<String, ValueSource>);
 
-// === impl Args ===
+// === impl Given ===
 
-impl Args {
-    /// Parses the process' command line.
-    ///
-    /// # Errors
-    ///
-    /// What clap refuses, and what it answers itself, such as `--help`.
-    pub fn try_parse() -> Result<Self, clap::Error> {
-        Self::try_parse_from(std::env::args_os())
-    }
-
-    /// Parses a command line, the program's name included; in place of what clap derives, which
-    /// does not tell what was given.
-    ///
-    /// # Errors
-    ///
-    /// What clap refuses, and what it answers itself, such as `--help`.
-    pub fn try_parse_from<I, T>(words: I) -> Result<Self, clap::Error>
-    where
-        I: IntoIterator<Item = T>,
-        T: Into<OsString> + Clone,
-    {
-        let matches = Self::command().try_get_matches_from(words)?;
-        let mut args = Self::from_arg_matches(&matches)?;
-        let mut innermost = &matches;
+impl Given {
+    /// What was given of the innermost subcommand's and the global arguments.
+    pub fn of(matches: &ArgMatches) -> Self {
+        let mut innermost = matches;
         while let Some((_, below)) = innermost.subcommand() {
             innermost = below;
         }
-        for id in innermost.ids() {
-            if let Some(source) = innermost.value_source(id.as_str()) {
-                args.given.0.insert(id.to_string(), source);
-            }
-        }
-        Ok(args)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn command_line_is_consistent() {
-        Args::command().debug_assert();
+        let source = |id: &str| Some((id.to_owned(), innermost.value_source(id)?));
+        Self(
+            innermost
+                .ids()
+                .filter_map(|id| source(id.as_str()))
+                .collect(),
+        )
     }
 }

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::telemetry;
 
-use super::Args;
 use super::Faults;
+use super::GlobalArgs;
 use super::LogFormat;
 use super::ServeArgs;
 use super::ServeConfig;
@@ -58,9 +58,9 @@ impl Effective {
     /// # Errors
     ///
     /// Everything that is wrong with any of them.
-    pub fn new(args: &Args, serve: &ServeArgs) -> Result<Self, Faults> {
+    pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Faults> {
         let mut faults = Vec::new();
-        let (settings, sources) = sources::collect(args, serve, &mut faults);
+        let (settings, sources) = sources::collect(global, serve, &mut faults);
         let Some(serve) = serve::check(&settings, &sources, &mut faults) else {
             return Err(Faults::new(faults));
         };

@@ -37,7 +37,7 @@ pub struct Faults(Vec<Fault>);
 
 impl Faults {
     /// The faults of a file by position, then the others in their order.
-    pub(super) fn new(mut faults: Vec<Fault>) -> Self {
+    pub fn new(mut faults: Vec<Fault>) -> Self {
         let position = |fault: &Fault| match &fault.place {
             Place::File { position, .. } => (0, *position),
             Place::Named(_) => (1, None),

@@ -17,6 +17,7 @@ use serde::de::Error;
 use crate::informer::FreshnessPolicies;
 use crate::informer::FreshnessPolicy;
 
+use super::units::PERIOD;
 use super::units::Period;
 use super::units::parse_duration;
 
@@ -102,7 +103,7 @@ impl JsonSchema for FreshnessRule {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": "^([^=]+=)?(strict|any|bounded:[0-9]+(ms|s|m|h))$",
+            "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD})$"),
         })
     }
 }

@@ -210,8 +210,8 @@ pub fn default_tls_dir() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Args;
-    use crate::config::Command;
+    use crate::commands::Args;
+    use crate::commands::Command;
     use crate::config::Effective;
     use crate::config::Faults;
 
@@ -221,7 +221,9 @@ mod tests {
             .chain(line.split_whitespace());
         let args = Args::try_parse_from(words).expect("clap takes it");
         match &args.command {
-            Command::Serve(serve) => Effective::new(&args, serve).map(|effective| effective.serve),
+            Command::Serve(serve) => {
+                Effective::new(&args.global, serve).map(|effective| effective.serve)
+            }
             _ => unreachable!("the line says serve"),
         }
     }

@@ -6,10 +6,11 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Arg;
-use clap::CommandFactory;
+use clap::Args;
+use clap::Command;
 use clap::parser::ValueSource;
 
-use super::Args;
+use super::GlobalArgs;
 use super::ServeArgs;
 use super::fault::Fault;
 use super::fault::Place;
@@ -23,10 +24,10 @@ use super::units::Period;
 pub(super) struct Setting {
     /// Key in the file.
     pub(super) key: &'static str,
-    /// Field of [`ServeArgs`] or [`Args`], by which clap knows it too.
+    /// Field of [`ServeArgs`] or [`GlobalArgs`], by which clap knows it too.
     pub(super) field: &'static str,
     /// Sets it to what the command line says.
-    pub(super) set: fn(&mut Settings, &Args, &ServeArgs),
+    pub(super) set: fn(&mut Settings, &GlobalArgs, &ServeArgs),
 }
 
 /// Every setting, in the order of the file.
@@ -95,18 +96,18 @@ pub(super) const SETTINGS: [Setting; 19] = [
             to.shutdown.grace_period = Period(serve.shutdown_grace_period);
         },
     ),
-    setting("log.format", "log_format", |to, args, _| {
-        to.log.format = args.log_format
+    setting("log.format", "log_format", |to, global, _| {
+        to.log.format = global.log_format
     }),
-    setting("log.verbosity", "verbose", |to, args, _| {
-        to.log.verbosity = args.verbose
+    setting("log.verbosity", "verbose", |to, global, _| {
+        to.log.verbosity = global.verbose
     }),
 ];
 
 const fn setting(
     key: &'static str,
     field: &'static str,
-    set: fn(&mut Settings, &Args, &ServeArgs),
+    set: fn(&mut Settings, &GlobalArgs, &ServeArgs),
 ) -> Setting {
     Setting { key, field, set }
 }
@@ -131,7 +132,7 @@ pub(super) struct Sources {
 
 /// Lays file, environment and flags over the defaults.
 pub(super) fn collect(
-    args: &Args,
+    global: &GlobalArgs,
     serve: &ServeArgs,
     faults: &mut Vec<Fault>,
 ) -> (Settings, Sources) {
@@ -142,24 +143,20 @@ pub(super) fn collect(
         settings = file.settings;
         sources = Sources::of_file(path, &file.positions);
     }
-    let command = Args::command();
-    let of_serve = command.find_subcommand("serve");
+    let command = GlobalArgs::augment_args(ServeArgs::augment_args(Command::new("serve")));
     for setting in &SETTINGS {
-        let all = of_serve.iter().flat_map(|serve| serve.get_arguments());
-        let Some(argument) = all
-            .chain(command.get_arguments())
-            .find(|argument| argument.get_id() == setting.field)
-        else {
+        let mut arguments = command.get_arguments();
+        let Some(argument) = arguments.find(|argument| argument.get_id() == setting.field) else {
             continue;
         };
         let flag = format!("--{}", argument.get_long().unwrap_or(setting.field));
-        let origin = match args.given.0.get(setting.field) {
+        let origin = match global.given.0.get(setting.field) {
             Some(ValueSource::EnvVariable) => Some(Origin::Environment(variable_of(argument))),
             Some(ValueSource::CommandLine) => Some(Origin::Flag(flag.clone())),
             _ => None,
         };
         if let Some(origin) = origin {
-            (setting.set)(&mut settings, args, serve);
+            (setting.set)(&mut settings, global, serve);
             sources.origins.insert(setting.key, origin);
         }
         sources.flags.insert(setting.key, flag);

@@ -10,9 +10,9 @@ use proptest::prelude::prop_assert;
 use proptest::proptest;
 use tempfile::TempDir;
 
-use crate::config::Args;
-use crate::config::Command;
-use crate::config::ConfigCommand;
+use crate::commands::Args;
+use crate::commands::Command;
+use crate::commands::ConfigCommand;
 use crate::config::Effective;
 use crate::config::Resources;
 use crate::config::Tls;
@@ -66,7 +66,7 @@ fn effective(text: &str, flags: &str) -> Result<Effective, String> {
     let Command::Serve(serve) = &args.command else {
         unreachable!("the line says serve")
     };
-    Effective::new(&args, serve).map_err(|faults| faults.to_string())
+    Effective::new(&args.global, serve).map_err(|faults| faults.to_string())
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn global_flags_are_over_the_file_wherever_they_stand() {
         else {
             unreachable!("each has the flags of serve")
         };
-        let found = Effective::new(&args, serve).expect("no faults");
+        let found = Effective::new(&args.global, serve).expect("no faults");
         assert_eq!(found.log.format, telemetry::LogFormat::Text, "{line}");
         assert_eq!(found.log.verbosity, 1, "{line}");
     }
@@ -355,7 +355,7 @@ fn every_flag_of_serve_is_a_setting_with_the_same_default() {
     };
     let mut settings = Settings::default();
     for setting in &SETTINGS {
-        (setting.set)(&mut settings, &args, serve);
+        (setting.set)(&mut settings, &args.global, serve);
     }
     assert_eq!(settings, Settings::default());
 }

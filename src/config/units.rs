@@ -15,7 +15,7 @@ use serde::Serializer;
 use serde::de::Error;
 use serde::de::Visitor;
 
-/// A duration, written `90s`, `10m`, `1h` or `500ms`.
+/// A duration, written `90s`, `10m`, `1h 30m` or `500ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Period(pub(super) Duration);
 
@@ -24,46 +24,39 @@ pub(super) struct Period(pub(super) Duration);
 pub(super) struct ByteSize(pub(super) usize);
 
 const EXPECTED_DURATION: &str = "a number and a unit, such as 30s or 10m";
+/// What [`parse_duration`] takes, units apart, as a regular expression's middle.
+pub(super) const PERIOD: &str = "[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+( ?[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+)*";
 const EXPECTED_BYTES: &str = "a number of bytes, such as 1048576 or 64Mi";
+/// What can be added to any moment that a clock tells.
+const LONGEST: Duration = Duration::from_millis(u64::MAX);
 
-/// Parses `90s`, `10m`, `1h`, `500ms`: a number and one unit.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| format!("expected {EXPECTED_DURATION}"))?;
-    let unit = &text[digits.len()..];
-    let milliseconds = match unit {
-        "ms" => Some(1),
-        "s" => Some(1_000),
-        "m" => Some(60_000),
-        "h" => Some(3_600_000),
-        _ => None,
-    };
-    let milliseconds: u64 =
-        milliseconds.ok_or_else(|| format!("{unit:?} is no unit; use ms, s, m or h"))?;
-    number
-        .checked_mul(milliseconds)
-        .map(Duration::from_millis)
-        .ok_or_else(|| format!("{text} is too long"))
+/// Parses `90s`, `10m`, `1h 30m`, `500ms`.
+///
+/// # Errors
+///
+/// What would be right, and what is wrong.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let duration = humantime::parse_duration(text)
+        .map_err(|error| format!("expected {EXPECTED_DURATION}: {error}"))?;
+    if duration > LONGEST {
+        return Err(format!("{text} is too long"));
+    }
+    Ok(duration)
 }
 
-/// Parses `1048576`, `1024Ki`, `64Mi`, `1Gi`: a number and at most one unit.
-pub(super) fn parse_bytes(text: &str) -> Result<usize, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let number: usize = digits
+/// Parses `1048576`, `1024Ki`, `64Mi`, `1Gi`.
+///
+/// # Errors
+///
+/// What would be right, and what is wrong.
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    let bytes: bytesize::ByteSize = text
         .parse()
-        .map_err(|_| format!("expected {EXPECTED_BYTES}"))?;
-    let unit = &text[digits.len()..];
-    let bytes = match unit {
-        "" => 1,
-        "Ki" => 1 << 10,
-        "Mi" => 1 << 20,
-        "Gi" => 1 << 30,
-        _ => return Err(format!("{unit:?} is no unit; use Ki, Mi or Gi")),
-    };
-    number
-        .checked_mul(bytes)
+        .map_err(|error| format!("expected {EXPECTED_BYTES}: {error}"))?;
+    // What is more than can be counted comes as the largest number.
+    let counted = usize::try_from(bytes.as_u64()).ok();
+    counted
+        .filter(|bytes| *bytes < usize::MAX)
         .ok_or_else(|| format!("{text} is too much"))
 }
 
@@ -71,17 +64,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<usize, String> {
 
 impl fmt::Display for Period {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const UNITS: [(&str, u128); 3] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
-        let milliseconds = self.0.as_millis();
-        if milliseconds == 0 {
-            return f.write_str("0s");
-        }
-        for (unit, length) in UNITS {
-            if milliseconds.is_multiple_of(length) {
-                return write!(f, "{}{unit}", milliseconds / length);
-            }
-        }
-        write!(f, "{milliseconds}ms")
+        humantime::format_duration(self.0).fmt(f)
     }
 }
 
@@ -107,7 +90,7 @@ impl JsonSchema for Period {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" })
+        json_schema!({ "type": "string", "pattern": format!("^{PERIOD}$") })
     }
 }
 
@@ -151,7 +134,7 @@ impl JsonSchema for ByteSize {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": ["string", "integer"],
-            "pattern": "^[0-9]+(Ki|Mi|Gi)?$",
+            "pattern": "^[0-9]+(\\.[0-9]+)? *([KMGTPEkmgtpe]?[Bb]?|[KMGTPEkmgtpe][Ii][Bb]?)$",
             "minimum": 0,
         })
     }
@@ -182,15 +165,23 @@ mod tests {
     #[test]
     fn durations() {
         let rows = [
+            ("0s", Some(Duration::ZERO)),
             ("500ms", Some(Duration::from_millis(500))),
-            ("90s", Some(Duration::from_secs(90))),
+            ("75s", Some(Duration::from_secs(75))),
+            ("007s", Some(Duration::from_secs(7))),
             ("10m", Some(Duration::from_secs(600))),
+            ("100000m", Some(Duration::from_secs(6_000_000))),
             ("1h", Some(Duration::from_secs(3600))),
+            ("1h30m", Some(Duration::from_secs(5400))),
+            ("1m 15s", Some(Duration::from_secs(75))),
+            ("1d", Some(Duration::from_secs(86_400))),
             ("10", None),
+            ("", None),
             ("s", None),
             ("-1s", None),
-            ("1d", None),
+            ("1x", None),
             ("99999999999999999h", None),
+            ("18446744073709551615s", None),
         ];
         for (text, expected) in rows {
             assert_eq!(parse_duration(text).ok(), expected, "{text}");
@@ -198,10 +189,19 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_printed_as_they_are_read() {
-        for text in ["500ms", "90s", "10m", "1h", "0s"] {
-            let period = Period(parse_duration(text).expect(text));
-            assert_eq!(period.to_string(), text);
+    fn durations_are_read_as_they_are_printed() {
+        let printed = [
+            (Duration::ZERO, "0s"),
+            (Duration::from_millis(1500), "1s 500ms"),
+            (Duration::from_secs(75), "1m 15s"),
+            (Duration::from_secs(600), "10m"),
+            (Duration::from_secs(5400), "1h 30m"),
+            (Duration::from_secs(86_400 * 40), "1month 9days 13h 26m 24s"),
+            (Duration::from_nanos(1_001), "1us 1ns"),
+        ];
+        for (duration, text) in printed {
+            assert_eq!(Period(duration).to_string(), text);
+            assert_eq!(parse_duration(text), Ok(duration));
         }
     }
 
@@ -209,17 +209,37 @@ mod tests {
     fn sizes() {
         let rows = [
             ("0", Some(0)),
+            ("1000", Some(1000)),
             ("1048576", Some(1 << 20)),
+            ("1k", Some(1000)),
             ("2Ki", Some(2 << 10)),
             ("64Mi", Some(64 << 20)),
             ("1Gi", Some(1 << 30)),
-            ("1MB", None),
+            ("1.5Gi", Some(3 << 29)),
+            ("256 MiB", Some(256 << 20)),
+            ("1MB", Some(1_000_000)),
             ("Mi", None),
+            ("", None),
             ("-1", None),
+            ("1Xi", None),
             ("99999999999999999Gi", None),
         ];
         for (text, expected) in rows {
             assert_eq!(parse_bytes(text).ok(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn faults_say_what_would_be_right_and_what_is_wrong() {
+        let wrong = parse_duration("10x").expect_err("no unit");
+        assert!(
+            wrong.contains("such as 30s") && wrong.contains("\"x\""),
+            "{wrong}"
+        );
+        let wrong = parse_bytes("10Xi").expect_err("no unit");
+        assert!(
+            wrong.contains("such as 1048576") && wrong.contains("\"Xi\""),
+            "{wrong}"
+        );
     }
 }

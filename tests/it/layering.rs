@@ -10,48 +10,89 @@ use crate::repository::read;
 use crate::repository::root;
 use crate::repository::rust_files;
 
-/// (room, rooms it may name). A room may name only rooms above it, so there are no cycles.
-pub(crate) const ROOMS: &[(&str, &str)] = &[
-    ("shutdown", ""),
-    ("telemetry", ""),
-    ("concurrency", ""),
-    ("body", "concurrency"),
-    ("mutation", ""),
-    ("api", ""),
-    ("workload", ""),
-    ("net", "shutdown telemetry"),
-    ("codec", "api"),
-    ("cache", "telemetry concurrency mutation api"),
-    ("upstream", "telemetry body api codec"),
+use Set::Library;
+use Set::Proxy;
+use Set::Tools;
+
+/// The set of features that a room is in; each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Set {
+    Library,
+    Proxy,
+    Tools,
+}
+
+/// (set, room, rooms it may name). A room may name only rooms above it, so there are no cycles, and
+/// none of a later set.
+pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
+    (Library, "shutdown", ""),
+    (Library, "telemetry", ""),
+    (Library, "concurrency", ""),
+    (Library, "body", "concurrency"),
+    (Library, "mutation", ""),
+    (Library, "api", ""),
+    (Library, "codec", "api"),
+    (Library, "cache", "telemetry concurrency mutation api"),
+    (Library, "upstream", "telemetry body api codec"),
     (
+        Library,
         "informer",
         "shutdown telemetry concurrency mutation api codec cache upstream",
     ),
+    (Proxy, "net", "shutdown telemetry"),
     (
+        Proxy,
         "server",
-        "shutdown telemetry concurrency body api net codec cache upstream informer",
+        "shutdown telemetry concurrency body api codec cache upstream informer net",
     ),
-    ("sim", "shutdown telemetry api net codec cache server"),
-    ("load", "shutdown body api upstream"),
     (
+        Proxy,
         "config",
-        "shutdown telemetry api net cache upstream informer server load",
+        "shutdown telemetry api cache upstream informer net server",
     ),
     (
+        Proxy,
         "app",
-        "shutdown telemetry api net codec cache upstream informer server sim workload config",
+        "shutdown telemetry api codec cache upstream informer net server config",
+    ),
+    (Proxy, "process", "shutdown telemetry config"),
+    (Tools, "tools/workload", ""),
+    (
+        Tools,
+        "tools/sim",
+        "shutdown telemetry api codec cache net server",
+    ),
+    (Tools, "tools/load", "shutdown body api upstream"),
+    (Tools, "tools/config", "api upstream config tools/load"),
+    (
+        Tools,
+        "tools/app",
+        "shutdown telemetry api informer net server config app tools/workload tools/sim tools/config",
     ),
     (
+        Tools,
+        "tools/commands",
+        "shutdown config process tools/load tools/config tools/app",
+    ),
+    (Tools, "tools", "config process tools/commands"),
+    (
+        Proxy,
         "commands",
-        "shutdown telemetry api net upstream load config app",
+        "shutdown telemetry net config app process tools",
     ),
 ];
 
+/// The only way to a later set: without the tools, `lib.rs` mounts a room of the same name that has none.
+const DOOR: (&str, &str) = ("commands", "tools");
+
 /// (crate or path, the only rooms that may name it).
 const OUTSIDERS: &[(&str, &str)] = &[
-    ("clap", "config commands"),
-    ("hyper", "net upstream server sim"),
+    ("bytesize", "config"),
+    ("clap", "config commands tools/config tools/commands tools"),
+    ("humantime", "config"),
+    ("hyper", "net upstream server tools/sim"),
     ("hyper_util", "net upstream server"),
+    ("k8s_openapi", "tools/workload"),
     ("kube", "api upstream"),
     (
         "prometheus",
@@ -62,7 +103,7 @@ const OUTSIDERS: &[(&str, &str)] = &[
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body net cache upstream informer server sim load app commands",
+        "shutdown telemetry concurrency body net cache upstream informer server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
 ];
@@ -78,11 +119,30 @@ const MAX_LINES: usize = 600;
 
 #[test]
 fn the_table_has_no_cycles() {
-    for (i, (room, may)) in ROOMS.iter().enumerate() {
-        let above: Vec<_> = ROOMS[..i].iter().map(|(room, _)| *room).collect();
+    for (i, (_, room, may)) in ROOMS.iter().enumerate() {
+        let above: Vec<_> = ROOMS[..i].iter().map(|(_, room, _)| *room).collect();
         for named in may.split_whitespace() {
             assert!(above.contains(&named), "{named} is not above {room}");
         }
+    }
+}
+
+#[test]
+fn no_room_names_one_of_a_later_set() {
+    for (set, room, may) in ROOMS {
+        for named in may.split_whitespace() {
+            let known = ROOMS.iter().find(|(_, known, _)| *known == named);
+            let is_held = known.is_some_and(|(of, _, _)| of <= set) || (*room, named) == DOOR;
+            assert!(is_held, "{room} is in {set:?} and names {named}");
+        }
+    }
+}
+
+#[test]
+fn only_the_root_knows_the_features() {
+    for file in rust_files(&root().join("src")) {
+        let is_held = file.ends_with("src/lib.rs") || !read(&file).contains("cfg(feature");
+        assert!(is_held, "{} has a cfg(feature)", file.display());
     }
 }
 
@@ -92,7 +152,8 @@ fn rooms_keep_their_doors() {
     let mut faults = Vec::new();
     for file in rust_files(&src) {
         let name = file.strip_prefix(&src).unwrap().to_str().unwrap();
-        if !matches!(name, "main.rs" | "lib.rs") && !is_test(name) {
+        let is_root = matches!(name, "main.rs" | "lib.rs" | "internals.rs");
+        if !is_root && !is_test(name) {
             faults.extend(faults_of(name, &read(&file)));
         }
     }
@@ -103,7 +164,7 @@ fn rooms_keep_their_doors() {
 fn every_room_of_the_table_is_there() {
     let src = root().join("src");
     let is_there = |room: &str| src.join(room).is_dir() || src.join(format!("{room}.rs")).is_file();
-    for (room, _) in ROOMS {
+    for (_, room, _) in ROOMS {
         assert!(is_there(room), "{room} has no folder or file in src");
     }
 }
@@ -115,8 +176,8 @@ fn is_test(name: &str) -> bool {
 
 /// What is wrong with one file; `name` is its path below src.
 fn faults_of(name: &str, text: &str) -> Vec<String> {
-    let room = name.split(['/', '.']).next().unwrap();
-    let Some((_, may)) = ROOMS.iter().find(|(known, _)| *known == room) else {
+    let room = room_of(name);
+    let Some((_, _, may)) = ROOMS.iter().find(|(_, known, _)| *known == room) else {
         return vec![format!("{name}: unknown room")];
     };
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
@@ -129,7 +190,7 @@ fn faults_of(name: &str, text: &str) -> Vec<String> {
     if code.contains("super::super") {
         faults.push("super::super: name the room".to_owned());
     }
-    for named in names_after(&code, "crate::") {
+    for named in rooms_in(&code) {
         if named == "{" {
             faults.push("crate::{…}: write one use a name".to_owned());
         } else if named != room && !allows(may, &named) {
@@ -152,6 +213,40 @@ fn faults_of(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
+/// The room of a file: `tools/sim` of one in it, and `tools` of what binds those together.
+fn room_of(name: &str) -> &str {
+    let ends: Vec<usize> = name.match_indices(['/', '.']).map(|(at, _)| at).collect();
+    match name {
+        "without_tools.rs" | "tools/mod.rs" => "tools",
+        _ if name.starts_with("tools/") => &name[..ends[1]],
+        _ => &name[..ends[0]],
+    }
+}
+
+/// The rooms that paths from the root lead to; `{` for a group.
+fn rooms_in(code: &str) -> BTreeSet<String> {
+    let mut rooms = names_after(code, "crate::");
+    if rooms.remove("tools") {
+        let is_plain = |rest: &str| !rest.starts_with("::");
+        let is_room = |below: &String| {
+            ROOMS
+                .iter()
+                .any(|(_, known, _)| known == &format!("tools/{below}"))
+        };
+        let below = names_after(code, "crate::tools::");
+        if code.split("crate::tools").skip(1).any(is_plain) || !below.iter().all(is_room) {
+            rooms.insert("tools".to_owned());
+        }
+        rooms.extend(
+            below
+                .iter()
+                .filter(|below| is_room(below))
+                .map(|below| format!("tools/{below}")),
+        );
+    }
+    rooms
+}
+
 /// The text without line comments; `super::` at the top of a room is `crate::`.
 fn code_of(name: &str, room: &str, text: &str) -> String {
     let uncommented: Vec<_> = text
@@ -159,6 +254,9 @@ fn code_of(name: &str, room: &str, text: &str) -> String {
         .map(|line| line.split("//").next().unwrap())
         .collect();
     let code = uncommented.join("\n");
+    if name == format!("{room}/mod.rs") && room.starts_with("tools/") {
+        return code.replace("super::", "crate::tools::");
+    }
     if Path::new(name).components().count() == 1 || name == format!("{room}/mod.rs") {
         return code.replace("super::", "crate::");
     }
@@ -237,7 +335,28 @@ fn planted_faults_are_found() {
             "use crate::server::handlers::list;",
             "server/filters/ may not name ::handlers",
         ),
+        (
+            "tools/load/run.rs",
+            "use crate::tools::sim::Simulator;",
+            "tools/load may not name tools/sim",
+        ),
+        (
+            "tools/sim/mod.rs",
+            "use super::load;",
+            "tools/sim may not name tools/load",
+        ),
+        (
+            "server/mod.rs",
+            "use crate::tools;",
+            "server may not name tools",
+        ),
+        (
+            "upstream/mod.rs",
+            "use crate::net::Listener;",
+            "upstream may not name net",
+        ),
         ("other/mod.rs", "", "unknown room"),
+        ("tools/other.rs", "", "unknown room"),
     ];
     for (name, text, fault) in table {
         let found = faults_of(name, text);
@@ -265,6 +384,11 @@ fn what_is_allowed_is_not_a_fault() {
             "server/mod.rs",
             "use crate::net::tls; use hyper::body::Body;",
         ),
+        (
+            "tools/commands/load.rs",
+            "use crate::tools::commands::demo; use crate::tools::load;",
+        ),
+        ("commands/mod.rs", "use crate::tools::Command;"),
         (
             "cache/mod.rs",
             "use my_hyper::x; use crate::cache::hyper::y;",

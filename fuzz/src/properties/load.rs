@@ -10,9 +10,9 @@ use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::Error;
 use kubefan::codec::TypeMeta;
-use kubefan::load::Cutter;
-use kubefan::load::Kind;
-use kubefan::load::Versions;
+use kubefan::internals::tools::load::Cutter;
+use kubefan::internals::tools::load::Kind;
+use kubefan::internals::tools::load::Versions;
 
 use super::frames::reference;
 use super::plain::is_plain;

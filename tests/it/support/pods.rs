@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use futures::StreamExt;
 use futures::stream;
-use kubefan::workload::Config;
-use kubefan::workload::Operation;
-use kubefan::workload::Workload;
+use kubefan::internals::tools::workload::Config;
+use kubefan::internals::tools::workload::Operation;
+use kubefan::internals::tools::workload::Workload;
 use serde_json::Value;
 
 use crate::support::clients::client::Client;

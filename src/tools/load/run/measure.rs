@@ -9,6 +9,7 @@ use tokio::time::MissedTickBehavior;
 use tokio::time::interval;
 use tokio::time::sleep;
 
+use crate::shutdown::Shutdown;
 use crate::tools::load::config::Config;
 use crate::tools::load::config::Protocol;
 use crate::tools::load::error::Error;
@@ -27,7 +28,6 @@ use crate::tools::load::write::schedule::Schedule;
 use crate::tools::load::write::writer::Writing;
 use crate::tools::load::write::writer::Wrote;
 use crate::tools::load::write::writer::write;
-use crate::shutdown::Shutdown;
 
 use super::peak::Peak;
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::api::Resource;
+use crate::shutdown::Shutdown;
 use crate::tools::load::clock::nanoseconds;
 use crate::tools::load::config::Config;
 use crate::tools::load::config::Protocol;
@@ -28,7 +29,6 @@ use crate::tools::load::usage::Source;
 use crate::tools::load::write::objects::Objects;
 use crate::tools::load::write::schedule::Schedule;
 use crate::tools::load::write::writer::Writing;
-use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::Discovery;
 

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::api::Resource;
 use crate::body::empty;
+use crate::shutdown::Shutdown;
 use crate::tools::load::error::Error;
 use crate::tools::load::target::failed;
 use crate::tools::load::target::json_request;
@@ -23,7 +24,6 @@ use crate::tools::load::write::objects::Objects;
 use crate::tools::load::write::objects::RUN;
 use crate::tools::load::write::objects::US;
 use crate::tools::load::write::objects::WITH_TEMPLATE;
-use crate::shutdown::Shutdown;
 use crate::upstream;
 use crate::upstream::Client;
 use crate::upstream::Identity;

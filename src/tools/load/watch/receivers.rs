@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 
 use crate::body::Body;
+use crate::shutdown::Shutdown;
 use crate::tools::load::config::Protocol;
 use crate::tools::load::shared::Shared;
-use crate::shutdown::Shutdown;
 
 use super::slot::Slot;
 use super::tally::Tally;

@@ -12,12 +12,12 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use crate::body::empty;
+use crate::shutdown::Shutdown;
 use crate::tools::load::clock::nanoseconds;
 use crate::tools::load::histogram::Histogram;
 use crate::tools::load::histogram::Latency;
 use crate::tools::load::shared::Shared;
 use crate::tools::load::target::request;
-use crate::shutdown::Shutdown;
 use crate::upstream::Error;
 
 use super::slot::Slot;
@@ -163,8 +163,8 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::*;
-    use crate::tools::load::config::Config;
     use crate::shutdown;
+    use crate::tools::load::config::Config;
     use crate::upstream::Client;
     use crate::upstream::Dial;
 

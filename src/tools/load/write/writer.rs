@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::sleep_until;
 
+use crate::shutdown::Shutdown;
 use crate::tools::load::clock::nanoseconds;
 use crate::tools::load::error::with_causes;
 use crate::tools::load::histogram::Histogram;
@@ -17,7 +18,6 @@ use crate::tools::load::shared::LAST_ANSWERS;
 use crate::tools::load::shared::Shared;
 use crate::tools::load::target::json_request;
 use crate::tools::load::watch::checker::Written;
-use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;

@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use crate::api::GroupVersionResource;
 use crate::server::Body;
 use crate::server::full;
+use crate::telemetry::Registry;
 use crate::tools::sim::Simulator;
 use crate::tools::sim::admin::Admin;
 use crate::tools::sim::faults::WatchFault;
-use crate::telemetry::Registry;
 
 use super::support::get;
 use super::support::send;

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use crate::api::WireFormat;
-use crate::load;
+use crate::config::Fault;
+use crate::config::Faults;
+use crate::config::address::fault;
+use crate::tools::load;
 use crate::tools::load::Protocol;
 use crate::tools::load::Rate;
 use crate::tools::load::SelectorTemplate;
 use crate::tools::load::Target;
 use crate::upstream::ClientConfig;
 
-use super::Fault;
-use super::Faults;
 use super::LoadArgs;
 use super::LoadFormat;
-use super::address::fault;
 
 /// Watchers on an HTTP/2 connection, where the connections are not given: what an API server takes.
 const STREAMS: u32 = 100;
@@ -277,8 +277,9 @@ fn another(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Args;
-    use crate::config::Command;
+    use crate::commands::Args;
+    use crate::commands::Command;
+    use crate::tools;
 
     fn checked(flags: &str) -> Result<LoadConfig, String> {
         let words = ["kubefan", "load"]
@@ -286,7 +287,7 @@ mod tests {
             .chain(flags.split_whitespace());
         let args = Args::try_parse_from(words).map_err(|error| error.to_string())?;
         match args.command {
-            Command::Load(load) => {
+            Command::Tools(tools::Command::Load(load)) => {
                 LoadConfig::try_from(&*load).map_err(|faults| faults.to_string())
             }
             other => panic!("{other:?}"),

@@ -6,8 +6,8 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use clap::ValueEnum;
 
-use super::units::parse_bytes;
-use super::units::parse_duration;
+use crate::config::parse_bytes;
+use crate::config::parse_duration;
 
 /// Flags of `kubefan load`.
 #[derive(Clone, Debug, ClapArgs)]

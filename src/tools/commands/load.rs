@@ -6,20 +6,19 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::config::Args;
-use crate::config::LoadArgs;
-use crate::config::LoadConfig;
-use crate::load;
-use crate::tools::load::Progress;
-use crate::tools::load::Report;
+use crate::config::GlobalArgs;
+use crate::process::Error;
+use crate::process::install_log;
+use crate::process::say;
 use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
-
-use super::Error;
-use super::serve::install_log;
-use super::serve::say;
+use crate::tools::config::LoadArgs;
+use crate::tools::config::LoadConfig;
+use crate::tools::load;
+use crate::tools::load::Progress;
+use crate::tools::load::Report;
 
 /// Time after a signal to report and clean up.
 const GRACE: Duration = Duration::from_secs(60);
@@ -30,13 +29,13 @@ const GRACE: Duration = Duration::from_secs(60);
 ///
 /// Usage faults before anything is opened; else whatever keeps it from testing, and a test that shows lost,
 /// repeated or unordered events.
-pub fn load(args: &Args, load: &LoadArgs) -> Result<(), Error> {
-    let config = LoadConfig::try_from(load)?;
+pub(super) fn load(global: &GlobalArgs, args: &LoadArgs) -> Result<(), Error> {
+    let config = LoadConfig::try_from(args)?;
     for path in [&config.json, &config.html].into_iter().flatten() {
         writable(path)?;
     }
     // What it does is told as progress; the log would only hide it.
-    install_log(args, true)?;
+    install_log(global, true)?;
     // The threads that receive are others: this one writes.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

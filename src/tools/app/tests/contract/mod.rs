@@ -4,9 +4,9 @@
 //! A list and its watch, folded, are the list at the end, or the watch ends Expired. `PROPTEST_CASES`
 //! sets another number of cases; a failure names its seed, and `KUBEFAN_CONTRACT_SEED` begins there.
 
-mod client_tests;
-mod cluster_tests;
-mod network_tests;
+mod client;
+mod cluster;
+mod network;
 
 use std::cell::RefCell;
 use std::env;
@@ -38,18 +38,18 @@ use crate::shutdown::Shutdown;
 use crate::tools::sim::RequestFault;
 use crate::tools::sim::WatchFault;
 
-use client_tests::Checked;
-use client_tests::Client;
-use client_tests::Counts;
-use client_tests::List;
-use client_tests::Site;
-use client_tests::Tamper;
-use client_tests::WANTS;
-use cluster_tests::APPS;
-use cluster_tests::Cluster;
-use cluster_tests::NODES;
-use cluster_tests::PODS;
-use network_tests::Replica;
+use client::Checked;
+use client::Client;
+use client::Counts;
+use client::List;
+use client::Site;
+use client::Tamper;
+use client::WANTS;
+use cluster::APPS;
+use cluster::Cluster;
+use cluster::NODES;
+use cluster::PODS;
+use network::Replica;
 
 const CLIENTS: usize = 3;
 /// Longest time from the end of all faults until everybody has what is: a silent watch is noticed

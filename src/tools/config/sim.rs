@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::Faults;
+use crate::config::Faults;
+use crate::config::address;
+
 use super::SimArgs;
-use super::address;
 
 /// A checked configuration of `kubefan sim`.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::Context;
 use tower::service_fn;
 
-use crate::config::SimConfig;
+use crate::app::bind;
 use crate::net;
 use crate::net::Listener;
 use crate::server;
@@ -14,11 +14,10 @@ use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
-use crate::sim;
-use crate::tools::sim::Simulator;
 use crate::telemetry::Registry;
-
-use super::bind;
+use crate::tools::config::SimConfig;
+use crate::tools::sim;
+use crate::tools::sim::Simulator;
 
 /// A simulated API server whose listeners accept connections.
 pub struct SimulatedApp {

@@ -10,12 +10,12 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
-use super::cluster_tests::At;
-use super::cluster_tests::Cluster;
-use super::cluster_tests::PODS;
-use super::cluster_tests::View;
-use super::cluster_tests::key_of;
-use super::network_tests::Replica;
+use super::cluster::At;
+use super::cluster::Cluster;
+use super::cluster::PODS;
+use super::cluster::View;
+use super::cluster::key_of;
+use super::network::Replica;
 
 /// When nothing comes for so long, there is nothing: no time passes while anything is at work.
 const QUIET: Duration = Duration::from_millis(1);

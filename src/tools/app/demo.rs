@@ -12,23 +12,23 @@ use tokio::time::MissedTickBehavior;
 use tokio::time::interval;
 
 use crate::api::GroupVersionResource;
-use crate::config::DemoConfig;
+use crate::app::App;
 use crate::config::Resources;
 use crate::config::ServeConfig;
-use crate::config::SimConfig;
 use crate::config::Tls;
 use crate::informer;
 use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
 use crate::shutdown::Signals;
-use crate::tools::sim::Simulator;
 use crate::telemetry::Registry;
-use crate::workload;
+use crate::tools::config::DemoConfig;
+use crate::tools::config::SimConfig;
+use crate::tools::sim::Simulator;
+use crate::tools::workload;
 use crate::tools::workload::Operation;
 use crate::tools::workload::Workload;
 
-use super::App;
 use super::SimulatedApp;
 
 /// Clocks are no finer than a millisecond, so a fast churn makes several changes a tick.

@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use crate::app::DemoApp;
-use crate::config::Args;
-use crate::config::DemoArgs;
-use crate::config::DemoConfig;
+use crate::config::GlobalArgs;
+use crate::process::Error;
+use crate::process::block_on;
+use crate::process::install_log;
+use crate::process::say;
+use crate::process::told;
 use crate::shutdown::Outcome;
 use crate::shutdown::Signals;
-
-use super::Error;
-use super::block_on;
-use super::serve::install_log;
-use super::serve::say;
-use super::serve::told;
+use crate::tools::app::DemoApp;
+use crate::tools::config::DemoArgs;
+use crate::tools::config::DemoConfig;
 
 /// How often it is told what kubefan did.
 const REPORT: Duration = Duration::from_secs(5);
@@ -25,10 +24,10 @@ const REPORT: Duration = Duration::from_secs(5);
 /// # Errors
 ///
 /// Usage faults before anything is opened; else whatever keeps it from serving.
-pub fn demo(args: &Args, demo: &DemoArgs) -> Result<(), Error> {
-    let config = DemoConfig::try_from(demo)?;
+pub(super) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<(), Error> {
+    let config = DemoConfig::try_from(args)?;
     // What it does is told on standard output; the log would only hide it.
-    install_log(args, true)?;
+    install_log(global, true)?;
     block_on(run(config))
 }
 

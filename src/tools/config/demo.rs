@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::config::Faults;
+use crate::config::address;
+
 use super::DemoArgs;
-use super::Faults;
-use super::address;
 
 /// A checked configuration of `kubefan demo`.
 #[derive(Clone, Debug)]

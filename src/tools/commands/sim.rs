@@ -2,17 +2,16 @@
 
 use anyhow::Context;
 
-use crate::app::SimulatedApp;
-use crate::config::Args;
-use crate::config::SimArgs;
-use crate::config::SimConfig;
+use crate::config::GlobalArgs;
+use crate::process::Error;
+use crate::process::block_on;
+use crate::process::install_log;
+use crate::process::say;
+use crate::process::told;
 use crate::shutdown::Signals;
-
-use super::Error;
-use super::block_on;
-use super::serve::install_log;
-use super::serve::say;
-use super::serve::told;
+use crate::tools::app::SimulatedApp;
+use crate::tools::config::SimArgs;
+use crate::tools::config::SimConfig;
 
 /// Serves a simulated cluster until a signal comes; the first drains, a second ends it at once.
 ///
@@ -21,9 +20,9 @@ use super::serve::told;
 /// # Errors
 ///
 /// Usage faults before anything is opened; else whatever keeps it from serving.
-pub fn sim(args: &Args, sim: &SimArgs) -> Result<(), Error> {
-    let config = SimConfig::try_from(sim)?;
-    install_log(args, false)?;
+pub(super) fn sim(global: &GlobalArgs, args: &SimArgs) -> Result<(), Error> {
+    let config = SimConfig::try_from(args)?;
+    install_log(global, false)?;
     block_on(run(config))
 }
 

@@ -1,0 +1,127 @@
+//! The command line: what to do, and the flags of the subcommands that have no configuration.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use clap::CommandFactory;
+use clap::FromArgMatches;
+use clap::Parser;
+use clap::Subcommand;
+
+use crate::config::Given;
+use crate::config::GlobalArgs;
+use crate::config::ServeArgs;
+use crate::tools;
+
+/// kubefan: a caching watch proxy for the Kubernetes API
+#[derive(Debug, Parser)]
+#[command(name = "kubefan", version, about, propagate_version = true)]
+pub struct Args {
+    /// Flags that every subcommand has.
+    #[command(flatten)]
+    pub global: GlobalArgs,
+
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve the API of the cluster in the kubeconfig, from a cache
+    Serve(Box<ServeArgs>),
+    /// One of the instruments.
+    #[command(flatten)]
+    Tools(tools::Command),
+    /// Print a kubeconfig that points at a kubefan on this machine
+    Kubeconfig(KubeconfigArgs),
+    /// Check and show the configuration of kubefan serve
+    #[command(subcommand)]
+    Config(ConfigCommand),
+}
+
+/// What to do with the configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Tell everything that is wrong with a configuration file
+    Check(ConfigCheckArgs),
+    /// Print the configuration that these flags make, and where each value comes from
+    Show(Box<ServeArgs>),
+    /// Print the JSON Schema of the configuration file
+    Schema,
+}
+
+/// Arguments of `kubefan config check`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct ConfigCheckArgs {
+    /// Configuration file (YAML)
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// Flags of `kubefan kubeconfig`.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct KubeconfigArgs {
+    /// Address that kubefan listens on
+    #[arg(
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "127.0.0.1:8001",
+        env = "KUBEFAN_LISTEN"
+    )]
+    pub listen: String,
+
+    /// The kubefan serves TLS with --tls-self-signed
+    #[arg(long)]
+    pub tls_self_signed: bool,
+
+    /// The --tls-dir of that kubefan
+    #[arg(long, value_name = "DIR", requires = "tls_self_signed")]
+    pub tls_dir: Option<PathBuf>,
+
+    /// Namespace of the context
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
+}
+
+// === impl Args ===
+
+impl Args {
+    /// Parses the process' command line.
+    ///
+    /// # Errors
+    ///
+    /// What clap refuses, and what it answers itself, such as `--help`.
+    pub fn try_parse() -> Result<Self, clap::Error> {
+        Self::try_parse_from(std::env::args_os())
+    }
+
+    /// Parses a command line, the program's name included; in place of what clap derives, which
+    /// does not tell what was given.
+    ///
+    /// # Errors
+    ///
+    /// What clap refuses, and what it answers itself, such as `--help`.
+    pub fn try_parse_from<I, T>(words: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item = T>,
+        T: Into<OsString> + Clone,
+    {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let mut args = Self::from_arg_matches(&matches)?;
+        args.global.given = Given::of(&matches);
+        Ok(args)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

@@ -1,0 +1,3 @@
+//! kubefan against the simulator.
+
+mod contract;
