@@ -1,6 +1,7 @@
 //! The composition root: builds the rooms from the configuration, runs them, drains them.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,18 +66,9 @@ impl App {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin_listen).await?;
         let acceptor = acceptor(&config.tls)?;
-        let client = Client::connect(ClientConfig {
-            kubeconfig: config.kubeconfig.clone(),
-            context: config.context.clone(),
-            ..ClientConfig::default()
-        })
-        .await?;
+        let client = connect(&config).await?;
         let server_url = client.server().to_owned();
-        let discovery = timeout(FIRST_CONTACT, LiveRestMapper::discover(client.clone()));
-        let rest_mapper = discovery
-            .await
-            .with_context(|| format!("{server_url} did not answer within {FIRST_CONTACT:?}"))?
-            .with_context(|| format!("cannot discover the resources of {server_url}"))?;
+        let rest_mapper = Arc::new(discover(&client).await?);
 
         let shutdown = Shutdown::new(shutdown::Config {
             grace: config.shutdown_grace_period,
@@ -84,7 +76,6 @@ impl App {
         });
         let registry = Registry::new();
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
-        let rest_mapper = Arc::new(rest_mapper);
         start_configured(&config.resources, &rest_mapper, &informers)?;
         let server = Server::new(
             informers.clone(),
@@ -97,10 +88,7 @@ impl App {
         let renewed = client;
         let admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
 
-        let start = |count| ServingThreads::start(count, Dispatcher::install);
-        let threads = config.threads.map(start).transpose();
-        let threads = threads.context("cannot start the serving threads")?;
-        let threads = threads.map(Arc::new);
+        let threads = serving_threads(config.threads)?;
         if threads.is_some() {
             shutdown.keep_background_here();
         }
@@ -158,6 +146,30 @@ impl App {
     pub async fn run(self, signals: Signals) -> Outcome {
         self.shutdown.run(signals).await
     }
+}
+
+async fn connect(config: &ServeConfig) -> anyhow::Result<Client> {
+    let client = Client::connect(ClientConfig {
+        kubeconfig: config.kubeconfig.clone(),
+        context: config.context.clone(),
+        ..ClientConfig::default()
+    });
+    Ok(client.await?)
+}
+
+async fn discover(client: &Client) -> anyhow::Result<LiveRestMapper> {
+    let server = client.server();
+    timeout(FIRST_CONTACT, LiveRestMapper::discover(client.clone()))
+        .await
+        .with_context(|| format!("{server} did not answer within {FIRST_CONTACT:?}"))?
+        .with_context(|| format!("cannot discover the resources of {server}"))
+}
+
+fn serving_threads(count: Option<NonZeroUsize>) -> anyhow::Result<Option<Arc<ServingThreads>>> {
+    let start = |count| ServingThreads::start(count, Dispatcher::install);
+    let threads = count.map(start).transpose();
+    let threads = threads.context("cannot start the serving threads")?;
+    Ok(threads.map(Arc::new))
 }
 
 /// Takes up rotated client certificates and CAs; tokens are renewed with each request.

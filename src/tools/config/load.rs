@@ -70,37 +70,41 @@ impl TryFrom<&LoadArgs> for LoadConfig {
             return Err(Faults::new(faults));
         }
         Ok(Self {
-            load: load::Config {
-                watched: watched(args),
-                compared: compared(args),
-                written: written(args),
-                resource: args.resource.clone(),
-                namespace: args.namespace.clone(),
-                all_namespaces: args.all_namespaces,
-                watchers: args.watchers,
-                connections: args.connections.unwrap_or(args.watchers.div_ceil(STREAMS)),
-                protocol: match args.http {
-                    1 => Protocol::Http1,
-                    _ => Protocol::Http2,
-                },
-                format: match args.format {
-                    LoadFormat::Json => WireFormat::Json,
-                    LoadFormat::Protobuf => WireFormat::Protobuf,
-                },
-                selector,
-                rate,
-                window: args.window,
-                objects: args.objects,
-                object_size: args.object_size,
-                duration: args.duration,
-                list_storm: args.list_storm,
-                slow_watchers: args.slow_watchers,
-                watch_list: args.watch_list,
-                threads: args.threads,
-            },
+            load: test(args, selector, rate),
             json: args.json.clone(),
             html: args.html.clone(),
         })
+    }
+}
+
+fn test(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) -> load::Config {
+    load::Config {
+        watched: watched(args),
+        compared: compared(args),
+        written: written(args),
+        resource: args.resource.clone(),
+        namespace: args.namespace.clone(),
+        all_namespaces: args.all_namespaces,
+        watchers: args.watchers,
+        connections: args.connections.unwrap_or(args.watchers.div_ceil(STREAMS)),
+        protocol: match args.http {
+            1 => Protocol::Http1,
+            _ => Protocol::Http2,
+        },
+        format: match args.format {
+            LoadFormat::Json => WireFormat::Json,
+            LoadFormat::Protobuf => WireFormat::Protobuf,
+        },
+        selector,
+        rate,
+        window: args.window,
+        objects: args.objects,
+        object_size: args.object_size,
+        duration: args.duration,
+        list_storm: args.list_storm,
+        slow_watchers: args.slow_watchers,
+        watch_list: args.watch_list,
+        threads: args.threads,
     }
 }
 
