@@ -113,18 +113,18 @@ impl App {
             registry,
             _threads: threads,
         };
-        tracing::info!(
-            upstream = server_url,
-            clients = app.url(),
-            admin = app.admin_url(),
-            "listening"
-        );
+        app.log_addresses(&server_url);
         shutdown.spawn_background(async move { rest_mapper.run(informers).await });
         shutdown.spawn_background(renew_credentials(renewed));
         let admin = service_fn(move |request| admin.clone().answer(request));
         shutdown.spawn(admin_listener.serve(admin));
         shutdown.spawn(client_listener.serve(server.into_service()));
         Ok(app)
+    }
+
+    fn log_addresses(&self, upstream: &str) {
+        let (clients, admin) = (self.url(), self.admin_url());
+        tracing::info!(upstream, clients, admin, "listening");
     }
 
     /// Where clients connect.

@@ -36,6 +36,11 @@ const LONGEST: Duration = Duration::from_millis(u64::MAX);
 ///
 /// What would be right, and what is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    if text.contains('M') {
+        return Err(format!(
+            "expected {EXPECTED_DURATION}: {text} would be months; minutes are written m"
+        ));
+    }
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("expected {EXPECTED_DURATION}: {error}"))?;
     if duration > LONGEST {
@@ -50,6 +55,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 ///
 /// What would be right, and what is wrong.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    if text.ends_with('m') {
+        return Err(format!(
+            "expected {EXPECTED_BYTES}: {text} would be thousandths; millions are written M, mebibytes Mi"
+        ));
+    }
     let bytes: bytesize::ByteSize = text
         .parse()
         .map_err(|error| format!("expected {EXPECTED_BYTES}: {error}"))?;
@@ -178,6 +188,7 @@ mod tests {
             ("10", None),
             ("", None),
             ("s", None),
+            ("10M", None),
             ("-1s", None),
             ("1x", None),
             ("99999999999999999h", None),
@@ -218,6 +229,7 @@ mod tests {
             ("1.5Gi", Some(3 << 29)),
             ("256 MiB", Some(256 << 20)),
             ("1MB", Some(1_000_000)),
+            ("64m", None),
             ("Mi", None),
             ("", None),
             ("-1", None),
