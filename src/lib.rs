@@ -76,7 +76,7 @@ mod server;
 #[cfg(feature = "tools")]
 mod tools;
 #[cfg(all(feature = "proxy", not(feature = "tools")))]
-#[path = "without_tools.rs"]
+#[path = "tools/none.rs"]
 mod tools;
 
 /// What the binary does.

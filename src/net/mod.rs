@@ -8,10 +8,8 @@ mod connection;
 mod error;
 mod listener;
 mod metrics;
-mod self_signed;
 mod serving;
 mod stall;
-mod throwaway;
 mod tls;
 mod transport;
 
@@ -26,12 +24,12 @@ pub use connection::serve_connection;
 pub use error::Error;
 pub use listener::Listener;
 pub use metrics::Metrics;
-pub use self_signed::SelfSigned;
-pub use self_signed::SelfSignedFiles;
 pub use serving::ServingThreads;
-pub use throwaway::throwaway_client_certificate;
 pub use tls::Acceptor;
+pub use tls::SelfSigned;
+pub use tls::SelfSignedFiles;
 pub use tls::TlsFiles;
+pub use tls::throwaway_client_certificate;
 pub use transport::Transport;
 
 #[cfg(test)]

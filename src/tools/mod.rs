@@ -1,6 +1,6 @@
 //! The instruments: a simulated API server, a load test, a synthetic cluster, and the demo of them.
 //!
-//! Without the feature `tools`, `lib.rs` mounts `without_tools.rs` in place of this.
+//! Without the feature `tools`, `lib.rs` mounts `none.rs` in place of this.
 
 pub mod app;
 pub mod commands;

@@ -217,7 +217,7 @@ fn faults_of(name: &str, text: &str) -> Vec<String> {
 fn room_of(name: &str) -> &str {
     let ends: Vec<usize> = name.match_indices(['/', '.']).map(|(at, _)| at).collect();
     match name {
-        "without_tools.rs" | "tools/mod.rs" => "tools",
+        "tools/none.rs" | "tools/mod.rs" => "tools",
         _ if name.starts_with("tools/") => &name[..ends[1]],
         _ => &name[..ends[0]],
     }

@@ -38,8 +38,8 @@ use tracing::info;
 use crate::net::Acceptor;
 use crate::net::Error;
 use crate::net::TlsFiles;
-use crate::net::tls::certificates;
-use crate::net::tls::provider;
+use crate::net::tls::acceptor::certificates;
+use crate::net::tls::acceptor::provider;
 
 const CA_NAME: &str = "kubefan self-signed CA";
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);

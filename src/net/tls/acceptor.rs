@@ -65,7 +65,7 @@ impl Acceptor {
     }
 
     /// Does the handshake, without a limit of time.
-    pub(super) async fn accept(
+    pub(in crate::net) async fn accept(
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
@@ -99,11 +99,11 @@ impl fmt::Debug for Acceptor {
     }
 }
 
-pub(super) fn provider() -> Arc<CryptoProvider> {
+pub(in crate::net) fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub(in crate::net) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let fault = |source| Error::Pem {
         path: path.to_owned(),
         what: "PEM certificate",

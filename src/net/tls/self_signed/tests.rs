@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use crate::net::Acceptor;
 use crate::net::Error;
 use crate::net::SelfSigned;
-use crate::net::self_signed::DAY;
+use crate::net::tls::self_signed::DAY;
 
 const FILES: [&str; 4] = ["ca.crt", "ca.key", "tls.crt", "tls.key"];
 

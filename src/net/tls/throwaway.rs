@@ -8,9 +8,9 @@ use rcgen::KeyPair;
 use rcgen::KeyUsagePurpose;
 
 use crate::net::Error;
-use crate::net::self_signed::CLOCK_SKEW;
-use crate::net::self_signed::DAY;
-use crate::net::self_signed::named;
+use crate::net::tls::self_signed::CLOCK_SKEW;
+use crate::net::tls::self_signed::DAY;
+use crate::net::tls::self_signed::named;
 
 /// Makes a client certificate and its key, both PEM. It is signed by itself, so no server that asks
 /// for one accepts it; it lives for ten years.
@@ -41,7 +41,7 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use rustls::server::WebPkiClientVerifier;
 
-    use crate::net::tls::provider;
+    use crate::net::tls::acceptor::provider;
 
     use super::*;
 

@@ -1,0 +1,11 @@
+//! TLS: the acceptor, certificates from files, and certificates of our own making.
+
+pub(in crate::net) mod acceptor;
+mod self_signed;
+mod throwaway;
+
+pub use acceptor::Acceptor;
+pub use acceptor::TlsFiles;
+pub use self_signed::SelfSigned;
+pub use self_signed::SelfSignedFiles;
+pub use throwaway::throwaway_client_certificate;
