@@ -18,8 +18,9 @@ use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::Status;
 use crate::api::request_timeout;
-use crate::body::Body;
+
 use crate::codec::Representation;
+use crate::server::Body;
 use crate::server::Collection;
 use crate::server::Miss;
 use crate::server::Reason;
