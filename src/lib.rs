@@ -7,10 +7,9 @@
 //! change   upstream ─ watch frames ─ codec ─ reflector ─ cache writer ─┬─ store (a clone is a snapshot)
 //!                                                                      └─ event log ─ wake
 //! request  net: listener ─ TLS ─ connection
-//!          server: trace ─ recover ─ local only ─ request info ─ router
-//!            ├─ get, list ─ cache reader (fresh enough? snapshot, page) ─ codec ─ body ─ socket
-//!            ├─ watch ───── cache watch stream (cursor, selection) ─ frame, encoded once ─ socket
-//!            └─ forward ─── upstream, streaming both ways ─ socket
+//!          server: trace ─ gzip ─ recover ─ local only ─ request ─ decide
+//!            ├─ read ──── acquire (the informer) ─ prove (fresh enough?) ─ read ─ deliver ─ socket
+//!            └─ forward ─ upstream, streaming both ways ─ socket
 //!          any error on the way ─ rescue ─ Status
 //! ```
 //!
@@ -23,19 +22,20 @@
 //! - [`cache`]: one resource's objects and recent history; its invariants stand in its `mod.rs`.
 //! - [`upstream`]: everything that talks to the API server.
 //! - [`informer`]: keeps caches equal to upstream.
+//! - `concurrency`, `body`, `mutation`: what several of them share, and promised to nobody.
 //!
 //! With the feature `proxy`, which chooses a version of `k8s-openapi`, those of the server and of the binary:
 //!
 //! - `net`: sockets, TLS, HTTP framing.
 //! - `server`: the request path; start reading at its `mod.rs`.
-//! - `config`, `app`, `commands`: what file, environment and flags say, the composition root,
-//!   the subcommands.
+//! - `config`, `app`, `process`, `commands`: what file, environment and flags say, the composition
+//!   root, what a process needs, the subcommands.
 //!
 //! With the feature `tools`, which includes `proxy`, the instruments:
 //!
 //! - `tools`: a simulated API server, a load test, a synthetic cluster, a demo.
 //!
-//! What is private here is promised to nobody. Tests, benches and fuzz targets reach it by the feature
+//! What is private here is promised to nobody. Tests and benches reach it by the feature
 //! `unstable-internals`.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]

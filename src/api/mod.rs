@@ -45,6 +45,7 @@ pub use status::Status;
 pub use status::StatusCause;
 pub use status::StatusDetails;
 pub use status::StatusMetadata;
+pub(crate) use status::escape_as_go;
 pub use watch_event::Bookmark;
 pub use watch_event::EventType;
 pub use watch_event::ListPage;

@@ -123,7 +123,7 @@ impl Status {
     /// Never: plain structs of text and numbers always serialize.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string(self).expect("plain structs always serialize");
-        let mut line = escape_html(&json);
+        let mut line = escape_as_go(&json);
         line.push('\n');
         line
     }
@@ -272,7 +272,7 @@ fn retry_after(seconds: u32) -> StatusDetails {
 
 /// Escapes in printed JSON what Go's `encoding/json` escapes besides: `<`, `>`, `&`, U+2028 and
 /// U+2029, none of which stands outside strings.
-pub(super) fn escape_html(json: &str) -> String {
+pub(crate) fn escape_as_go(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
         match character {

@@ -5,10 +5,13 @@ use std::task::Context;
 use std::task::Poll;
 
 use bytes::Bytes;
+use http::Response;
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
 use tokio::sync::OwnedSemaphorePermit;
+
+use crate::body;
 
 /// What a body holds until it is dropped.
 pub trait BodyGuard: Unpin {
@@ -37,6 +40,17 @@ impl<B, G> GuardedBody<B, G> {
             guard,
             has_ended: false,
         }
+    }
+}
+
+/// `response`, whose body holds `guard` if there is one.
+pub fn guarded<G>(response: Response<body::Body>, guard: Option<G>) -> Response<body::Body>
+where
+    G: BodyGuard + Send + 'static,
+{
+    match guard {
+        Some(guard) => response.map(|body| body::boxed(GuardedBody::new(body, guard))),
+        None => response,
     }
 }
 
@@ -86,7 +100,6 @@ mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::body;
 
     #[test]
     fn a_permit_is_held_until_the_body_is_dropped() {

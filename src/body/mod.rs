@@ -11,6 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 
 pub use guard::BodyGuard;
 pub use guard::GuardedBody;
+pub use guard::guarded;
 pub use yielding::YieldingBody;
 
 /// What a body may fail with.

@@ -2,7 +2,6 @@
 
 use super::Error;
 use super::json::Scanner;
-use super::json::escape_as_go;
 use super::protobuf;
 use super::protobuf::Fields;
 use super::protobuf::put_bytes;
@@ -11,6 +10,7 @@ use crate::api::Status;
 use crate::api::StatusCause;
 use crate::api::StatusDetails;
 use crate::api::WireFormat;
+use crate::api::escape_as_go;
 
 /// Longest text of a foreign error answer that is kept, in bytes.
 const MESSAGE_LIMIT: usize = 2048;

@@ -4,10 +4,10 @@ use bytes::Bytes;
 
 use super::Encoder;
 use super::Negotiated;
-use super::json::escape_as_go;
 use super::negotiate::negotiate_status;
 use crate::api::Status;
 use crate::api::WireFormat;
+use crate::api::escape_as_go;
 
 /// The representation of a Status as an answer's body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

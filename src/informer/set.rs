@@ -1,6 +1,6 @@
 //! The registry of informers: at most one per resource, wire format and scope.
 //!
-//! Called by the server's handlers (`get_or_start`), by the composition root (`pin`), and by the
+//! Called by the server (`get_or_start`), by the composition root (`pin`), and by the
 //! discovery refresh when custom resources come and go.
 
 use std::sync::Arc;

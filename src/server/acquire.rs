@@ -18,7 +18,7 @@ use super::decide::Need;
 use super::decide::Plan;
 use super::decide::Read;
 use super::decide::Reason;
-use super::outcome::Miss;
+use super::miss::Miss;
 
 /// How long a read waits for an informer's first list.
 const SYNC_WAIT: Duration = Duration::from_secs(3);

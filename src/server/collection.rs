@@ -1,4 +1,4 @@
-//! What the handlers read from: the cache of an informer, or a store that is itself the truth.
+//! What reads read from: the cache of an informer, or a store that is itself the truth.
 
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@
 //! outcome     how it ended, for metrics and the log
 //! ```
 //!
-//! Beside it: `admin`, the second listener, and `collection`, what a read reads from.
+//! Beside it: `admin`, the second listener; `collection`, what a read reads from; `truth`, reads of
+//! a collection that follows nothing, as the simulator's; `miss`, why a cache gave no answer.
 
 mod acquire;
 mod admin;
@@ -24,11 +25,13 @@ mod decide;
 mod deliver;
 mod filters;
 mod forward;
+mod miss;
 mod outcome;
 mod prove;
 mod read;
 mod request;
 mod rescue;
+mod truth;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -67,14 +70,14 @@ pub use deliver::RenderingMetrics;
 #[cfg(test)]
 pub(crate) use deliver::without_jitter;
 pub use filters::RequestMetrics;
+pub use miss::Miss;
 pub use outcome::Answered;
-pub use outcome::Miss;
 pub use outcome::Outcome;
-pub use read::read_truth;
 pub use request::RequestInfo;
 pub use rescue::answer;
 pub use rescue::plain_text;
 pub use rescue::respond;
+pub use truth::read_truth;
 
 use acquire::acquire;
 use decide::Decision;
@@ -84,12 +87,13 @@ use decide::decide;
 use deliver::Delivery;
 use deliver::Renderings;
 use deliver::over_websocket;
+use deliver::with_proof;
 use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
 use forward::Forwarding;
-use outcome::Answer;
+use miss::Answer;
 use prove::prove;
 use request::Facts;
 use request::Handshake;
@@ -230,7 +234,7 @@ impl Server {
         };
         let collection: Arc<dyn Collection> = informer;
         let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
-        Ok(prove::told(answer, proof.map(|proof| proof.method)))
+        Ok(with_proof(answer, proof.map(|proof| proof.method)))
     }
 
     /// What the API server answers, until shortly after `deadline`; with `limit`, only if that has a

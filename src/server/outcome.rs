@@ -1,34 +1,10 @@
-//! How a request was answered, and how a read goes on that the cache did not answer.
-
-use std::sync::Arc;
-
-use http::Response;
-use tokio::sync::Semaphore;
+//! How a request was answered, for metrics and the log.
 
 use crate::api::GroupVersionResource;
-use crate::api::Status;
-use crate::body::Body;
-use crate::informer::Informer;
 
 use super::decide::Reason;
 
-/// An answer from a cache.
-pub(crate) type Answer = Result<Response<Body>, Miss>;
-
-/// Why a cache gave no answer.
-#[derive(Debug)]
-pub enum Miss {
-    /// The API server is to be asked.
-    Forward(Reason),
-    /// As well, for want of a proof, as many at a time as there are permits.
-    ForwardUnproven(Arc<Semaphore>),
-    /// The object is not there, which the cache knows.
-    Absent(Box<Status>),
-    /// The request can't be answered now.
-    Reject(Box<Status>),
-}
-
-/// Handlers attach it to the response; the trace layer takes it off.
+/// The server attaches it to the response; the trace layer takes it off.
 #[derive(Clone, Debug)]
 pub struct Answered {
     /// The verb, or `other` for what no reader of metrics would look for.
@@ -50,25 +26,6 @@ pub enum Outcome {
     Forwarded(Reason),
     /// kubefan refused it.
     Rejected,
-}
-
-impl Miss {
-    /// A LIST of `informer` that could not be proven goes to the API server, if not too many do.
-    pub(super) fn unproven(informer: &Informer) -> Self {
-        Self::ForwardUnproven(Arc::clone(informer.unproven()))
-    }
-}
-
-impl From<Status> for Miss {
-    fn from(status: Status) -> Self {
-        Self::Reject(Box::new(status))
-    }
-}
-
-impl From<Reason> for Miss {
-    fn from(reason: Reason) -> Self {
-        Self::Forward(reason)
-    }
 }
 
 impl Answered {

@@ -3,22 +3,13 @@
 
 use std::time::Duration;
 
-use http::HeaderName;
-use http::HeaderValue;
-use http::Response;
-
-use crate::body::Body;
 use crate::informer::Informer;
 use crate::informer::Proof;
-use crate::informer::ProofMethod;
 use crate::informer::Unproven;
 
 use super::decide::Need;
 use super::decide::Plan;
 use super::decide::Read;
-
-/// Says how an answer from the cache was proven to be the most recent state.
-const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
 /// How long who opens a watch lets the next ones come, so that they share a question: after a
 /// restart, hundreds of informers begin at once, and each is in no hurry.
@@ -48,17 +39,4 @@ pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Pro
         tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
     }
     proof.map(Some)
-}
-
-/// `answer` with how it was proven.
-pub(super) fn told(mut answer: Response<Body>, method: Option<ProofMethod>) -> Response<Body> {
-    let method = method.map(|method| match method {
-        ProofMethod::Barrier => HeaderValue::from_static("barrier"),
-        ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
-        ProofMethod::Recent => HeaderValue::from_static("recent"),
-        ProofMethod::Any => HeaderValue::from_static("any"),
-    });
-    let headers = answer.headers_mut();
-    headers.extend(method.map(|method| (PROOF, method)));
-    answer
 }

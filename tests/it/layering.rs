@@ -93,7 +93,7 @@ const OUTSIDERS: &[(&str, &str)] = &[
     ("hyper", "net upstream server tools/sim"),
     ("hyper_util", "net upstream server"),
     ("k8s_openapi", "tools/workload"),
-    ("kube", "api upstream"),
+    ("kube", "upstream"),
     (
         "prometheus",
         "telemetry net cache upstream informer server app",
@@ -109,8 +109,8 @@ const OUTSIDERS: &[(&str, &str)] = &[
 ];
 
 /// Neighbours inside a room that must not meet: (start of the file's name, path it may not name).
-/// A request goes through the server in one direction, so no stage names a later one; what makes
-/// bodies knows neither reads nor forwarding.
+/// A request goes through the server in one direction: what decides knows nothing of what fetches,
+/// proves and answers, and what makes bodies knows neither reads nor forwarding.
 const STRANGERS: &[(&str, &str)] = &[
     ("server/filters/", "::read::"),
     ("server/request/", "::decide"),

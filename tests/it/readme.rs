@@ -10,7 +10,7 @@ const SIM: &str = "tests/it/sim_end_to_end.rs";
 
 /// (command as README.md has it, the file of the repository that exercises it).
 const COMMANDS: &[(&str, &str)] = &[
-    ("cargo run --release -- demo", "tests/it/demo.rs"),
+    ("cargo run -- demo", "tests/it/demo.rs"),
     (
         "cargo run --release -- serve --kubeconfig ~/.kube/config",
         BY_THE_BOOK,

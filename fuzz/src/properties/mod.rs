@@ -2,7 +2,7 @@
 //!
 //! The fuzz targets call these with whatever libFuzzer makes up; `tests/it/fuzzing.rs` compiles
 //! these files too and calls them with the seeds in `corpus` and with damaged copies of those. They
-//! use kubefan's public functions only, and panic where a property doesn't hold.
+//! use what kubefan makes public, and of the load test the frames, and panic where a property doesn't hold.
 
 mod accept;
 mod frames;

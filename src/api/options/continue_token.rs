@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::Malformed;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
-use crate::api::status::escape_html;
+use crate::api::escape_as_go;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
@@ -72,7 +72,7 @@ impl ContinueToken {
             start: format!("/{}", self.start),
         };
         let json = serde_json::to_string(&fields).expect("plain structs always serialize");
-        URL_SAFE_NO_PAD.encode(escape_html(&json))
+        URL_SAFE_NO_PAD.encode(escape_as_go(&json))
     }
 
     /// Reads a client's token: one of ours, or of the API server.
@@ -83,6 +83,10 @@ impl ContinueToken {
     pub fn decode(text: &str) -> Result<Self, Malformed> {
         let malformed = || Malformed::new("continue", "it is no token of a list");
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| malformed())?;
+        // An array of the same values is none to the API server.
+        if json.trim_ascii_start().first() != Some(&b'{') {
+            return Err(malformed());
+        }
         let fields: Fields = serde_json::from_slice(&json).map_err(|_| malformed())?;
         Self::from_fields(&fields).ok_or_else(malformed)
     }

@@ -7,8 +7,8 @@ use super::Query;
 
 /// The deadline that the client wishes; `None` when it names none, or none above zero.
 ///
-/// Long-running requests (WATCH) must not look at it. Reads whole numbers with a unit, as in
-/// `1m30s`: of what else Go's `time.ParseDuration` takes (signs, fractions), the API server judges.
+/// Long-running requests (WATCH) must not look at it. Reads numbers with a unit, as in `1m30s` and
+/// `1.5s`: of what else Go's `time.ParseDuration` takes (signs, `.5s`), the API server judges.
 ///
 /// # Errors
 ///
@@ -18,7 +18,7 @@ pub fn request_timeout(query: &Query) -> Result<Option<Duration>, Malformed> {
         return Ok(None);
     };
     let duration = parse_duration(text).ok_or_else(|| {
-        let problem = format!("{text:?} is no duration of whole numbers such as 1m30s");
+        let problem = format!("{text:?} is no duration such as 1m30s");
         Malformed::new("timeout", problem)
     })?;
     Ok(Some(duration).filter(|duration| !duration.is_zero()))
@@ -31,20 +31,29 @@ fn parse_duration(text: &str) -> Option<Duration> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit())?;
-        let (number, behind) = rest.split_at(digits);
-        let end = behind.find(|c: char| c.is_ascii_digit());
-        let (unit, next) = behind.split_at(end.unwrap_or(behind.len()));
-        let part = number
-            .parse::<u64>()
-            .ok()?
-            .checked_mul(nanoseconds_of(unit)?)?;
-        total = total.checked_add(part)?;
+        let (number, behind) = rest.split_at(rest.find(|c: char| !is_of_number(c))?);
+        let end = behind.find(is_of_number).unwrap_or(behind.len());
+        let (unit, next) = behind.split_at(end);
+        total = total.checked_add(in_nanoseconds(number, nanoseconds_of(unit)?)?)?;
         rest = next;
     }
     // Go counts in 63 bits.
     i64::try_from(total).ok()?;
     (!text.is_empty()).then(|| Duration::from_nanos(total))
+}
+
+fn is_of_number(character: char) -> bool {
+    character.is_ascii_digit() || character == '.'
+}
+
+/// `12` or `12.5` units; parts of a nanosecond are dropped.
+fn in_nanoseconds(number: &str, unit: u64) -> Option<u64> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let part = fraction.parse::<u32>().ok()?;
+    let scale = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let part = u128::from(part) * u128::from(unit) / u128::from(scale);
+    let whole = whole.parse::<u64>().ok()?.checked_mul(unit)?;
+    whole.checked_add(u64::try_from(part).ok()?)
 }
 
 fn nanoseconds_of(unit: &str) -> Option<u64> {
@@ -71,6 +80,9 @@ mod tests {
             ("32s", 32_000_000_000),
             ("1h2m3s4ms5us6ns", 3_723_004_005_006),
             ("3µs", 3_000),
+            ("1.5s", 1_500_000_000),
+            ("1m0.25s", 60_250_000_000),
+            ("0.0000000019s", 1),
             ("9223372036854775807ns", i64::MAX as u64),
         ] {
             let expected = Duration::from_nanos(nanoseconds);
@@ -112,7 +124,7 @@ mod tests {
         let malformed = parse("timeout=abc").expect_err("no duration");
         assert_eq!(
             malformed.to_string(),
-            r#"timeout: "abc" is no duration of whole numbers such as 1m30s"#
+            r#"timeout: "abc" is no duration such as 1m30s"#
         );
     }
 }

@@ -17,7 +17,6 @@ pub(crate) use event::raw_event;
 pub(crate) use list::items_start;
 pub(crate) use list::list;
 pub(crate) use object::object;
-pub(crate) use print::escape_as_go;
 pub(crate) use print::quoted;
 pub(crate) use scanner::Members;
 pub(crate) use scanner::Scanner;

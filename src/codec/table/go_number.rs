@@ -3,7 +3,7 @@
 use serde_json::Number;
 use serde_json::Value;
 
-use crate::codec::json::escape_as_go;
+use crate::api::escape_as_go;
 
 /// Prints a value as Go's JSON encoder does, with `<`, `>` and `&` escaped.
 pub fn put_json(out: &mut String, value: &Value) {

@@ -1,9 +1,15 @@
+use std::sync::Arc;
+use std::time::Duration;
+
 use http::Method;
 
 use super::*;
 use crate::api::ContinueToken;
 use crate::api::Resource;
+use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
+use crate::cache::WatchFrom;
+use crate::server::request::RequestInfo;
 
 /// Pods, a namespace's own resource, and a custom resource; nothing else is known.
 struct Cluster;
@@ -176,7 +182,7 @@ fn reads_and_what_is_none() {
             Some(Reason::Malformed),
         ),
         (
-            "/api/v1/namespaces/a/pods/b?timeout=1.5s",
+            "/api/v1/namespaces/a/pods/b?timeout=-5s",
             Some(Reason::Malformed),
         ),
         (

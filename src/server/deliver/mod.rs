@@ -7,6 +7,8 @@ mod watch_body;
 mod websocket;
 
 use bytes::Bytes;
+use http::HeaderName;
+use http::HeaderValue;
 use http::Request;
 use http::Response;
 use http::Version;
@@ -16,6 +18,7 @@ use crate::body::Body;
 use crate::body::YieldingBody;
 use crate::codec::ListParts;
 use crate::codec::Representation;
+use crate::informer::ProofMethod;
 
 use super::rescue;
 
@@ -32,6 +35,9 @@ pub(crate) use watch_body::WatchBody;
 #[cfg(test)]
 pub(crate) use watch_body::without_jitter;
 pub(crate) use websocket::over_websocket;
+
+/// Says how an answer from the cache was proven to be the most recent state.
+const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
 /// How the answer to a read travels to its client.
 pub(super) struct Delivery<'a> {
@@ -144,4 +150,20 @@ impl<'a> Delivery<'a> {
     fn response(&self, body: Body) -> Response<Body> {
         rescue::answer(self.representation.format.media_type(), body)
     }
+}
+
+/// `answer` with how it was proven.
+pub(super) fn with_proof(
+    mut answer: Response<Body>,
+    method: Option<ProofMethod>,
+) -> Response<Body> {
+    let method = method.map(|method| match method {
+        ProofMethod::Barrier => HeaderValue::from_static("barrier"),
+        ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
+        ProofMethod::Recent => HeaderValue::from_static("recent"),
+        ProofMethod::Any => HeaderValue::from_static("any"),
+    });
+    let headers = answer.headers_mut();
+    headers.extend(method.map(|method| (PROOF, method)));
+    answer
 }

@@ -1,4 +1,4 @@
-//! A panic in a handler becomes an answer, and ends neither the connection nor the process.
+//! A panic on the way becomes an answer, and ends neither the connection nor the process.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;

@@ -9,14 +9,12 @@ use std::task::Poll;
 
 use http::Request;
 use http::Response;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 
 use crate::api::Status;
-use crate::body;
 use crate::body::Body;
 use crate::body::BodyGuard;
-use crate::body::GuardedBody;
+use crate::body::guarded;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
 use crate::upstream::Forwarder;
@@ -81,12 +79,9 @@ impl Forwarding {
         if let Some(upgrade) = forwarded.upgrade {
             self.keep_upgrade(upgrade, is_watch);
         }
-        let response = holding(forwarded.response, permit);
-        if !is_watch {
-            return Ok(response);
-        }
-        let end = self.shutdown.watch_end();
-        Ok(response.map(|body| body::boxed(GuardedBody::new(body, end))))
+        let response = guarded(forwarded.response, permit);
+        let end = is_watch.then(|| self.shutdown.watch_end());
+        Ok(guarded(response, end))
     }
 
     /// Joins both sides of an upgraded connection. A drain ends a watch when its time has come; exec
@@ -109,14 +104,6 @@ impl Forwarding {
                 () = ended => {}
             }
         });
-    }
-}
-
-/// `response`, which gives up `permit` at its end.
-fn holding(response: Response<Body>, permit: Option<OwnedSemaphorePermit>) -> Response<Body> {
-    match permit {
-        Some(permit) => response.map(|body| body::boxed(GuardedBody::new(body, permit))),
-        None => response,
     }
 }
 

@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::body;
 use crate::body::Body;
-use crate::body::GuardedBody;
+use crate::body::guarded;
 use crate::concurrency::GroupCommit;
 use crate::concurrency::Pace;
 use crate::server::request::RequestInfo;
@@ -232,10 +232,7 @@ async fn shared(
     permit: Option<OwnedSemaphorePermit>,
 ) -> Shared {
     if askers == 1 {
-        let response = match permit {
-            Some(permit) => response.map(|body| body::boxed(GuardedBody::new(body, permit))),
-            None => response,
-        };
+        let response = guarded(response, permit);
         return Shared::Alone(Arc::new(Mutex::new(Some(response))));
     }
     let (parts, body) = response.into_parts();

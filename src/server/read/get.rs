@@ -6,8 +6,8 @@ use crate::cache::Snapshot;
 use crate::server::collection::Collection;
 use crate::server::decide::Read;
 use crate::server::deliver::Delivery;
-use crate::server::outcome::Answer;
-use crate::server::outcome::Miss;
+use crate::server::miss::Answer;
+use crate::server::miss::Miss;
 
 /// The object `name` of `snapshot`.
 ///

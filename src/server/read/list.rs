@@ -1,20 +1,26 @@
 //! LIST of a collection.
 
 use crate::api::ContinueToken;
+use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
 use crate::codec::ListParts;
+use crate::codec::View;
 use crate::concurrency::CoopBudget;
 use crate::server::collection::Collection;
 use crate::server::decide::Page;
 use crate::server::decide::Read;
 use crate::server::deliver::Delivery;
 use crate::server::deliver::ListKey;
-use crate::server::outcome::Answer;
+use crate::server::miss::Answer;
 
-/// What looking at an object costs of a task's budget: half a microsecond or so.
-const OBJECT_UNITS: usize = 1 << 10;
+/// What an object of a list costs of a task's budget: half a microsecond or so.
+const ITEM_UNITS: usize = 1 << 10;
+/// The same for each of its bytes, where it is not shown as it is.
+const CONVERTED_BYTE_UNITS: usize = 4;
+/// What an object costs that is only looked at or counted.
+const LOOK_UNITS: usize = ITEM_UNITS / 16;
 
 /// A page of `selection` as `snapshot` has it. A long list is prepared in turns with others who use
 /// the thread. Cancel safe.
@@ -46,7 +52,8 @@ pub(super) async fn list(
         return Ok(delivery.compressed(found.body));
     }
     let encoder = collection.encoder_for(read.representation);
-    let (parts, has_more) = parts(&encoder, snapshot, selection, page).await;
+    let is_converted = read.representation.view != View::Whole;
+    let (parts, has_more) = parts(&encoder, snapshot, selection, page, is_converted).await;
     pin(has_more);
     let length = parts.length();
     Ok(delivery.list(key, delivery.chunks(parts, length), has_more))
@@ -77,6 +84,7 @@ async fn parts(
     snapshot: &Snapshot,
     selection: &Selection,
     page: &Page,
+    is_converted: bool,
 ) -> (ListParts, bool) {
     let mut budget = CoopBudget::new();
     let mut items = encoder.list_items();
@@ -86,11 +94,13 @@ async fn parts(
     while items.len() < limit
         && let Some(item) = candidates.next()
     {
+        let mut units = LOOK_UNITS;
         if selection.matches(item) {
             items.push(item);
             last = Some(item);
+            units = item_units(item, is_converted);
         }
-        budget.charge(OBJECT_UNITS);
+        budget.charge(units);
         budget.proceed().await;
     }
     let scope = scope_of(selection);
@@ -111,7 +121,7 @@ async fn parts(
             let mut count = 0;
             for _ in snapshot.candidates(&scope, Some(last.key.as_str())) {
                 count += 1;
-                budget.charge(OBJECT_UNITS);
+                budget.charge(LOOK_UNITS);
                 budget.proceed().await;
             }
             Some(count)
@@ -120,6 +130,14 @@ async fn parts(
     };
     let parts = items.finish(snapshot.resource_version(), continued.as_deref(), remaining);
     (parts, continued.is_some())
+}
+
+fn item_units(item: &Object, is_converted: bool) -> usize {
+    if is_converted {
+        ITEM_UNITS + CONVERTED_BYTE_UNITS * item.body.len()
+    } else {
+        ITEM_UNITS
+    }
 }
 
 fn scope_of(selection: &Selection) -> Selection {

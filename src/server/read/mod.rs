@@ -9,10 +9,8 @@ use std::sync::Arc;
 use crate::api::ResourceVersion;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
-use crate::codec::Representation;
 use crate::informer::Informer;
 use crate::informer::Proof;
-use crate::informer::ProofMethod;
 use crate::informer::Unproven;
 use crate::shutdown::Shutdown;
 
@@ -21,11 +19,9 @@ use super::decide::Need;
 use super::decide::Plan;
 use super::decide::Read;
 use super::decide::Reason;
-use super::decide::plan;
 use super::deliver::Delivery;
-use super::outcome::Answer;
-use super::outcome::Miss;
-use super::request::RequestInfo;
+use super::miss::Answer;
+use super::miss::Miss;
 
 /// Answers from `collection`; the most recent state from `proof` only.
 ///
@@ -78,32 +74,6 @@ pub(super) fn unproven(
         Plan::Watch { .. } => watch::unproven(unproven, read, informer, delivery),
         Plan::Get { .. } | Plan::List { .. } => Err(Miss::unproven(informer)),
     }
-}
-
-/// Answers the `get`, `list` or `watch` that `info` and `query` describe from a collection that
-/// follows nothing: whatever it has now is the most recent state.
-///
-/// # Errors
-///
-/// [`Miss`] where the collection can't answer.
-pub async fn read_truth(
-    collection: &Arc<dyn Collection>,
-    representation: Representation,
-    info: &RequestInfo,
-    query: &str,
-    shutdown: &Shutdown,
-) -> Answer {
-    let read = plan(collection.subject(), representation, info, query)?;
-    let newest = collection.reader().snapshot();
-    let proof = newest
-        .filter(|_| read.need == Need::MostRecent)
-        .map(|snapshot| Proof {
-            snapshot,
-            method: ProofMethod::Any,
-            is_whole: true,
-        });
-    let delivery = Delivery::plain(representation);
-    self::read(&read, collection, proof.as_ref(), &delivery, shutdown).await
 }
 
 /// The state that meets `need`: that of `proof` where one was called for.

@@ -16,8 +16,8 @@ use crate::server::decide::Reason;
 use crate::server::decide::WatchTerms;
 use crate::server::deliver::Delivery;
 use crate::server::deliver::WatchBody;
-use crate::server::outcome::Answer;
-use crate::server::outcome::Miss;
+use crate::server::miss::Answer;
+use crate::server::miss::Miss;
 use crate::shutdown::Shutdown;
 
 /// Streams from the cache of `collection`; from the most recent state on with `proof` only.

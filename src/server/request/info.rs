@@ -128,7 +128,7 @@ impl RequestInfo {
     fn read_list_options(&mut self, query: &Query) {
         let is_watch = query.flag("watch").unwrap_or(false);
         self.verb = if is_watch { "watch" } else { "list" }.to_owned();
-        // Options with any fault name nothing; the handler will refuse them.
+        // Options with any fault name nothing: the request is forwarded.
         let fields = ListOptions::from_query(query).map(|options| options.fields);
         let name = fields
             .as_ref()

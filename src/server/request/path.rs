@@ -24,21 +24,39 @@ impl PathForm {
             return Self::Plain;
         }
         let mut form = Self::Plain;
-        let mut is_proxied = false;
-        let segments = path.strip_prefix('/').unwrap_or(path).split('/');
-        let count = segments.clone().count();
-        for (index, segment) in segments.enumerate() {
+        let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
+        let proxied = proxied_from(&segments);
+        for (index, segment) in segments.iter().enumerate() {
             let decoded = percent_decode_str(segment).decode_utf8_lossy();
-            match &*decoded {
-                "." | ".." => return Self::DotSegment,
-                "" if index + 1 < count && form == Self::Plain => form = Self::EmptySegment,
-                // Behind a node's name, or a namespaced object's.
-                "proxy" if matches!(index, 4 | 6) => is_proxied = true,
-                decoded if decoded.contains('/') && !is_proxied => form = Self::EncodedSlash,
-                _ => {}
+            if decoded.split('/').any(|part| matches!(part, "." | "..")) {
+                return Self::DotSegment;
+            }
+            let is_empty = decoded.is_empty() && index + 1 < segments.len();
+            if decoded.contains('/') && proxied.is_none_or(|proxied| index < proxied) {
+                form = Self::EncodedSlash;
+            } else if is_empty && form == Self::Plain {
+                form = Self::EmptySegment;
             }
         }
         form
+    }
+}
+
+/// Where the path begins that a node, pod or service behind the API server is asked for.
+fn proxied_from(segments: &[&str]) -> Option<usize> {
+    match segments {
+        ["api", _, "nodes", _, "proxy", ..] => Some(5),
+        [
+            "api",
+            _,
+            "namespaces",
+            _,
+            "pods" | "services",
+            _,
+            "proxy",
+            ..,
+        ] => Some(7),
+        _ => None,
     }
 }
 
@@ -73,6 +91,14 @@ mod tests {
             ("/api/v1/namespaces/x%2fy/pods", EncodedSlash),
             ("/api/v1/namespaces/x/pods/a%252Fb", Plain),
             ("/api/v1/namespaces/proxy/pods/a%2Fb", EncodedSlash),
+            (
+                "/apis/apps/v1/namespaces/proxy/deployments%2Fx",
+                EncodedSlash,
+            ),
+            ("/apis/g/v1/things/proxy/a%2Fb", EncodedSlash),
+            ("/api/v1/nodes/n/proxy/..%2F..%2Fx", DotSegment),
+            ("/api/v1/nodes/n/proxy/a%2F..", DotSegment),
+            ("/api/v1/nodes/n/proxy/a%2Fb", Plain),
             (
                 "/api/v1/namespaces/x/services/s/proxy/a%2Fb//c",
                 EmptySegment,

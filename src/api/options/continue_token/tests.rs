@@ -84,6 +84,7 @@ fn reads_and_refuses() {
         ("null".to_owned(), None),
         (String::new(), None),
         ("[]".to_owned(), None),
+        (r#"["meta.k8s.io/v1",5,"/a/b\u0000"]"#.to_owned(), None),
         ("{} x".to_owned(), None),
     ] {
         let decoded = ContinueToken::decode(&base64_url(json.as_bytes()));

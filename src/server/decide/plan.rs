@@ -1,97 +1,24 @@
-//! Cache or forward: the product's riskiest rule, as pure functions with a table each.
-//!
-//! It goes by the request and by what discovery knows already; it starts and asks nothing.
+//! How a cache answers a read: which state it needs, and what is made of it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::Consistency;
 use crate::api::GetOptions;
-use crate::api::GroupVersionResource;
 use crate::api::ListOptions;
 use crate::api::ListRequest;
 use crate::api::Query;
 use crate::api::ResourceVersion;
-use crate::api::Status;
 use crate::api::WatchStart;
-use crate::api::WireFormat;
-use crate::api::pretty_parameter;
 use crate::api::request_timeout;
-use crate::api::wants_pretty;
 use crate::cache::WatchFrom;
-use crate::codec::MetaVersion;
-use crate::codec::Negotiated;
-use crate::codec::ReadVerb;
 use crate::codec::Representation;
-use crate::codec::View;
-use crate::codec::negotiate;
 use crate::informer::Asked;
 use crate::informer::Subject;
+use crate::server::request::RequestInfo;
 use crate::upstream::Scope;
 
-use super::request::Facts;
-use super::request::PathForm;
-use super::request::RequestInfo;
-
-/// What becomes of a request.
-#[derive(Debug)]
-pub(crate) enum Decision {
-    /// kubefan refuses it.
-    Reject(Status),
-    /// The API server answers it.
-    Forward(Reason),
-    /// A cache may answer it.
-    Read(Read),
-}
-
-/// Why a request is forwarded. The names are metric labels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// It brings an identity of its own, for which only the API server can answer.
-    CallerIdentity,
-    /// It is an upgrade: exec, attach, port-forward, a handshake that only the API server can word
-    /// the refusal of.
-    Upgrade,
-    /// It is no GET.
-    NotGet,
-    /// Its path is no resource: discovery, OpenAPI, /version.
-    NonResource,
-    /// Its path has an empty segment (`//`).
-    EmptySegment,
-    /// Its path names a subresource.
-    Subresource,
-    /// Its path is one of the deprecated `/proxy/` and `/watch/` ones.
-    DeprecatedPath,
-    /// It asks for a Table.
-    Table,
-    /// It asks for metadata only, of a kind in whose whole objects the API server shows other
-    /// annotations, or in a version that hardly anybody asks for.
-    PartialMetadata,
-    /// It asks for YAML, CBOR or nothing that is served.
-    MediaType,
-    /// Its parameters can't be read or contradict each other: the API server words the refusal.
-    Malformed,
-    /// Discovery does not know the resource, or it is never cached.
-    NotCacheable,
-    /// It selects by a field that is not known to be selectable.
-    UnknownField,
-    /// No informer runs that could answer it, and this request starts none.
-    NotCached,
-    /// kubefan's identity may not list and watch the resource.
-    Forbidden,
-    /// The API server does not have the resource in this format.
-    NoSuchFormat,
-    /// It asks for the most recent state of one object, which only the API server has for certain.
-    Consistent,
-    /// It asks for the most recent state, and the cache could not be proven to have it.
-    Unproven,
-    /// It asks for a state that the cache has not reached.
-    AheadOfCache,
-    /// It asks for a past state that is not retained.
-    PastState,
-    /// kubefan is going down, and starts no informer any more.
-    ShuttingDown,
-}
+use super::reason::Reason;
 
 /// A read that a cache may answer.
 #[derive(Clone, Debug)]
@@ -165,96 +92,6 @@ pub(crate) struct WatchTerms {
     pub initial_events_end: bool,
     /// `timeoutSeconds`; `None` leaves it to the server. Zero ends at once.
     pub timeout: Option<Duration>,
-}
-
-/// What discovery knows.
-pub(crate) trait KnownResources {
-    /// What an informer of `gvr` in `format` needs to know; `None` when discovery does not have it
-    /// or it is never cached.
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject>;
-}
-
-/// What becomes of the request that `facts` describe.
-pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
-    match facts.path {
-        PathForm::DotSegment => Decision::Reject(Status::bad_request(
-            "kubefan takes no path with a segment '.' or '..': name the resource itself",
-        )),
-        PathForm::EncodedSlash => Decision::Reject(Status::bad_request(
-            "kubefan takes no path with an encoded slash (%2F) in a name",
-        )),
-        PathForm::Plain | PathForm::EmptySegment => match read(facts, known) {
-            Ok(read) => Decision::Read(read),
-            Err(reason) => Decision::Forward(reason),
-        },
-    }
-}
-
-/// The read that `facts` describe, if a cache could answer it.
-fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
-    let verb = verb(facts)?;
-    let subject = facts
-        .info
-        .gvr()
-        .and_then(|gvr| known.subject(&gvr, WireFormat::Json));
-    let is_custom = subject.as_ref().is_some_and(|subject| subject.custom);
-    let representation = representation(facts, verb, is_custom)?;
-    let mut subject = subject.ok_or(Reason::NotCacheable)?;
-    // Custom resources are JSON everywhere; their metadata alone may be answered in protobuf.
-    if !is_custom {
-        subject.format = representation.format;
-    }
-    plan(subject, representation, facts.info, facts.query)
-}
-
-fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
-    let info = facts.info;
-    let is_websocket_watch = facts.is_websocket && info.verb == "watch";
-    Err(match info.verb.as_str() {
-        _ if facts.has_identity => Reason::CallerIdentity,
-        _ if facts.is_upgrade && !is_websocket_watch => Reason::Upgrade,
-        _ if *facts.method != http::Method::GET => Reason::NotGet,
-        _ if facts.path == PathForm::EmptySegment => Reason::EmptySegment,
-        _ if !info.is_resource_request => Reason::NonResource,
-        "proxy" => Reason::DeprecatedPath,
-        _ if info.watch_path => Reason::DeprecatedPath,
-        _ if !info.subresource.is_empty() => Reason::Subresource,
-        "get" => return Ok(ReadVerb::Get),
-        "list" => return Ok(ReadVerb::List),
-        "watch" => return Ok(ReadVerb::Watch),
-        _ => Reason::NonResource,
-    })
-}
-
-fn representation(
-    facts: &Facts<'_>,
-    verb: ReadVerb,
-    is_custom: bool,
-) -> Result<Representation, Reason> {
-    let negotiated = negotiate(facts.accept, verb, is_custom);
-    let representation = match (negotiated, negotiated.representation()) {
-        (_, Some(representation)) => representation,
-        (Negotiated::Table, None) => return Err(Reason::Table),
-        (_, None) => return Err(Reason::MediaType),
-    };
-    let info = facts.info;
-    // Its `v1` tells in annotations what later versions have fields for.
-    let is_autoscaler = info.resource == "horizontalpodautoscalers"
-        && (info.group.as_str(), info.version.as_str()) == ("autoscaling", "v1");
-    match representation.view {
-        View::Metadata(MetaVersion::V1Beta1) => return Err(Reason::PartialMetadata),
-        View::Metadata(MetaVersion::V1) if is_autoscaler => return Err(Reason::PartialMetadata),
-        View::Metadata(MetaVersion::V1) | View::Whole => {}
-    }
-    let is_pretty = || {
-        let parameter = pretty_parameter(&Query::parse(facts.query));
-        wants_pretty(parameter, representation.indent, facts.user_agent)
-    };
-    let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
-    Ok(Representation {
-        indent: can_indent && is_pretty(),
-        ..representation
-    })
 }
 
 /// How a cache of `subject` answers the `get`, `list` or `watch` that `info` and `query` describe.
@@ -417,37 +254,3 @@ fn asked(
         selection: Arc::new(selection),
     })
 }
-
-// === impl Reason ===
-
-impl Reason {
-    /// The metric label.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::CallerIdentity => "caller_identity",
-            Self::Upgrade => "upgrade",
-            Self::NotGet => "not_get",
-            Self::NonResource => "non_resource",
-            Self::EmptySegment => "empty_segment",
-            Self::Subresource => "subresource",
-            Self::DeprecatedPath => "deprecated_path",
-            Self::Table => "table",
-            Self::PartialMetadata => "partial_metadata",
-            Self::MediaType => "media_type",
-            Self::Malformed => "malformed",
-            Self::NotCacheable => "not_cacheable",
-            Self::UnknownField => "unknown_field",
-            Self::NotCached => "not_cached",
-            Self::Forbidden => "forbidden",
-            Self::NoSuchFormat => "no_such_format",
-            Self::Consistent => "consistent",
-            Self::Unproven => "unproven",
-            Self::AheadOfCache => "ahead_of_cache",
-            Self::PastState => "past_state",
-            Self::ShuttingDown => "shutting_down",
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests;

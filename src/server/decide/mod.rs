@@ -1,0 +1,134 @@
+//! Cache or forward: the product's riskiest rule, as pure functions with a table each.
+//!
+//! It goes by the request and by what discovery knows already; it starts and asks nothing.
+
+mod plan;
+mod reason;
+
+use crate::api::GroupVersionResource;
+use crate::api::Query;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::api::pretty_parameter;
+use crate::api::wants_pretty;
+use crate::codec::MetaVersion;
+use crate::codec::Negotiated;
+use crate::codec::ReadVerb;
+use crate::codec::Representation;
+use crate::codec::View;
+use crate::codec::negotiate;
+use crate::informer::Subject;
+use crate::server::request::Facts;
+use crate::server::request::PathForm;
+
+pub(crate) use plan::Need;
+pub(crate) use plan::Page;
+pub(crate) use plan::Plan;
+pub(crate) use plan::Read;
+pub(crate) use plan::WatchTerms;
+pub(crate) use plan::plan;
+pub use reason::Reason;
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Decision {
+    /// kubefan refuses it.
+    Reject(Status),
+    /// The API server answers it.
+    Forward(Reason),
+    /// A cache may answer it.
+    Read(Read),
+}
+
+/// What discovery knows.
+pub(crate) trait KnownResources {
+    /// What an informer of `gvr` in `format` needs to know; `None` when discovery does not have it
+    /// or it is never cached.
+    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject>;
+}
+
+/// What becomes of the request that `facts` describe.
+pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
+    match facts.path {
+        PathForm::DotSegment => Decision::Reject(Status::bad_request(
+            "kubefan takes no path with a segment '.' or '..': name the resource itself",
+        )),
+        PathForm::EncodedSlash => Decision::Reject(Status::bad_request(
+            "kubefan takes no path with an encoded slash (%2F) in a name",
+        )),
+        PathForm::Plain | PathForm::EmptySegment => match read(facts, known) {
+            Ok(read) => Decision::Read(read),
+            Err(reason) => Decision::Forward(reason),
+        },
+    }
+}
+
+/// The read that `facts` describe, if a cache could answer it.
+fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
+    let verb = verb(facts)?;
+    let subject = facts
+        .info
+        .gvr()
+        .and_then(|gvr| known.subject(&gvr, WireFormat::Json));
+    let is_custom = subject.as_ref().is_some_and(|subject| subject.custom);
+    let representation = representation(facts, verb, is_custom)?;
+    let mut subject = subject.ok_or(Reason::NotCacheable)?;
+    // Custom resources are JSON everywhere; their metadata alone may be answered in protobuf.
+    if !is_custom {
+        subject.format = representation.format;
+    }
+    plan(subject, representation, facts.info, facts.query)
+}
+
+fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
+    let info = facts.info;
+    let is_websocket_watch = facts.is_websocket && info.verb == "watch";
+    Err(match info.verb.as_str() {
+        _ if facts.has_identity => Reason::CallerIdentity,
+        _ if facts.is_upgrade && !is_websocket_watch => Reason::Upgrade,
+        _ if *facts.method != http::Method::GET => Reason::NotGet,
+        _ if facts.path == PathForm::EmptySegment => Reason::EmptySegment,
+        _ if !info.is_resource_request => Reason::NonResource,
+        "proxy" => Reason::DeprecatedPath,
+        _ if info.watch_path => Reason::DeprecatedPath,
+        _ if !info.subresource.is_empty() => Reason::Subresource,
+        "get" => return Ok(ReadVerb::Get),
+        "list" => return Ok(ReadVerb::List),
+        "watch" => return Ok(ReadVerb::Watch),
+        _ => Reason::NonResource,
+    })
+}
+
+fn representation(
+    facts: &Facts<'_>,
+    verb: ReadVerb,
+    is_custom: bool,
+) -> Result<Representation, Reason> {
+    let negotiated = negotiate(facts.accept, verb, is_custom);
+    let representation = match (negotiated, negotiated.representation()) {
+        (_, Some(representation)) => representation,
+        (Negotiated::Table, None) => return Err(Reason::Table),
+        (_, None) => return Err(Reason::MediaType),
+    };
+    let info = facts.info;
+    // Its `v1` tells in annotations what later versions have fields for.
+    let is_autoscaler = info.resource == "horizontalpodautoscalers"
+        && (info.group.as_str(), info.version.as_str()) == ("autoscaling", "v1");
+    match representation.view {
+        View::Metadata(MetaVersion::V1Beta1) => return Err(Reason::PartialMetadata),
+        View::Metadata(MetaVersion::V1) if is_autoscaler => return Err(Reason::PartialMetadata),
+        View::Metadata(MetaVersion::V1) | View::Whole => {}
+    }
+    let is_pretty = || {
+        let parameter = pretty_parameter(&Query::parse(facts.query));
+        wants_pretty(parameter, representation.indent, facts.user_agent)
+    };
+    let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
+    Ok(Representation {
+        indent: can_indent && is_pretty(),
+        ..representation
+    })
+}
+
+#[cfg(test)]
+mod tests;
