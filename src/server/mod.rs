@@ -198,7 +198,7 @@ impl Server {
         } = self.shared.as_ref();
         let is_websocket = handshake.is_some();
         let delivery = Delivery::of(&request, read.representation, is_websocket, renderings);
-        let answer = within(deadline, self.from_cache(read, &delivery)).await;
+        let answer = within(deadline, self.cached(read, &delivery)).await;
         let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
         let refusal = || Refusal::of(&request);
         let (reason, limit) = match answer {
@@ -220,7 +220,7 @@ impl Server {
     }
 
     /// What a cache answers.
-    async fn from_cache(&self, read: &Read, delivery: &Delivery<'_>) -> Answer {
+    async fn cached(&self, read: &Read, delivery: &Delivery<'_>) -> Answer {
         let Shared {
             informers,
             rest_mapper,
