@@ -20,7 +20,7 @@ use super::request::RequestInfo;
 ///
 /// # Errors
 ///
-/// [`Miss`] where the collection can't answer.
+/// [`Miss`](super::miss::Miss) where the collection can't answer.
 pub async fn read_truth(
     collection: &Arc<dyn Collection>,
     representation: Representation,

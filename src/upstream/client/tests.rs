@@ -35,6 +35,7 @@ use crate::upstream::Error;
 use crate::upstream::connect::route::CONNECT_TIMEOUT;
 use crate::upstream::tests::support::OTHER_NAME;
 use crate::upstream::tests::support::TestServer;
+use crate::upstream::tests::support::accept_each;
 use crate::upstream::tests::support::in_time;
 use crate::upstream::tests::support::peer;
 
@@ -193,11 +194,10 @@ async fn the_servers_certificate_is_checked_against_the_right_name() {
 #[tokio::test]
 async fn a_proxy_tunnels_to_the_server() {
     let server = TestServer::tls(describe_identity).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let proxy = listener.local_addr().expect("an address");
     let target = server.url.trim_start_matches("https://").to_owned();
-    tokio::spawn(async move {
-        while let Ok((tcp, _)) = listener.accept().await {
+    let proxy = accept_each(move |tcp| {
+        let target = target.clone();
+        async move {
             let mut tcp = BufReader::new(tcp);
             let mut head = String::new();
             while !head.ends_with("\r\n\r\n") {
@@ -211,7 +211,8 @@ async fn a_proxy_tunnels_to_the_server() {
             let mut onward = TcpStream::connect(&target).await.expect("connected");
             let _ = tokio::io::copy_bidirectional(&mut tcp, &mut onward).await;
         }
-    });
+    })
+    .await;
     let settings = json!({ "proxy-url": format!("http://u:p@{proxy}") });
     let client = server.client_as(settings, json!({})).await;
     let response = client.request(Identity::Kubefan, get("/api")).await;
@@ -258,26 +259,27 @@ async fn a_socks_proxy_resolves_names_and_tunnels_to_the_server() {
     let server = TestServer::plain(describe_identity).await;
     let (_, port) = server.url.rsplit_once(':').expect("a port");
     let onward = format!("127.0.0.1:{port}");
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let proxy = listener.local_addr().expect("an address");
-    tokio::spawn(async move {
-        let (mut tcp, _) = listener.accept().await.expect("a connection");
-        let mut greeting = [0; 2];
-        tcp.read_exact(&mut greeting).await.expect("a greeting");
-        let mut methods = vec![0; greeting[1].into()];
-        tcp.read_exact(&mut methods).await.expect("methods");
-        tcp.write_all(&[5, 0]).await.expect("written");
-        let mut head = [0; 5];
-        tcp.read_exact(&mut head).await.expect("a request");
-        assert_eq!(head[..4], [5, 1, 0, 3], "a connection to a name");
-        let mut name = vec![0; usize::from(head[4]) + 2];
-        tcp.read_exact(&mut name).await.expect("a name");
-        assert!(name.starts_with(b"kubernetes.test"));
-        let granted = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
-        tcp.write_all(&granted).await.expect("written");
-        let mut onward = TcpStream::connect(&onward).await.expect("connected");
-        let _ = tokio::io::copy_bidirectional(&mut tcp, &mut onward).await;
-    });
+    let proxy = accept_each(move |mut tcp| {
+        let onward = onward.clone();
+        async move {
+            let mut greeting = [0; 2];
+            tcp.read_exact(&mut greeting).await.expect("a greeting");
+            let mut methods = vec![0; greeting[1].into()];
+            tcp.read_exact(&mut methods).await.expect("methods");
+            tcp.write_all(&[5, 0]).await.expect("written");
+            let mut head = [0; 5];
+            tcp.read_exact(&mut head).await.expect("a request");
+            assert_eq!(head[..4], [5, 1, 0, 3], "a connection to a name");
+            let mut name = vec![0; usize::from(head[4]) + 2];
+            tcp.read_exact(&mut name).await.expect("a name");
+            assert!(name.starts_with(b"kubernetes.test"));
+            let granted = [5, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+            tcp.write_all(&granted).await.expect("written");
+            let mut onward = TcpStream::connect(onward).await.expect("connected");
+            let _ = tokio::io::copy_bidirectional(&mut tcp, &mut onward).await;
+        }
+    })
+    .await;
     let settings = json!({
         "server": format!("http://{OTHER_NAME}:{port}"),
         "proxy-url": format!("socks5://{proxy}"),
@@ -325,12 +327,11 @@ async fn a_stalled_download_buffers_little_and_stalls_no_other() {
 /// A server that answers one request a connection, promises to keep the connection, and closes it
 /// on the second request.
 async fn closing_server() -> (String, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let url = format!("http://{}", listener.local_addr().expect("an address"));
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&requests);
-    tokio::spawn(async move {
-        while let Ok((tcp, _)) = listener.accept().await {
+    let address = accept_each(move |tcp| {
+        let counted = Arc::clone(&counted);
+        async move {
             let mut tcp = BufReader::new(tcp);
             for answer in ["HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok", ""] {
                 let mut line = String::new();
@@ -342,8 +343,9 @@ async fn closing_server() -> (String, Arc<AtomicUsize>) {
                 tcp.write_all(answer.as_bytes()).await.expect("written");
             }
         }
-    });
-    (url, requests)
+    })
+    .await;
+    (format!("http://{address}"), requests)
 }
 
 async fn client_of(url: &str) -> Client {

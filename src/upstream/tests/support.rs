@@ -1,5 +1,6 @@
 //! A small HTTP server that plays the API server in this room's tests.
 
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -65,10 +66,8 @@ struct Certificates {
 
 impl TestServer {
     async fn start(certificates: Option<(ServerConfig, Certificates)>, handler: Handler) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let (config, certificates) = certificates.unzip();
         let scheme = if config.is_some() { "https" } else { "http" };
-        let address = listener.local_addr().expect("an address");
         let (count, open) = watch::channel(0);
         let serving = Serving {
             tls: config.map(|config| TlsAcceptor::from(Arc::new(config))),
@@ -77,7 +76,20 @@ impl TestServer {
             drain: Arc::default(),
         };
         let drain = Arc::clone(&serving.drain);
-        tokio::spawn(serving.accept(listener));
+        let connections = AtomicUsize::new(0);
+        let address = accept_each(move |tcp| {
+            let peer = Peer {
+                connection: connections.fetch_add(1, Ordering::Relaxed),
+                has_certificate: false,
+            };
+            let serving = serving.clone();
+            serving.open.send_modify(|open| *open += 1);
+            async move {
+                serving.serve(tcp, peer).await;
+                serving.open.send_modify(|open| *open -= 1);
+            }
+        })
+        .await;
         Self {
             url: format!("{scheme}://{address}"),
             open,
@@ -154,6 +166,23 @@ pub(in crate::upstream) async fn in_time<T>(awaited: impl Future<Output = T>) ->
     given.expect("no answer within 30 s")
 }
 
+/// Gives each connection to a free port to `serve`, in a task of its own, until the runtime ends;
+/// the port's address.
+pub(in crate::upstream) async fn accept_each<F, R>(serve: F) -> SocketAddr
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            tokio::spawn(serve(tcp));
+        }
+    });
+    address
+}
+
 /// The connection that `request` came over.
 pub(in crate::upstream) fn peer<B>(request: &Request<B>) -> Peer {
     *request.extensions().get().expect("set by the server")
@@ -176,22 +205,6 @@ struct Serving {
 }
 
 impl Serving {
-    async fn accept(self, listener: TcpListener) {
-        let connections = AtomicUsize::new(0);
-        while let Ok((tcp, _)) = listener.accept().await {
-            let peer = Peer {
-                connection: connections.fetch_add(1, Ordering::Relaxed),
-                has_certificate: false,
-            };
-            let serving = self.clone();
-            serving.open.send_modify(|open| *open += 1);
-            tokio::spawn(async move {
-                serving.serve(tcp, peer).await;
-                serving.open.send_modify(|open| *open -= 1);
-            });
-        }
-    }
-
     async fn serve(&self, tcp: TcpStream, mut peer: Peer) {
         let Some(acceptor) = &self.tls else {
             return self.serve_io(TokioIo::new(tcp), peer).await;
