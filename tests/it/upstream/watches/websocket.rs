@@ -252,7 +252,7 @@ async fn handshakes_and_messages_are_alike() {
             .all(|label| line.contains(label))
     });
     assert!(
-        counted.is_some_and(|line| line.ends_with(" 15")),
+        counted.is_some_and(|line| line.ends_with(" 13")),
         "{counted:?}"
     );
 }
