@@ -1,8 +1,11 @@
 //! LIST of a collection.
 
+use http::Response;
+
 use crate::api::ContinueToken;
 use crate::api::Object;
 use crate::api::Selection;
+use crate::body::Body;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
 use crate::codec::ListParts;
@@ -13,7 +16,6 @@ use crate::server::decide::Page;
 use crate::server::decide::Read;
 use crate::server::deliver::Delivery;
 use crate::server::deliver::ListKey;
-use crate::server::miss::Answer;
 
 /// What an object of a list costs of a task's budget: half a microsecond or so.
 const ITEM_UNITS: usize = 1 << 10;
@@ -26,10 +28,6 @@ const LOOK_UNITS: usize = ITEM_UNITS / 16;
 /// the thread. Cancel safe.
 ///
 /// `can_page` says that the next page may be had of this very state.
-///
-/// # Errors
-///
-/// None.
 pub(super) async fn list(
     read: &Read,
     selection: &Selection,
@@ -38,7 +36,7 @@ pub(super) async fn list(
     snapshot: &Snapshot,
     can_page: bool,
     delivery: &Delivery<'_>,
-) -> Answer {
+) -> Response<Body> {
     let pin = |has_more| {
         if has_more && can_page {
             collection.reader().pin(snapshot);
@@ -49,14 +47,14 @@ pub(super) async fn list(
         .then(|| key(read, collection, snapshot, selection, page));
     if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
         pin(found.has_more);
-        return Ok(delivery.compressed(found.body));
+        return delivery.compressed(found.body);
     }
     let encoder = collection.encoder_for(read.representation);
     let is_converted = read.representation.view != View::Whole;
     let (parts, has_more) = parts(&encoder, snapshot, selection, page, is_converted).await;
     pin(has_more);
     let length = parts.length();
-    Ok(delivery.list(key, delivery.chunks(parts, length), has_more))
+    delivery.list(key, delivery.chunks(parts, length), has_more)
 }
 
 fn key(

@@ -47,10 +47,10 @@ pub(super) async fn read(
             let can_page = proof.is_none_or(|proof| proof.is_whole);
             let collection = collection.as_ref();
             let selection = &asked.selection;
-            list::list(
+            let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
-            )
-            .await
+            );
+            Ok(list.await)
         }
         Plan::Watch { asked, from, terms } => {
             let wanted = (&asked.selection, *from, *terms);
