@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use clap::FromArgMatches;
 use clap::Parser;
 use clap::Subcommand;
+use clap::ValueEnum;
 
 use crate::config::Given;
 use crate::config::GlobalArgs;
@@ -84,6 +85,17 @@ pub struct KubeconfigArgs {
     /// Namespace of the context
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
+
+    /// Add what this client library needs beyond the standard
+    #[arg(long = "for", value_name = "CLIENT")]
+    pub client: Option<KubeconfigClient>,
+}
+
+/// A client library whose kubeconfig needs an addition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KubeconfigClient {
+    /// @kubernetes/client-node: over plain HTTP it needs insecure-skip-tls-verify
+    ClientNode,
 }
 
 // === impl Args ===

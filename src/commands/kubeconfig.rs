@@ -13,6 +13,7 @@ use crate::net::throwaway_client_certificate;
 use crate::process::Error;
 
 use super::args::KubeconfigArgs;
+use super::args::KubeconfigClient;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,13 +34,13 @@ struct NamedCluster {
 }
 
 #[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct Cluster {
     server: String,
-    #[serde(
-        rename = "certificate-authority-data",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     certificate_authority_data: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    insecure_skip_tls_verify: bool,
 }
 
 #[derive(Serialize)]
@@ -100,6 +101,10 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
             ("https", Some(authority), User::throwaway()?)
         }
     };
+    // client-node refuses a plain HTTP server without it. Over TLS it would switch the check of the
+    // certificate off, and kubectl refuses it beside a certificate authority.
+    let insecure_skip_tls_verify =
+        args.client == Some(KubeconfigClient::ClientNode) && !args.tls_self_signed;
     let kubeconfig = Kubeconfig {
         api_version: "v1",
         kind: "Config",
@@ -108,6 +113,7 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
             cluster: Cluster {
                 server: format!("{scheme}://{address}"),
                 certificate_authority_data,
+                insecure_skip_tls_verify,
             },
         }],
         contexts: vec![NamedContext {
@@ -163,6 +169,7 @@ mod tests {
             tls_self_signed: tls_dir.is_some(),
             tls_dir,
             namespace: Some("shop".into()),
+            client: None,
         }
     }
 
@@ -181,6 +188,27 @@ mod tests {
         let context = read.contexts[0].context.clone().expect("a context");
         assert_eq!(context.namespace.as_deref(), Some("shop"));
         assert_eq!(user(&yaml), serde_json::json!({}));
+    }
+
+    #[test]
+    fn skips_tls_verification_only_for_client_node_over_plain_http() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("ca.crt"), "PEM").expect("written");
+        let tls_dir = Some(directory.path().to_owned());
+        let client_node = Some(KubeconfigClient::ClientNode);
+        for (client, tls_dir, skips) in [
+            (None, None, false),
+            (client_node, None, true),
+            (client_node, tls_dir, false),
+        ] {
+            let args = KubeconfigArgs {
+                client,
+                ..args(tls_dir)
+            };
+            let yaml = render(&args).expect("rendered");
+            let is_set = yaml.contains("insecure-skip-tls-verify: true");
+            assert_eq!(is_set, skips, "{args:?}: {yaml}");
+        }
     }
 
     #[test]
