@@ -138,7 +138,7 @@ fn ingest(
         Way::WatchList | Way::Replaced => {
             each_event(added, &decoder, format, |event| match event {
                 WatchEvent::Change { object, frame, .. } => {
-                    relist.add_told(object, &frame);
+                    relist.add_from_frame(object, &frame);
                 }
                 other => unreachable!("all are changes: {other:?}"),
             });

@@ -16,7 +16,7 @@ pub(crate) enum Mutation {
     /// A verdict looks at the new object only.
     NewObjectOnly,
     /// An open stream that waits for a future start doesn't notice a hole around it.
-    AheadUnchecked,
+    FutureStartUnchecked,
     /// Losing a part of a hole moves the log's start as any other event does.
     HoleEvictedAsEvents,
     /// The index finds no group by the object before a change.
@@ -25,15 +25,15 @@ pub(crate) enum Mutation {
     /// between.
     JoinedBeforeTip,
     /// A group's queue is taken to reach back to before the group was made.
-    GroupSinceEver,
+    GroupStartIgnored,
     /// What is evicted from a group's queue is not counted, so that nobody falls off.
-    FallUnnoticed,
+    EvictionUncounted,
     /// What is evicted from the log ends the streams of all groups.
-    QuietFallsOff,
+    EvictionExpiresAll,
     /// The end of an epoch leaves the groups' queues as they are.
     QueueKeptAtEpoch,
     /// A verification list is compared key by key: what it lacks is not looked for.
-    KeyByKey,
+    MissingKeysIgnored,
     /// Versions of one history prove states of another.
     AcrossHistories,
 }

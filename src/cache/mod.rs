@@ -68,7 +68,7 @@ pub use watch::WatchFrom;
 pub use watch::WatchItem;
 pub use watch::WatchStream;
 pub use write::Relist;
-pub use write::Replaced;
+pub use write::ReplaceOutcome;
 pub use write::WentBack;
 pub use write::Writer;
 

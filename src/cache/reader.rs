@@ -12,7 +12,7 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::log::Expired;
 use crate::cache::objects::Snapshot;
-use crate::cache::state::Shared;
+use crate::cache::state::SharedCache;
 use crate::cache::state::State;
 use crate::cache::stats::Stats;
 use crate::cache::wake::Registration;
@@ -22,13 +22,13 @@ use crate::cache::watch::WatchStream;
 /// Looks at a cache; a clone is cheap.
 #[derive(Clone)]
 pub struct Reader {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
 }
 
 // === impl Reader ===
 
 impl Reader {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<SharedCache>) -> Self {
         Self { shared }
     }
 
@@ -39,14 +39,14 @@ impl Reader {
 
     /// Completes when ready (true) or closed (false). Cancel safe.
     pub async fn ready(&self) -> bool {
-        self.until(|state| state.content.is_some()).await
+        self.wait_until(|state| state.content.is_some()).await
     }
 
     /// Completes when all changes up to `rv` are in (true), or `deadline` passed or the cache was
     /// closed (false). Cancel safe.
     pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> bool {
         let has_applied = |state: &State| state.applied() >= Some(rv);
-        let applied = timeout_at(deadline, self.until(has_applied)).await;
+        let applied = timeout_at(deadline, self.wait_until(has_applied)).await;
         applied.unwrap_or(false)
     }
 
@@ -161,7 +161,7 @@ impl Reader {
     }
 
     /// Completes when `condition` holds (true) or the cache is closed (false).
-    async fn until(&self, condition: impl Fn(&State) -> bool) -> bool {
+    async fn wait_until(&self, condition: impl Fn(&State) -> bool) -> bool {
         let mut registration = Registration::default();
         poll_fn(move |cx| {
             drop(registration.register(&self.shared.wakes, cx.waker()));

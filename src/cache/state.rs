@@ -24,7 +24,7 @@ use crate::cache::update::Update;
 use crate::cache::wake::WakeSet;
 
 /// What writer and readers share.
-pub(super) struct Shared {
+pub(super) struct SharedCache {
     pub(super) config: Config,
     /// Taken before any other lock where both are.
     pub(super) state: RwLock<State>,
@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) content: Option<Content>,
     pub(super) log: EventLog,
     /// The newest version of any earlier epoch that a client may have.
-    pub(super) abandoned: ResourceVersion,
+    pub(super) newest_earlier_version: ResourceVersion,
     pub(super) is_closed: bool,
     pub(super) counters: Counters,
 }
@@ -64,14 +64,14 @@ pub(super) struct Counters {
 }
 
 /// What an update left behind, to be dropped outside of all locks.
-pub(super) struct Committed {
+pub(super) struct CommitLeftovers {
     pub(super) evicted: Vec<Arc<Event>>,
     _content: Option<Content>,
 }
 
-// === impl Shared ===
+// === impl SharedCache ===
 
-impl Shared {
+impl SharedCache {
     pub(super) fn new(config: Config) -> Self {
         Self {
             config,
@@ -79,7 +79,7 @@ impl Shared {
                 epoch: 0,
                 content: None,
                 log: EventLog::new(ResourceVersion::ZERO),
-                abandoned: ResourceVersion::ZERO,
+                newest_earlier_version: ResourceVersion::ZERO,
                 is_closed: false,
                 counters: Counters::default(),
             }),
@@ -116,16 +116,16 @@ impl State {
     }
 
     /// Brings `update` into store and log together, and queues its events where they belong; adds
-    /// the groups to be woken to `concerned`.
+    /// the groups to be woken to `to_wake`.
     pub(super) fn append(
         &mut self,
         update: Update,
         interest: &mut Interest,
-        concerned: &mut Vec<Arc<Group>>,
+        to_wake: &mut Vec<Arc<Group>>,
         retention: Retention,
         now: Instant,
-    ) -> Committed {
-        if update.is_jump {
+    ) -> CommitLeftovers {
+        if update.opens_hole {
             let before = self.applied().unwrap_or_default();
             self.log.open_hole(before, update.content.applied, now);
         }
@@ -134,22 +134,22 @@ impl State {
         for event in update.block.into_iter().chain(update.changes) {
             let position = self.log.tip();
             let event = self.log.append(event, now);
-            interest.tell(position, &event, concerned);
+            interest.publish(position, &event, to_wake);
             // With each, so that a relist takes no more memory than the log may have.
             evicted.extend(self.log.evict(retention, now));
             interest.evict(self.log.first());
-            if update.is_jump {
-                concerned.clear();
+            if update.opens_hole {
+                to_wake.clear();
             }
         }
         let content = self.content.replace(update.content);
         evicted.extend(self.log.evict(retention, now));
         interest.evict(self.log.first());
-        if update.is_jump {
+        if update.opens_hole {
             // All are to hear of it, be it for a bookmark, or because their start was jumped over.
-            concerned.extend(interest.groups().cloned());
+            to_wake.extend(interest.groups().cloned());
         }
-        Committed {
+        CommitLeftovers {
             evicted,
             _content: content,
         }

@@ -18,42 +18,47 @@ pub(super) struct Update {
     pub(super) block: Vec<Event>,
     pub(super) changes: Vec<Event>,
     /// True when the history from the version applied before up to now is not fully known.
-    pub(super) is_jump: bool,
+    pub(super) opens_hole: bool,
 }
 
 // === impl Update ===
 
 impl Update {
-    pub(super) fn quiet(store: Arc<Store>, applied: ResourceVersion) -> Self {
+    pub(super) fn without_events(store: Arc<Store>, applied: ResourceVersion) -> Self {
         Self {
             content: Content { store, applied },
             block: Vec::new(),
             changes: Vec::new(),
-            is_jump: false,
+            opens_hole: false,
         }
     }
 
     pub(super) fn deletion(
         content: &Content,
         object: Object,
-        told: Option<(EventType, Bytes)>,
+        upstream_frame: Option<(EventType, Bytes)>,
     ) -> Self {
         let applied = object.resource_version;
         let mut store = Store::clone(&content.store);
         let Some(previous) = store.remove(&object.key) else {
-            return Self::quiet(content.store.clone(), applied);
+            return Self::without_events(content.store.clone(), applied);
         };
-        let event = Event::new(EventType::Deleted, Arc::new(object), Some(previous), told);
+        let event = Event::new(
+            EventType::Deleted,
+            Arc::new(object),
+            Some(previous),
+            upstream_frame,
+        );
         Self {
             changes: vec![event],
-            ..Self::quiet(Arc::new(store), applied)
+            ..Self::without_events(Arc::new(store), applied)
         }
     }
 
-    pub(super) fn state(
+    pub(super) fn upsert(
         content: &Content,
         mut object: Object,
-        told: Option<(EventType, Bytes)>,
+        upstream_frame: Option<(EventType, Bytes)>,
     ) -> Self {
         let applied = object.resource_version;
         if let Some(stored) = content.store.get(object.key.as_str()) {
@@ -76,10 +81,10 @@ impl Update {
         let imply = |missed| Event::implied_deletion(missed, content.applied);
         let block: Vec<_> = missed.into_iter().map(imply).collect();
         Self {
-            is_jump: !block.is_empty(),
+            opens_hole: !block.is_empty(),
             block,
-            changes: vec![Event::new(event_type, object, previous, told)],
-            ..Self::quiet(Arc::new(store), applied)
+            changes: vec![Event::new(event_type, object, previous, upstream_frame)],
+            ..Self::without_events(Arc::new(store), applied)
         }
     }
 

@@ -16,14 +16,14 @@ pub(super) enum Condition {
 }
 
 /// The sets of conditions of which an object of `selection` meets at least one, the likely best first.
-pub(super) fn ways_to_find(selection: &Selection) -> Vec<Vec<Condition>> {
+pub(super) fn condition_sets(selection: &Selection) -> Vec<Vec<Condition>> {
     let terms = selection.fields.terms.iter().filter(|term| term.equal);
-    let demanded = |field: Field| {
+    let required = |field: Field| {
         let mut terms = terms.clone().filter(move |term| term.field == field);
         terms.next().map(|term| term.value.as_str())
     };
     let namespace = selection.namespace.as_deref();
-    let namespace = namespace.or_else(|| demanded(Field::Namespace));
+    let namespace = namespace.or_else(|| required(Field::Namespace));
     if let (Some(namespace), Some(name)) = (namespace, selection.name()) {
         let key = ObjectKey::new(Some(namespace), name);
         return vec![vec![Condition::Key(key.as_str().into())]];

@@ -16,7 +16,7 @@ use crate::api::Selection;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
 use crate::cache::wake::Registration;
-use crate::cache::wake::Replaced;
+use crate::cache::wake::ReplacedWaker;
 use crate::cache::wake::WakeSet;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -42,15 +42,15 @@ const NO_TIP: u64 = u64::MAX;
 
 struct Queue {
     /// The retained events that concern the selection, in order.
-    entries: VecDeque<Queued>,
+    entries: VecDeque<QueuedEvent>,
     /// Number of the first entry; numbers count the group's events and never go back.
     first: u64,
     /// The log's tip when the group was made: what came before is not in the queue.
     since: u64,
-    fate: Fate,
+    status: QueueStatus,
 }
 
-struct Queued {
+struct QueuedEvent {
     /// In the log.
     position: u64,
     event: Arc<Event>,
@@ -58,7 +58,7 @@ struct Queued {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
+enum QueueStatus {
     Open,
     /// Nothing will follow.
     Closed,
@@ -68,9 +68,9 @@ enum Fate {
 
 /// What a stream found.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::cache) enum Read {
+pub(in crate::cache) enum QueueRead {
     /// Events were put into the batch; the number of the one behind them.
-    Some(u64),
+    Events(u64),
     /// None are left; the stream will be woken.
     AtTip,
     /// None are left and none will come.
@@ -80,7 +80,7 @@ pub(in crate::cache) enum Read {
 }
 
 /// What a queued event takes in memory: here, and in the record of who has queued it.
-pub(super) const QUEUED_BYTES: usize = size_of::<Queued>() + size_of::<(u64, u64)>();
+pub(super) const QUEUED_EVENT_BYTES: usize = size_of::<QueuedEvent>() + size_of::<(u64, u64)>();
 
 // === impl Group ===
 
@@ -95,7 +95,7 @@ impl Group {
                 entries: VecDeque::new(),
                 first: 0,
                 since,
-                fate: Fate::Open,
+                status: QueueStatus::Open,
             }),
             tip: AtomicU64::new(0),
         }
@@ -105,10 +105,10 @@ impl Group {
     /// seen all of them.
     pub(super) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
-        if position < queue.since && !mutation::is_active(Mutation::GroupSinceEver) {
+        if position < queue.since && !mutation::is_active(Mutation::GroupStartIgnored) {
             return None;
         }
-        let before = |queued: &Queued| queued.position < position;
+        let before = |queued: &QueuedEvent| queued.position < position;
         Some(queue.first + queue.entries.partition_point(before) as u64)
     }
 
@@ -130,7 +130,7 @@ impl Group {
         {
             return false;
         }
-        queue.entries.push_back(Queued {
+        queue.entries.push_back(QueuedEvent {
             position,
             event: Arc::clone(event),
             verdict,
@@ -149,7 +149,7 @@ impl Group {
             .is_some_and(|queued| queued.position < first)
         {
             queue.entries.pop_front();
-            if !mutation::is_active(Mutation::FallUnnoticed) {
+            if !mutation::is_active(Mutation::EvictionUncounted) {
                 queue.first += 1;
             }
         }
@@ -162,7 +162,7 @@ impl Group {
             return;
         }
         let mut queue = self.queue.write();
-        queue.fate = Fate::Expired;
+        queue.status = QueueStatus::Expired;
         queue.first = queue.end();
         queue.entries = VecDeque::new();
         self.tip.store(NO_TIP, Ordering::SeqCst);
@@ -170,20 +170,20 @@ impl Group {
 
     /// Ends the group's streams once they have delivered what is queued.
     pub(in crate::cache) fn close(&self) {
-        self.queue.write().fate = Fate::Closed;
+        self.queue.write().status = QueueStatus::Closed;
         self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
     /// True when the stream that has come to `number` can go on from there.
     pub(in crate::cache) fn retains(&self, number: u64) -> bool {
         let queue = self.queue.read();
-        queue.fate != Fate::Expired && queue.first <= number
+        queue.status != QueueStatus::Expired && queue.first <= number
     }
 
     /// True when the stream that has come to `number` has everything.
     pub(in crate::cache) fn is_at_tip(&self, number: u64) -> bool {
         let queue = self.queue.read();
-        queue.fate != Fate::Expired && number == queue.end()
+        queue.status != QueueStatus::Expired && number == queue.end()
     }
 
     /// Puts up to `max` events from `number` on into `batch`; where there are none, leaves `waker`.
@@ -194,21 +194,21 @@ impl Group {
         batch: &mut Batch,
         registration: &mut Registration,
         waker: &Waker,
-    ) -> (Read, Replaced) {
+    ) -> (QueueRead, ReplacedWaker) {
         // Without the lock, which streams on all threads would pull to and fro. Either this finds
         // what was queued meanwhile, or whoever queues it finds the waker.
         let seemed_at_tip = self.tip.load(Ordering::Acquire) == number;
         let mut replaced = if seemed_at_tip {
             registration.register(&self.wakes, waker)
         } else {
-            Replaced::default()
+            ReplacedWaker::default()
         };
         if seemed_at_tip && self.tip.load(Ordering::SeqCst) == number {
-            return (Read::AtTip, replaced);
+            return (QueueRead::AtTip, replaced);
         }
         let queue = self.queue.read();
         let read = queue.read(number, max, batch);
-        if read == Read::AtTip && !seemed_at_tip {
+        if read == QueueRead::AtTip && !seemed_at_tip {
             // Under the lock, so that nothing can come in between.
             replaced = registration.register(&self.wakes, waker);
         }
@@ -224,9 +224,9 @@ impl Queue {
         self.first + self.entries.len() as u64
     }
 
-    fn read(&self, number: u64, max: usize, batch: &mut Batch) -> Read {
+    fn read(&self, number: u64, max: usize, batch: &mut Batch) -> QueueRead {
         let Some(skipped) = number.checked_sub(self.first) else {
-            return Read::Expired;
+            return QueueRead::Expired;
         };
         let from = usize::try_from(skipped).unwrap_or(usize::MAX);
         let from = from.min(self.entries.len());
@@ -234,11 +234,11 @@ impl Queue {
         for queued in self.entries.range(from..to) {
             batch.push_back((Arc::clone(&queued.event), Some(queued.verdict)));
         }
-        match (from < to, self.fate) {
-            (_, Fate::Expired) => Read::Expired,
-            (true, _) => Read::Some(number + (to - from) as u64),
-            (false, Fate::Open) => Read::AtTip,
-            (false, Fate::Closed) => Read::Closed,
+        match (from < to, self.status) {
+            (_, QueueStatus::Expired) => QueueRead::Expired,
+            (true, _) => QueueRead::Events(number + (to - from) as u64),
+            (false, QueueStatus::Open) => QueueRead::AtTip,
+            (false, QueueStatus::Closed) => QueueRead::Closed,
         }
     }
 }

@@ -4,39 +4,39 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cache::groups::condition::Condition;
-use crate::cache::groups::condition::ways_to_find;
+use crate::cache::groups::condition::condition_sets;
 use crate::cache::groups::group::Group;
 use crate::cache::log::Event;
 use crate::mutation;
 use crate::mutation::Mutation;
 
 pub(super) type Groups = Vec<Arc<Group>>;
-type ByValue = HashMap<Box<str>, Groups>;
+type GroupsByValue = HashMap<Box<str>, Groups>;
 
 #[derive(Default)]
-pub(super) struct Index {
-    by_key: ByValue,
-    by_name: ByValue,
-    by_namespace: ByValue,
+pub(super) struct GroupIndex {
+    by_key: GroupsByValue,
+    by_name: GroupsByValue,
+    by_namespace: GroupsByValue,
     /// By position of the field.
-    by_field: HashMap<usize, ByValue>,
-    by_label: HashMap<Box<str>, ByValue>,
+    by_field: HashMap<usize, GroupsByValue>,
+    by_label: HashMap<Box<str>, GroupsByValue>,
     /// Groups without a condition to find them by.
-    others: Groups,
+    unindexed: Groups,
 }
 
 /// How the index finds a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum FoundBy {
+pub(super) enum IndexedBy {
     /// Objects have at least one of these; with none of them nothing is selected.
     AnyOf(Vec<Condition>),
     /// It is always asked.
-    Asking,
+    Nothing,
 }
 
-// === impl Index ===
+// === impl GroupIndex ===
 
-impl Index {
+impl GroupIndex {
     /// Shows `visit` each group that `event` may concern, some perhaps twice.
     pub(super) fn find(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
         let mut visit = |groups: Option<&Groups>| groups.into_iter().flatten().for_each(&mut visit);
@@ -68,19 +68,19 @@ impl Index {
                 visit(groups(label));
             }
         }
-        visit(Some(&self.others));
+        visit(Some(&self.unindexed));
     }
 
     /// Makes `group` findable.
-    pub(super) fn insert(&mut self, group: &Arc<Group>) -> FoundBy {
-        let ways = ways_to_find(&group.selection);
-        let crowd = |conditions: &Vec<Condition>| -> usize {
+    pub(super) fn insert(&mut self, group: &Arc<Group>) -> IndexedBy {
+        let sets = condition_sets(&group.selection);
+        let total_groups = |conditions: &Vec<Condition>| -> usize {
             conditions
                 .iter()
-                .map(|condition| self.groups(condition))
+                .map(|condition| self.group_count(condition))
                 .sum()
         };
-        match ways.into_iter().min_by_key(crowd) {
+        match sets.into_iter().min_by_key(total_groups) {
             Some(conditions) => {
                 for condition in &conditions {
                     let (groups, value) = self.by_value_mut(condition);
@@ -88,19 +88,19 @@ impl Index {
                     groups.reserve_exact(usize::from(groups.is_empty()));
                     groups.push(Arc::clone(group));
                 }
-                FoundBy::AnyOf(conditions)
+                IndexedBy::AnyOf(conditions)
             }
             None => {
-                self.others.push(Arc::clone(group));
-                FoundBy::Asking
+                self.unindexed.push(Arc::clone(group));
+                IndexedBy::Nothing
             }
         }
     }
 
-    pub(super) fn remove(&mut self, group: &Arc<Group>, found_by: &FoundBy) {
-        match found_by {
-            FoundBy::Asking => remove_from(&mut self.others, group),
-            FoundBy::AnyOf(conditions) => {
+    pub(super) fn remove(&mut self, group: &Arc<Group>, indexed_by: &IndexedBy) {
+        match indexed_by {
+            IndexedBy::Nothing => remove_from(&mut self.unindexed, group),
+            IndexedBy::AnyOf(conditions) => {
                 for condition in conditions {
                     self.remove_by(condition, group);
                 }
@@ -131,7 +131,7 @@ impl Index {
     }
 
     /// How many groups are found by `condition`.
-    fn groups(&self, condition: &Condition) -> usize {
+    fn group_count(&self, condition: &Condition) -> usize {
         let groups = match condition {
             Condition::Key(key) => self.by_key.get(key),
             Condition::Name(name) => self.by_name.get(name),
@@ -156,13 +156,13 @@ impl Index {
             by_namespace,
             by_field,
             by_label,
-            others,
+            unindexed,
         } = self;
         let is_empty = by_key.is_empty() && by_name.is_empty() && by_namespace.is_empty();
-        is_empty && by_field.is_empty() && by_label.is_empty() && others.is_empty()
+        is_empty && by_field.is_empty() && by_label.is_empty() && unindexed.is_empty()
     }
 
-    fn by_value_mut<'a>(&mut self, condition: &'a Condition) -> (&mut ByValue, &'a str) {
+    fn by_value_mut<'a>(&mut self, condition: &'a Condition) -> (&mut GroupsByValue, &'a str) {
         match condition {
             Condition::Key(key) => (&mut self.by_key, key),
             Condition::Name(name) => (&mut self.by_name, name),

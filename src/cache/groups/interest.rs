@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crate::api::Selection;
 use crate::cache::groups::group::Group;
-use crate::cache::groups::group::QUEUED_BYTES;
+use crate::cache::groups::group::QUEUED_EVENT_BYTES;
 use crate::cache::groups::group::shrink;
-use crate::cache::groups::group_index::FoundBy;
+use crate::cache::groups::group_index::GroupIndex;
 use crate::cache::groups::group_index::Groups;
-use crate::cache::groups::group_index::Index;
+use crate::cache::groups::group_index::IndexedBy;
 use crate::cache::log::Event;
 use crate::cache::log::EventLog;
 use crate::mutation;
@@ -25,20 +25,20 @@ use crate::mutation::Mutation;
 pub(in crate::cache) struct Interest {
     ids: HashMap<Arc<Selection>, u64>,
     members: HashMap<u64, Member>,
-    index: Index,
+    index: GroupIndex,
     /// Log position and group of what is queued somewhere, in order.
-    trail: VecDeque<(u64, u64)>,
+    queue_order: VecDeque<(u64, u64)>,
     next_id: u64,
 }
 
 struct Member {
     group: Arc<Group>,
     streams: usize,
-    found_by: FoundBy,
+    indexed_by: IndexedBy,
 }
 
 /// A group and the number of the next event in its queue.
-pub(in crate::cache) type Joined = (Arc<Group>, u64);
+pub(in crate::cache) type GroupPosition = (Arc<Group>, u64);
 
 // === impl Interest ===
 
@@ -57,7 +57,7 @@ impl Interest {
         selection: &Arc<Selection>,
         position: u64,
         log: &EventLog,
-    ) -> Option<Joined> {
+    ) -> Option<GroupPosition> {
         let tip = log.tip();
         if position == tip || mutation::is_active(Mutation::JoinedBeforeTip) {
             return Some(self.join_at_tip(selection, tip));
@@ -69,7 +69,7 @@ impl Interest {
     }
 
     /// Joins the group of `selection` at the log's `tip`, or makes it.
-    fn join_at_tip(&mut self, selection: &Arc<Selection>, tip: u64) -> Joined {
+    fn join_at_tip(&mut self, selection: &Arc<Selection>, tip: u64) -> GroupPosition {
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
             member.streams += 1;
@@ -78,11 +78,11 @@ impl Interest {
         let id = self.next_id;
         self.next_id += 1;
         let group = Arc::new(Group::new(id, Arc::clone(selection), tip));
-        let found_by = self.index.insert(&group);
+        let indexed_by = self.index.insert(&group);
         let member = Member {
             group: Arc::clone(&group),
             streams: 1,
-            found_by,
+            indexed_by,
         };
         self.ids.insert(Arc::clone(selection), id);
         self.members.insert(id, member);
@@ -101,40 +101,45 @@ impl Interest {
         }
         self.ids.remove(&group.selection);
         if let Some(member) = self.members.remove(&group.id) {
-            self.index.remove(group, &member.found_by);
+            self.index.remove(group, &member.indexed_by);
         }
     }
 
-    /// Queues `event` of log position `position` wherever it belongs, and adds the groups to `concerned`.
-    pub(in crate::cache) fn tell(
+    /// Queues `event` of log position `position` wherever it belongs, and adds the groups to `to_wake`.
+    pub(in crate::cache) fn publish(
         &mut self,
         position: u64,
         event: &Arc<Event>,
-        concerned: &mut Groups,
+        to_wake: &mut Groups,
     ) {
-        let Self { index, trail, .. } = self;
+        let Self {
+            index, queue_order, ..
+        } = self;
         let mut queued = 0;
         index.find(event, |group| {
             if group.offer(position, event) {
-                trail.push_back((position, group.id));
+                queue_order.push_back((position, group.id));
                 queued += 1;
-                concerned.push(Arc::clone(group));
+                to_wake.push(Arc::clone(group));
             }
         });
-        event.charge(queued * QUEUED_BYTES);
+        event.charge(queued * QUEUED_EVENT_BYTES);
     }
 
     /// Forgets what is queued of events before log position `first`.
     pub(in crate::cache) fn evict(&mut self, first: u64) {
-        if first > 0 && mutation::is_active(Mutation::QuietFallsOff) {
+        if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| group.expire());
         }
-        while let Some((_, id)) = self.trail.pop_front_if(|(position, _)| *position < first) {
+        while let Some((_, id)) = self
+            .queue_order
+            .pop_front_if(|(position, _)| *position < first)
+        {
             if let Some(member) = self.members.get(&id) {
                 member.group.evict(first);
             }
         }
-        shrink(&mut self.trail);
+        shrink(&mut self.queue_order);
     }
 
     /// All groups.

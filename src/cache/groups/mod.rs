@@ -6,6 +6,6 @@ mod group_index;
 mod interest;
 
 pub(in crate::cache) use group::Group;
-pub(in crate::cache) use group::Read;
+pub(in crate::cache) use group::QueueRead;
+pub(in crate::cache) use interest::GroupPosition;
 pub(in crate::cache) use interest::Interest;
-pub(in crate::cache) use interest::Joined;

@@ -29,7 +29,7 @@ pub struct Event {
     pub resource_version: ResourceVersion,
     /// True for what a relist tells at the version before it.
     in_block: bool,
-    tells: Tells,
+    part: ChangePart,
     frames: Frames,
     /// Frames of the objects' metadata alone, by format; made when first asked for.
     metadata_frames: OnceLock<Box<[Frames; 2]>>,
@@ -41,12 +41,12 @@ type Frames = [OnceLock<Bytes>; 3];
 
 /// Which part of a change an event tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tells {
-    All,
+enum ChangePart {
+    Whole,
     /// Only that an object leaves a selection.
     Departure,
     /// All but that: it was told in the block.
-    AllButDeparture,
+    ExceptDeparture,
 }
 
 /// What an event and its place in the log take beside its objects, about.
@@ -55,23 +55,24 @@ const OVERHEAD: usize = 240;
 // === impl Event ===
 
 impl Event {
-    /// A change that the upstream told in `frame` as an event of type `told_as`.
+    /// A change that the upstream told in `frame` as an event of type `frame_type`.
     pub(in crate::cache) fn new(
         event_type: EventType,
         object: Arc<Object>,
         previous: Option<Arc<Object>>,
-        told: Option<(EventType, Bytes)>,
+        upstream_frame: Option<(EventType, Bytes)>,
     ) -> Self {
         let frames = Frames::default();
-        let told = told.map(|(told_as, frame)| (slot(told_as), frame));
+        let upstream_frame =
+            upstream_frame.map(|(frame_type, frame)| (frame_index(frame_type), frame));
         // The body is a slice of the frame, of which only the rest counts therefore.
-        let frame_bytes = told.as_ref().map_or(0, |(_, frame)| frame.len());
+        let frame_bytes = upstream_frame.as_ref().map_or(0, |(_, frame)| frame.len());
         let bytes = OVERHEAD
             + object.size()
             + frame_bytes.saturating_sub(object.body.len())
             + previous.as_deref().map_or(0, Object::size);
-        if let Some((slot, frame)) = told {
-            frames[slot].get_or_init(|| frame);
+        if let Some((frame_index, frame)) = upstream_frame {
+            frames[frame_index].get_or_init(|| frame);
         }
         Self {
             event_type,
@@ -79,7 +80,7 @@ impl Event {
             object,
             previous,
             in_block: false,
-            tells: Tells::All,
+            part: ChangePart::Whole,
             frames,
             metadata_frames: OnceLock::new(),
             charge: Charge::new(bytes),
@@ -95,7 +96,7 @@ impl Event {
             object,
             resource_version: at,
             in_block: true,
-            tells: Tells::All,
+            part: ChangePart::Whole,
             frames: Default::default(),
             metadata_frames: OnceLock::new(),
             charge,
@@ -115,20 +116,20 @@ impl Event {
         Some(Self {
             event_type: EventType::Modified,
             object: object.clone(),
-            tells: Tells::Departure,
+            part: ChangePart::Departure,
             ..Self::implied_deletion(previous.clone(), at)
         })
     }
 
     /// The change without what [`Event::implied_departure`] tells of it.
-    pub(in crate::cache) fn but_departure(mut self) -> Self {
-        self.tells = Tells::AllButDeparture;
+    pub(in crate::cache) fn without_departure(mut self) -> Self {
+        self.part = ChangePart::ExceptDeparture;
         self
     }
 
     /// True when this is not the event that counts for its change.
     pub(in crate::cache) fn is_departure(&self) -> bool {
-        self.tells == Tells::Departure
+        self.part == ChangePart::Departure
     }
 
     /// What this change is to someone who sees only what `selection` selects; `None`: nothing.
@@ -139,10 +140,10 @@ impl Event {
             previous => previous.as_ref().is_some_and(is_selected),
         };
         let after = self.event_type != EventType::Deleted && is_selected(&self.object);
-        match (before, after, self.tells) {
-            (true, false, Tells::AllButDeparture) => None,
+        match (before, after, self.part) {
+            (true, false, ChangePart::ExceptDeparture) => None,
             (true, false, _) => Some(EventType::Deleted),
-            (_, _, Tells::Departure) | (false, false, _) => None,
+            (_, _, ChangePart::Departure) | (false, false, _) => None,
             (false, true, _) => Some(EventType::Added),
             (true, true, _) => Some(EventType::Modified),
         }
@@ -150,7 +151,7 @@ impl Event {
 
     /// The object that tells this event as `verdict`: an object that leaves a selection is told as
     /// it was before. It is told at [`Event::resource_version`], whatever its own is.
-    pub fn told_object(&self, verdict: EventType) -> &Arc<Object> {
+    pub fn object_for(&self, verdict: EventType) -> &Arc<Object> {
         let leaves = verdict == EventType::Deleted && self.event_type != EventType::Deleted;
         match &self.previous {
             Some(previous) if leaves => previous,
@@ -161,10 +162,10 @@ impl Event {
     /// The frame that tells this event as `verdict`, encoded at most once.
     ///
     /// The upstream's own frame is returned where it told the same; else the first caller's
-    /// `encode` makes it, of [`Event::told_object`] at [`Event::resource_version`]. Callers that
+    /// `encode` makes it, of [`Event::object_for`] at [`Event::resource_version`]. Callers that
     /// want the same frame meanwhile wait for it.
     pub fn frame(&self, verdict: EventType, encode: impl FnOnce() -> Bytes) -> Bytes {
-        self.encoded_once(&self.frames[slot(verdict)], encode)
+        self.encoded_once(&self.frames[frame_index(verdict)], encode)
     }
 
     /// As [`Event::frame`], the frame in `format` that tells the object's metadata alone.
@@ -182,7 +183,7 @@ impl Event {
             WireFormat::Json => &frames[0],
             WireFormat::Protobuf => &frames[1],
         };
-        self.encoded_once(&frames[slot(verdict)], encode)
+        self.encoded_once(&frames[frame_index(verdict)], encode)
     }
 
     fn encoded_once(&self, frame: &OnceLock<Bytes>, encode: impl FnOnce() -> Bytes) -> Bytes {
@@ -195,7 +196,7 @@ impl Event {
     }
 
     /// The frame that the object's body is a slice of.
-    pub(in crate::cache) fn frame_of_body(&self) -> Option<&Bytes> {
+    pub(in crate::cache) fn backing_frame(&self) -> Option<&Bytes> {
         let body = self.object.body.as_ptr();
         let frames = self.frames.iter().filter_map(OnceLock::get);
         frames
@@ -230,7 +231,7 @@ impl Event {
     }
 }
 
-fn slot(event_type: EventType) -> usize {
+fn frame_index(event_type: EventType) -> usize {
     match event_type {
         EventType::Added => 0,
         EventType::Modified => 1,

@@ -30,7 +30,7 @@ pub(in crate::cache) struct EventLog {
     ledger: Arc<AtomicUsize>,
     evicted_early: u64,
     /// The end of the last hole that is no longer in `holes`.
-    lost_holes: ResourceVersion,
+    evicted_holes_end: ResourceVersion,
 }
 
 struct Entry {
@@ -52,7 +52,7 @@ pub(in crate::cache) struct Hole {
 
 /// The reader's next event is no longer retained.
 #[derive(Debug)]
-pub(in crate::cache) struct FellOff;
+pub(in crate::cache) struct PositionEvicted;
 
 // === impl EventLog ===
 
@@ -66,7 +66,7 @@ impl EventLog {
             holes: VecDeque::new(),
             ledger: Arc::default(),
             evicted_early: 0,
-            lost_holes: ResourceVersion::ZERO,
+            evicted_holes_end: ResourceVersion::ZERO,
         }
     }
 
@@ -150,10 +150,10 @@ impl EventLog {
     }
 
     /// Why an open stream whose start was still to come can't go on, if a relist jumped over it.
-    pub(in crate::cache) fn jumped_over(&self, start: ResourceVersion) -> Option<Expired> {
+    pub(in crate::cache) fn expired_future_start(&self, start: ResourceVersion) -> Option<Expired> {
         let around = self.hole_around(start).map(|hole| hole.list);
         // It was not there when the stream was opened, so it is from before the start to its end.
-        let lost = (start < self.lost_holes).then_some(self.lost_holes);
+        let lost = (start < self.evicted_holes_end).then_some(self.evicted_holes_end);
         let oldest = around.or(lost)?.max(self.start);
         Some(Expired {
             requested: start,
@@ -162,7 +162,7 @@ impl EventLog {
     }
 
     /// True when a reader at `position` has fallen off.
-    pub(in crate::cache) fn has_lost(&self, position: u64) -> bool {
+    pub(in crate::cache) fn has_evicted(&self, position: u64) -> bool {
         position < self.first
     }
 
@@ -172,8 +172,8 @@ impl EventLog {
         position: u64,
         max: usize,
         batch: &mut Batch,
-    ) -> Result<u64, FellOff> {
-        let skipped = position.checked_sub(self.first).ok_or(FellOff)?;
+    ) -> Result<u64, PositionEvicted> {
+        let skipped = position.checked_sub(self.first).ok_or(PositionEvicted)?;
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let from = skipped.min(self.entries.len());
         let to = from.saturating_add(max).min(self.entries.len());
@@ -210,7 +210,7 @@ impl EventLog {
                 break;
             }
             self.start = self.start.max(hole.list);
-            self.lose_first_hole();
+            self.evict_first_hole();
         }
         evicted
     }
@@ -222,7 +222,7 @@ impl EventLog {
             evicted.push(event);
         }
         while !self.holes.is_empty() {
-            self.lose_first_hole();
+            self.evict_first_hole();
         }
         self.start = self.start.max(applied);
         evicted
@@ -239,14 +239,14 @@ impl EventLog {
             if !mutation::is_active(Mutation::HoleEvictedAsEvents) {
                 self.start = self.start.max(hole.list);
             }
-            self.lose_first_hole();
+            self.evict_first_hole();
         }
         Some(event)
     }
 
-    fn lose_first_hole(&mut self) {
+    fn evict_first_hole(&mut self) {
         if let Some(hole) = self.holes.pop_front() {
-            self.lost_holes = self.lost_holes.max(hole.list);
+            self.evicted_holes_end = self.evicted_holes_end.max(hole.list);
         }
     }
 }

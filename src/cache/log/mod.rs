@@ -10,6 +10,6 @@ mod retention;
 pub(in crate::cache) use batch::Batch;
 pub use event::Event;
 pub(in crate::cache) use event_log::EventLog;
-pub(in crate::cache) use event_log::FellOff;
+pub(in crate::cache) use event_log::PositionEvicted;
 pub use expired::Expired;
 pub(in crate::cache) use retention::Retention;

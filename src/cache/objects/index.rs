@@ -32,8 +32,8 @@ pub(super) struct Indexer {
 struct Index {
     /// Of all but common values.
     entries: OrdSet<Entry>,
-    /// Of the values that `COUNTED` objects have, or had and still not many fewer.
-    holders: OrdMap<ValueHash, Holders>,
+    /// Of the values that `MIN_COUNTED` objects have, or had and still not many fewer.
+    counts: OrdMap<ValueHash, ValueCount>,
 }
 
 /// A short stand-in for a value, which need not be kept then.
@@ -41,20 +41,20 @@ type ValueHash = u64;
 
 /// How many objects have a value.
 #[derive(Clone, Copy, Debug, Default)]
-struct Holders {
+struct ValueCount {
     count: usize,
     /// So many that a scan finds them as fast, and entries would only take memory.
     is_common: bool,
 }
 
 /// Who has a value that fewer objects have is counted by its entries.
-const COUNTED: usize = 16;
+const MIN_COUNTED: usize = 16;
 /// A value that fewer objects have is not common.
-const COMMON: usize = 256;
+const MIN_COMMON: usize = 256;
 /// A value becomes common when one object in so many has it.
-const BECOMES_COMMON: usize = 8;
+const COMMON_DIVISOR: usize = 8;
 /// A value is no longer common when only one object in so many has it.
-const BECOMES_RARE: usize = 32;
+const RARE_DIVISOR: usize = 32;
 
 /// Tells the value under which an object is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,30 +109,30 @@ impl Indexer {
             if let (Some(previous), Some(value)) = (previous, before) {
                 let value = hash(value);
                 index.remove(value, &previous.key);
-                index.note_if_rare(value, function, objects);
+                index.index_if_rare(value, function, objects);
             }
             if let (Some(object), Some(value)) = (object, after) {
                 index.insert(hash(value), &object.key, objects.len());
             }
             // What many had among few may be rare among many.
             if previous.is_none() && objects.len().is_power_of_two() {
-                index.note_all_rare(function, objects);
+                index.index_all_rare(function, objects);
             }
         }
     }
 
     /// What each usable index gives for `selection`.
     pub(super) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
-        let demanded = |(function, index): &'a (IndexFunction, Index)| {
-            let value = hash(function.demanded_by(selection)?);
-            let holders = index.holders.get(&value);
-            let is_common = holders.is_some_and(|holders| holders.is_common);
+        let required = |(function, index): &'a (IndexFunction, Index)| {
+            let value = hash(function.required_by(selection)?);
+            let value_count = index.counts.get(&value);
+            let is_common = value_count.is_some_and(|value_count| value_count.is_common);
             (!is_common).then_some(Candidates {
                 entries: &index.entries,
                 value,
             })
         };
-        self.indexes.iter().filter_map(demanded).collect()
+        self.indexes.iter().filter_map(required).collect()
     }
 }
 
@@ -140,21 +140,22 @@ impl Indexer {
 
 impl Index {
     fn insert(&mut self, value: ValueHash, key: &ObjectKey, objects: usize) {
-        let Some(holders) = self.holders.get_mut(&value) else {
+        let Some(value_count) = self.counts.get_mut(&value) else {
             self.entries.insert(Entry::new(value, key));
-            let count = self.having(value).take(COUNTED).count();
-            if count == COUNTED {
+            let count = self.keys_with(value).take(MIN_COUNTED).count();
+            if count == MIN_COUNTED {
                 let is_common = false;
-                self.holders.insert(value, Holders { count, is_common });
+                self.counts.insert(value, ValueCount { count, is_common });
             }
             return;
         };
-        holders.count += 1;
-        if holders.is_common {
+        value_count.count += 1;
+        if value_count.is_common {
             return;
         }
-        holders.is_common = holders.count >= COMMON && holders.count > objects / BECOMES_COMMON;
-        if holders.is_common {
+        value_count.is_common =
+            value_count.count >= MIN_COMMON && value_count.count > objects / COMMON_DIVISOR;
+        if value_count.is_common {
             self.drop_entries(value);
         } else {
             self.entries.insert(Entry::new(value, key));
@@ -162,53 +163,53 @@ impl Index {
     }
 
     fn remove(&mut self, value: ValueHash, key: &ObjectKey) {
-        let Some(holders) = self.holders.get_mut(&value) else {
+        let Some(value_count) = self.counts.get_mut(&value) else {
             self.entries.remove(&Entry::new(value, key));
             return;
         };
-        holders.count -= 1;
-        let Holders { count, is_common } = *holders;
+        value_count.count -= 1;
+        let ValueCount { count, is_common } = *value_count;
         if !is_common {
             self.entries.remove(&Entry::new(value, key));
         }
         // Half of it, so that a count to and fro is not begun anew each time.
-        if count == 0 || (!is_common && count < COUNTED / 2) {
-            self.holders.remove(&value);
+        if count == 0 || (!is_common && count < MIN_COUNTED / 2) {
+            self.counts.remove(&value);
         }
     }
 
-    fn having(&self, value: ValueHash) -> impl Iterator<Item = &ObjectKey> {
+    fn keys_with(&self, value: ValueHash) -> impl Iterator<Item = &ObjectKey> {
         let entries = &self.entries;
         Candidates { entries, value }.keys(&KeyRange::all())
     }
 
     fn drop_entries(&mut self, value: ValueHash) {
-        let keys: Vec<_> = self.having(value).cloned().collect();
+        let keys: Vec<_> = self.keys_with(value).cloned().collect();
         for key in keys {
             self.entries.remove(&Entry { value, key });
         }
     }
 
     /// Enters who has a value that is common no longer.
-    fn note_all_rare(&mut self, function: &IndexFunction, objects: &Objects) {
-        let holders = self.holders.iter();
-        let common = holders.filter(|(_, holders)| holders.is_common);
+    fn index_all_rare(&mut self, function: &IndexFunction, objects: &Objects) {
+        let value_counts = self.counts.iter();
+        let common = value_counts.filter(|(_, value_count)| value_count.is_common);
         let common: Vec<_> = common.map(|(value, _)| *value).collect();
         for value in common {
-            self.note_if_rare(value, function, objects);
+            self.index_if_rare(value, function, objects);
         }
     }
 
     /// Enters who has `value`, when that is common no longer.
-    fn note_if_rare(&mut self, value: ValueHash, function: &IndexFunction, objects: &Objects) {
-        let Some(Holders { count, is_common }) = self.holders.get(&value).copied() else {
+    fn index_if_rare(&mut self, value: ValueHash, function: &IndexFunction, objects: &Objects) {
+        let Some(ValueCount { count, is_common }) = self.counts.get(&value).copied() else {
             return;
         };
-        if !is_common || count >= objects.len() / BECOMES_RARE {
+        if !is_common || count >= objects.len() / RARE_DIVISOR {
             return;
         }
         let is_common = false;
-        self.holders.insert(value, Holders { count, is_common });
+        self.counts.insert(value, ValueCount { count, is_common });
         let has_value = |object: &&Arc<Object>| function.value_of(object).map(hash) == Some(value);
         for object in objects.values().filter(has_value) {
             self.entries.insert(Entry::new(value, &object.key));
@@ -233,7 +234,7 @@ impl IndexFunction {
     }
 
     /// The one value that all objects of `selection` have, if it says so.
-    fn demanded_by<'a>(&self, selection: &'a Selection) -> Option<&'a str> {
+    fn required_by<'a>(&self, selection: &'a Selection) -> Option<&'a str> {
         match self {
             Self::Field(position) => {
                 let field = Field::Value(*position);

@@ -64,8 +64,8 @@ impl Pins {
         let aged = self.0.extract_if(.., |_, pin| is_aged(pin));
         let mut evicted: Vec<_> = aged.map(|(_, pin)| pin.snapshot).collect();
         while let Some(pin) = self.0.first_entry() {
-            let held = replaced_bytes.saturating_sub(pin.get().snapshot.replaced_bytes);
-            if held <= retention.bytes as u64 && self.0.len() <= MAX_PINNED {
+            let held_bytes = replaced_bytes.saturating_sub(pin.get().snapshot.replaced_bytes);
+            if held_bytes <= retention.bytes as u64 && self.0.len() <= MAX_PINNED {
                 break;
             }
             evicted.extend(self.0.pop_first().map(|(_, pin)| pin.snapshot));

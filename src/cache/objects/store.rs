@@ -96,7 +96,7 @@ impl Store {
         after: Option<&str>,
     ) -> InKeyOrder<'a> {
         let namespace = selection.namespace.as_deref();
-        let namespace = namespace.or_else(|| demanded_namespace(selection));
+        let namespace = namespace.or_else(|| required_namespace(selection));
         if let Some(key) = self.only_key(selection, namespace) {
             let object = self.get(&key);
             let is_after = after.is_none_or(|after| key.as_str() > after);
@@ -125,7 +125,7 @@ impl Store {
     }
 
     #[cfg(test)]
-    pub(super) fn takes_index(&self, selection: &Selection) -> bool {
+    pub(super) fn uses_index(&self, selection: &Selection) -> bool {
         let range = KeyRange::new(selection.namespace.as_deref(), None);
         self.narrowest(selection, &range).is_some()
     }
@@ -153,7 +153,7 @@ impl Store {
     }
 }
 
-fn demanded_namespace(selection: &Selection) -> Option<&str> {
+fn required_namespace(selection: &Selection) -> Option<&str> {
     let mut terms = selection.fields.terms.iter();
     let term = terms.find(|term| term.equal && term.field == Field::Namespace)?;
     Some(&term.value)

@@ -25,12 +25,12 @@ use crate::cache::WatchItem;
 use crate::cache::Writer;
 use crate::cache::cache;
 use crate::cache::tests::support::config;
+use crate::cache::tests::support::describe;
 use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
 use crate::cache::tests::support::key;
 use crate::cache::tests::support::object;
 use crate::cache::tests::support::poll;
-use crate::cache::tests::support::tell;
 use crate::cache::tests::support::with_field;
 use crate::cache::tests::support::with_label;
 
@@ -121,7 +121,7 @@ fn i2_a_snapshot_never_changes() {
 }
 
 #[test]
-fn i3_an_event_carries_the_object_before_and_the_verdict_needs_both() {
+fn i3_an_event_carries_the_previous_object_and_the_verdict_needs_both() {
     use EventType::Added;
     use EventType::Deleted;
     use EventType::Modified;
@@ -154,15 +154,15 @@ fn i3_an_event_carries_the_object_before_and_the_verdict_needs_both() {
         assert_eq!((verdict, &event.previous), (event_type, &before));
         assert_eq!(event.resource_version, ResourceVersion(version));
 
-        let told = drain(&mut selecting).into_iter().map(|item| match item {
+        let received = drain(&mut selecting).into_iter().map(|item| match item {
             WatchItem::Change { event, verdict } => {
                 assert_eq!(event.resource_version, ResourceVersion(version));
-                (verdict, event.told_object(verdict).body.clone())
+                (verdict, event.object_for(verdict).body.clone())
             }
             other => panic!("{other:?}"),
         });
         let expected = expected.map(|(verdict, body)| (verdict, Bytes::from(body)));
-        assert_eq!(told.collect::<Vec<_>>(), Vec::from_iter(expected));
+        assert_eq!(received.collect::<Vec<_>>(), Vec::from_iter(expected));
     }
 }
 
@@ -230,7 +230,7 @@ fn resumed_until(
                 };
                 assert!(event.resource_version > seen);
                 seen = event.resource_version;
-                let object = event.told_object(verdict).clone();
+                let object = event.object_for(verdict).clone();
                 let before = match verdict {
                     EventType::Deleted => view.remove(&object.key),
                     _ => view.insert(object.key.clone(), object),
@@ -246,7 +246,7 @@ fn resumed_until(
 }
 
 #[test]
-fn i4_who_joins_while_the_writer_writes_misses_nothing() {
+fn i4_a_watch_that_joins_during_writes_misses_nothing() {
     let (mut writer, reader) = ready(config());
     let selections = [
         Selection::default(),
@@ -286,7 +286,7 @@ fn i4_who_joins_while_the_writer_writes_misses_nothing() {
 }
 
 #[test]
-fn i4_who_falls_off_the_log_is_told_and_nothing_follows() {
+fn i4_a_watch_that_falls_off_the_log_expires_and_ends() {
     let (mut writer, reader) = ready(Config {
         retention_bytes: Some(1000),
         ..config()
@@ -295,13 +295,13 @@ fn i4_who_falls_off_the_log_is_told_and_nothing_follows() {
     for version in 11..20 {
         write(&mut writer, EventType::Modified, "a/x", version, "web");
     }
-    assert_eq!(tell(&drain(&mut stream)), ["expired"]);
+    assert_eq!(describe(&drain(&mut stream)), ["expired"]);
     assert!(matches!(poll(&mut stream), Poll::Ready(None)));
     assert_eq!(stream.bookmark(), None);
 }
 
 #[test]
-fn i5_the_writer_waits_for_no_reader_and_no_encoder() {
+fn i5_the_writer_never_waits_for_a_reader_or_an_encoder() {
     let (mut writer, reader) = ready(config());
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     write(&mut writer, EventType::Added, "a/x", 11, "web");
@@ -320,20 +320,27 @@ fn i5_the_writer_waits_for_no_reader_and_no_encoder() {
     assert!(list.next().is_some());
     write(&mut writer, EventType::Added, "a/z", 13, "web");
     assert!(list.next().is_none());
-    assert_eq!(tell(&drain(&mut stream)), ["ADDED a/y@12", "ADDED a/z@13"]);
+    assert_eq!(
+        describe(&drain(&mut stream)),
+        ["ADDED a/y@12", "ADDED a/z@13"]
+    );
 }
 
 #[test]
 fn i6_an_event_is_encoded_at_most_once_per_verdict() {
     let (mut writer, reader) = ready(config());
-    let told = Some(Bytes::from_static(b"as told"));
+    let upstream_frame = Some(Bytes::from_static(b"as told"));
     let web = Arc::new(with_label("web"));
     let start = WatchFrom::After(ResourceVersion(10));
     writer
         .apply(EventType::Added, object("a/x", "u", 11, "db"), None)
         .unwrap();
     writer
-        .apply(EventType::Modified, object("a/x", "u", 12, "web"), told)
+        .apply(
+            EventType::Modified,
+            object("a/x", "u", 12, "web"),
+            upstream_frame,
+        )
         .unwrap();
     let encodings = AtomicUsize::new(0);
     let encode = || {
@@ -356,8 +363,8 @@ fn i6_an_event_is_encoded_at_most_once_per_verdict() {
         }
     });
     assert_eq!(encodings.load(Ordering::Relaxed), 1);
-    let as_told = (EventType::Modified, Bytes::from_static(b"as told"));
-    assert_eq!(watch(everything()), as_told);
+    let as_received = (EventType::Modified, Bytes::from_static(b"as told"));
+    assert_eq!(watch(everything()), as_received);
     assert_eq!(encodings.load(Ordering::Relaxed), 1);
     // Metadata alone is another frame in each format; the upstream told none of it.
     let mut stream = reader.watch(start, everything()).unwrap();
@@ -394,7 +401,7 @@ fn i7_nothing_is_served_before_the_first_full_list() {
     );
     writer.replace(relist, ResourceVersion(10));
     let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
-    assert_eq!(tell(&drain(&mut stream)), ["+a/x", "=10"]);
+    assert_eq!(describe(&drain(&mut stream)), ["+a/x", "=10"]);
 }
 
 #[test]
@@ -408,7 +415,7 @@ fn i7_a_relist_yields_the_deletions_it_implies() {
     relist.add(object("a/y", "u", 13, "web"));
     writer.replace(relist, ResourceVersion(20));
     assert_eq!(
-        tell(&drain(&mut stream)),
+        describe(&drain(&mut stream)),
         ["DELETED a/x@13", "DELETED a/z@13"]
     );
     assert_eq!(stream.bookmark(), Some(ResourceVersion(20)));

@@ -21,7 +21,7 @@ const FULL: usize = 2048;
 const ROOMY: usize = 2100;
 
 /// An object of `version` whose body is a slice of the frame.
-fn told(text: &str, version: u64, length: usize) -> (Object, Bytes) {
+fn framed(text: &str, version: u64, length: usize) -> (Object, Bytes) {
     let body = format!("{version:x>length$}");
     let frame = Bytes::from(format!("{:<56}{body}\n", "type"));
     let values = ObjectValues {
@@ -43,13 +43,13 @@ fn is_in(object: &Object, frame: &Bytes) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_the_log_forgot_is_not_held_by_its_object() {
+async fn an_object_does_not_keep_a_frame_that_the_log_evicted() {
     let (mut writer, reader) = cache(config());
     let relist = writer.relist();
     writer.replace(relist, ResourceVersion(10));
     let mut frames = Vec::new();
     for (version, text, length) in [(11, "full", FULL), (12, "roomy", ROOMY), (13, "gone", FULL)] {
-        let (object, frame) = told(text, version, length);
+        let (object, frame) = framed(text, version, length);
         writer
             .apply(EventType::Added, object, Some(frame.clone()))
             .unwrap();
@@ -59,7 +59,7 @@ async fn a_frame_that_the_log_forgot_is_not_held_by_its_object() {
     let before = reader.snapshot().unwrap();
     advance(Duration::from_secs(75)).await;
     // It forgets the three, and the object of the last one was replaced meanwhile.
-    let (object, newer) = told("gone", 14, FULL);
+    let (object, newer) = framed("gone", 14, FULL);
     writer
         .apply(EventType::Modified, object, Some(newer.clone()))
         .unwrap();
@@ -79,13 +79,13 @@ async fn a_frame_that_the_log_forgot_is_not_held_by_its_object() {
 }
 
 #[test]
-fn a_list_told_in_frames_holds_none_that_takes_more_than_its_object() {
+fn a_list_read_from_frames_keeps_no_frame_that_outweighs_its_object() {
     let (mut writer, reader) = cache(config());
     let mut relist = writer.relist();
-    let (full, frame_of_full) = told("full", 1, FULL);
-    let (roomy, frame_of_roomy) = told("roomy", 2, ROOMY);
-    relist.add_told(full.clone(), &frame_of_full);
-    relist.add_told(roomy.clone(), &frame_of_roomy);
+    let (full, frame_of_full) = framed("full", 1, FULL);
+    let (roomy, frame_of_roomy) = framed("roomy", 2, ROOMY);
+    relist.add_from_frame(full.clone(), &frame_of_full);
+    relist.add_from_frame(roomy.clone(), &frame_of_roomy);
     writer.replace(relist, ResourceVersion(10));
     assert_eq!(*stored(&reader, "full"), full);
     assert_eq!(*stored(&reader, "roomy"), roomy);
@@ -97,15 +97,15 @@ fn a_list_told_in_frames_holds_none_that_takes_more_than_its_object() {
 fn the_versions_of_an_object_share_the_text_of_their_key() {
     let (mut writer, reader) = cache(config());
     let mut relist = writer.relist();
-    relist.add(told("a/x", 1, FULL).0);
+    relist.add(framed("a/x", 1, FULL).0);
     writer.replace(relist, ResourceVersion(10));
     let first = stored(&reader, "a/x");
-    let (object, frame) = told("a/x", 11, FULL);
+    let (object, frame) = framed("a/x", 11, FULL);
     writer
         .apply(EventType::Modified, object, Some(frame))
         .unwrap();
     let mut relist = writer.relist();
-    relist.add(told("a/x", 12, FULL).0);
+    relist.add(framed("a/x", 12, FULL).0);
     let second = stored(&reader, "a/x");
     writer.replace(relist, ResourceVersion(12));
     let third = stored(&reader, "a/x");

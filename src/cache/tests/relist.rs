@@ -11,7 +11,7 @@ use crate::api::Selection;
 use crate::cache::EpochCause;
 use crate::cache::Expired;
 use crate::cache::Reader;
-use crate::cache::Replaced;
+use crate::cache::ReplaceOutcome;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
@@ -19,11 +19,11 @@ use crate::cache::WentBack;
 use crate::cache::Writer;
 use crate::cache::cache;
 use crate::cache::tests::support::config;
+use crate::cache::tests::support::describe;
 use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
 use crate::cache::tests::support::key;
 use crate::cache::tests::support::object;
-use crate::cache::tests::support::tell;
 use crate::cache::tests::support::with_label;
 
 /// Four objects written at 11 to 14; applied is 20.
@@ -33,11 +33,14 @@ fn four_objects() -> (Writer, Reader) {
     for (version, text) in [(12, "a/x"), (11, "a/y"), (13, "b/x"), (14, "b/y")] {
         relist.add(object(text, "u", version, "web"));
     }
-    assert_eq!(writer.replace(relist, ResourceVersion(20)), Replaced::First);
+    assert_eq!(
+        writer.replace(relist, ResourceVersion(20)),
+        ReplaceOutcome::First
+    );
     (writer, reader)
 }
 
-fn replace(writer: &mut Writer, objects: &[Object], version: u64) -> Replaced {
+fn replace(writer: &mut Writer, objects: &[Object], version: u64) -> ReplaceOutcome {
     let mut relist = writer.relist();
     for object in objects {
         relist.add(object.clone());
@@ -48,7 +51,7 @@ fn replace(writer: &mut Writer, objects: &[Object], version: u64) -> Replaced {
 fn watch(reader: &Reader, start: u64) -> Result<Vec<String>, Expired> {
     let start = WatchFrom::After(ResourceVersion(start));
     let mut stream = reader.watch(start, everything())?;
-    Ok(tell(&drain(&mut stream)))
+    Ok(describe(&drain(&mut stream)))
 }
 
 fn expired(requested: u64, oldest: u64) -> Result<Vec<String>, Expired> {
@@ -59,7 +62,7 @@ fn expired(requested: u64, oldest: u64) -> Result<Vec<String>, Expired> {
 }
 
 /// `a/x` kept, `a/y` gone, `b/x` created anew, `b/y` changed, `c/x` new.
-fn news() -> [Object; 4] {
+fn changed_objects() -> [Object; 4] {
     [
         object("c/x", "u", 28, "web"),
         object("b/y", "u", 26, "web"),
@@ -72,16 +75,16 @@ fn news() -> [Object; 4] {
 fn the_block_comes_first_and_then_changes_in_order() {
     let (mut writer, reader) = four_objects();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
-    let replaced = replace(&mut writer, &news(), 30);
-    let expected = Replaced::Diffed {
+    let replaced = replace(&mut writer, &changed_objects(), 30);
+    let expected = ReplaceOutcome::Diffed {
         added: 2,
         modified: 1,
         deleted: 2,
     };
     assert_eq!(replaced, expected);
-    let told = drain(&mut stream);
+    let items = drain(&mut stream);
     assert_eq!(
-        tell(&told),
+        describe(&items),
         [
             "DELETED a/y@20",
             "DELETED b/x@20",
@@ -90,16 +93,16 @@ fn the_block_comes_first_and_then_changes_in_order() {
             "ADDED c/x@28"
         ]
     );
-    let WatchItem::Change { event, verdict } = &told[0] else {
-        panic!("{told:?}");
+    let WatchItem::Change { event, verdict } = &items[0] else {
+        panic!("{items:?}");
     };
-    let shown = event.told_object(*verdict);
+    let shown = event.object_for(*verdict);
     assert_eq!(shown.resource_version, ResourceVersion(11), "its own");
     assert_eq!(stream.bookmark(), Some(ResourceVersion(30)));
     let snapshot = reader.snapshot().unwrap();
     assert_eq!(snapshot.resource_version(), ResourceVersion(30));
     let all = everything();
-    let mut expected = news();
+    let mut expected = changed_objects();
     expected.sort_by_key(|object| object.key.clone());
     let listed = snapshot
         .list(&all, None)
@@ -117,21 +120,21 @@ fn starts_around_a_hole_are_served_and_starts_inside_expire() {
     let mut ahead_at_the_end = reader
         .watch(WatchFrom::After(ResourceVersion(30)), everything())
         .unwrap();
-    replace(&mut writer, &news(), 30);
+    replace(&mut writer, &changed_objects(), 30);
     let later = object("d/x", "u", 31, "web");
     writer.apply(EventType::Added, later, None).unwrap();
 
     for start in [20, 21, 22] {
-        let told = watch(&reader, start).unwrap();
-        assert_eq!(told.len(), 6, "from {start}: {told:?}");
-        assert_eq!(told[0], "DELETED a/y@22");
+        let items = watch(&reader, start).unwrap();
+        assert_eq!(items.len(), 6, "from {start}: {items:?}");
+        assert_eq!(items[0], "DELETED a/y@22");
     }
     for start in 23..30 {
         assert_eq!(watch(&reader, start), expired(start, 30));
     }
     for start in [30, 31, 32] {
-        let told = watch(&reader, start).unwrap();
-        assert_eq!(told.len(), usize::from(start == 30), "{start}: {told:?}");
+        let items = watch(&reader, start).unwrap();
+        assert_eq!(items.len(), usize::from(start == 30), "{start}: {items:?}");
     }
     assert_eq!(watch(&reader, 19), expired(19, 20));
     assert_eq!(
@@ -143,12 +146,12 @@ fn starts_around_a_hole_are_served_and_starts_inside_expire() {
         "too old resource version: 19 (20)"
     );
     assert_eq!(ahead_inside.bookmark(), None);
-    assert_eq!(tell(&drain(&mut ahead_inside)), ["expired"]);
-    assert_eq!(tell(&drain(&mut ahead_at_the_end)), ["ADDED d/x@31"]);
+    assert_eq!(describe(&drain(&mut ahead_inside)), ["expired"]);
+    assert_eq!(describe(&drain(&mut ahead_at_the_end)), ["ADDED d/x@31"]);
 }
 
 #[test]
-fn a_start_ahead_is_silent_until_passed() {
+fn a_watch_from_a_future_version_is_silent_until_it_passes() {
     let (mut writer, reader) = four_objects();
     let start = WatchFrom::After(ResourceVersion(22));
     let mut stream = reader.watch(start, everything()).unwrap();
@@ -156,21 +159,21 @@ fn a_start_ahead_is_silent_until_passed() {
         let text = format!("n/{version}");
         let written = object(&text, "u", version, "web");
         writer.apply(EventType::Added, written, None).unwrap();
-        let told = tell(&drain(&mut stream));
+        let items = describe(&drain(&mut stream));
         match version {
-            21 | 22 => assert_eq!((told, stream.bookmark()), (vec![], None)),
-            _ => assert_eq!(told, [format!("ADDED n/{version}@{version}")]),
+            21 | 22 => assert_eq!((items, stream.bookmark()), (vec![], None)),
+            _ => assert_eq!(items, [format!("ADDED n/{version}@{version}")]),
         }
     }
 }
 
 #[test]
-fn a_hole_is_recorded_though_nothing_differs() {
+fn a_hole_is_recorded_even_if_nothing_differs() {
     let (mut writer, reader) = four_objects();
     let all = everything();
     let same: Vec<_> = reader.snapshot().unwrap().list(&all, None).collect();
     let same: Vec<_> = same.iter().map(|object| Object::clone(object)).collect();
-    let nothing = Replaced::Diffed {
+    let nothing = ReplaceOutcome::Diffed {
         added: 0,
         modified: 0,
         deleted: 0,
@@ -185,7 +188,7 @@ fn a_hole_is_recorded_though_nothing_differs() {
 }
 
 #[test]
-fn what_cannot_be_told_starts_a_new_epoch() {
+fn a_list_that_no_events_explain_starts_a_new_epoch() {
     let mut other_bytes = object("a/x", "u", 12, "web");
     other_bytes.body = Bytes::from_static(b"converted");
     let first = [object("a/x", "u", 12, "web")];
@@ -225,9 +228,9 @@ fn what_cannot_be_told_starts_a_new_epoch() {
         let mut initial = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
         let list = [listed.clone()];
         let replaced = replace(&mut writer, &list, version);
-        assert_eq!(replaced, Replaced::NewEpoch(cause), "{name}");
-        assert_eq!(tell(&drain(&mut stream)), ["expired"], "{name}");
-        assert_eq!(tell(&drain(&mut initial)), ["expired"], "{name}");
+        assert_eq!(replaced, ReplaceOutcome::NewEpoch(cause), "{name}");
+        assert_eq!(describe(&drain(&mut stream)), ["expired"], "{name}");
+        assert_eq!(describe(&drain(&mut initial)), ["expired"], "{name}");
         assert!(reader.watch_snapshot(old.clone(), everything()).is_err());
         reader.pin(&old);
         let stats = reader.stats();
@@ -241,7 +244,7 @@ fn what_cannot_be_told_starts_a_new_epoch() {
 }
 
 #[test]
-fn what_no_longer_matches_is_in_the_block_of_those_who_select() {
+fn the_block_deletes_objects_that_no_longer_match_a_selector() {
     let (mut writer, reader) = four_objects();
     let watch = |selection: Selection| {
         let stream = reader.watch(WatchFrom::After(ResourceVersion(20)), Arc::new(selection));
@@ -258,12 +261,12 @@ fn what_no_longer_matches_is_in_the_block_of_those_who_select() {
         object("b/x", "u", 13, "web"),
     ];
     replace(&mut writer, &list, 30);
-    let told = |stream: &mut WatchStream| tell(&drain(stream));
+    let items = |stream: &mut WatchStream| describe(&drain(stream));
     let expected = ["DELETED b/y@20", "MODIFIED a/x@24", "MODIFIED a/y@26"];
-    assert_eq!(told(&mut all), expected);
+    assert_eq!(items(&mut all), expected);
     let expected = ["DELETED b/y@20", "DELETED a/y@20", "MODIFIED a/x@24"];
-    assert_eq!(told(&mut web), expected);
-    assert_eq!(told(&mut db), ["ADDED a/y@26"]);
+    assert_eq!(items(&mut web), expected);
+    assert_eq!(items(&mut db), ["ADDED a/y@26"]);
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn versions_of_an_earlier_epoch_expire_and_do_not_wait() {
     let (mut writer, reader) = four_objects();
     let first = object("a/x", "u", 8, "web");
     let replaced = replace(&mut writer, &[first], 9);
-    assert_eq!(replaced, Replaced::NewEpoch(EpochCause::WentBack));
+    assert_eq!(replaced, ReplaceOutcome::NewEpoch(EpochCause::WentBack));
     assert_eq!(watch(&reader, 20), expired(20, 9));
     assert_eq!(watch(&reader, 10), expired(10, 9));
     assert_eq!(watch(&reader, 9), Ok(vec![]));
@@ -282,16 +285,16 @@ fn versions_of_an_earlier_epoch_expire_and_do_not_wait() {
 }
 
 #[test]
-fn after_new_epoch_nothing_is_served_until_the_next_list() {
+fn after_a_new_epoch_nothing_is_served_until_the_next_list() {
     let (mut writer, reader) = four_objects();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     writer.new_epoch(EpochCause::BytesDiffer);
     assert!(!reader.is_ready());
     assert_eq!(writer.applied(), None);
-    assert_eq!(tell(&drain(&mut stream)), ["expired"]);
+    assert_eq!(describe(&drain(&mut stream)), ["expired"]);
     assert!(reader.watch(WatchFrom::Snapshot, everything()).is_err());
     let first = [object("a/x", "u", 12, "web")];
-    assert_eq!(replace(&mut writer, &first, 15), Replaced::First);
+    assert_eq!(replace(&mut writer, &first, 15), ReplaceOutcome::First);
     assert_eq!(watch(&reader, 15).unwrap().len(), 0);
 }
 
@@ -313,13 +316,13 @@ fn a_relist_follows_a_watch_list_and_holds_only_what_differs() {
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     writer.replace(relist, ResourceVersion(25));
     assert_eq!(
-        tell(&drain(&mut stream)),
+        describe(&drain(&mut stream)),
         ["DELETED a/y@20", "DELETED b/x@20", "MODIFIED b/y@23"]
     );
 }
 
 #[test]
-fn apply_refuses_what_goes_back_and_passes_over_repeats() {
+fn apply_refuses_older_versions_and_skips_repeats() {
     use EventType::Added;
     use EventType::Deleted;
     use EventType::Modified;
@@ -346,7 +349,7 @@ fn apply_refuses_what_goes_back_and_passes_over_repeats() {
 }
 
 #[test]
-fn apply_makes_sense_of_what_was_missed() {
+fn apply_implies_the_events_that_were_missed() {
     use EventType::Added;
     use EventType::Deleted;
     use EventType::Modified;
@@ -354,7 +357,7 @@ fn apply_makes_sense_of_what_was_missed() {
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     let mut apply = |event_type, object| {
         writer.apply(event_type, object, None).unwrap();
-        tell(&drain(&mut stream))
+        describe(&drain(&mut stream))
     };
     // Unknown: nothing to tell, but time goes on.
     assert!(apply(Deleted, object("n/n", "u", 21, "web")).is_empty());

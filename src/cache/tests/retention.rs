@@ -19,10 +19,10 @@ use crate::cache::WatchItem;
 use crate::cache::Writer;
 use crate::cache::cache;
 use crate::cache::tests::support::config;
+use crate::cache::tests::support::describe;
 use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
 use crate::cache::tests::support::object;
-use crate::cache::tests::support::tell;
 use crate::cache::tests::support::with_label;
 
 /// Three objects at 10.
@@ -57,7 +57,7 @@ fn at(reader: &Reader, version: u64) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn events_are_kept_for_the_age_and_then_go() {
+async fn events_are_kept_for_the_retention_age_and_then_evicted() {
     let (mut writer, reader) = three_objects(None);
     modify(&mut writer, "a/x", 11);
     advance(Duration::from_secs(50)).await;
@@ -97,7 +97,7 @@ async fn bytes_win_over_age_and_the_newest_event_stays() {
     large.body = Bytes::from(vec![b'x'; 5000]);
     writer.apply(EventType::Modified, large, None).unwrap();
     assert_eq!(reader.stats().log_events, 1);
-    assert_eq!(tell(&drain(&mut stream)), ["MODIFIED a/x@21"]);
+    assert_eq!(describe(&drain(&mut stream)), ["MODIFIED a/x@21"]);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_default_limit_grows_with_the_store() {
 }
 
 #[test]
-fn frames_count_and_everything_is_given_back() {
+fn encoded_frames_count_and_all_bytes_are_released() {
     let (mut writer, reader) = three_objects(Some(3000));
     let mut written = object("a/x", "u", 11, "db");
     written.body = Bytes::from(vec![b'x'; 400]);
@@ -122,9 +122,9 @@ fn frames_count_and_everything_is_given_back() {
     assert!((1000..1200).contains(&before), "{before}");
     let start = WatchFrom::After(ResourceVersion(10));
     let db = Arc::new(with_label("db"));
-    let told = drain(&mut reader.watch(start, db).unwrap());
-    let Some(WatchItem::Change { event, verdict }) = told.last() else {
-        panic!("{told:?}");
+    let items = drain(&mut reader.watch(start, db).unwrap());
+    let Some(WatchItem::Change { event, verdict }) = items.last() else {
+        panic!("{items:?}");
     };
     event.frame(*verdict, || Bytes::from(vec![b'x'; 450]));
     assert_eq!(reader.stats().log_bytes, before + 450);
@@ -148,7 +148,7 @@ fn frames_count_and_everything_is_given_back() {
 }
 
 #[test]
-fn a_block_that_lost_its_first_event_serves_no_start_below_the_list() {
+fn a_block_without_its_first_event_serves_no_start_below_the_list() {
     let (mut writer, reader) = three_objects(Some(2300));
     let mut relist = writer.relist();
     relist.add(object("a/z", "u", 15, "web"));
@@ -166,7 +166,7 @@ fn a_block_that_lost_its_first_event_serves_no_start_below_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_few_events_stay_however_old_they_are() {
+async fn a_few_events_are_kept_regardless_of_age() {
     let (mut writer, reader) = cache(Config {
         retention_events: 2,
         ..config()
@@ -181,7 +181,7 @@ async fn a_few_events_stay_however_old_they_are() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_empty_hole_ages_too() {
+async fn an_empty_hole_expires_with_age() {
     let (mut writer, reader) = three_objects(None);
     let mut relist = writer.relist();
     for (version, text) in [(1, "a/x"), (2, "a/y"), (3, "a/z")] {
@@ -197,7 +197,7 @@ async fn an_empty_hole_ages_too() {
     assert_eq!(served(&reader, 15), Err(20));
     assert_eq!(served(&reader, 20), Ok(0));
     assert_eq!(ahead.bookmark(), None);
-    assert_eq!(tell(&drain(&mut ahead)), ["expired"]);
+    assert_eq!(describe(&drain(&mut ahead)), ["expired"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -297,25 +297,25 @@ async fn readers_wait_for_readiness_and_versions() {
 #[tokio::test(start_paused = true)]
 async fn streams_are_woken_by_events_relists_epochs_and_the_end() {
     let (mut writer, reader) = three_objects(None);
-    let (told, mut tellings) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     let mut doomed = reader.watch(WatchFrom::Tip, everything()).unwrap();
     let task = tokio::spawn(async move {
         while let Some(item) = stream.next().await {
-            told.send(tell(&[item]).remove(0)).unwrap();
+            sender.send(describe(&[item]).remove(0)).unwrap();
         }
     });
     tokio::task::yield_now().await;
     modify(&mut writer, "a/x", 11);
-    assert_eq!(tellings.recv().await.unwrap(), "MODIFIED a/x@11");
+    assert_eq!(received.recv().await.unwrap(), "MODIFIED a/x@11");
     let mut relist = writer.relist();
     relist.add(object("a/x", "u", 11, "web"));
     relist.add(object("a/y", "u", 2, "web"));
     writer.replace(relist, ResourceVersion(12));
-    assert_eq!(tellings.recv().await.unwrap(), "DELETED a/z@11");
+    assert_eq!(received.recv().await.unwrap(), "DELETED a/z@11");
     tokio::task::yield_now().await;
     writer.new_epoch(EpochCause::WentBack);
-    assert_eq!(tellings.recv().await.unwrap(), "expired");
+    assert_eq!(received.recv().await.unwrap(), "expired");
     task.await.unwrap();
 
     writer.replace(writer.relist(), ResourceVersion(30));
@@ -333,18 +333,18 @@ async fn streams_are_woken_by_events_relists_epochs_and_the_end() {
     tokio::task::yield_now().await;
     drop(writer);
     assert_eq!(task.await.unwrap(), (true, true, true), "all, then the end");
-    assert_eq!(tell(&drain(&mut doomed)), ["expired"]);
+    assert_eq!(describe(&drain(&mut doomed)), ["expired"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bookmark_says_only_what_was_delivered() {
+async fn a_bookmark_covers_only_delivered_events() {
     let (mut writer, reader) = three_objects(None);
     let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
     writer.bookmark(ResourceVersion(11)).unwrap();
     assert_eq!(stream.bookmark(), None, "the initial objects are not out");
     for expected in ["+a/x", "+a/y", "+a/z", "=10"] {
         let item = stream.next().await.unwrap();
-        assert_eq!(tell(&[item]), [expected]);
+        assert_eq!(describe(&[item]), [expected]);
         let bookmark = stream.bookmark().map(|version| version.0);
         assert_eq!(bookmark, (expected == "=10").then_some(11));
     }

@@ -111,16 +111,16 @@ pub(in crate::cache) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
 }
 
 /// Items in short: `+key`, `=rv` for the end of the initial ones, `ADDED key@rv`, `expired`.
-pub(in crate::cache) fn tell(items: &[WatchItem]) -> Vec<String> {
-    let tell = |item: &WatchItem| match item {
+pub(in crate::cache) fn describe(items: &[WatchItem]) -> Vec<String> {
+    let describe = |item: &WatchItem| match item {
         WatchItem::Initial(object) => format!("+{}", object.key),
         WatchItem::InitialEnd(version) => format!("={version}"),
         WatchItem::Change { event, verdict } => {
-            let object = event.told_object(*verdict);
+            let object = event.object_for(*verdict);
             let verdict = verdict.as_str();
             format!("{verdict} {}@{}", object.key, event.resource_version)
         }
         WatchItem::Expired(_) => "expired".to_owned(),
     };
-    items.iter().map(tell).collect()
+    items.iter().map(describe).collect()
 }

@@ -32,7 +32,7 @@ use crate::cache::wake::wake_list::WakeList;
 pub struct Dispatcher {
     inbox: Arc<Inbox>,
     /// Taken from the inbox in one go; kept for its memory, as are the wakers.
-    round: Vec<Arc<WakeList>>,
+    lists: Vec<Arc<WakeList>>,
     wakers: Vec<Waker>,
 }
 
@@ -44,7 +44,7 @@ impl Dispatcher {
     pub fn install() -> Self {
         Self {
             inbox: Inbox::install(),
-            round: Vec::new(),
+            lists: Vec::new(),
             wakers: Vec::new(),
         }
     }
@@ -55,8 +55,8 @@ impl Future for Dispatcher {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = self.get_mut();
-        this.inbox.take(cx.waker(), &mut this.round);
-        for list in this.round.drain(..) {
+        this.inbox.take(cx.waker(), &mut this.lists);
+        for list in this.lists.drain(..) {
             list.wake_all(&mut this.wakers);
         }
         Poll::Pending

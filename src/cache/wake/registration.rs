@@ -8,9 +8,9 @@ use crate::cache::wake::wake_set::WakeSet;
 
 /// One reader's slot.
 #[derive(Default)]
-pub(in crate::cache) struct Registration(Option<Place>);
+pub(in crate::cache) struct Registration(Option<ClaimedSlot>);
 
-struct Place {
+struct ClaimedSlot {
     list: Arc<WakeList>,
     slot: u32,
 }
@@ -19,9 +19,9 @@ struct Place {
 /// and that task its stream.
 #[must_use]
 #[derive(Default)]
-pub(in crate::cache) struct Replaced {
+pub(in crate::cache) struct ReplacedWaker {
     _waker: Option<Waker>,
-    _place: Option<Place>,
+    _slot: Option<ClaimedSlot>,
 }
 
 // === impl Registration ===
@@ -30,23 +30,23 @@ impl Registration {
     /// Asks for one wake-up from `set`, the same each time.
     ///
     /// What it waits for must be looked at again after this, unless it can't change meanwhile.
-    pub(in crate::cache) fn register(&mut self, set: &WakeSet, waker: &Waker) -> Replaced {
+    pub(in crate::cache) fn register(&mut self, set: &WakeSet, waker: &Waker) -> ReplacedWaker {
         #[cfg(test)]
         BEFORE_REGISTERING.take().into_iter().for_each(|act| act());
-        let moved = self.0.take_if(|place| !place.list.is_local());
-        let place = self.0.get_or_insert_with(|| {
+        let moved = self.0.take_if(|claimed| !claimed.list.is_local());
+        let claimed = self.0.get_or_insert_with(|| {
             let list = set.local();
             let slot = list.claim();
-            Place { list, slot }
+            ClaimedSlot { list, slot }
         });
-        Replaced {
-            _waker: place.list.arm(place.slot, waker),
-            _place: moved,
+        ReplacedWaker {
+            _waker: claimed.list.arm(claimed.slot, waker),
+            _slot: moved,
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ClaimedSlot {
     fn drop(&mut self) {
         drop(self.list.release(self.slot));
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn registering_asks_for_exactly_one_wake_up() {
+    fn registering_requests_exactly_one_wake_up() {
         let set = WakeSet::default();
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_readers_leave_nothing_that_grows() {
+    fn dropped_readers_do_not_grow_the_wake_list() {
         let set = WakeSet::default();
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());

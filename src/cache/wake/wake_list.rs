@@ -27,7 +27,7 @@ pub(super) struct Inbox(Mutex<Pending>);
 struct Pending {
     lists: Vec<Arc<WakeList>>,
     waker: Option<Waker>,
-    is_gone: bool,
+    is_closed: bool,
 }
 
 thread_local! {
@@ -87,7 +87,7 @@ impl WakeList {
 
     /// True when its dispatcher is gone and nobody else holds it, so that nobody can register.
     pub(super) fn is_abandoned(self: &Arc<Self>) -> bool {
-        Arc::strong_count(self) == 1 && self.inbox.as_ref().is_some_and(|inbox| inbox.is_gone())
+        Arc::strong_count(self) == 1 && self.inbox.as_ref().is_some_and(|inbox| inbox.is_closed())
     }
 
     /// How many slots there are, and how many are armed.
@@ -121,15 +121,15 @@ impl Inbox {
         })
     }
 
-    fn is_gone(&self) -> bool {
-        self.0.lock().is_gone
+    fn is_closed(&self) -> bool {
+        self.0.lock().is_closed
     }
 
     /// Has everyone on `list` woken, now if there is no dispatcher any more.
     fn put(&self, list: Arc<WakeList>) {
         let waker = {
             let mut pending = self.0.lock();
-            if pending.is_gone {
+            if pending.is_closed {
                 drop(pending);
                 return list.wake_all(&mut Vec::new());
             }
@@ -154,7 +154,7 @@ impl Inbox {
     /// Takes nothing more from now on; gives the lists that are left.
     pub(super) fn close(&self) -> Vec<Arc<WakeList>> {
         let mut pending = self.0.lock();
-        pending.is_gone = true;
+        pending.is_closed = true;
         std::mem::take(&mut pending.lists)
     }
 }

@@ -57,7 +57,7 @@ impl Start {
     /// The start of a client that says it has seen all up to `version`, of whatever history.
     fn resumed(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let is_ahead = state.applied().is_some_and(|applied| version > applied);
-        if is_ahead && version <= state.abandoned {
+        if is_ahead && version <= state.newest_earlier_version {
             // Of another history, most likely: silence until this one has come so far would be wrong
             // for long, and a list too many does no harm.
             return Err(other_history(state, version));

@@ -16,14 +16,14 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::groups::Group;
-use crate::cache::groups::Joined;
-use crate::cache::groups::Read;
+use crate::cache::groups::GroupPosition;
+use crate::cache::groups::QueueRead;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
 use crate::cache::log::Expired;
-use crate::cache::log::FellOff;
+use crate::cache::log::PositionEvicted;
 use crate::cache::objects::Snapshot;
-use crate::cache::state::Shared;
+use crate::cache::state::SharedCache;
 use crate::cache::state::State;
 use crate::cache::wake::Registration;
 use crate::cache::watch::initial_objects::InitialObjects;
@@ -43,7 +43,7 @@ const UNITS_PER_BATCH: usize = CoopBudget::UNITS / 16;
 
 /// A watch. Ends after [`WatchItem::Expired`], or with `None` when the cache was closed.
 pub struct WatchStream {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     selection: Arc<Selection>,
     epoch: u64,
     phase: Phase,
@@ -90,7 +90,7 @@ pub enum WatchItem {
 }
 
 /// How the next batch turned out.
-enum Filled {
+enum FillOutcome {
     Batch,
     Item(WatchItem),
     AtTip,
@@ -102,7 +102,7 @@ enum Filled {
 
 impl WatchStream {
     pub(in crate::cache) fn open(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedCache>,
         from: WatchFrom,
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
@@ -114,7 +114,7 @@ impl WatchStream {
     }
 
     pub(in crate::cache) fn open_at(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedCache>,
         snapshot: Snapshot,
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
@@ -124,7 +124,7 @@ impl WatchStream {
     }
 
     pub(in crate::cache) fn open_after(
-        shared: &Arc<Shared>,
+        shared: &Arc<SharedCache>,
         snapshot: &Snapshot,
         selection: Arc<Selection>,
     ) -> Result<Self, Expired> {
@@ -134,7 +134,12 @@ impl WatchStream {
     }
 
     /// A stream of the changes after `start`.
-    fn begin(shared: &Arc<Shared>, state: &State, start: Start, selection: Arc<Selection>) -> Self {
+    fn begin(
+        shared: &Arc<SharedCache>,
+        state: &State,
+        start: Start,
+        selection: Arc<Selection>,
+    ) -> Self {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
         let mut stream = Self {
             shared: shared.clone(),
@@ -151,18 +156,18 @@ impl WatchStream {
             registration: Registration::default(),
         };
         if let Some(joined) = stream.join(state) {
-            stream.enter(joined);
+            stream.follow(joined);
         }
         stream
     }
 
     /// The place in the group's queue for a stream that has come to `next` in the log.
-    fn join(&self, state: &State) -> Option<Joined> {
+    fn join(&self, state: &State) -> Option<GroupPosition> {
         let mut interest = self.shared.interest.lock();
         interest.join(&self.selection, self.next, &state.log)
     }
 
-    fn enter(&mut self, (group, number): Joined) {
+    fn follow(&mut self, (group, number): GroupPosition) {
         // All of them share one.
         self.selection = Arc::clone(&group.selection);
         self.group = Some(group);
@@ -178,16 +183,16 @@ impl WatchStream {
                 return Poll::Ready(Some(item));
             }
             match self.fill(cx) {
-                Filled::Batch => {
+                FillOutcome::Batch => {
                     budget.charge(UNITS_PER_BATCH);
                 }
-                Filled::Item(item) => return Poll::Ready(Some(item)),
-                Filled::Closed => return Poll::Ready(self.end(None)),
-                Filled::Expired(expired) => {
+                FillOutcome::Item(item) => return Poll::Ready(Some(item)),
+                FillOutcome::Closed => return Poll::Ready(self.end(None)),
+                FillOutcome::Expired(expired) => {
                     return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
                 }
-                Filled::AtTip => {
-                    self.give_memory_back();
+                FillOutcome::AtTip => {
+                    self.release_memory();
                     return Poll::Pending;
                 }
             }
@@ -217,7 +222,7 @@ impl WatchStream {
             Some(group) => group.is_at_tip(self.next),
             None => self.next == state.log.tip(),
         };
-        let is_at_tip = has_everything && self.check(&state).is_none();
+        let is_at_tip = has_everything && self.check_expired(&state).is_none();
         let applied = state.applied().filter(|_| is_at_tip)?;
         (applied > self.start).then_some(applied)
     }
@@ -249,70 +254,70 @@ impl WatchStream {
     }
 
     /// Fetches the next batch without looking at it; where there is none, leaves the waker.
-    fn fill(&mut self, cx: &mut Context<'_>) -> Filled {
+    fn fill(&mut self, cx: &mut Context<'_>) -> FillOutcome {
         match (&self.phase, &self.group) {
             (Phase::Initial(_), _) => self.fill_from_snapshot(),
             (Phase::Live, Some(_)) => self.fill_from_group(cx),
             (Phase::Live, None) => self.fill_from_log(),
-            (Phase::Ended, _) => Filled::Closed,
+            (Phase::Ended, _) => FillOutcome::Closed,
         }
     }
 
-    fn fill_from_snapshot(&mut self) -> Filled {
+    fn fill_from_snapshot(&mut self) -> FillOutcome {
         let state = self.shared.state.read();
-        if let Some(expired) = self.check(&state) {
-            return Filled::Expired(expired);
+        if let Some(expired) = self.check_expired(&state) {
+            return FillOutcome::Expired(expired);
         }
         let can_go_on = match &self.group {
             Some(group) => group.retains(self.next),
-            None => !state.log.has_lost(self.next),
+            None => !state.log.has_evicted(self.next),
         };
         if !can_go_on {
             // So the rest of the objects would be in vain.
-            return Filled::Expired(self.expired(&state));
+            return FillOutcome::Expired(self.expired(&state));
         }
         drop(state);
         if let Phase::Initial(initial) = &mut self.phase
             && initial.fill(&self.selection, BATCH)
         {
-            return Filled::Batch;
+            return FillOutcome::Batch;
         }
         self.phase = Phase::Live;
-        Filled::Item(WatchItem::InitialEnd(self.start))
+        FillOutcome::Item(WatchItem::InitialEnd(self.start))
     }
 
-    fn fill_from_log(&mut self) -> Filled {
+    fn fill_from_log(&mut self) -> FillOutcome {
         let joined = {
             let state = self.shared.state.read();
-            if let Some(expired) = self.check(&state) {
-                return Filled::Expired(expired);
+            if let Some(expired) = self.check_expired(&state) {
+                return FillOutcome::Expired(expired);
             }
             self.is_ahead &= state.applied() < Some(self.start);
             match state.log.read(self.next, BATCH, &mut self.batch) {
-                Err(FellOff) => return Filled::Expired(self.expired(&state)),
+                Err(PositionEvicted) => return FillOutcome::Expired(self.expired(&state)),
                 Ok(next) if next > self.next => {
                     self.next = next;
-                    return Filled::Batch;
+                    return FillOutcome::Batch;
                 }
-                Ok(_) if state.is_closed => return Filled::Closed,
+                Ok(_) if state.is_closed => return FillOutcome::Closed,
                 Ok(_) => self.join(&state),
             }
         };
         if let Some(joined) = joined {
-            self.enter(joined);
+            self.follow(joined);
         }
-        Filled::Batch
+        FillOutcome::Batch
     }
 
-    fn fill_from_group(&mut self, cx: &mut Context<'_>) -> Filled {
+    fn fill_from_group(&mut self, cx: &mut Context<'_>) -> FillOutcome {
         let Some(group) = &self.group else {
-            return Filled::Batch;
+            return FillOutcome::Batch;
         };
         // While the start is to come, together with the state: a relist may jump over it.
         let state = self.is_ahead.then(|| self.shared.state.read());
         if let Some(state) = &state {
-            if let Some(expired) = self.check(state) {
-                return Filled::Expired(expired);
+            if let Some(expired) = self.check_expired(state) {
+                return FillOutcome::Expired(expired);
             }
             self.is_ahead = state.applied() < Some(self.start);
         }
@@ -321,17 +326,17 @@ impl WatchStream {
         drop(state);
         drop(replaced);
         match read {
-            Read::Some(next) => {
+            QueueRead::Events(next) => {
                 self.next = next;
-                Filled::Batch
+                FillOutcome::Batch
             }
-            Read::AtTip => Filled::AtTip,
-            Read::Closed => Filled::Closed,
-            Read::Expired => Filled::Expired(self.expired(&self.shared.state.read())),
+            QueueRead::AtTip => FillOutcome::AtTip,
+            QueueRead::Closed => FillOutcome::Closed,
+            QueueRead::Expired => FillOutcome::Expired(self.expired(&self.shared.state.read())),
         }
     }
 
-    fn give_memory_back(&mut self) {
+    fn release_memory(&mut self) {
         if self.batch.capacity() > IDLE_CAPACITY {
             self.batch.shrink_to(IDLE_CAPACITY);
         }
@@ -343,12 +348,12 @@ impl WatchStream {
     }
 
     /// Why this stream can't go on, if so.
-    fn check(&self, state: &State) -> Option<Expired> {
+    fn check_expired(&self, state: &State) -> Option<Expired> {
         if self.epoch != state.epoch {
             return Some(self.expired(state));
         }
-        if self.is_ahead && !mutation::is_active(Mutation::AheadUnchecked) {
-            return state.log.jumped_over(self.start);
+        if self.is_ahead && !mutation::is_active(Mutation::FutureStartUnchecked) {
+            return state.log.expired_future_start(self.start);
         }
         None
     }

@@ -23,7 +23,7 @@ pub(super) struct Difference {
 
 /// What [`Writer::replace`](crate::cache::Writer::replace) did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Replaced {
+pub enum ReplaceOutcome {
     /// The list is the cache's first content.
     First,
     /// The difference was appended to the log; watches go on.
@@ -57,7 +57,7 @@ impl Difference {
             };
             let event = Event::new(event_type, object, previous, None);
             if has_departures {
-                event.but_departure()
+                event.without_departure()
             } else {
                 event
             }
@@ -65,10 +65,10 @@ impl Difference {
         let imply = |missed| Event::implied_deletion(missed, applied);
         let deletions = self.deleted.into_iter().map(imply);
         let mut update = Update {
-            is_jump: list > applied,
+            opens_hole: list > applied,
             block: deletions.chain(departures).collect(),
             changes: self.changed.into_iter().map(change).collect(),
-            ..Update::quiet(Arc::new(self.store), list)
+            ..Update::without_events(Arc::new(self.store), list)
         };
         if mutation::is_active(Mutation::BlockAtList) {
             for mut event in update.block.drain(..) {
@@ -80,13 +80,13 @@ impl Difference {
     }
 
     /// How many objects it is about.
-    pub(super) fn counts(&self) -> Replaced {
+    pub(super) fn outcome(&self) -> ReplaceOutcome {
         let previous = self
             .changed
             .iter()
             .filter_map(|(_, previous)| previous.as_ref());
         let modified = previous.count();
-        Replaced::Diffed {
+        ReplaceOutcome::Diffed {
             added: self.changed.len() - modified,
             modified,
             deleted: self.deleted.len(),

@@ -28,23 +28,23 @@ impl Relist {
 
     /// Adds an object of the list, or its newer state; the order doesn't matter.
     pub fn add(&mut self, object: Object) {
-        self.add_of(object, None);
+        self.insert(object, None);
     }
 
     /// As [`Relist::add`], of an object whose body is a slice of `frame`, which is not kept where
     /// that would take more memory than a copy of the body.
-    pub fn add_told(&mut self, object: Object, frame: &[u8]) {
-        self.add_of(object, Some(frame.len()));
+    pub fn add_from_frame(&mut self, object: Object, frame: &[u8]) {
+        self.insert(object, Some(frame.len()));
     }
 
-    fn add_of(&mut self, mut object: Object, allocated: Option<usize>) {
+    fn insert(&mut self, mut object: Object, allocated: Option<usize>) {
         let stored = self.base.get(object.key.as_str());
         if let Some(stored) = stored.filter(|stored| ***stored == object) {
             self.items.insert(stored.key.clone(), stored.clone());
             return;
         }
-        let alone = allocated.and_then(|allocated| object.with_own_body(allocated));
-        object = alone.unwrap_or(object);
+        let detached = allocated.and_then(|allocated| object.with_own_body(allocated));
+        object = detached.unwrap_or(object);
         if let Some(stored) = stored {
             object.key = stored.key.clone();
         }

@@ -16,22 +16,22 @@ use crate::cache::log::EventLog;
 use crate::cache::objects::Content;
 use crate::cache::objects::Store;
 use crate::cache::reader::Reader;
-use crate::cache::state::Shared;
+use crate::cache::state::SharedCache;
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
-use crate::cache::write::difference::Replaced;
-use crate::cache::write::loose::LooseQueue;
+use crate::cache::write::difference::ReplaceOutcome;
+use crate::cache::write::frame_backed_objects::FrameBackedQueue;
 use crate::cache::write::relist::Relist;
 
 /// The only mutator of a cache. Dropping it ends all watches cleanly.
 pub struct Writer {
-    shared: Arc<Shared>,
+    shared: Arc<SharedCache>,
     reader: Reader,
     /// The groups to wake; empty between changes, as are the wakers.
-    concerned: Vec<Arc<Group>>,
+    to_wake: Vec<Arc<Group>>,
     wakers: Vec<Waker>,
     /// What may be stored in less memory, as the log has forgotten the frames.
-    loose: LooseQueue,
+    frame_backed: FrameBackedQueue,
 }
 
 /// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
@@ -51,14 +51,14 @@ const IDLE_CAPACITY: usize = 4096;
 
 impl Writer {
     pub(in crate::cache) fn new(config: Config) -> Self {
-        let shared = Arc::new(Shared::new(config));
+        let shared = Arc::new(SharedCache::new(config));
         let reader = Reader::new(shared.clone());
         Self {
             shared,
             reader,
-            concerned: Vec::new(),
+            to_wake: Vec::new(),
             wakers: Vec::new(),
-            loose: LooseQueue::default(),
+            frame_backed: FrameBackedQueue::default(),
         }
     }
 
@@ -93,10 +93,12 @@ impl Writer {
                 }),
             };
         }
-        let told = frame.map(|frame| (event_type, frame));
+        let upstream_frame = frame.map(|frame| (event_type, frame));
         let update = match event_type {
-            EventType::Deleted => Update::deletion(&content, object, told),
-            EventType::Added | EventType::Modified => Update::state(&content, object, told),
+            EventType::Deleted => Update::deletion(&content, object, upstream_frame),
+            EventType::Added | EventType::Modified => {
+                Update::upsert(&content, object, upstream_frame)
+            }
         };
         self.commit(update);
         Ok(())
@@ -114,7 +116,7 @@ impl Writer {
             applied: applied.unwrap_or_default(),
             received: rv,
         })?;
-        self.commit(Update::quiet(content.store, rv));
+        self.commit(Update::without_events(content.store, rv));
         Ok(())
     }
 
@@ -128,14 +130,14 @@ impl Writer {
     }
 
     /// Makes the cache equal to the relist, which is complete at `rv`.
-    pub fn replace(&mut self, relist: Relist, rv: ResourceVersion) -> Replaced {
+    pub fn replace(&mut self, relist: Relist, rv: ResourceVersion) -> ReplaceOutcome {
         let Some(content) = self.content() else {
             self.begin(relist, rv, None);
-            return Replaced::First;
+            return ReplaceOutcome::First;
         };
         match relist.difference(&content.store, content.applied, rv) {
             Ok(difference) => {
-                let replaced = difference.counts();
+                let replaced = difference.outcome();
                 let update = difference.into_update(content.applied, rv);
                 self.shared.state.write().counters.relists += 1;
                 self.commit(update);
@@ -143,7 +145,7 @@ impl Writer {
             }
             Err(cause) => {
                 self.begin(relist, rv, Some(cause));
-                Replaced::NewEpoch(cause)
+                ReplaceOutcome::NewEpoch(cause)
             }
         }
     }
@@ -165,7 +167,7 @@ impl Writer {
             let evicted = state.log.forget(applied);
             let mut interest = self.shared.interest.lock();
             interest.evict(state.log.first());
-            self.concerned.extend(interest.groups().cloned());
+            self.to_wake.extend(interest.groups().cloned());
             (evicted, self.shared.pins.lock().take())
         };
         self.wake();
@@ -188,7 +190,7 @@ impl Writer {
     }
 
     #[cfg(test)]
-    pub(in crate::cache) fn shared(&self) -> &Shared {
+    pub(in crate::cache) fn shared(&self) -> &SharedCache {
         &self.shared
     }
 
@@ -219,13 +221,14 @@ impl Writer {
                 state.counters.last_epoch_cause = cause;
                 let proven = ResourceVersion(self.shared.proven.load(Ordering::SeqCst));
                 let applied = state.applied().unwrap_or_default();
-                state.abandoned = state.abandoned.max(applied).max(proven);
+                state.newest_earlier_version =
+                    state.newest_earlier_version.max(applied).max(proven);
             }
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);
             let log = std::mem::replace(&mut state.log, log);
             let interest = self.shared.interest.lock().expire();
-            self.concerned.extend(interest.groups().cloned());
+            self.to_wake.extend(interest.groups().cloned());
             (content, log, interest, self.shared.pins.lock().take())
         };
         self.wake();
@@ -236,37 +239,38 @@ impl Writer {
     /// The one critical section in which store and log change together; then comes the wake-up.
     fn commit(&mut self, mut update: Update) {
         let now = Instant::now();
-        let is_jump = update.is_jump;
+        let opens_hole = update.opens_hole;
         let retention = self.shared.retention(update.content.store.bytes());
-        let replaced = self.loose.tighten(&mut update.content) + update.replaced_bytes();
-        let concerned = &mut self.concerned;
-        let (committed, replaced_bytes) = {
+        let replaced =
+            self.frame_backed.detach_bodies(&mut update.content) + update.replaced_bytes();
+        let to_wake = &mut self.to_wake;
+        let (leftovers, replaced_bytes) = {
             let mut state = self.shared.state.write();
             state.counters.replaced_bytes += replaced;
             let mut interest = self.shared.interest.lock();
-            let committed = state.append(update, &mut interest, concerned, retention, now);
-            if is_jump {
+            let leftovers = state.append(update, &mut interest, to_wake, retention, now);
+            if opens_hole {
                 self.shared.relists.fetch_add(1, Ordering::Release);
             }
-            (committed, state.counters.replaced_bytes)
+            (leftovers, state.counters.replaced_bytes)
         };
         self.wake();
-        self.loose.extend(&committed.evicted);
+        self.frame_backed.extend(&leftovers.evicted);
         let unpinned = self
             .shared
             .pins
             .lock()
             .evict(retention, replaced_bytes, now);
-        drop((committed, unpinned));
+        drop((leftovers, unpinned));
     }
 
     /// Wakes who waits for a version, and the streams concerned.
     fn wake(&mut self) {
         self.shared.wakes.notify(&mut self.wakers);
-        for group in self.concerned.drain(..) {
+        for group in self.to_wake.drain(..) {
             group.wakes.notify(&mut self.wakers);
         }
-        self.concerned.shrink_to(IDLE_CAPACITY);
+        self.to_wake.shrink_to(IDLE_CAPACITY);
         self.wakers.shrink_to(IDLE_CAPACITY);
     }
 }
@@ -278,8 +282,8 @@ impl Drop for Writer {
             let mut state = self.shared.state.write();
             state.is_closed = true;
             let interest = self.shared.interest.lock();
-            self.concerned.extend(interest.groups().cloned());
-            self.concerned.iter().for_each(|group| group.close());
+            self.to_wake.extend(interest.groups().cloned());
+            self.to_wake.iter().for_each(|group| group.close());
             (state.content.take(), self.shared.pins.lock().take())
         };
         self.wake();

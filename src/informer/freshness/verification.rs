@@ -47,7 +47,7 @@ impl Expected {
     pub(super) fn is_all_of(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
         let mut found = 0;
         let mut cached = snapshot.list(selection, None);
-        if mutation::is_active(Mutation::KeyByKey) {
+        if mutation::is_active(Mutation::MissingKeysIgnored) {
             let keys: HashSet<_> = cached.map(|object| object.key.clone()).collect();
             return self.0.keys().all(|key| keys.contains(key));
         }

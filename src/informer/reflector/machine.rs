@@ -14,7 +14,7 @@ use crate::api::EventType;
 use crate::api::ResourceVersion;
 use crate::cache::EpochCause;
 use crate::cache::Relist;
-use crate::cache::Replaced;
+use crate::cache::ReplaceOutcome;
 use crate::cache::WentBack;
 use crate::cache::Writer;
 use crate::informer::WireShape;
@@ -172,7 +172,7 @@ impl<L: ListerWatcher> Machine<L> {
                 object,
                 ..
             }) => relist.remove(&object.key),
-            Ok(Frame::Change { object, bytes, .. }) => relist.add_told(object, &bytes),
+            Ok(Frame::Change { object, bytes, .. }) => relist.add_from_frame(object, &bytes),
             Ok(Frame::Bookmark(_)) => {
                 return self.watch_list_failed(Error::NoInitialEventsEnd, Reached::Stream);
             }
@@ -302,10 +302,10 @@ impl<L: ListerWatcher> Machine<L> {
     fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
         let replaced = self.writer.replace(relist, resource_version);
         self.failures.list_worked();
-        if replaced != Replaced::First {
+        if replaced != ReplaceOutcome::First {
             increment(&self.metrics.relists);
         }
-        if let Replaced::NewEpoch(cause) = replaced {
+        if let ReplaceOutcome::NewEpoch(cause) = replaced {
             increment(&self.metrics.epochs);
             tracing::warn!(?cause, %resource_version, "list contradicts the cache, new epoch");
         } else {

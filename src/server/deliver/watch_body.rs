@@ -301,7 +301,7 @@ impl Drop for WatchBody {
 }
 
 fn print(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
-    let object = event.told_object(verdict);
+    let object = event.object_for(verdict);
     match verdict {
         // What left the selection is told as it was, at the resource version of the change.
         EventType::Deleted => encoder.deleted_at(object, event.resource_version),

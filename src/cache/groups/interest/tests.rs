@@ -21,11 +21,11 @@ use crate::cache::WatchStream;
 use crate::cache::Writer;
 use crate::cache::cache;
 use crate::cache::tests::support::config;
+use crate::cache::tests::support::describe;
 use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
 use crate::cache::tests::support::in_namespace;
 use crate::cache::tests::support::key;
-use crate::cache::tests::support::tell;
 use crate::cache::tests::support::with_field;
 
 fn pod(text: &str, node: &str, labels: &str) -> Object {
@@ -75,15 +75,15 @@ fn joined(selections: impl IntoIterator<Item = Selection>) -> (Interest, Vec<Arc
 }
 
 /// The groups that are asked about `event`, each time they are.
-fn asked(interest: &Interest, event: &Event) -> Vec<u64> {
-    let mut asked = Vec::new();
-    interest.index.find(event, |group| asked.push(group.id));
-    asked.sort_unstable();
-    asked
+fn found_groups(interest: &Interest, event: &Event) -> Vec<u64> {
+    let mut found = Vec::new();
+    interest.index.find(event, |group| found.push(group.id));
+    found.sort_unstable();
+    found
 }
 
 #[test]
-fn only_groups_that_a_change_may_concern_are_asked() {
+fn a_change_is_offered_only_to_groups_that_it_may_concern() {
     let both = Selection {
         namespace: Some("b".to_owned()),
         ..on_node("n1")
@@ -143,17 +143,17 @@ fn only_groups_that_a_change_may_concern_are_asked() {
         let always = [0, 8, 9];
         let mut expected = [expected, &always].concat();
         expected.sort_unstable();
-        let asked = asked(&interest, &event);
-        assert_eq!(asked, expected, "{event:?}");
+        let found = found_groups(&interest, &event);
+        assert_eq!(found, expected, "{event:?}");
         // Whom it concerns is among them.
         for group in &groups {
-            assert!(event.verdict(&group.selection).is_none() || asked.contains(&group.id));
+            assert!(event.verdict(&group.selection).is_none() || found.contains(&group.id));
         }
     }
 }
 
 #[test]
-fn the_condition_that_fewest_share_is_taken() {
+fn a_group_is_indexed_by_its_rarest_condition() {
     let shards = (0..100).map(|shard| labelled(&format!("app=web,shard=s{shard}")));
     let nodes = (0..100).map(|node| Selection {
         namespace: Some("a".to_owned()),
@@ -173,30 +173,30 @@ fn the_condition_that_fewest_share_is_taken() {
         (None, pod("ns-7/config", "", ""), 3),
     ] {
         let event = change(before, after);
-        let asked = asked(&interest, &event);
-        assert!((1..=limit).contains(&asked.len()), "{asked:?} of {event:?}");
+        let found = found_groups(&interest, &event);
+        assert!((1..=limit).contains(&found.len()), "{found:?} of {event:?}");
     }
 }
 
 #[test]
-fn an_event_is_queued_once_a_group_and_what_left_is_left_out() {
+fn an_event_is_queued_once_per_group_and_never_in_a_group_without_streams() {
     let (mut interest, groups) = joined([labelled("app in (db,web)"), on_node("n1")]);
     let event = Arc::new(change(
         Some(pod("a/x", "n1", "app=db")),
         pod("a/x", "n2", "app=web"),
     ));
-    let mut concerned = Vec::new();
-    interest.tell(0, &event, &mut concerned);
-    assert_eq!(concerned.len(), 2);
+    let mut to_wake = Vec::new();
+    interest.publish(0, &event, &mut to_wake);
+    assert_eq!(to_wake.len(), 2);
     assert_eq!((groups[0].end(), groups[1].end()), (1, 1));
     interest.leave(&groups[1]);
-    interest.tell(1, &event, &mut concerned);
+    interest.publish(1, &event, &mut to_wake);
     assert_eq!((groups[0].end(), groups[1].end()), (2, 1));
-    assert_eq!(interest.trail.len(), 3);
+    assert_eq!(interest.queue_order.len(), 3);
     interest.evict(1);
     assert!(!groups[0].retains(0) && groups[0].retains(1));
     interest.evict(2);
-    assert!(groups[0].retains(2) && interest.trail.is_empty());
+    assert!(groups[0].retains(2) && interest.queue_order.is_empty());
     assert_eq!(Arc::strong_count(&event), 2, "ours, and that of who left");
 }
 
@@ -273,20 +273,20 @@ fn a_quiet_stream_is_at_the_tip_and_outlives_the_log() {
     assert!(reader.stats().log_start > Some(ResourceVersion(90)));
     assert_eq!(quiet.bookmark(), Some(ResourceVersion(99)));
     assert!(drain(&mut quiet).is_empty());
-    assert_eq!(tell(&drain(&mut initial)), ["+a/x", "=11"]);
+    assert_eq!(describe(&drain(&mut initial)), ["+a/x", "=11"]);
     assert_eq!(initial.bookmark(), Some(ResourceVersion(99)));
     assert!(drain(&mut ahead).is_empty());
     assert_eq!(stalled.bookmark(), None);
-    assert_eq!(tell(&drain(&mut stalled)), ["expired"]);
+    assert_eq!(describe(&drain(&mut stalled)), ["expired"]);
     write(&mut writer, "a/x", 100, "n2");
     for stream in [&mut quiet, &mut initial, &mut ahead] {
-        assert_eq!(tell(&drain(stream)), ["DELETED a/x@100"]);
+        assert_eq!(describe(&drain(stream)), ["DELETED a/x@100"]);
         assert_eq!(stream.bookmark(), Some(ResourceVersion(100)));
     }
 }
 
 #[test]
-fn a_late_start_reads_the_log_once_and_joins_what_is_there() {
+fn a_late_start_reads_the_log_once_and_joins_an_existing_group() {
     let (mut writer, reader) = ready(None);
     for version in 11..200 {
         write(&mut writer, "a/x", version, "n1");
@@ -309,7 +309,7 @@ fn a_late_start_reads_the_log_once_and_joins_what_is_there() {
 }
 
 #[test]
-fn queued_events_count_in_the_log_and_are_given_back() {
+fn queued_events_count_in_the_log_until_they_are_evicted() {
     let (mut writer, reader) = ready(None);
     write(&mut writer, "a/x", 11, "n1");
     let alone = reader.stats().log_bytes;
@@ -319,11 +319,11 @@ fn queued_events_count_in_the_log_and_are_given_back() {
         .collect();
     write(&mut writer, "a/y", 12, "n1");
     let both = reader.stats().log_bytes;
-    assert_eq!(both - 2 * alone, 50 * QUEUED_BYTES);
+    assert_eq!(both - 2 * alone, 50 * QUEUED_EVENT_BYTES);
     writer.forget_history();
     assert_eq!(reader.stats().log_bytes, 0);
     let shared = writer.shared();
-    assert!(shared.interest.lock().trail.is_empty());
+    assert!(shared.interest.lock().queue_order.is_empty());
     writer.new_epoch(EpochCause::WentBack);
     assert_eq!(reader.stats().groups, 0);
     drop(streams);

@@ -62,7 +62,7 @@ fn naive(store: &Store, selection: &Selection, after: Option<&str>) -> Vec<Arc<O
 
 proptest! {
     #[test]
-    fn every_index_gives_what_a_scan_gives(
+    fn every_index_gives_the_result_of_a_scan(
         writes in vec((0..NAMES.len(), prop_oneof!["web", "db", "x", ""], 0..4u8), 0..60),
         selection in selection(),
         after in prop_oneof![Just(None), (0..NAMES.len()).prop_map(|name| Some(NAMES[name]))],
@@ -93,7 +93,7 @@ proptest! {
 proptest! {
     /// Around the number of holders from which on a value is counted.
     #[test]
-    fn an_index_finds_all_however_many_have_a_value(
+    fn an_index_finds_all_objects_for_common_and_rare_values(
         writes in vec((0..40_usize, prop_oneof!["web", "db", "x"], 0..5u8), 0..400),
     ) {
         let mut store = Store::new(&config());
@@ -108,13 +108,13 @@ proptest! {
             let selection = with_field(Field::Value(0), true, app);
             let listed: Vec<_> = store.select(&selection, None).collect();
             prop_assert!(listed == naive(&store, &selection, None));
-            prop_assert_eq!(store.takes_index(&selection), listed.len() < store.len());
+            prop_assert_eq!(store.uses_index(&selection), listed.len() < store.len());
         }
     }
 }
 
 #[test]
-fn a_narrow_index_is_taken_and_a_wide_one_is_not() {
+fn a_narrow_index_is_used_and_a_wide_one_is_not() {
     let mut store = Store::new(&config());
     for index in 0..1000 {
         let app = if index % 100 == 7 { "rare" } else { "common" };
@@ -122,10 +122,10 @@ fn a_narrow_index_is_taken_and_a_wide_one_is_not() {
         store.insert(Arc::new(object(&text, "u", 1, app)));
     }
     let label = |app| with_label(app);
-    assert!(store.takes_index(&label("rare")));
-    assert!(store.takes_index(&with_field(Field::Value(0), true, "rare")));
-    assert!(!store.takes_index(&label("common")));
-    assert!(!store.takes_index(&in_namespace("a")));
+    assert!(store.uses_index(&label("rare")));
+    assert!(store.uses_index(&with_field(Field::Value(0), true, "rare")));
+    assert!(!store.uses_index(&label("common")));
+    assert!(!store.uses_index(&in_namespace("a")));
     let rare = label("rare");
     let in_b = Selection {
         namespace: Some("b".to_owned()),
@@ -137,7 +137,7 @@ fn a_narrow_index_is_taken_and_a_wide_one_is_not() {
 }
 
 #[test]
-fn what_is_common_and_then_rare_again_is_found() {
+fn a_value_that_becomes_common_and_then_rare_is_found() {
     let mut store = Store::new(&config());
     let text = |number: usize| format!("a/p{number:05}");
     let put = |store: &mut Store, number: usize, app: &str| {
@@ -154,13 +154,13 @@ fn what_is_common_and_then_rare_again_is_found() {
     assert_eq!(found(&store, "web"), 300);
     let snapshot = store.clone();
     (300..20_000).for_each(|number| put(&mut store, number, &format!("x{}", number % 400)));
-    assert!(!store.takes_index(&with_label("web")), "common so far");
-    assert!(store.takes_index(&with_label("x7")));
+    assert!(!store.uses_index(&with_label("web")), "common so far");
+    assert!(store.uses_index(&with_label("x7")));
     assert_eq!((found(&store, "web"), found(&store, "x7")), (300, 49));
     store.remove(&key(&text(5)));
     assert_eq!(found(&store, "web"), 299);
     (6..300).for_each(|number| put(&mut store, number, "db"));
-    assert!(store.takes_index(&with_label("web")), "no longer common");
+    assert!(store.uses_index(&with_label("web")), "no longer common");
     assert_eq!((found(&store, "web"), found(&store, "db")), (5, 294));
     (0..5).for_each(|number| drop(store.remove(&key(&text(number)))));
     assert_eq!(found(&store, "web"), 0);
@@ -168,7 +168,7 @@ fn what_is_common_and_then_rare_again_is_found() {
 }
 
 #[test]
-fn bytes_are_given_back() {
+fn bytes_are_released() {
     let mut store = Store::new(&config());
     assert_eq!((store.len(), store.bytes()), (0, 0));
     store.insert(Arc::new(object("a/x", "u", 1, "web")));

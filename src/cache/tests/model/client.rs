@@ -14,7 +14,7 @@ use crate::cache::tests::model::etcd::Etcd;
 use crate::cache::tests::model::etcd::View;
 use crate::cache::tests::support::poll;
 
-pub(super) type Checked = Result<(), String>;
+pub(super) type CheckResult = Result<(), String>;
 
 pub(super) struct Client {
     pub(super) selection: Arc<Selection>,
@@ -82,7 +82,7 @@ impl Client {
                 self.check(etcd, version, "the initial objects")?;
             }
             Poll::Ready(Some(WatchItem::Change { event, verdict })) => {
-                let object = event.told_object(verdict).clone();
+                let object = event.object_for(verdict).clone();
                 self.fold(verdict, object, event.resource_version)?;
             }
         }
@@ -94,7 +94,7 @@ impl Client {
         verdict: EventType,
         object: Arc<Object>,
         version: ResourceVersion,
-    ) -> Checked {
+    ) -> CheckResult {
         if version < self.seen {
             return Err(format!("{verdict:?} at {version} after {}", self.seen));
         }
@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Who had everything can only have fallen off what concerns it.
-    pub(super) fn check_expiry(&self, etcd: &Etcd) -> Checked {
+    pub(super) fn check_expiry(&self, etcd: &Etcd) -> CheckResult {
         let Some(caught_up) = self.caught_up else {
             return Ok(());
         };
@@ -148,7 +148,7 @@ impl Client {
         Err(format!("expired after {caught_up} by others' changes"))
     }
 
-    pub(super) fn check(&self, etcd: &Etcd, version: ResourceVersion, what: &str) -> Checked {
+    pub(super) fn check(&self, etcd: &Etcd, version: ResourceVersion, what: &str) -> CheckResult {
         let expected = etcd.selected(&self.selection, version);
         match &self.view {
             Some(view) if *view != expected => Err(format!(
@@ -161,7 +161,7 @@ impl Client {
     }
 
     /// Takes what is left of a watch of another history, which must be told that it is over.
-    pub(super) fn end_expired(&mut self) -> Checked {
+    pub(super) fn end_expired(&mut self) -> CheckResult {
         while let Some(stream) = &mut self.stream {
             match poll(stream) {
                 Poll::Ready(Some(WatchItem::Expired(_))) => self.forget(),

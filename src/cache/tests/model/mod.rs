@@ -58,7 +58,7 @@ fn run_model(
 
 /// `PROPTEST_CASES` sets another number of cases.
 #[test]
-fn every_client_ends_with_the_true_view_or_is_told_expired() {
+fn every_client_ends_with_the_true_view_or_expires() {
     let cases = RunnerConfig::default().cases;
     match run_model(cases, 10_000, &RETENTION) {
         Ok(served) => assert!(
@@ -69,14 +69,14 @@ fn every_client_ends_with_the_true_view_or_is_told_expired() {
     }
 }
 
-fn noticed(rule_off: Mutation, retention: Option<usize>) -> String {
+fn failure_with(rule_off: Mutation, retention: Option<usize>) -> String {
     let outcome = mutation::with(rule_off, || run_model(1000, 0, &[retention]));
     outcome.expect_err("the model should notice")
 }
 
 fn assert_needed(rule_off: Mutation, retention: Option<usize>) {
-    let noticed = noticed(rule_off, retention);
-    assert!(noticed.contains(": has ["), "not a wrong view: {noticed}");
+    let failure = failure_with(rule_off, retention);
+    assert!(failure.contains(": has ["), "not a wrong view: {failure}");
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn model_needs_the_object_before() {
 
 #[test]
 fn model_needs_waiting_streams_to_notice_holes() {
-    assert_needed(Mutation::AheadUnchecked, None);
+    assert_needed(Mutation::FutureStartUnchecked, None);
 }
 
 #[test]
@@ -120,23 +120,23 @@ fn model_needs_the_log_read_to_the_tip_before_joining() {
 }
 
 #[test]
-fn model_needs_to_know_how_far_back_a_queue_reaches() {
-    assert_needed(Mutation::GroupSinceEver, None);
+fn model_needs_a_queue_to_record_where_it_begins() {
+    assert_needed(Mutation::GroupStartIgnored, None);
 }
 
 #[test]
 fn model_needs_streams_to_fall_off_their_queue() {
-    assert_needed(Mutation::FallUnnoticed, Some(1300));
+    assert_needed(Mutation::EvictionUncounted, Some(1300));
 }
 
 #[test]
 fn model_needs_queues_to_end_with_their_epoch() {
-    let noticed = noticed(Mutation::QueueKeptAtEpoch, None);
-    assert!(noticed.contains("an old watch was left open"), "{noticed}");
+    let failure = failure_with(Mutation::QueueKeptAtEpoch, None);
+    assert!(failure.contains("an old watch was left open"), "{failure}");
 }
 
 #[test]
-fn model_needs_others_changes_to_expire_nobody() {
-    let noticed = noticed(Mutation::QuietFallsOff, Some(1300));
-    assert!(noticed.contains("by others' changes"), "{noticed}");
+fn model_needs_unrelated_changes_to_expire_no_watch() {
+    let failure = failure_with(Mutation::EvictionExpiresAll, Some(1300));
+    assert!(failure.contains("by others' changes"), "{failure}");
 }

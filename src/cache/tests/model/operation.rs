@@ -56,7 +56,7 @@ pub(super) enum Op {
     },
     Client {
         client: usize,
-        does: ClientOp,
+        action: ClientOp,
     },
 }
 
@@ -112,7 +112,7 @@ pub(super) fn operations() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::ForgetHistory),
         1 => Just(Op::Pin),
         1 => (0..8u64).prop_map(|behind| Op::SnapshotAt { behind }),
-        18 => (0..CLIENTS, client_op).prop_map(|(client, does)| Op::Client { client, does }),
+        18 => (0..CLIENTS, client_op).prop_map(|(client, action)| Op::Client { client, action }),
     ];
     vec(op, 1..120)
 }

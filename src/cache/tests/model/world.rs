@@ -9,13 +9,13 @@ use crate::api::Selection;
 use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Reader;
-use crate::cache::Replaced;
+use crate::cache::ReplaceOutcome;
 use crate::cache::Snapshot;
 use crate::cache::WatchFrom;
 use crate::cache::WatchStream;
 use crate::cache::Writer;
 use crate::cache::cache;
-use crate::cache::tests::model::client::Checked;
+use crate::cache::tests::model::client::CheckResult;
 use crate::cache::tests::model::client::Client;
 use crate::cache::tests::model::etcd::BASE;
 use crate::cache::tests::model::etcd::Etcd;
@@ -62,7 +62,7 @@ impl World {
         self.writer.applied().expect("the first list is in")
     }
 
-    pub(super) fn run(&mut self, operations: Vec<Op>) -> Checked {
+    pub(super) fn run(&mut self, operations: Vec<Op>) -> CheckResult {
         for op in operations {
             self.step(op)?;
             let snapshot = self.reader.snapshot().ok_or("not ready")?;
@@ -76,7 +76,7 @@ impl World {
         Ok(())
     }
 
-    fn step(&mut self, op: Op) -> Checked {
+    fn step(&mut self, op: Op) -> CheckResult {
         match op {
             Op::Write { key, app } => self.etcd.write(KEYS[key], APPS[app]),
             Op::Delete { key } => self.etcd.delete(KEYS[key]),
@@ -119,12 +119,12 @@ impl World {
                     self.check_snapshot(&snapshot)?;
                 }
             }
-            Op::Client { client, does } => self.client(client, does)?,
+            Op::Client { client, action } => self.client(client, action)?,
         }
         Ok(())
     }
 
-    fn check_snapshot(&self, snapshot: &Snapshot) -> Checked {
+    fn check_snapshot(&self, snapshot: &Snapshot) -> CheckResult {
         let version = snapshot.resource_version();
         for selection in selections() {
             let listed = snapshot.list(&selection, None);
@@ -136,7 +136,7 @@ impl World {
         Ok(())
     }
 
-    fn feed(&mut self, events: usize, is_lossy: bool) -> Checked {
+    fn feed(&mut self, events: usize, is_lossy: bool) -> CheckResult {
         let changes = self.etcd.changes_after(self.applied()).take(events);
         let mut changes = changes.peekable();
         while let Some((event_type, object)) = changes.next() {
@@ -150,7 +150,7 @@ impl World {
         Ok(())
     }
 
-    fn relist(&mut self, behind: u64, as_watch_list: bool) -> Checked {
+    fn relist(&mut self, behind: u64, as_watch_list: bool) -> CheckResult {
         let applied = self.applied();
         let list = ResourceVersion(self.etcd.revision().saturating_sub(behind).max(applied.0));
         let mut relist = self.writer.relist();
@@ -171,13 +171,13 @@ impl World {
             }
         }
         match self.writer.replace(relist, list) {
-            Replaced::Diffed { .. } => Ok(()),
+            ReplaceOutcome::Diffed { .. } => Ok(()),
             other => Err(format!("a relist at {list} on {applied}: {other:?}")),
         }
     }
 
     /// An old backup of etcd is put in place, and its history goes on from there.
-    fn restore(&mut self, revisions: u64) -> Checked {
+    fn restore(&mut self, revisions: u64) -> CheckResult {
         let revision = self.etcd.revision().saturating_sub(revisions).max(BASE);
         self.etcd.restore(revision);
         let (applied, revision) = (self.applied(), ResourceVersion(revision));
@@ -200,7 +200,7 @@ impl World {
             relist.add(Object::clone(object));
         }
         let replaced = self.writer.replace(relist, revision);
-        if replaced != Replaced::NewEpoch(EpochCause::WentBack) {
+        if replaced != ReplaceOutcome::NewEpoch(EpochCause::WentBack) {
             return Err(format!(
                 "a restored etcd was taken for a relist: {replaced:?}"
             ));
@@ -212,10 +212,10 @@ impl World {
         Ok(())
     }
 
-    fn client(&mut self, index: usize, does: ClientOp) -> Checked {
+    fn client(&mut self, index: usize, action: ClientOp) -> CheckResult {
         let (applied, revision) = (self.applied(), self.etcd.revision());
         let client = &mut self.clients[index];
-        match does {
+        match action {
             ClientOp::ListAndWatch => {
                 client.forget();
                 self.open(index, WatchFrom::Snapshot);
@@ -265,7 +265,7 @@ impl World {
         Ok(())
     }
 
-    fn watch_proven(&mut self, index: usize, proven: ResourceVersion) -> Checked {
+    fn watch_proven(&mut self, index: usize, proven: ResourceVersion) -> CheckResult {
         let applied = self.applied();
         let client = &mut self.clients[index];
         client.forget();

@@ -25,13 +25,13 @@ const WRITES: u64 = 500;
 const STREAMS: usize = 20;
 
 /// Passes a wake-up on and notes which thread it came from.
-struct Witness {
+struct ThreadCheckWaker {
     inner: Waker,
     owner: ThreadId,
     foreign: Arc<AtomicUsize>,
 }
 
-impl Wake for Witness {
+impl Wake for ThreadCheckWaker {
     fn wake(self: Arc<Self>) {
         if thread::current().id() != self.owner {
             self.foreign.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ async fn count_all(
     let mut has_waited = false;
     loop {
         let item = std::future::poll_fn(|cx| {
-            let witness = Witness {
+            let witness = ThreadCheckWaker {
                 inner: cx.waker().clone(),
                 owner,
                 foreign: Arc::clone(&foreign),
@@ -158,7 +158,7 @@ fn streams_are_woken_on_their_own_thread() {
 }
 
 #[test]
-fn the_writer_wakes_a_dispatcher_once_however_many_wait() {
+fn the_writer_wakes_a_dispatcher_once_for_all_its_streams() {
     let dispatches = Arc::new(Count::default());
     let wakes = Arc::new(Count::default());
     let (mut writer, reader) = ready();
@@ -207,7 +207,7 @@ fn the_writer_wakes_a_dispatcher_once_however_many_wait() {
 }
 
 #[test]
-fn without_its_dispatcher_nobody_sleeps_for_ever() {
+fn streams_are_woken_after_their_dispatcher_is_dropped() {
     let (mut writer, reader) = ready();
     let wakes = Arc::new(Count::default());
     let waker = Waker::from(wakes.clone());

@@ -24,11 +24,11 @@ use crate::cache::WatchStream;
 use crate::cache::Writer;
 use crate::cache::cache;
 use crate::cache::tests::support::config;
+use crate::cache::tests::support::describe;
 use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
 use crate::cache::tests::support::object;
 use crate::cache::tests::support::poll;
-use crate::cache::tests::support::tell;
 use crate::cache::tests::support::with_label;
 use crate::cache::wake::before_registering;
 
@@ -50,27 +50,27 @@ fn modify(writer: &mut Writer, text: &str, version: u64, app: &str) {
 }
 
 #[test]
-fn initial_objects_are_of_one_moment_however_slowly_they_are_taken() {
+fn initial_objects_are_of_one_snapshot_even_for_a_slow_client() {
     let (mut writer, reader) = two_hundred(config());
     let selection = Arc::new(with_label("web"));
     let mut stream = reader.watch(WatchFrom::Snapshot, selection).unwrap();
-    let mut told = Vec::new();
+    let mut items = Vec::new();
     for version in 1001..=1100 {
         // Each object changes, some before and some after it is given.
         let index = version * 2 % 200;
         modify(&mut writer, &format!("a/{index:03}"), version, "db");
         match poll(&mut stream) {
-            Poll::Ready(Some(item)) => told.push(item),
+            Poll::Ready(Some(item)) => items.push(item),
             other => panic!("{other:?}"),
         }
     }
-    let given = told.iter().map(|item| match item {
+    let initial = items.iter().map(|item| match item {
         WatchItem::Initial(object) => (object.key.to_string(), object.resource_version.0),
         other => panic!("{other:?}"),
     });
     let expected = (0..100).map(|index| (format!("a/{:03}", 2 * index), 2 * index + 1));
-    assert!(given.eq(expected));
-    let rest = tell(&drain(&mut stream));
+    assert!(initial.eq(expected));
+    let rest = describe(&drain(&mut stream));
     assert_eq!(rest.len(), 101);
     assert_eq!(rest[0], "=1000");
     let left = rest[1..].iter();
@@ -81,7 +81,7 @@ fn initial_objects_are_of_one_moment_however_slowly_they_are_taken() {
 }
 
 #[test]
-fn an_initial_list_that_can_never_go_on_ends_at_once() {
+fn an_initial_list_that_cannot_continue_ends_at_once() {
     let (mut writer, reader) = two_hundred(Config {
         retention_bytes: Some(1000),
         ..config()
@@ -93,7 +93,7 @@ fn an_initial_list_that_can_never_go_on_ends_at_once() {
     }
     let rest = drain(&mut stream);
     assert_eq!(rest.len(), 64, "the rest of the first batch, then the end");
-    assert_eq!(tell(&rest).last().unwrap(), "expired");
+    assert_eq!(describe(&rest).last().unwrap(), "expired");
     assert!(matches!(poll(&mut stream), Poll::Ready(None)));
 }
 
@@ -107,7 +107,7 @@ impl Wake for Wakes {
 }
 
 #[test]
-fn a_long_search_gives_way_and_goes_on() {
+fn a_long_search_yields_and_resumes() {
     let (mut writer, reader) = two_hundred(config());
     for version in 1001..=4000 {
         modify(&mut writer, "a/001", version, "db");
@@ -128,7 +128,7 @@ fn a_long_search_gives_way_and_goes_on() {
         assert_eq!(wakes.0.load(Ordering::Relaxed), polls, "or it would sleep");
         assert_eq!(stream.bookmark(), None);
     };
-    assert_eq!(tell(&[item]), ["MODIFIED a/000@4001"]);
+    assert_eq!(describe(&[item]), ["MODIFIED a/000@4001"]);
     assert_eq!(polls, 2);
     assert!(stream.poll_next(&mut context).is_pending());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "now it sleeps");
@@ -146,7 +146,7 @@ fn a_stream_is_small() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_before_the_waker_is_left_is_not_slept_through() {
+async fn an_event_before_the_waker_is_registered_is_not_missed() {
     let (mut writer, reader) = two_hundred(config());
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     before_registering(move || {
@@ -158,7 +158,7 @@ async fn what_comes_before_the_waker_is_left_is_not_slept_through() {
     let Poll::Ready(Some(item)) = stream.poll_next(&mut context) else {
         panic!("it would sleep, with nobody to wake it");
     };
-    assert_eq!(tell(&[item]), ["MODIFIED a/000@1001"]);
+    assert_eq!(describe(&[item]), ["MODIFIED a/000@1001"]);
 
     let (mut writer, reader) = two_hundred(config());
     let mut waiting = pin!(reader.wait_for(ResourceVersion(1001), far_away()));
@@ -174,7 +174,7 @@ fn far_away() -> Instant {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_is_told_once_and_its_version_can_be_a_bookmark() {
+async fn a_relist_is_reported_once_and_its_version_can_be_a_bookmark() {
     let (mut writer, reader) = two_hundred(config());
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     assert!(!stream.was_relisted());
