@@ -37,13 +37,13 @@ fn main() {
 
 /// An API server that answers at once.
 #[derive(Clone)]
-struct Instantly {
+struct InstantProbe {
     barrier: ResourceVersion,
     list: Bytes,
     decoder: Arc<Decoder>,
 }
 
-impl FreshnessProbe for Instantly {
+impl FreshnessProbe for InstantProbe {
     async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
         Ok(self.barrier)
     }
@@ -92,7 +92,7 @@ fn filled(count: usize) -> (Writer, Reader) {
 /// One proof after the other, of all of so many objects.
 fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, method: ProofMethod) {
     let (_writer, reader) = filled(count);
-    let probe = Instantly {
+    let probe = InstantProbe {
         barrier,
         list: list(count, CURRENT),
         decoder: Arc::new(decoder()),
@@ -100,7 +100,7 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
     let (relist, _relists) = relist_channel();
     let shutdown = Shutdown::new(shutdown::Config::default());
     let freshness = Freshness::new(probe, reader, relist, FreshnessPolicy::Strict, shutdown);
-    let asked = Asked {
+    let request = Asked {
         selection: Arc::default(),
         scope: Scope::default(),
     };
@@ -109,7 +109,7 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
         .build()
         .expect("a runtime");
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
-        let proof = freshness.prove(asked.clone(), Duration::ZERO);
+        let proof = freshness.prove(request.clone(), Duration::ZERO);
         let proof = runtime.block_on(proof).expect("a proof");
         assert_eq!(proof.method, method);
         proof

@@ -149,12 +149,12 @@ fn watch_fanout(bencher: Bencher<'_, '_>, watchers: usize) {
         apply(&mut writer, event(&decoder, "MODIFIED", 1, version));
         streams
             .iter_mut()
-            .map(|stream| taken(stream, &encoder))
+            .map(|stream| next_frame_length(stream, &encoder))
             .sum::<usize>()
     });
 }
 
-fn taken(stream: &mut WatchStream, encoder: &Encoder) -> usize {
+fn next_frame_length(stream: &mut WatchStream, encoder: &Encoder) -> usize {
     match stream.next().now_or_never() {
         Some(Some(WatchItem::Change { event, verdict })) => event
             .frame(verdict, || {
@@ -218,7 +218,7 @@ fn large_pod(is_custom: bool) -> Object {
 
 /// A pod's metadata on its own: a slice; of a custom resource put in order, or converted.
 #[divan::bench(args = ["slice", "order", "protobuf"])]
-fn metadata_alone(bencher: Bencher<'_, '_>, how: &str) {
+fn metadata_only(bencher: Bencher<'_, '_>, how: &str) {
     let pod = large_pod(how != "slice");
     let format = match how {
         "protobuf" => WireFormat::Protobuf,

@@ -19,13 +19,13 @@ use tokio::runtime::Runtime;
 const PODS: usize = 5_000;
 
 /// A kubefan before a simulated cluster where nothing changes.
-struct Served {
+struct KubefanServer {
     runtime: Runtime,
     address: SocketAddr,
     _app: DemoApp,
 }
 
-static SERVED: LazyLock<Served> = LazyLock::new(|| {
+static SERVER: LazyLock<KubefanServer> = LazyLock::new(|| {
     let runtime = Runtime::new().expect("a runtime");
     let directory = tempfile::tempdir().expect("a directory");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -40,7 +40,7 @@ static SERVED: LazyLock<Served> = LazyLock::new(|| {
     let app = app.expect("a demo");
     let url = app.kubefan().url();
     let address = url.strip_prefix("http://").expect("plain HTTP");
-    Served {
+    KubefanServer {
         address: address.parse().expect("an address"),
         runtime,
         _app: app,
@@ -52,7 +52,7 @@ static OTHER: AtomicU64 = AtomicU64::new(1_000_000);
 
 fn main() {
     // Not within a figure.
-    let warm = SERVED.runtime.block_on(list(0));
+    let warm = SERVER.runtime.block_on(list(0));
     println!("{warm} bytes as gzip");
     divan::main();
 }
@@ -64,7 +64,7 @@ async fn list(other: u64) -> usize {
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nAccept: application/json\r\n\
          Accept-Encoding: gzip\r\nConnection: close\r\n\r\n"
     );
-    let mut socket = TcpStream::connect(SERVED.address).await.expect("connected");
+    let mut socket = TcpStream::connect(SERVER.address).await.expect("connected");
     let sent = socket.write_all(request.as_bytes()).await;
     sent.expect("sent");
     let mut answer = Vec::with_capacity(8 << 20);
@@ -75,7 +75,7 @@ async fn list(other: u64) -> usize {
 
 fn lists(other: u64, clients: usize) -> usize {
     let all = join_all((0..clients).map(|_| list(other)));
-    SERVED.runtime.block_on(all).into_iter().sum()
+    SERVER.runtime.block_on(all).into_iter().sum()
 }
 
 /// Nobody asked for it before.

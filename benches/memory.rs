@@ -26,11 +26,15 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const COUNT: usize = 5_000;
 const PAGE: usize = 500;
 const CHUNK: usize = 16 << 10;
-const WAYS: [Way; 3] = [Way::Pages, Way::WatchList, Way::Replaced];
+const METHODS: [IngestMethod; 3] = [
+    IngestMethod::Pages,
+    IngestMethod::WatchList,
+    IngestMethod::Replaced,
+];
 
 /// How the objects come in.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+enum IngestMethod {
     /// A list, page by page.
     Pages,
     /// The initial events of a watch.
@@ -76,21 +80,21 @@ fn pods_on_wire(format: WireFormat, size: impl Fn(usize) -> usize) -> Vec<Value>
 }
 
 fn print(pods: &[Value], format: WireFormat, name: &str) {
-    for way in WAYS {
+    for method in METHODS {
         let wire = pods::list(pods, format).len();
-        let (taken, extra) = taken(pods, format, way);
+        let (cache_bytes, extra) = measure_bytes(pods, format, method);
         println!(
-            "{format:?} {name:>10} {way:<10?} {:>6} / {:>6} = {:.3}, at most {:>5} KiB more meanwhile",
-            taken / COUNT,
+            "{format:?} {name:>10} {method:<10?} {:>6} / {:>6} = {:.3}, at most {:>5} KiB more meanwhile",
+            cache_bytes / COUNT,
             wire / COUNT,
-            taken as f64 / wire as f64,
+            cache_bytes as f64 / wire as f64,
             extra >> 10,
         );
     }
 }
 
 /// Bytes that the cache of `pods` takes, and how many more were taken at most meanwhile.
-fn taken(pods: &[Value], format: WireFormat, way: Way) -> (usize, usize) {
+fn measure_bytes(pods: &[Value], format: WireFormat, method: IngestMethod) -> (usize, usize) {
     let pages: Vec<_> = pods
         .chunks(PAGE)
         .map(|page| pods::list(page, format))
@@ -100,7 +104,7 @@ fn taken(pods: &[Value], format: WireFormat, way: Way) -> (usize, usize) {
     let changed = pods::frames(&newer, format, "MODIFIED").concat();
     // In a thread of its own, whose allocations are counted from its start.
     thread::scope(|scope| {
-        let measure = scope.spawn(|| ingest(&pages, &added, &changed, format, way));
+        let measure = scope.spawn(|| ingest(&pages, &added, &changed, format, method));
         measure.join().expect("a measurement")
     })
 }
@@ -110,7 +114,7 @@ fn ingest(
     added: &[u8],
     changed: &[u8],
     format: WireFormat,
-    way: Way,
+    method: IngestMethod,
 ) -> (usize, usize) {
     let fields = pods::fields();
     let decoder = Decoder::new(format, fields.clone());
@@ -123,8 +127,8 @@ fn ingest(
         retention_events: 0,
     });
     let mut relist = writer.relist();
-    match way {
-        Way::Pages => {
+    match method {
+        IngestMethod::Pages => {
             for page in pages {
                 let mut list = decoder.list_decoder();
                 for chunk in page.chunks(CHUNK) {
@@ -135,7 +139,7 @@ fn ingest(
                 page.items.into_iter().for_each(|pod| relist.add(pod));
             }
         }
-        Way::WatchList | Way::Replaced => {
+        IngestMethod::WatchList | IngestMethod::Replaced => {
             each_event(added, &decoder, format, |event| match event {
                 WatchEvent::Change { object, frame, .. } => {
                     relist.add_from_frame(object, &frame);
@@ -145,7 +149,7 @@ fn ingest(
         }
     }
     writer.replace(relist, ResourceVersion(10_000));
-    if let Way::Replaced = way {
+    if let IngestMethod::Replaced = method {
         each_event(changed, &decoder, format, |event| match event {
             WatchEvent::Change {
                 event_type,
@@ -158,10 +162,10 @@ fn ingest(
             other => unreachable!("all are changes: {other:?}"),
         });
     }
-    let taken = allocated() - before;
+    let cache_bytes = allocated() - before;
     drop((writer, reader));
     let most = counter(b"thread.peak.read\0") as usize;
-    (taken, most - before - taken)
+    (cache_bytes, most - before - cache_bytes)
 }
 
 fn each_event(

@@ -34,7 +34,7 @@ fn one_change(bencher: Bencher<'_, '_>, count: usize) {
     let mut watchers = Watchers::open(&pods.reader, all);
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
         pods.change(0);
-        assert_eq!(watchers.take(), count);
+        assert_eq!(watchers.take_changes(), count);
     });
 }
 
@@ -47,7 +47,7 @@ fn sixteen_changes(bencher: Bencher<'_, '_>, count: usize) {
     let items = ItemsCount::new(16 * count);
     bencher.counter(items).bench_local(|| {
         (0..16).for_each(|index| pods.change(index));
-        assert_eq!(watchers.take(), 16 * count);
+        assert_eq!(watchers.take_changes(), 16 * count);
     });
 }
 
@@ -89,7 +89,7 @@ impl Tasks {
     }
 
     /// Runs them until each has taken one change.
-    fn take(&self) {
+    fn take_changes(&self) {
         self.runtime.block_on(self.all_took.notified());
         self.waiting.store(self.count, Ordering::Relaxed);
     }
@@ -101,12 +101,12 @@ fn tasks(bencher: Bencher<'_, '_>, is_dispatched: bool) {
     let mut pods = Pods::new(100);
     let tasks = Tasks::spawn(&pods.reader, 1_000, is_dispatched);
     pods.change(0);
-    tasks.take();
+    tasks.take_changes();
     bencher
         .counter(ItemsCount::new(1_000_usize))
         .bench_local(|| {
             pods.change(0);
-            tasks.take();
+            tasks.take_changes();
         });
 }
 
@@ -117,6 +117,6 @@ fn writer(bencher: Bencher<'_, '_>, is_dispatched: bool) {
     let tasks = Tasks::spawn(&pods.reader, 1_000, is_dispatched);
     pods.change(0);
     bencher
-        .with_inputs(|| tasks.take())
+        .with_inputs(|| tasks.take_changes())
         .bench_local_values(|()| pods.change(0));
 }

@@ -55,7 +55,7 @@ fn one_change(bencher: Bencher<'_, '_>, count: usize, selection: impl Fn(usize) 
     let mut watchers = Watchers::open(&pods.reader, (0..count).map(selection));
     bencher.bench_local(|| {
         pods.change(0);
-        assert_eq!(watchers.take(), 1);
+        assert_eq!(watchers.take_changes(), 1);
     });
 }
 

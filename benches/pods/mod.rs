@@ -17,7 +17,7 @@ use serde_json::json;
 
 /// What pods are selected by.
 pub(crate) fn fields() -> Arc<SelectableFields> {
-    Arc::new(SelectableFields::of(&Resource {
+    Arc::new(SelectableFields::for_resource(&Resource {
         gvr: GroupVersionResource::new("", "v1", "pods"),
         kind: "Pod".to_owned(),
         singular: "pod".to_owned(),

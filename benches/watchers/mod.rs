@@ -37,7 +37,7 @@ pub(crate) struct Watchers {
     round: Vec<usize>,
 }
 
-struct Mark {
+struct IndexWaker {
     index: usize,
     woken: Arc<Mutex<Vec<usize>>>,
 }
@@ -95,7 +95,7 @@ impl Watchers {
         let open = |(index, selection)| {
             let stream = reader.watch(WatchFrom::Tip, Arc::new(selection));
             let woken = Arc::clone(&woken);
-            let waker = Waker::from(Arc::new(Mark { index, woken }));
+            let waker = Waker::from(Arc::new(IndexWaker { index, woken }));
             (stream.expect("the cache is ready"), waker)
         };
         let streams: Vec<_> = selections.enumerate().map(open).collect();
@@ -110,26 +110,26 @@ impl Watchers {
     }
 
     /// Polls whoever was woken until nobody has anything more; how many changes they took.
-    pub(crate) fn take(&mut self) -> usize {
+    pub(crate) fn take_changes(&mut self) -> usize {
         std::mem::swap(&mut self.round, &mut self.woken.lock());
         self.poll_round()
     }
 
     fn poll_round(&mut self) -> usize {
-        let mut taken = 0;
+        let mut changes = 0;
         for index in self.round.drain(..) {
             let (stream, waker) = &mut self.streams[index];
             let mut context = Context::from_waker(waker);
             while let Poll::Ready(item) = stream.poll_next(&mut context) {
                 assert!(matches!(item, Some(WatchItem::Change { .. })), "{item:?}");
-                taken += 1;
+                changes += 1;
             }
         }
-        taken
+        changes
     }
 }
 
-impl Wake for Mark {
+impl Wake for IndexWaker {
     fn wake(self: Arc<Self>) {
         self.woken.lock().push(self.index);
     }

@@ -23,7 +23,7 @@ pub use options::WatchRequest;
 pub use options::WatchStart;
 pub use options::pretty_parameter;
 pub use options::request_timeout;
-pub use options::wants_pretty;
+pub use options::should_indent;
 pub use resource::GroupVersionResource;
 pub use resource::Resource;
 pub use resource::WireFormat;

@@ -86,7 +86,7 @@ pub struct Object {
 }
 
 /// What an object takes beside itself: counts of references, and an entry in a map.
-const BESIDE: usize = 72;
+const OVERHEAD_BYTES: usize = 72;
 
 impl Object {
     /// Makes an object of its parts.
@@ -96,12 +96,12 @@ impl Object {
         values: &ObjectValues<'_>,
         body: Bytes,
     ) -> Self {
-        Self::of_source(key, resource_version, values, &[], body)
+        Self::from_source(key, resource_version, values, &[], body)
     }
 
     /// As [`Object::new`]; those of `values` that are slices of `source` take no memory if `body`
     /// is a copy of it.
-    pub fn of_source(
+    pub fn from_source(
         key: ObjectKey,
         resource_version: ResourceVersion,
         values: &ObjectValues<'_>,
@@ -139,7 +139,7 @@ impl Object {
             if label == key.as_bytes() {
                 return texts.next();
             }
-            texts.pass();
+            texts.skip_text();
         }
         None
     }
@@ -156,12 +156,12 @@ impl Object {
         if position >= count {
             return "";
         }
-        (0..position).for_each(|_| texts.pass());
+        (0..position).for_each(|_| texts.skip_text());
         texts.next().unwrap_or_default()
     }
 
     /// True when every selection by labels and fields that selects one of both selects the other.
-    pub fn is_selected_as(&self, other: &Self) -> bool {
+    pub fn has_same_selectable_values(&self, other: &Self) -> bool {
         self.fields().eq(other.fields()) && self.labels().eq(other.labels())
     }
 
@@ -178,7 +178,11 @@ impl Object {
 
     /// What it takes in memory, its key and its place in a cache included.
     pub fn size(&self) -> usize {
-        size_of::<Self>() + BESIDE + self.body.len() + self.values.allocated() + self.key.0.len()
+        size_of::<Self>()
+            + OVERHEAD_BYTES
+            + self.body.len()
+            + self.values.allocated()
+            + self.key.0.len()
     }
 }
 
@@ -195,7 +199,7 @@ impl PartialEq for Object {
             && self.body == other.body
             // Where the texts stand does not matter.
             && (self.values == other.values
-                || self.uid() == other.uid() && self.is_selected_as(other))
+                || self.uid() == other.uid() && self.has_same_selectable_values(other))
     }
 }
 

@@ -22,13 +22,16 @@ pub struct ObjectValues<'a> {
 #[derive(Clone)]
 pub(super) enum PackedValues {
     /// Few bytes, as most are, without an allocation.
-    Inline { length: u8, bytes: [u8; INLINE] },
+    Inline {
+        length: u8,
+        bytes: [u8; INLINE_BYTES],
+    },
     /// More.
     Boxed(Box<[u8]>),
 }
 
 /// So many that an object with its reference counts fills 128 bytes.
-const INLINE: usize = 54;
+const INLINE_BYTES: usize = 54;
 
 /// Reads texts one by one.
 #[derive(Clone)]
@@ -52,7 +55,7 @@ impl PackedValues {
     /// Packs `values`; those that are slices of `source` are found in a body that equals it.
     pub(super) fn new(values: &ObjectValues<'_>, source: &[u8]) -> Self {
         let mut packer = Packer {
-            packed: Vec::with_capacity(2 * INLINE),
+            packed: Vec::with_capacity(2 * INLINE_BYTES),
             source,
             end: 0,
         };
@@ -75,11 +78,11 @@ impl PackedValues {
             labels.sort_by(|a, b| a.0.cmp(&b.0));
             packer.put_labels(labels.into_iter());
         }
-        Self::of(packer.packed)
+        Self::from_packed(packer.packed)
     }
 
-    fn of(packed: Vec<u8>) -> Self {
-        let mut bytes = [0; INLINE];
+    fn from_packed(packed: Vec<u8>) -> Self {
+        let mut bytes = [0; INLINE_BYTES];
         match bytes.get_mut(..packed.len()) {
             None => Self::Boxed(packed.into()),
             Some(front) => {
@@ -113,7 +116,7 @@ impl PackedValues {
     /// How many fields there are, and their texts with what follows them.
     pub(super) fn fields<'a>(&'a self, body: &'a [u8]) -> (usize, Texts<'a>) {
         let (count, mut texts, _) = self.parts(body);
-        texts.pass();
+        texts.skip_text();
         (count, texts)
     }
 
@@ -166,7 +169,7 @@ impl<'a> Texts<'a> {
     }
 
     /// Passes over a text.
-    pub(super) fn pass(&mut self) {
+    pub(super) fn skip_text(&mut self) {
         self.next_bytes();
     }
 }
@@ -191,7 +194,7 @@ impl Packer<'_> {
     }
 
     fn put(&mut self, text: &str) {
-        match place(text, self.source) {
+        match offset_in(text, self.source) {
             // A place takes up to that many bytes itself.
             Some(at) if text.len() > 2 => {
                 put_number(&mut self.packed, text.len() << 1 | 1);
@@ -209,7 +212,7 @@ impl Packer<'_> {
 }
 
 /// Where `text` stands in `source`, if it is a slice of it.
-fn place(text: &str, source: &[u8]) -> Option<usize> {
+fn offset_in(text: &str, source: &[u8]) -> Option<usize> {
     let at = text.as_ptr().addr().checked_sub(source.as_ptr().addr())?;
     let end = at.checked_add(text.len())?;
     (source.get(at..end)? == text.as_bytes()).then_some(at)
@@ -286,12 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_its_counts_fills_what_is_allocated() {
+    fn an_object_with_its_reference_counts_fills_its_allocation() {
         assert_eq!(size_of::<Object>() + 2 * size_of::<usize>(), 128);
     }
 
     #[test]
-    fn few_values_take_no_allocation() {
+    fn small_values_need_no_allocation() {
         let source = "kube-system default node-1 Running app web";
         let values = ObjectValues {
             uid: source[..11].into(),

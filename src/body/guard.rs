@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_ends_a_body_that_has_nothing_to_give() {
+    fn a_guard_ends_a_body_that_has_no_frame_ready() {
         let is_over = Arc::new(AtomicBool::new(true));
         let frames = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from("x")))]);
         let frames = StreamBody::new(frames.chain(stream::pending()));

@@ -74,26 +74,26 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nothing_is_lost_and_others_run_in_between() {
+    async fn no_frame_is_lost_and_other_tasks_run_in_between() {
         let size = CoopBudget::UNITS / 4 + 1;
         let frames = (0..9_u8).map(|number| Ok(Frame::data(Bytes::from(vec![number; size]))));
         let frames: Vec<Result<_, Infallible>> = frames.collect();
         let stream = StreamBody::new(futures_util::stream::iter(frames));
         let mut body = YieldingBody::new(stream);
-        let mut taken = Vec::new();
-        let mut turns = 1;
+        let mut received = Vec::new();
+        let mut polls = 1;
         loop {
             match body.frame().now_or_never() {
-                None => turns += 1,
+                None => polls += 1,
                 Some(None) => break,
                 Some(Some(frame)) => {
                     let data = frame.expect("no failure").into_data().expect("data");
                     assert_eq!(data.len(), size);
-                    taken.push(data[0]);
+                    received.push(data[0]);
                 }
             }
         }
-        assert_eq!(taken, (0..9).collect::<Vec<_>>());
-        assert_eq!(turns, 3);
+        assert_eq!(received, (0..9).collect::<Vec<_>>());
+        assert_eq!(polls, 3);
     }
 }

@@ -64,12 +64,12 @@ impl<K> FieldTree<K> {
     }
 
     /// Counts everything at and below this step that was not found as absent for good.
-    pub(super) fn settle(&self, values: &mut Values<'_>) {
+    pub(super) fn fill_absent(&self, values: &mut Values<'_>) {
         for leaf in &self.leaves {
-            values[leaf.position].get_or_insert_with(|| absent(leaf.value).into());
+            values[leaf.position].get_or_insert_with(|| absent_value(leaf.value).into());
         }
         for (_, child) in &self.children {
-            child.settle(values);
+            child.fill_absent(values);
         }
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn protobuf_tree(fields: &SelectableFields) -> FieldTree<u32> {
 }
 
 /// What an absent value counts as.
-fn absent(value: FieldValue) -> &'static str {
+fn absent_value(value: FieldValue) -> &'static str {
     match value {
         FieldValue::Text | FieldValue::Scalar => "",
         FieldValue::Boolean => "false",

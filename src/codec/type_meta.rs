@@ -22,7 +22,7 @@ pub struct TypeMeta {
 }
 
 #[derive(Default)]
-struct Found {
+struct TypeFields {
     api_version: String,
     kind: String,
     is_list: bool,
@@ -39,55 +39,55 @@ impl TypeMeta {
     /// # Errors
     ///
     /// When `bytes` are neither, or name no kind (an ERROR frame names the wrong one).
-    pub fn learn(format: WireFormat, bytes: &Bytes) -> Result<Self, Error> {
-        let found = match format {
-            WireFormat::Json => learn_json(bytes)?,
-            WireFormat::Protobuf => learn_protobuf(bytes)?,
+    pub fn read(format: WireFormat, bytes: &Bytes) -> Result<Self, Error> {
+        let fields = match format {
+            WireFormat::Json => read_json_type(bytes)?,
+            WireFormat::Protobuf => read_protobuf_type(bytes)?,
         };
-        if found.kind.is_empty() || (found.kind == "Status" && !found.is_list) {
+        if fields.kind.is_empty() || (fields.kind == "Status" && !fields.is_list) {
             return Err(Error::Missing("kind"));
         }
-        let (kind, list_kind) = if found.is_list {
-            let kind = found.kind.strip_suffix("List").unwrap_or(&found.kind);
-            (kind.to_owned(), found.kind)
+        let (kind, list_kind) = if fields.is_list {
+            let kind = fields.kind.strip_suffix("List").unwrap_or(&fields.kind);
+            (kind.to_owned(), fields.kind)
         } else {
-            (found.kind.clone(), format!("{}List", found.kind))
+            (fields.kind.clone(), format!("{}List", fields.kind))
         };
         Ok(Self {
             kind,
-            api_version: found.api_version,
+            api_version: fields.api_version,
             list_kind,
-            is_embedded: found.is_embedded,
+            is_embedded: fields.is_embedded,
         })
     }
 }
 
-fn learn_json(text: &[u8]) -> Result<Found, Error> {
-    let top = read_json(text)?;
+fn read_json_type(text: &[u8]) -> Result<TypeFields, Error> {
+    let top = read_json_fields(text)?;
     match &top.event_object {
-        Some(object) => read_json(object),
+        Some(object) => read_json_fields(object),
         None => Ok(top),
     }
 }
 
 /// Reads the members of an object, list or event that matter here.
-fn read_json(text: &[u8]) -> Result<Found, Error> {
-    let mut found = Found::default();
+fn read_json_fields(text: &[u8]) -> Result<TypeFields, Error> {
+    let mut fields = TypeFields::default();
     let mut position = 0;
     let mut scanner = Scanner::new(text);
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
         match key.text.0 {
             b"kind" => {
-                found.is_embedded |= position != 0;
-                found.kind = scanner.string()?.unescape()?.into_owned();
+                fields.is_embedded |= position != 0;
+                fields.kind = scanner.string()?.unescape()?.into_owned();
             }
-            b"apiVersion" => found.api_version = scanner.string()?.unescape()?.into_owned(),
+            b"apiVersion" => fields.api_version = scanner.string()?.unescape()?.into_owned(),
             b"items" => {
-                found.is_list = true;
+                fields.is_list = true;
                 scanner.skip()?;
             }
-            b"object" => found.event_object = Some(scanner.value()?.to_vec()),
+            b"object" => fields.event_object = Some(scanner.value()?.to_vec()),
             _ => {
                 scanner.skip()?;
             }
@@ -95,22 +95,22 @@ fn read_json(text: &[u8]) -> Result<Found, Error> {
         position += 1;
     }
     // An object of some kind may have a member named `object`; an event has no kind.
-    found.event_object = found.event_object.filter(|_| found.kind.is_empty());
-    Ok(found)
+    fields.event_object = fields.event_object.filter(|_| fields.kind.is_empty());
+    Ok(fields)
 }
 
-fn learn_protobuf(bytes: &[u8]) -> Result<Found, Error> {
+fn read_protobuf_type(bytes: &[u8]) -> Result<TypeFields, Error> {
     let is_list = bytes.starts_with(protobuf::MAGIC);
     let envelope = if is_list {
         protobuf::envelope(bytes)?
     } else {
         protobuf::event(bytes)?.envelope
     };
-    Ok(Found {
+    Ok(TypeFields {
         api_version: envelope.api_version.to_owned(),
         kind: envelope.kind.to_owned(),
         is_list,
-        ..Found::default()
+        ..TypeFields::default()
     })
 }
 

@@ -23,7 +23,7 @@ use tokio::time::sleep_until;
 /// Calls under way at once. With one, who comes right after a call began waits for two.
 const IN_FLIGHT: usize = 2;
 /// After a call for so many, more are to be expected.
-const CROWD: u32 = 8;
+const LARGE_GROUP: u32 = 8;
 
 /// Calls that are shared by all who ask for them before they are made.
 ///
@@ -36,38 +36,38 @@ pub struct GroupCommit<K, T: Clone> {
 ///
 /// Calls that follow each other closely find few askers each, just when many come at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct CallSpacing {
     /// From the beginning of a call to the next.
-    pub least: Duration,
+    pub min: Duration,
     /// The same after a call for eight or more.
-    pub most: Duration,
+    pub after_large_group: Duration,
 }
 
 struct Inner<K, T: Clone> {
-    pace: Pace,
+    spacing: CallSpacing,
     in_flight: Semaphore,
-    gathering: Mutex<Gathering<K, T>>,
+    pending: Mutex<PendingCall<K, T>>,
     /// Somebody joined who is in more of a hurry.
-    hurry: Notify,
+    reschedule: Notify,
 }
 
 #[derive(Clone, Copy)]
-struct Before {
-    made: Instant,
-    is_crowd: bool,
+struct PreviousCall {
+    started_at: Instant,
+    is_large: bool,
 }
 
-struct Gathering<K, T: Clone> {
+struct PendingCall<K, T: Clone> {
     /// Counts the calls, so that each closes its own gathering only.
     number: u64,
-    asked: HashSet<K>,
-    askers: u32,
+    requests: HashSet<K>,
+    callers: u32,
     /// When the call may be made.
     not_before: Option<Instant>,
     /// The call before.
-    before: Option<Before>,
+    previous: Option<PreviousCall>,
     /// The call that those who come now may join.
-    next: Option<WeakShared<BoxFuture<'static, T>>>,
+    future: Option<WeakShared<BoxFuture<'static, T>>>,
 }
 
 // === impl GroupCommit ===
@@ -77,21 +77,21 @@ where
     K: Eq + Hash + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// Calls that follow each other at `pace`.
-    pub fn new(pace: Pace) -> Self {
-        let gathering = Gathering {
+    /// Calls that follow each other at `spacing`.
+    pub fn new(spacing: CallSpacing) -> Self {
+        let pending = PendingCall {
             number: 0,
-            asked: HashSet::new(),
-            askers: 0,
+            requests: HashSet::new(),
+            callers: 0,
             not_before: None,
-            before: None,
-            next: None,
+            previous: None,
+            future: None,
         };
         let inner = Inner {
-            pace,
+            spacing,
             in_flight: Semaphore::new(IN_FLIGHT),
-            gathering: Mutex::new(gathering),
-            hurry: Notify::new(),
+            pending: Mutex::new(pending),
+            reschedule: Notify::new(),
         };
         Self {
             inner: Arc::new(inner),
@@ -101,52 +101,57 @@ where
     /// The outcome of a call that is made after this one was called: `call`, or that of another who
     /// came before it was made.
     ///
-    /// `call` gets what all asked for whom it is made. Who has `patience` lets so much time pass from
+    /// `call` gets what all asked for whom it is made. A caller lets `min_interval` pass from
     /// the beginning of one call to the next, for more to come.
     /// Cancel safe: the call goes on while anybody waits for it, and is dropped with the last one.
-    pub async fn join<F, C>(&self, asked: K, patience: Duration, call: F) -> T
+    pub async fn join<F, C>(&self, request: K, min_interval: Duration, call: F) -> T
     where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
         C: Future<Output = T> + Send + 'static,
     {
-        let outcome = self.next(asked, patience, call);
+        let outcome = self.join_or_start(request, min_interval, call);
         outcome.await
     }
 
-    fn next<F, C>(&self, asked: K, patience: Duration, call: F) -> Shared<BoxFuture<'static, T>>
+    fn join_or_start<F, C>(
+        &self,
+        request: K,
+        min_interval: Duration,
+        call: F,
+    ) -> Shared<BoxFuture<'static, T>>
     where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
         C: Future<Output = T> + Send + 'static,
     {
-        let mut gathering = self.inner.gathering.lock();
-        let not_before = self.inner.not_before(&gathering, patience);
-        let next = gathering.next.as_ref().and_then(WeakShared::upgrade);
-        if let Some(next) = next {
-            gathering.asked.insert(asked);
-            gathering.askers += 1;
-            if not_before < gathering.not_before {
-                gathering.not_before = not_before;
-                self.inner.hurry.notify_one();
+        let mut pending = self.inner.pending.lock();
+        let not_before = self.inner.not_before(&pending, min_interval);
+        let future = pending.future.as_ref().and_then(WeakShared::upgrade);
+        if let Some(future) = future {
+            pending.requests.insert(request);
+            pending.callers += 1;
+            if not_before < pending.not_before {
+                pending.not_before = not_before;
+                self.inner.reschedule.notify_one();
             }
-            return next;
+            return future;
         }
-        gathering.number += 1;
-        gathering.asked = HashSet::from([asked]);
-        gathering.askers = 1;
-        gathering.not_before = not_before;
+        pending.number += 1;
+        pending.requests = HashSet::from([request]);
+        pending.callers = 1;
+        pending.not_before = not_before;
         let inner = Arc::clone(&self.inner);
-        let number = gathering.number;
+        let number = pending.number;
         let made = async move {
-            inner.keep_pace().await;
+            inner.wait_for_start().await;
             let permit = inner.in_flight.acquire().await;
-            let asked = inner.close(number);
-            let outcome = call(asked).await;
+            let requests = inner.take_requests(number);
+            let outcome = call(requests).await;
             drop(permit);
             outcome
         };
-        let next = made.boxed().shared();
-        gathering.next = next.downgrade();
-        next
+        let future = made.boxed().shared();
+        pending.future = future.downgrade();
+        future
     }
 }
 
@@ -160,44 +165,47 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 
 impl<K, T: Clone> Inner<K, T> {
     /// When a call may be made for one who comes now; `None` is at once.
-    fn not_before(&self, gathering: &Gathering<K, T>, patience: Duration) -> Option<Instant> {
-        let Before { made, is_crowd } = gathering.before?;
+    fn not_before(&self, pending: &PendingCall<K, T>, min_interval: Duration) -> Option<Instant> {
+        let PreviousCall {
+            started_at,
+            is_large,
+        } = pending.previous?;
         let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
-        let pause = match (is_under_way, is_crowd) {
+        let pause = match (is_under_way, is_large) {
             // One who asks again and again is no crowd, and waits for nobody.
             (false, false) => return None,
-            (false, true) => patience,
-            (true, false) => self.pace.least.max(patience),
-            (true, true) => self.pace.most.max(patience),
+            (false, true) => min_interval,
+            (true, false) => self.spacing.min.max(min_interval),
+            (true, true) => self.spacing.after_large_group.max(min_interval),
         };
-        Some(made + pause)
+        Some(started_at + pause)
     }
 
     /// Waits until the gathering may end.
-    async fn keep_pace(&self) {
+    async fn wait_for_start(&self) {
         loop {
-            let not_before = self.gathering.lock().not_before;
+            let not_before = self.pending.lock().not_before;
             let Some(not_before) = not_before.filter(|not_before| *not_before > Instant::now())
             else {
                 return;
             };
             tokio::select! {
                 () = sleep_until(not_before) => {}
-                () = self.hurry.notified() => {}
+                () = self.reschedule.notified() => {}
             }
         }
     }
 
     /// From now on nobody joins call `number`; what was asked of it.
-    fn close(&self, number: u64) -> HashSet<K> {
-        let mut gathering = self.gathering.lock();
-        debug_assert_eq!(gathering.number, number, "only the newest call gathers");
-        gathering.next = None;
-        gathering.before = Some(Before {
-            made: Instant::now(),
-            is_crowd: gathering.askers >= CROWD,
+    fn take_requests(&self, number: u64) -> HashSet<K> {
+        let mut pending = self.pending.lock();
+        debug_assert_eq!(pending.number, number, "only the newest call gathers");
+        pending.future = None;
+        pending.previous = Some(PreviousCall {
+            started_at: Instant::now(),
+            is_large: pending.callers >= LARGE_GROUP,
         });
-        std::mem::take(&mut gathering.asked)
+        std::mem::take(&mut pending.requests)
     }
 }
 
@@ -221,45 +229,48 @@ mod tests {
     }
 
     impl Calls {
-        fn new(pace: Pace) -> Self {
+        fn new(spacing: CallSpacing) -> Self {
             Self {
                 made: Arc::default(),
-                group: Arc::new(GroupCommit::new(pace)),
+                group: Arc::new(GroupCommit::new(spacing)),
             }
         }
 
         /// When the call was made whose outcome this is, and for how many questions.
-        async fn join(&self, asked: u32) -> (Instant, usize) {
-            self.join_with(asked, Duration::ZERO).await
+        async fn join(&self, request: u32) -> (Instant, usize) {
+            self.join_with(request, Duration::ZERO).await
         }
 
-        async fn join_with(&self, asked: u32, patience: Duration) -> (Instant, usize) {
+        async fn join_with(&self, request: u32, min_interval: Duration) -> (Instant, usize) {
             let made = Arc::clone(&self.made);
-            let call = move |asked: HashSet<u32>| async move {
+            let call = move |requests: HashSet<u32>| async move {
                 made.fetch_add(1, Ordering::Relaxed);
                 let sent = Instant::now();
                 sleep(CALL).await;
-                (sent, asked.len())
+                (sent, requests.len())
             };
-            self.group.join(asked, patience, call).await
+            self.group.join(request, min_interval, call).await
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_serves_those_who_came_before_it() {
-        let calls = Calls::new(Pace::default());
+    async fn a_call_serves_the_callers_that_joined_before_it_started() {
+        let calls = Calls::new(CallSpacing::default());
         let clients = (0..300u32).map(|n| {
             let calls = calls.clone();
             async move {
                 sleep(Duration::from_millis(n.into())).await;
-                let came = Instant::now();
+                let joined_at = Instant::now();
                 let (sent, _) = calls.join(n % 7).await;
-                assert!(sent >= came, "{n} was told of a call made before it came");
+                assert!(
+                    sent >= joined_at,
+                    "{n} was told of a call made before it came"
+                );
                 // One that ends now, and then its own.
                 assert!(
-                    came.elapsed() <= 2 * CALL,
+                    joined_at.elapsed() <= 2 * CALL,
                     "{n} waited {:?}",
-                    came.elapsed()
+                    joined_at.elapsed()
                 );
             }
         });
@@ -270,53 +281,53 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_learns_what_all_asked() {
-        let calls = Calls::new(Pace::default());
-        let asked = [1, 2, 3, 3, 4, 4];
-        let outcomes = join_all(asked.map(|asked| calls.join(asked))).await;
+    async fn a_call_receives_the_requests_of_all_callers() {
+        let calls = Calls::new(CallSpacing::default());
+        let requests = [1, 2, 3, 3, 4, 4];
+        let outcomes = join_all(requests.map(|request| calls.join(request))).await;
         let questions = outcomes.iter().map(|(_, questions)| *questions);
         assert_eq!(questions.collect::<Vec<_>>(), [1, 1, 2, 2, 2, 2]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nobody_depends_on_who_leaves() {
-        let calls = Calls::new(Pace::default());
+    async fn a_cancelled_caller_affects_no_other_caller() {
+        let calls = Calls::new(CallSpacing::default());
         let short = Duration::from_millis(10);
-        let (_, _, left, stayed) = tokio::join!(
+        let (_, _, cancelled, remaining) = tokio::join!(
             calls.join(0),
             calls.join(0),
             timeout(short, calls.join(1)),
             timeout(3 * CALL, calls.join(2)),
         );
-        assert!(left.is_err());
-        let (_, questions) = stayed.expect("an outcome");
+        assert!(cancelled.is_err());
+        let (_, questions) = remaining.expect("an outcome");
         assert_eq!(questions, 2);
-        let all_left = timeout(short, calls.join(3)).await;
-        assert!(all_left.is_err());
+        let all_cancelled = timeout(short, calls.join(3)).await;
+        assert!(all_cancelled.is_err());
         timeout(3 * CALL, calls.join(4)).await.expect("an outcome");
     }
 
-    const PACE: Pace = Pace {
-        least: Duration::from_millis(5),
-        most: Duration::from_millis(40),
+    const SPACING: CallSpacing = CallSpacing {
+        min: Duration::from_millis(5),
+        after_large_group: Duration::from_millis(40),
     };
 
     /// When the calls were made, in ms, of askers who come at such times with such patience.
-    async fn made_for(askers: &[(u64, u64)]) -> Vec<u128> {
-        let calls = Calls::new(PACE);
+    async fn start_times(callers: &[(u64, u64)]) -> Vec<u128> {
+        let calls = Calls::new(SPACING);
         let began = Instant::now();
-        let asked = askers.iter().map(async |&(comes, patience)| {
+        let requests = callers.iter().map(async |&(comes, min_interval)| {
             sleep(Duration::from_millis(comes)).await;
-            let patience = Duration::from_millis(patience);
-            let (sent, _) = calls.join_with(0, patience).await;
+            let min_interval = Duration::from_millis(min_interval);
+            let (sent, _) = calls.join_with(0, min_interval).await;
             sent.duration_since(began).as_millis()
         });
-        join_all(asked).await
+        join_all(requests).await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_keep_their_distance_while_one_is_under_way() {
-        for (askers, made) in [
+    async fn calls_are_spaced_while_one_is_in_flight() {
+        for (callers, made) in [
             (vec![(0, 0)], vec![0]),
             // Two are under way from 5 to 100.
             (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 5, 5, 101]),
@@ -350,7 +361,7 @@ mod tests {
             // The patient may come later, too.
             (vec![(0, 0), (1, 0), (2, 80)], vec![0, 5, 5]),
         ] {
-            assert_eq!(made_for(&askers).await, made, "{askers:?}");
+            assert_eq!(start_times(&callers).await, made, "{callers:?}");
         }
     }
 }

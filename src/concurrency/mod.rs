@@ -4,5 +4,5 @@ mod coop_budget;
 mod group_commit;
 
 pub use coop_budget::CoopBudget;
+pub use group_commit::CallSpacing;
 pub use group_commit::GroupCommit;
-pub use group_commit::Pace;

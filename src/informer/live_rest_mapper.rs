@@ -290,7 +290,7 @@ impl Discovered {
             self.mapper.resource(gvr),
         ) {
             (Some(paths), Some(resource)) => SelectableFields::custom(resource.namespaced, paths),
-            (None, Some(resource)) => SelectableFields::of(resource),
+            (None, Some(resource)) => SelectableFields::for_resource(resource),
             (_, None) => SelectableFields::default(),
         };
         let table = Arc::new(table);

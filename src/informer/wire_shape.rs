@@ -52,7 +52,7 @@ impl WireShape {
     /// Learns from a BOOKMARK frame.
     pub fn learn(&self, bookmark: &Bytes) {
         let template = BookmarkTemplate::from_frame(self.format, bookmark);
-        let type_meta = TypeMeta::learn(self.format, bookmark);
+        let type_meta = TypeMeta::read(self.format, bookmark);
         match (template, type_meta) {
             (Ok(template), Ok(type_meta)) => {
                 let encoder = Encoder::from_type_meta(self.format, &type_meta);

@@ -14,7 +14,7 @@ use http::header;
 use crate::api::Query;
 use crate::api::Status;
 use crate::api::pretty_parameter;
-use crate::api::wants_pretty;
+use crate::api::should_indent;
 use crate::body;
 use crate::body::Body;
 use crate::codec::StatusFormat;
@@ -53,7 +53,7 @@ impl Refusal {
         let user_agent = text(&self.user_agent).unwrap_or_default();
         StatusFormat::negotiated(text(&self.accept).as_deref(), |accepted| {
             let query = Query::parse(self.uri.query().unwrap_or_default());
-            wants_pretty(pretty_parameter(&query), accepted, &user_agent)
+            should_indent(pretty_parameter(&query), accepted, &user_agent)
         })
     }
 }

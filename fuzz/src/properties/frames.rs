@@ -110,7 +110,7 @@ pub(super) fn reference(format: WireFormat, limit: usize, stream: &[u8]) -> Fram
 
 fn event(format: WireFormat, frame: Bytes) {
     let decoder = Decoder::new(format, pod_fields());
-    let learnt = TypeMeta::learn(format, &frame);
+    let learnt = TypeMeta::read(format, &frame);
     match decoder.event(frame.clone()) {
         Ok(WatchEvent::Change {
             event_type,

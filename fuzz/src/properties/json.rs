@@ -143,10 +143,8 @@ fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
 /// A page that is printed in parts reads as the same page.
 fn list(decoder: &Decoder, data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
-    let (Ok(page), Ok(type_meta)) = (
-        decoder.list(&body),
-        TypeMeta::learn(WireFormat::Json, &body),
-    ) else {
+    let (Ok(page), Ok(type_meta)) = (decoder.list(&body), TypeMeta::read(WireFormat::Json, &body))
+    else {
         return;
     };
     if serde_json::from_slice::<Value>(data).is_ok() {

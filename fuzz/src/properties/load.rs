@@ -83,7 +83,7 @@ fn read(format: WireFormat, frame: &[u8]) {
     let _ = (Kind::of(format, frame), versions.find(frame));
     let frame = Bytes::copy_from_slice(frame);
     let decoder = Decoder::new(format, pod_fields());
-    let Ok(type_meta) = TypeMeta::learn(format, &frame) else {
+    let Ok(type_meta) = TypeMeta::read(format, &frame) else {
         return;
     };
     let Ok(WatchEvent::Change {

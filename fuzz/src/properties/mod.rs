@@ -34,7 +34,7 @@ use kubefan::api::SelectableFields;
 
 /// What a pod's field selectors may name: texts, a truth value and an element of a list.
 fn pod_fields() -> Arc<SelectableFields> {
-    Arc::new(SelectableFields::of(&Resource {
+    Arc::new(SelectableFields::for_resource(&Resource {
         gvr: GroupVersionResource::new("", "v1", "pods"),
         kind: "Pod".to_owned(),
         singular: "pod".to_owned(),

@@ -27,7 +27,7 @@ pub(super) fn again(
     if is_plain {
         assert_eq!(read.resource_version, deleted);
         assert_eq!((&read.key, read.uid()), (&object.key, object.uid()));
-        assert!(read.is_selected_as(object));
+        assert!(read.has_same_selectable_values(object));
     }
 }
 

@@ -21,7 +21,7 @@ pub fn object_protobuf(data: &[u8]) {
     let decoder = Decoder::new(FORMAT, pod_fields());
     let _ = kubefan::codec::decode_status(FORMAT.media_type(), 500, data);
     let body = Bytes::copy_from_slice(data);
-    let type_meta = TypeMeta::learn(FORMAT, &body);
+    let type_meta = TypeMeta::read(FORMAT, &body);
     if let (Ok(page), Ok(type_meta)) = (decoder.list(&body), &type_meta) {
         page_again(&decoder, &Encoder::from_type_meta(FORMAT, type_meta), page);
     }

@@ -17,6 +17,6 @@ pub use list::WatchRequest;
 pub use list::WatchStart;
 pub use malformed::Malformed;
 pub use pretty::pretty_parameter;
-pub use pretty::wants_pretty;
+pub use pretty::should_indent;
 pub use query::Query;
 pub use timeout::request_timeout;

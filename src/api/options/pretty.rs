@@ -12,13 +12,13 @@ pub fn pretty_parameter(query: &Query) -> Option<bool> {
 /// that the chosen media type carries `;pretty=1`.
 ///
 /// Without either, the answer goes by the user agent: people's tools get indented text.
-pub fn wants_pretty(parameter: Option<bool>, accept: bool, user_agent: &str) -> bool {
-    let is_for_people = || {
+pub fn should_indent(parameter: Option<bool>, accept: bool, user_agent: &str) -> bool {
+    let is_interactive_client = || {
         ["curl", "Wget", "Mozilla/5.0"]
             .iter()
             .any(|prefix| user_agent.starts_with(prefix))
     };
-    accept || parameter.unwrap_or_else(is_for_people)
+    accept || parameter.unwrap_or_else(is_interactive_client)
 }
 
 /// Reads a truth value as Go's `strconv.ParseBool` does; `None` when it is none.
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn decides() {
+    fn indents_for_interactive_clients_or_on_request() {
         for (parameter, accept, user_agent, expected) in [
             (None, false, "kubectl/v1.36.0", false),
             (None, false, "curl/8.5.0", true),
@@ -62,7 +62,7 @@ mod tests {
             (Some(true), false, "", true),
             (Some(false), true, "", true),
         ] {
-            assert_eq!(wants_pretty(parameter, accept, user_agent), expected);
+            assert_eq!(should_indent(parameter, accept, user_agent), expected);
         }
     }
 }

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn replaces_what_is_no_utf8() {
+    fn replaces_invalid_utf8() {
         assert_eq!(Query::parse("a=%ff").first("a"), Some("\u{fffd}"));
     }
 }

@@ -31,8 +31,8 @@ fn parse_duration(text: &str) -> Option<Duration> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let (number, behind) = rest.split_at(rest.find(|c: char| !is_of_number(c))?);
-        let end = behind.find(is_of_number).unwrap_or(behind.len());
+        let (number, behind) = rest.split_at(rest.find(|c: char| !is_number_character(c))?);
+        let end = behind.find(is_number_character).unwrap_or(behind.len());
         let (unit, next) = behind.split_at(end);
         total = total.checked_add(in_nanoseconds(number, nanoseconds_of(unit)?)?)?;
         rest = next;
@@ -42,7 +42,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| Duration::from_nanos(total))
 }
 
-fn is_of_number(character: char) -> bool {
+fn is_number_character(character: char) -> bool {
     character.is_ascii_digit() || character == '.'
 }
 

@@ -32,7 +32,7 @@ enum Operator {
 }
 
 impl Operator {
-    fn demands_equality(self) -> bool {
+    fn requires_equality(self) -> bool {
         self != Self::NotEqual
     }
 
@@ -84,7 +84,7 @@ impl RawFieldSelector {
     /// The value that the first `metadata.name=` term demands.
     pub fn required_name(&self) -> Option<&str> {
         let by_name =
-            |term: &&RawTerm| term.operator.demands_equality() && term.label == "metadata.name";
+            |term: &&RawTerm| term.operator.requires_equality() && term.label == "metadata.name";
         Some(&self.terms.iter().find(by_name)?.value)
     }
 
@@ -97,7 +97,7 @@ impl RawFieldSelector {
         let resolve = |term: &RawTerm| {
             Ok(FieldTerm {
                 field: fields.resolve(&term.label)?,
-                equal: term.operator.demands_equality(),
+                equal: term.operator.requires_equality(),
                 value: term.value.clone(),
             })
         };

@@ -62,7 +62,7 @@ impl SelectableFields {
     /// The fields of a built-in resource.
     ///
     /// Events are not covered: they are never cached.
-    pub fn of(resource: &Resource) -> Self {
+    pub fn for_resource(resource: &Resource) -> Self {
         builtin_fields::selectable_fields(resource)
     }
 

@@ -80,7 +80,7 @@ fn prints_failures_of_reads() {
 }
 
 #[test]
-fn hands_out_a_token_for_the_rest_of_an_expired_list() {
+fn returns_a_token_for_the_rest_of_an_expired_list() {
     let token = ContinueToken {
         resource_version: Some(ResourceVersion(213)),
         start: "b\0".to_owned(),

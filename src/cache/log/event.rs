@@ -110,7 +110,7 @@ impl Event {
         previous: &Arc<Object>,
         at: ResourceVersion,
     ) -> Option<Self> {
-        if object.is_selected_as(previous) {
+        if object.has_same_selectable_values(previous) {
             return None;
         }
         Some(Self {

@@ -1,4 +1,4 @@
-//! Loose: objects that may be stored in less memory, as the log has forgotten their frames.
+//! FrameBackedQueue: objects that may be stored in less memory, as the log has forgotten their frames.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

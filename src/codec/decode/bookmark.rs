@@ -12,40 +12,40 @@ pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// What is read of a bookmark's metadata.
 #[derive(Default)]
-pub(super) struct Marks {
+pub(super) struct BookmarkFields {
     pub(super) resource_version: String,
     pub(super) initial_events_end: bool,
 }
 
 /// Reads the object of a bookmark in JSON.
-pub(super) fn read_json(object: &[u8]) -> Result<Marks, Error> {
-    let mut marks = Marks::default();
+pub(super) fn read_json(object: &[u8]) -> Result<BookmarkFields, Error> {
+    let mut fields = BookmarkFields::default();
     let mut scanner = Scanner::new(object);
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
         match key.text.0 {
-            b"metadata" => marks.json_metadata(&mut scanner)?,
+            b"metadata" => fields.json_metadata(&mut scanner)?,
             _ => {
                 scanner.skip()?;
             }
         }
     }
-    Ok(marks)
+    Ok(fields)
 }
 
 /// Reads the object of a bookmark in protobuf.
-pub(super) fn read_protobuf(message: &[u8]) -> Result<Marks, Error> {
-    let mut marks = Marks::default();
+pub(super) fn read_protobuf(message: &[u8]) -> Result<BookmarkFields, Error> {
+    let mut fields = BookmarkFields::default();
     for field in Fields::new(message) {
         let field = field?;
         if field.number == 1 {
-            marks.protobuf_metadata(field.bytes()?)?;
+            fields.protobuf_metadata(field.bytes()?)?;
         }
     }
-    Ok(marks)
+    Ok(fields)
 }
 
-impl Marks {
+impl BookmarkFields {
     fn json_metadata(&mut self, scanner: &mut Scanner<'_>) -> Result<(), Error> {
         let mut members = scanner.object()?;
         while let Some(key) = scanner.next_key(&mut members)? {

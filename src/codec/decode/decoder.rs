@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::bookmark;
-use super::bookmark::Marks;
+use super::bookmark::BookmarkFields;
 use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::ListPage;
@@ -33,11 +33,11 @@ use crate::codec::status;
 #[derive(Clone, Debug)]
 pub struct Decoder {
     format: WireFormat,
-    paths: Arc<Paths>,
+    trees: Arc<FieldTrees>,
 }
 
 #[derive(Debug)]
-struct Paths {
+struct FieldTrees {
     count: usize,
     json: FieldTree<String>,
     protobuf: FieldTree<u32>,
@@ -52,14 +52,14 @@ enum Payload {
 impl Decoder {
     /// Makes a decoder that finds the values of `fields` in each object.
     pub fn new(format: WireFormat, fields: Arc<SelectableFields>) -> Self {
-        let paths = Paths {
+        let trees = FieldTrees {
             count: fields.fields.len(),
             json: json_tree(&fields),
             protobuf: protobuf_tree(&fields),
         };
         Self {
             format,
-            paths: Arc::new(paths),
+            trees: Arc::new(trees),
         }
     }
 
@@ -181,7 +181,7 @@ impl Decoder {
         scanner: &mut Scanner<'_>,
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
-        let (head, body) = json::object(scanner, &self.paths.json, self.no_values())?;
+        let (head, body) = json::object(scanner, &self.trees.json, self.no_values())?;
         object(head, body, keep(body))
     }
 
@@ -190,7 +190,7 @@ impl Decoder {
         message: &[u8],
         keep: impl Fn(&[u8]) -> Bytes,
     ) -> Result<Object, Error> {
-        let head = protobuf::object(message, &self.paths.protobuf, self.no_values())?;
+        let head = protobuf::object(message, &self.trees.protobuf, self.no_values())?;
         object(head, message, keep(message))
     }
 
@@ -199,7 +199,7 @@ impl Decoder {
     }
 
     fn no_values(&self) -> Values<'static> {
-        vec![None; self.paths.count]
+        vec![None; self.trees.count]
     }
 }
 
@@ -223,7 +223,7 @@ fn object(head: Head<'_>, text: &[u8], body: Bytes) -> Result<Object, Error> {
         labels: head.labels,
         fields: fields.map(Option::unwrap_or_default).collect(),
     };
-    Ok(Object::of_source(key, version, &values, text, body))
+    Ok(Object::from_source(key, version, &values, text, body))
 }
 
 pub(super) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error> {
@@ -234,10 +234,10 @@ pub(super) fn page(head: ListHead, items: Vec<Object>) -> Result<ListPage, Error
     })
 }
 
-fn bookmark(marks: Marks, frame: Bytes) -> Result<WatchEvent, Error> {
+fn bookmark(fields: BookmarkFields, frame: Bytes) -> Result<WatchEvent, Error> {
     Ok(WatchEvent::Bookmark(Bookmark {
-        resource_version: resource_version(&marks.resource_version)?,
-        initial_events_end: marks.initial_events_end,
+        resource_version: resource_version(&fields.resource_version)?,
+        initial_events_end: fields.initial_events_end,
         frame,
     }))
 }

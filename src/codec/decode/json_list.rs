@@ -17,10 +17,10 @@ use crate::codec::json::compact;
 pub(super) struct JsonList {
     part: Part,
     /// An item with fewer bytes is likely not whole yet: most are about as long as the one before.
-    likely_whole: usize,
+    min_item_length: usize,
     items: Vec<Object>,
     /// What stands around the items, each of which is a zero in it.
-    frame: Vec<u8>,
+    envelope: Vec<u8>,
 }
 
 /// What is being read.
@@ -43,7 +43,7 @@ impl JsonList {
                 Part::Before => self.read_before(&text[at..]),
                 Part::Items => self.read_item(decoder, &text[at..]),
                 Part::Rest => {
-                    self.frame.extend_from_slice(&text[at..]);
+                    self.envelope.extend_from_slice(&text[at..]);
                     return text.len();
                 }
             };
@@ -53,14 +53,14 @@ impl JsonList {
     }
 
     /// Nothing more comes, so that each item is as whole as it will be.
-    pub(super) fn expect_the_end(&mut self) {
-        self.likely_whole = 0;
+    pub(super) fn expect_no_more(&mut self) {
+        self.min_item_length = 0;
     }
 
     /// The page, when `unread` is all that could not be read.
     pub(super) fn finish(mut self, decoder: &Decoder, unread: &[u8]) -> Result<ListPage, Error> {
-        self.frame.extend_from_slice(unread);
-        let text = json::on_one_line(self.frame.trim_ascii_end());
+        self.envelope.extend_from_slice(unread);
+        let text = json::on_one_line(self.envelope.trim_ascii_end());
         let mut read = self.items.len();
         let head = json::list(&text, |scanner| {
             if let Some(left) = read.checked_sub(1) {
@@ -77,7 +77,7 @@ impl JsonList {
     /// Reads as far as the items; `None` when they don't begin in `text`.
     fn read_before(&mut self, text: &[u8]) -> Option<usize> {
         let start = json::items_start(text)?;
-        self.frame.extend_from_slice(&text[..start]);
+        self.envelope.extend_from_slice(&text[..start]);
         self.part = Part::Items;
         Some(start)
     }
@@ -85,19 +85,19 @@ impl JsonList {
     /// Reads an item or what stands between two; `None` when more has to come first.
     fn read_item(&mut self, decoder: &Decoder, text: &[u8]) -> Option<usize> {
         match text.first()? {
-            b'{' if text.len() < self.likely_whole => None,
+            b'{' if text.len() < self.min_item_length => None,
             b'{' => {
                 let mut scanner = Scanner::new(text);
                 // It may lack its end. If that is not why, it can't be read at the end either.
                 let item = decoder.json_object(&mut scanner, on_one_line).ok()?;
                 self.items.push(item);
                 // So that it can't run into what stands beside it.
-                self.frame.extend_from_slice(b"{}");
-                self.likely_whole = scanner.offset() / 4 * 3;
+                self.envelope.extend_from_slice(b"{}");
+                self.min_item_length = scanner.offset() / 4 * 3;
                 Some(scanner.offset())
             }
             byte @ (b',' | b' ' | b'\n' | b'\r' | b'\t') => {
-                self.frame.push(*byte);
+                self.envelope.push(*byte);
                 Some(1)
             }
             _ => {

@@ -72,7 +72,7 @@ impl ListDecoder {
     pub fn finish(mut self) -> Result<ListPage, Error> {
         self.worthwhile = 0;
         if let List::Json(list) = &mut self.list {
-            list.expect_the_end();
+            list.expect_no_more();
         }
         self.push(&[])?;
         match self.list {

@@ -9,15 +9,15 @@ const BLANKS: &[u8] = &[b' '; 64];
 #[derive(Clone, Debug, Default)]
 pub struct Indenter {
     depth: usize,
-    place: Place,
+    state: StringState,
     /// A bracket was opened, and nothing has come since: an empty pair stays on its line.
     is_just_open: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum StringState {
     #[default]
-    Between,
+    Outside,
     InString,
     /// Behind a backslash.
     Escaped,
@@ -28,15 +28,15 @@ impl Indenter {
     /// the end too: there is none.
     pub fn push(&mut self, mut text: &[u8], printed: &mut Vec<u8>) {
         while let Some((&byte, rest)) = text.split_first() {
-            text = match self.place {
-                Place::InString => self.pass_string(text, printed),
-                Place::Escaped => {
+            text = match self.state {
+                StringState::InString => self.copy_string(text, printed),
+                StringState::Escaped => {
                     printed.push(byte);
-                    self.place = Place::InString;
+                    self.state = StringState::InString;
                     rest
                 }
-                Place::Between => {
-                    self.push_between(byte, printed);
+                StringState::Outside => {
+                    self.push_outside_string(byte, printed);
                     rest
                 }
             };
@@ -44,20 +44,20 @@ impl Indenter {
     }
 
     /// Copies the string as far as its end or a backslash; gives what follows.
-    fn pass_string<'a>(&mut self, text: &'a [u8], printed: &mut Vec<u8>) -> &'a [u8] {
+    fn copy_string<'a>(&mut self, text: &'a [u8], printed: &mut Vec<u8>) -> &'a [u8] {
         let end = memchr2(b'"', b'\\', text).map_or(text.len(), |found| {
-            self.place = match text[found] {
-                b'"' => Place::Between,
-                _ => Place::Escaped,
+            self.state = match text[found] {
+                b'"' => StringState::Outside,
+                _ => StringState::Escaped,
             };
             found + 1
         });
-        let (passed, rest) = text.split_at(end);
-        printed.extend_from_slice(passed);
+        let (copied, rest) = text.split_at(end);
+        printed.extend_from_slice(copied);
         rest
     }
 
-    fn push_between(&mut self, byte: u8, printed: &mut Vec<u8>) {
+    fn push_outside_string(&mut self, byte: u8, printed: &mut Vec<u8>) {
         let is_close = matches!(byte, b'}' | b']');
         match byte {
             b' ' | b'\t' | b'\r' | b'\n' => return,
@@ -76,7 +76,7 @@ impl Indenter {
         match byte {
             b',' => self.break_line(printed),
             b':' => printed.push(b' '),
-            b'"' => self.place = Place::InString,
+            b'"' => self.state = StringState::InString,
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use crate::codec::head::Head;
 use crate::codec::head::Labels;
 
 /// An object while it is read.
-struct Reading<'tree, 'text> {
+struct ObjectReader<'tree, 'text> {
     tree: &'tree FieldTree<String>,
     head: Head<'text>,
     body: BodyStart,
@@ -22,17 +22,17 @@ struct Reading<'tree, 'text> {
 /// Where an object's canonical body starts, known when its members have been passed.
 struct BodyStart {
     /// Where the object starts.
-    whole: usize,
+    object_start: usize,
     /// The first member's key; or the first one's behind `kind` and `apiVersion` in front.
-    behind_type_meta: usize,
-    type_meta: TypeMetaPlace,
+    after_type_meta: usize,
+    type_meta: TypeMetaPosition,
     /// How many members were passed.
     position: usize,
 }
 
 /// Where `kind` and `apiVersion` stand in an object.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum TypeMetaPlace {
+enum TypeMetaPosition {
     /// Nowhere, as in items of built-in lists.
     Absent,
     /// `kind` is first; what comes second is not known yet.
@@ -50,7 +50,7 @@ pub(crate) fn object<'a>(
     values: Values<'a>,
 ) -> Result<(Head<'a>, &'a [u8]), Error> {
     let mut members = scanner.object()?;
-    let mut object = Reading {
+    let mut object = ObjectReader {
         tree,
         head: Head {
             values,
@@ -60,15 +60,15 @@ pub(crate) fn object<'a>(
         has_metadata: false,
     };
     while let Some(key) = scanner.next_key(&mut members)? {
-        object.body.pass(&key);
+        object.body.add_member(&key);
         object.member(scanner, key.text)?;
     }
-    tree.settle(&mut object.head.values);
+    tree.fill_absent(&mut object.head.values);
     let body = scanner.since(object.body.start());
     Ok((object.head, body))
 }
 
-impl<'text> Reading<'_, 'text> {
+impl<'text> ObjectReader<'_, 'text> {
     fn member(&mut self, scanner: &mut Scanner<'text>, key: Text<'_>) -> Result<(), Error> {
         if key.is("metadata") {
             self.metadata(scanner)
@@ -91,20 +91,20 @@ impl<'text> Reading<'_, 'text> {
 }
 
 impl BodyStart {
-    fn new(whole: usize) -> Self {
+    fn new(object_start: usize) -> Self {
         Self {
-            whole,
-            behind_type_meta: whole,
-            type_meta: TypeMetaPlace::Absent,
+            object_start,
+            after_type_meta: object_start,
+            type_meta: TypeMetaPosition::Absent,
             position: 0,
         }
     }
 
     /// Takes note of the next member.
-    fn pass(&mut self, key: &Key<'_>) {
-        let is_behind = self.type_meta == TypeMetaPlace::Front && self.position == 2;
+    fn add_member(&mut self, key: &Key<'_>) {
+        let is_behind = self.type_meta == TypeMetaPosition::Front && self.position == 2;
         if self.position == 0 || is_behind {
-            self.behind_type_meta = key.start;
+            self.after_type_meta = key.start;
         }
         self.type_meta = self.type_meta.after(key.text, self.position);
         self.position += 1;
@@ -112,24 +112,24 @@ impl BodyStart {
 
     fn start(&self) -> usize {
         match self.type_meta {
-            TypeMetaPlace::Absent | TypeMetaPlace::Front => self.behind_type_meta,
-            TypeMetaPlace::KindFirst | TypeMetaPlace::Inside => self.whole,
+            TypeMetaPosition::Absent | TypeMetaPosition::Front => self.after_type_meta,
+            TypeMetaPosition::KindFirst | TypeMetaPosition::Inside => self.object_start,
         }
     }
 }
 
-impl TypeMetaPlace {
+impl TypeMetaPosition {
     fn after(self, key: Text<'_>, position: usize) -> Self {
         let is_kind = key.is("kind");
         match (self, position) {
-            _ if !is_kind && !key.is("apiVersion") => self.settled(position),
+            _ if !is_kind && !key.is("apiVersion") => self.after_other_member(position),
             (Self::Absent, 0) if is_kind => Self::KindFirst,
             (Self::KindFirst, 1) if !is_kind => Self::Front,
             _ => Self::Inside,
         }
     }
 
-    fn settled(self, position: usize) -> Self {
+    fn after_other_member(self, position: usize) -> Self {
         match self {
             Self::KindFirst if position == 1 => Self::Inside,
             other => other,

@@ -50,7 +50,7 @@ fn widgets() -> Encoder {
 
 /// Only a broken API server sends these; whoever prints them must not break as well.
 #[test]
-fn what_cannot_be_printed_is_made_of_what_is_known() {
+fn unprintable_metadata_is_rebuilt_from_known_values() {
     let known = r#""name":"x","namespace":"a","uid":"u","resourceVersion":"7""#;
     for text in [
         format!(r#"{{"metadata":null,"metadata":{{{known}}},"spec":{{}}}}"#),
@@ -215,7 +215,7 @@ fn lists() {
 }
 
 #[test]
-fn list_metadata_is_that_of_any_list() {
+fn list_metadata_is_the_same_as_in_any_list() {
     let rv = ResourceVersion(7);
     let text = |encoder: &Encoder, items: Vec<Arc<Object>>| {
         let printed = text_of(encoder.list_parts(rv, Some("abc"), Some(2), items));
@@ -275,7 +275,7 @@ fn bookmarks_keep_the_shape_of_their_metadata() {
         br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1","creationTimestamp":null},"spec":{"containers":null},"status":{}}}"#,
     );
     let template = BookmarkTemplate::from_frame(JSON, &frame).expect("a bookmark");
-    let type_meta = TypeMeta::learn(JSON, &frame).expect("a kind");
+    let type_meta = TypeMeta::read(JSON, &frame).expect("a kind");
     let encoder = Encoder::from_type_meta(JSON, &type_meta).with_bookmark_template(template);
     let encoder = encoder.partial(JSON, MetaVersion::V1Beta1);
     assert_eq!(
@@ -323,7 +323,7 @@ fn deletions_carry_their_version() {
 
 /// An annotation that the API server makes for whole objects of some kinds.
 #[test]
-fn some_annotations_stand_in_whole_objects_only() {
+fn hidden_annotations_appear_only_in_whole_objects() {
     let encoder = Encoder::new(JSON, "DaemonSet", "apps/v1");
     let made = "\"deprecated.daemonset.template.generation\":\"1\"";
     for (annotations, left) in [
@@ -381,7 +381,7 @@ fn some_annotations_stand_in_whole_objects_only() {
 }
 
 #[test]
-fn declared_order_of_what_is_small() {
+fn declared_order_of_small_metadata() {
     let rows = [
         ("{}", "{}"),
         (r#"{"uid":"u","name":"a"}"#, r#"{"name":"a","uid":"u"}"#),
@@ -398,7 +398,7 @@ fn declared_order_of_what_is_small() {
 
 /// Whatever is there, the message is one, and what is no ObjectMeta counts as absent.
 #[test]
-fn protobuf_of_what_is_odd() {
+fn protobuf_of_unusual_metadata() {
     let nothing: &[u8] = &[
         0x0a, 0, 0x12, 0, 0x1a, 0, 0x22, 0, 0x2a, 0, 0x32, 0, 0x38, 0, 0x42, 0,
     ];
@@ -506,7 +506,7 @@ fn object_metas() -> impl Strategy<Value = Value> {
 proptest! {
     /// Read back by other code, with the published schema.
     #[test]
-    fn protobuf_says_the_same(metadata in object_metas()) {
+    fn protobuf_carries_the_same_values(metadata in object_metas()) {
         let message = from_json(metadata.to_string().as_bytes()).expect("JSON");
         let mut object = Vec::new();
         put_bytes(&mut object, 1, &message);
@@ -516,7 +516,7 @@ proptest! {
 
     /// Putting members in order loses and changes none.
     #[test]
-    fn declared_order_says_the_same(metadata in object_metas()) {
+    fn declared_order_carries_the_same_values(metadata in object_metas()) {
         let printed = in_declared_order(metadata.to_string().as_bytes()).expect("JSON");
         let read: Value = serde_json::from_slice(&printed).expect("JSON");
         prop_assert_eq!(read, metadata);

@@ -95,7 +95,7 @@ pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool)
         .iter()
         .find_map(|clause| {
             let mut offers = OFFERS.into_iter().filter(|offer| clause.covers(*offer));
-            offers.find_map(|offer| clause.answer(offer, verb, is_custom_resource))
+            offers.find_map(|offer| clause.negotiate(offer, verb, is_custom_resource))
         })
         .unwrap_or(Negotiated::NotAcceptable)
 }
@@ -112,7 +112,7 @@ pub(crate) fn negotiate_status(accept: Option<&str>) -> Negotiated {
         .filter(|clause| clause.target().is_none() && clause.parameter("sv").is_none())
         .find_map(|clause| {
             let mut offers = OFFERS.into_iter().filter(|offer| clause.covers(*offer));
-            offers.find_map(|offer| clause.answer(offer, ReadVerb::Get, false))
+            offers.find_map(|offer| clause.negotiate(offer, ReadVerb::Get, false))
         })
         .unwrap_or(Negotiated::NotAcceptable)
 }
@@ -195,7 +195,12 @@ impl<'a> Clause<'a> {
     }
 
     /// What a match with `offer` means; `None` when its parameters rule it out.
-    fn answer(&self, offer: Offer, verb: ReadVerb, is_custom_resource: bool) -> Option<Negotiated> {
+    fn negotiate(
+        &self,
+        offer: Offer,
+        verb: ReadVerb,
+        is_custom_resource: bool,
+    ) -> Option<Negotiated> {
         let streams = offer != Offer::Yaml;
         let stream_fits = self
             .parameter("stream")
@@ -208,7 +213,7 @@ impl<'a> Clause<'a> {
         let answer = match self.target() {
             None if is_custom_resource && offer == Offer::Protobuf => return None,
             None => offer.plain(pretty),
-            Some(target) => target.answer(offer, verb, pretty)?,
+            Some(target) => target.negotiate(offer, verb, pretty)?,
         };
         // A format is settled before it turns out to have no stream form.
         if verb == ReadVerb::Watch && !streams {
@@ -220,7 +225,7 @@ impl<'a> Clause<'a> {
 }
 
 impl Target<'_> {
-    fn answer(&self, offer: Offer, verb: ReadVerb, pretty: bool) -> Option<Negotiated> {
+    fn negotiate(&self, offer: Offer, verb: ReadVerb, pretty: bool) -> Option<Negotiated> {
         let version = match (self.group, self.version) {
             ("meta.k8s.io", "v1") => MetaVersion::V1,
             ("meta.k8s.io", "v1beta1") => MetaVersion::V1Beta1,

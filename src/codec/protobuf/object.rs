@@ -28,7 +28,7 @@ pub(crate) fn object<'a>(
         }
         visit(&field, tree, &mut values)?;
     }
-    tree.settle(&mut values);
+    tree.fill_absent(&mut values);
     head.values = values;
     Ok(head)
 }
@@ -69,7 +69,7 @@ fn visit<'a>(
         for inner in Fields::new(field.bytes()?) {
             visit(&inner?, child, values)?;
         }
-        child.settle(values);
+        child.fill_absent(values);
     }
     Ok(())
 }

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_named_is_there() {
+    fn every_named_message_is_defined() {
         for (name, rules) in SCHEMA.iter() {
             for rule in rules.values() {
                 if let Rule::OfOwner { message }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_told() {
+    fn malformed_messages_are_errors() {
         for body in [
             &b"k8s\0"[..],
             b"",

@@ -13,7 +13,7 @@ use crate::codec::BookmarkTemplate;
 use crate::codec::Encoder;
 
 #[test]
-fn bookmarks_take_the_learnt_shape_in_both_forms() {
+fn bookmarks_take_the_shape_of_the_template_in_both_forms() {
     let mut plain = frames(JSON, golden!("sie-ok-unset.json"));
     plain.retain(|frame| frame.starts_with(b"{\"type\":\"BOOKMARK\""));
     let template = |frame: &Bytes| BookmarkTemplate::from_frame(JSON, frame).unwrap();
@@ -80,7 +80,7 @@ fn a_bookmark_keeps_its_annotations_in_order() {
 }
 
 #[test]
-fn a_protobuf_bookmark_without_its_end_mark_is_read_back() {
+fn a_protobuf_bookmark_without_its_end_annotation_is_read_back() {
     let end = frames(PROTOBUF, golden!("sie-pb.bin")).pop().unwrap();
     let template = BookmarkTemplate::from_frame(PROTOBUF, &end).unwrap();
     let encoder = Encoder::new(PROTOBUF, "Pod", "v1").with_bookmark_template(template);

@@ -16,7 +16,7 @@ use crate::codec::Encoder;
 use crate::codec::TypeMeta;
 
 #[test]
-fn events_are_printed_as_they_came() {
+fn events_are_printed_as_received() {
     for (format, stream) in [
         (JSON, golden!("sie-ok-unset.json")),
         (JSON, golden!("watch-add-mod-del.json")),
@@ -28,7 +28,7 @@ fn events_are_printed_as_they_came() {
         (PROTOBUF, golden!("sie-pb.bin")),
     ] {
         for frame in frames(format, stream) {
-            let type_meta = TypeMeta::learn(format, &frame).unwrap();
+            let type_meta = TypeMeta::read(format, &frame).unwrap();
             let encoder = Encoder::from_type_meta(format, &type_meta);
             let printed = match decoder(format).event(frame.clone()).unwrap() {
                 WatchEvent::Change {
@@ -72,7 +72,7 @@ fn an_object_that_leaves_a_selector_is_printed_as_the_server_does() {
     ];
     for (format, stream, before, deleted) in cases {
         let frames = frames(format, stream);
-        let type_meta = TypeMeta::learn(format, &frames[0]).unwrap();
+        let type_meta = TypeMeta::read(format, &frames[0]).unwrap();
         let encoder = Encoder::from_type_meta(format, &type_meta);
         let (_, object) = change(decoder(format).event(frames[before].clone()).unwrap());
         let (event_type, last) = change(decoder(format).event(frames[deleted].clone()).unwrap());
@@ -97,7 +97,7 @@ fn a_longer_resource_version_rewrites_all_lengths() {
         assert_eq!(event_type, EventType::Deleted);
         assert_eq!(read.resource_version, rv);
         assert_eq!(read.key, object.key);
-        assert!(read.is_selected_as(&object));
+        assert!(read.has_same_selectable_values(&object));
     }
 }
 
@@ -109,7 +109,7 @@ fn retarget_changes_only_the_type() {
         (PROTOBUF, golden!("watch-pb.bin"), 3),
     ] {
         let frame = frames(format, stream).swap_remove(at);
-        let encoder = Encoder::from_type_meta(format, &TypeMeta::learn(format, &frame).unwrap());
+        let encoder = Encoder::from_type_meta(format, &TypeMeta::read(format, &frame).unwrap());
         let (_, object) = change(decoder(format).event(frame.clone()).unwrap());
         let expected = encoder.event(EventType::Added, &object);
         assert_eq!(

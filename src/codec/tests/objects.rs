@@ -15,7 +15,7 @@ use crate::codec::Error;
 use crate::codec::TypeMeta;
 
 #[test]
-fn the_first_element_of_a_repeated_field_is_meant() {
+fn the_first_element_of_a_repeated_field_is_used() {
     for (format, stream) in [
         (JSON, golden!("sie-ok-unset.json")),
         (PROTOBUF, golden!("watch-pb.bin")),
@@ -28,7 +28,7 @@ fn the_first_element_of_a_repeated_field_is_meant() {
 }
 
 #[test]
-fn single_objects_are_printed_as_they_came() {
+fn single_objects_are_printed_as_received() {
     for (decoder, format, body, embedded) in [
         (decoder(JSON), JSON, golden!("get-pod.json"), false),
         (
@@ -46,7 +46,7 @@ fn single_objects_are_printed_as_they_came() {
 }
 
 #[test]
-fn an_object_or_event_without_its_essentials_is_refused() {
+fn an_object_or_event_without_required_fields_is_refused() {
     let decoder = decoder(JSON);
     let refused = |text: &'static str| decoder.object(text.as_bytes()).unwrap_err();
     let no_name = r#"{"metadata":{"resourceVersion":"1"}}"#;
@@ -66,7 +66,7 @@ fn an_object_or_event_without_its_essentials_is_refused() {
 }
 
 #[test]
-fn a_body_knows_where_its_type_stands() {
+fn a_body_starts_after_a_leading_type_meta() {
     let meta = r#""metadata":{"name":"a","resourceVersion":"1"}"#;
     for (text, body) in [
         (format!("{{{meta}}}"), format!("{meta}}}")),
@@ -100,21 +100,18 @@ fn a_body_knows_where_its_type_stands() {
 }
 
 #[test]
-fn the_kind_is_learnt_from_a_list_or_a_frame() {
-    let learn = |format, bytes| {
-        TypeMeta::learn(format, &bytes).map(|meta| (meta.kind, meta.list_kind, meta.is_embedded))
+fn the_kind_is_read_from_a_list_or_a_frame() {
+    let read = |format, bytes| {
+        TypeMeta::read(format, &bytes).map(|meta| (meta.kind, meta.list_kind, meta.is_embedded))
     };
     let pod = ("Pod".to_owned(), "PodList".to_owned(), false);
     let widget = ("Widget".to_owned(), "WidgetList".to_owned(), true);
-    assert_eq!(learn(JSON, golden!("list-pods.json")), Ok(pod.clone()));
+    assert_eq!(read(JSON, golden!("list-pods.json")), Ok(pod.clone()));
+    assert_eq!(read(PROTOBUF, golden!("list-pods-pb.bin")), Ok(pod.clone()));
     assert_eq!(
-        learn(PROTOBUF, golden!("list-pods-pb.bin")),
-        Ok(pod.clone())
-    );
-    assert_eq!(
-        learn(PROTOBUF, golden!("watch-pb.bin").slice(..1465)),
+        read(PROTOBUF, golden!("watch-pb.bin").slice(..1465)),
         Ok(pod)
     );
-    assert_eq!(learn(JSON, golden!("cr-list.json")), Ok(widget));
-    assert!(learn(JSON, golden!("sie-too-large.json")).is_err());
+    assert_eq!(read(JSON, golden!("cr-list.json")), Ok(widget));
+    assert!(read(JSON, golden!("sie-too-large.json")).is_err());
 }

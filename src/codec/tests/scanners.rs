@@ -101,7 +101,7 @@ fn read_all(bytes: &Bytes) {
         if let Ok(WatchEvent::Change { object, .. }) = decoder.event(bytes.clone()) {
             read_again(&decoder, &encoder, &object);
         }
-        let _ = TypeMeta::learn(format, bytes);
+        let _ = TypeMeta::read(format, bytes);
         let _ = BookmarkTemplate::from_frame(format, bytes);
         let _ = encoder.retarget(bytes, EventType::Added);
         let _ = decode_status(format.media_type(), 500, bytes);
@@ -154,7 +154,7 @@ fn all_escaped(text: &str) -> String {
 
 proptest! {
     #[test]
-    fn skipping_ends_where_the_value_does(value in value(), pretty in any::<bool>(), behind in ".{0,5}") {
+    fn skipping_ends_at_the_end_of_the_value(value in value(), pretty in any::<bool>(), behind in ".{0,5}") {
         let printed = match pretty {
             true => serde_json::to_string_pretty(&value),
             false => serde_json::to_string(&value),

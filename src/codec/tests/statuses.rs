@@ -8,7 +8,7 @@ use crate::codec::Encoder;
 use crate::codec::decode_status;
 
 #[test]
-fn statuses_are_read_and_printed_as_they_came() {
+fn statuses_are_read_and_printed_as_received() {
     let protobuf = PROTOBUF.media_type();
     for (format, content_type, code, body) in [
         (

@@ -25,8 +25,8 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 
 use crate::cache::Reader;
+use crate::concurrency::CallSpacing;
 use crate::concurrency::GroupCommit;
-use crate::concurrency::Pace;
 use crate::informer::RelistHandle;
 use crate::shutdown::Shutdown;
 use crate::upstream::FreshnessProbe;
@@ -43,9 +43,9 @@ pub use proof::ProofMethod;
 pub use proof::Unproven;
 
 /// A thousand readers who come within 100 ms cost three or four questions.
-const PACE: Pace = Pace {
-    least: Duration::from_millis(5),
-    most: Duration::from_millis(100),
+const PACE: CallSpacing = CallSpacing {
+    min: Duration::from_millis(5),
+    after_large_group: Duration::from_millis(100),
 };
 
 /// Proves how fresh one cache is; those who ask at a time share the work.

@@ -10,7 +10,7 @@ use crate::api::Query;
 use crate::api::Status;
 use crate::api::WireFormat;
 use crate::api::pretty_parameter;
-use crate::api::wants_pretty;
+use crate::api::should_indent;
 use crate::codec::MetaVersion;
 use crate::codec::Negotiated;
 use crate::codec::ReadVerb;
@@ -121,7 +121,7 @@ fn representation(
     }
     let is_pretty = || {
         let parameter = pretty_parameter(&Query::parse(facts.query));
-        wants_pretty(parameter, representation.indent, facts.user_agent)
+        should_indent(parameter, representation.indent, facts.user_agent)
     };
     let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
     Ok(Representation {

@@ -28,8 +28,8 @@ use tokio::sync::Semaphore;
 use crate::body;
 use crate::body::Body;
 use crate::body::guarded;
+use crate::concurrency::CallSpacing;
 use crate::concurrency::GroupCommit;
-use crate::concurrency::Pace;
 use crate::server::request::RequestInfo;
 use crate::upstream;
 use crate::upstream::Error;
@@ -204,7 +204,7 @@ impl Inner {
 
 fn new_group() -> Arc<Group> {
     // At once, always: an object is read in a few milliseconds, and its readers count them.
-    Arc::new(Group::new(Pace::default()))
+    Arc::new(Group::new(CallSpacing::default()))
 }
 
 fn call(

@@ -9,7 +9,7 @@ use crate::api::Query;
 use crate::api::Status;
 use crate::api::WireFormat;
 use crate::api::pretty_parameter;
-use crate::api::wants_pretty;
+use crate::api::should_indent;
 use crate::server;
 use crate::server::Body;
 
@@ -38,7 +38,7 @@ pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
     let agent = headers.get(header::USER_AGENT);
     let agent = agent.and_then(|agent| agent.to_str().ok());
     let parameter = pretty_parameter(&Query::parse(query));
-    wants_pretty(parameter, false, agent.unwrap_or_default())
+    should_indent(parameter, false, agent.unwrap_or_default())
 }
 
 /// The same answer for people: without a line's end, as the API server has it.

@@ -75,7 +75,7 @@ fn refuses_malformed_parameters() {
 }
 
 #[test]
-fn tells_what_a_list_asks_for() {
+fn reads_list_requests() {
     let (text, token) = continued();
     let not_older = |limit| ListRequest::NotOlderThan {
         resource_version: N,
@@ -123,7 +123,7 @@ fn tells_what_a_list_asks_for() {
 }
 
 #[test]
-fn refuses_what_a_list_cannot_be() {
+fn refuses_invalid_list_options() {
     let (text, _) = continued();
     for (query, parameter) in [
         ("resourceVersion=abc", "resourceVersion"),
@@ -170,7 +170,7 @@ fn refuses_what_a_list_cannot_be() {
 }
 
 #[test]
-fn refuses_what_a_watch_cannot_be() {
+fn refuses_invalid_watch_options() {
     for query in [
         "sendInitialEvents=0",
         "sendInitialEvents=1&resourceVersionMatch=Exact&resourceVersion=abc",
@@ -188,7 +188,7 @@ fn refuses_what_a_watch_cannot_be() {
 }
 
 #[test]
-fn tells_where_a_watch_starts() {
+fn reads_watch_starts() {
     use WatchStart::After;
     use WatchStart::FromAny;
     use WatchStart::FromMostRecent;

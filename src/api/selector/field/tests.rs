@@ -18,7 +18,7 @@ use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 
 fn fields_of(group: &str, version: &str, resource: &str) -> SelectableFields {
-    SelectableFields::of(&Resource {
+    SelectableFields::for_resource(&Resource {
         gvr: GroupVersionResource::new(group, version, resource),
         kind: String::new(),
         singular: String::new(),
@@ -103,7 +103,7 @@ fn refuses_what_the_api_server_refuses() {
 }
 
 #[test]
-fn refuses_what_a_kind_lacks() {
+fn refuses_fields_that_a_kind_lacks() {
     for (group, version, resource, label) in [
         ("", "v1", "pods", "a\"b"),
         ("", "v1", "nodes", "metadata.namespace"),
@@ -238,7 +238,7 @@ fn accepts_each_kinds_labels() {
 }
 
 #[test]
-fn tells_where_values_stand() {
+fn finds_the_paths_of_values() {
     let pods = pods();
     let field = |label| pods.position(label).map(|at| &pods.fields[at]);
     let ip = field("status.podIP").expect("pods have it");

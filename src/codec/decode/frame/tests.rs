@@ -50,7 +50,7 @@ fn frames_are_whole(format: WireFormat, parts: [&[u8]; 3]) {
 }
 
 #[test]
-fn a_stream_that_ends_within_a_frame_is_told() {
+fn a_stream_that_ends_within_a_frame_is_an_error() {
     for (format, stream) in [(WireFormat::Json, LINES), (WireFormat::Protobuf, MESSAGES)] {
         let mut splitter = FrameSplitter::new(format, 64);
         splitter.push(Bytes::from_static(&stream[..stream.len() - 1]));
@@ -61,7 +61,7 @@ fn a_stream_that_ends_within_a_frame_is_told() {
 }
 
 #[test]
-fn a_frame_beyond_the_limit_ends_all() {
+fn a_frame_beyond_the_limit_ends_the_stream() {
     let long = b"\0\0\0\x09123456789";
     for (format, stream) in [
         (WireFormat::Json, b"{\"long\":12345}\n".as_slice()),

@@ -22,7 +22,7 @@ fn decoder(format: WireFormat) -> Decoder {
 }
 
 #[test]
-fn a_list_in_pieces_is_the_list() {
+fn a_list_in_pieces_equals_the_whole_list() {
     for (format, body) in [
         (JSON, golden!("list-pods.json")),
         (JSON, golden!("cr-list.json")),
@@ -124,7 +124,7 @@ proptest! {
 }
 
 #[test]
-fn an_item_that_can_never_be_read_ends_a_list_in_pieces() {
+fn an_unreadable_item_fails_a_list_in_pieces() {
     let mut list = decoder(JSON).list_decoder();
     list.push(br#"{"items":[{"metadata":{"resourceVersion":"1"}},"#)
         .unwrap();

@@ -57,7 +57,7 @@ fn recorded_answers() {
 }
 
 #[test]
-fn depth_has_no_limit_and_what_is_no_json_does_no_harm() {
+fn depth_has_no_limit_and_invalid_json_is_harmless() {
     let deep = [[b'['; 500], [b']'; 500]].concat();
     assert_eq!(compact(&indented(&deep)), deep);
     for text in ["]]]}", "{\"a", "\"\\", "{]", ",:", "\u{feff}"] {
@@ -83,7 +83,7 @@ fn json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn says_the_same_however_it_is_cut(value in json(), cuts in prop::collection::vec(1_usize..9, 1..8)) {
+    fn output_does_not_depend_on_piece_boundaries(value in json(), cuts in prop::collection::vec(1_usize..9, 1..8)) {
         let plain = value.to_string();
         let printed = indented(plain.as_bytes());
         prop_assert_eq!(&serde_json::from_slice::<Value>(&printed).expect("JSON"), &value);

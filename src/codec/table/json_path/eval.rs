@@ -47,13 +47,13 @@ impl Step {
             },
             Self::Item(index) => {
                 let items = items(value)?;
-                let at = within(*index, items.len())?;
+                let at = resolve_index(*index, items.len())?;
                 found.push(items.get(at).ok_or(Mismatch)?);
             }
             Self::Slice { start, end, step } => {
                 let items = items(value)?;
-                let start = within(*start, items.len())?;
-                let end = end.map_or(Ok(items.len()), |end| within(end, items.len()))?;
+                let start = resolve_index(*start, items.len())?;
+                let end = end.map_or(Ok(items.len()), |end| resolve_index(end, items.len()))?;
                 let range = items.get(start..end).ok_or(Mismatch)?;
                 found.extend(range.iter().step_by(*step));
             }
@@ -79,7 +79,7 @@ fn items(value: &Value) -> Result<&[Value], Mismatch> {
 }
 
 /// An index counted from the end when it is negative.
-fn within(index: i64, length: usize) -> Result<usize, Mismatch> {
+fn resolve_index(index: i64, length: usize) -> Result<usize, Mismatch> {
     let from_end = match index {
         ..0 => length as i64,
         0.. => 0,

@@ -36,7 +36,7 @@ pub(super) fn cells(pod: &Value, now: Moment) -> Vec<Value> {
         name(pod),
         format!("{}/{total}", summary.ready).into(),
         summary.reason.into(),
-        summary.restarts.shown(now).into(),
+        summary.restarts.to_cell(now).into(),
         age_of(pod, now),
         or(or(first_ip, text(&status["podIP"])), NONE).into(),
         or(text(&spec["nodeName"]), NONE).into(),
@@ -58,10 +58,10 @@ fn summary(pod: &Value) -> Summary {
     if list(&status["conditions"]).iter().any(is_gated) {
         summary.reason = "SchedulingGated".to_owned();
     }
-    let (is_initializing, sidecar_restarts) = summary.look_at_init_containers(pod);
+    let (is_initializing, sidecar_restarts) = summary.add_init_containers(pod);
     if !is_initializing || has_condition(status, "Initialized") {
         summary.restarts = sidecar_restarts;
-        summary.look_at_containers(status);
+        summary.add_containers(status);
     }
     if is_deleted(pod) {
         let has_ended = ["Succeeded", "Failed"].contains(&text(&status["phase"]));
@@ -77,7 +77,7 @@ fn summary(pod: &Value) -> Summary {
 impl Summary {
     /// Goes up to the first init container that others wait for; says whether there is one, and
     /// the restarts of the sidecars among those before it.
-    fn look_at_init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
+    fn add_init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
         let containers = list(&pod["spec"]["initContainers"]);
         let mut sidecar_restarts = Restarts::default();
         let statuses = list(&pod["status"]["initContainerStatuses"]);
@@ -97,11 +97,11 @@ impl Summary {
                 self.ready += usize::from(status["ready"] == true);
                 continue;
             }
-            let waits_for = text(&state["waiting"]["reason"]);
+            let waiting_reason = text(&state["waiting"]["reason"]);
             self.reason = if terminated.is_object() {
-                format!("Init:{}", end_of(terminated))
-            } else if !["", "PodInitializing"].contains(&waits_for) {
-                format!("Init:{waits_for}")
+                format!("Init:{}", end_reason(terminated))
+            } else if !["", "PodInitializing"].contains(&waiting_reason) {
+                format!("Init:{waiting_reason}")
             } else {
                 format!("Init:{position}/{}", containers.len())
             };
@@ -111,16 +111,16 @@ impl Summary {
     }
 
     /// The first container that doesn't run gives the reason.
-    fn look_at_containers(&mut self, status: &Value) {
+    fn add_containers(&mut self, status: &Value) {
         let mut has_running = false;
         for container in list(&status["containerStatuses"]).iter().rev() {
             self.restarts.add(container);
             let state = &container["state"];
-            let waits_for = text(&state["waiting"]["reason"]);
-            if !waits_for.is_empty() {
-                self.reason = waits_for.to_owned();
+            let waiting_reason = text(&state["waiting"]["reason"]);
+            if !waiting_reason.is_empty() {
+                self.reason = waiting_reason.to_owned();
             } else if state["terminated"].is_object() {
-                self.reason = end_of(&state["terminated"]);
+                self.reason = end_reason(&state["terminated"]);
             } else if container["ready"] == true && state["running"].is_object() {
                 has_running = true;
                 self.ready += 1;
@@ -140,7 +140,7 @@ impl Restarts {
         self.last = self.last.max(ended);
     }
 
-    fn shown(self, now: Moment) -> String {
+    fn to_cell(self, now: Moment) -> String {
         match self.last {
             Some(last) if self.count != 0 => format!("{} ({} ago)", self.count, last.ago(now)),
             _ => self.count.to_string(),
@@ -149,7 +149,7 @@ impl Restarts {
 }
 
 /// How a container ended.
-fn end_of(terminated: &Value) -> String {
+fn end_reason(terminated: &Value) -> String {
     match (text(&terminated["reason"]), number(&terminated["signal"])) {
         ("", 0) => format!("ExitCode:{}", number(&terminated["exitCode"])),
         ("", signal) => format!("Signal:{signal}"),

@@ -118,7 +118,7 @@ fn assert_same(got: &[u8], wanted: &[u8], what: &str) {
 }
 
 #[test]
-fn lists_and_single_objects_are_the_servers() {
+fn lists_and_single_objects_equal_the_servers() {
     for resource in resources() {
         let page = decoder().list(&resource.golden("list")).unwrap();
         let tables = INCLUDES.map(|(name, include)| (name, MetaVersion::V1, include));
@@ -150,15 +150,15 @@ fn lists_and_single_objects_are_the_servers() {
 }
 
 #[test]
-fn watch_events_are_the_servers() {
+fn watch_events_equal_the_servers() {
     for resource in resources() {
         for (name, include) in INCLUDES {
-            watch_is_the_servers(&resource, name, include);
+            assert_watch_equals_the_servers(&resource, name, include);
         }
     }
 }
 
-fn watch_is_the_servers(resource: &Resource, name: &str, include: IncludeObject) {
+fn assert_watch_equals_the_servers(resource: &Resource, name: &str, include: IncludeObject) {
     let plain = resource.golden("watch-plain");
     let golden = resource.golden(&format!("watch-{name}"));
     let mut writer = resource.writer(MetaVersion::V1, include);

@@ -153,7 +153,7 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
     };
     let fields = match kind {
         "Event" => event_fields(),
-        _ => SelectableFields::of(&resource),
+        _ => SelectableFields::for_resource(&resource),
     };
     Kind {
         resource: Arc::new(resource),
