@@ -35,7 +35,7 @@ pub(in crate::cache) struct EventLog {
 
 struct Entry {
     event: Arc<Event>,
-    appended: Instant,
+    appended_at: Instant,
 }
 
 /// A span of history that a relist jumped over; see the room's documentation.
@@ -47,7 +47,7 @@ pub(in crate::cache) struct Hole {
     pub(in crate::cache) list: ResourceVersion,
     /// Position of its first event, or where that would be.
     position: u64,
-    recorded: Instant,
+    recorded_at: Instant,
 }
 
 /// The reader's next event is no longer retained.
@@ -101,7 +101,7 @@ impl EventLog {
         let event = Arc::new(event);
         self.entries.push_back(Entry {
             event: Arc::clone(&event),
-            appended: now,
+            appended_at: now,
         });
         event
     }
@@ -117,7 +117,7 @@ impl EventLog {
             before,
             list,
             position: self.tip(),
-            recorded: now,
+            recorded_at: now,
         });
     }
 
@@ -195,7 +195,7 @@ impl EventLog {
     ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         while let Some(entry) = self.entries.front() {
-            let is_aged = now.duration_since(entry.appended) >= retention.age;
+            let is_aged = now.duration_since(entry.appended_at) >= retention.age;
             let is_over = self.entries.len() > 1 && self.bytes() > retention.bytes;
             let is_done = is_aged && self.entries.len() > retention.events;
             if !is_over && !is_done {
@@ -205,7 +205,7 @@ impl EventLog {
             evicted.extend(self.evict_first());
         }
         while let Some(hole) = self.holes.front().copied() {
-            let is_aged = now.duration_since(hole.recorded) >= retention.age;
+            let is_aged = now.duration_since(hole.recorded_at) >= retention.age;
             if self.holes.len() <= retention.events || !is_aged {
                 break;
             }

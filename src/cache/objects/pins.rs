@@ -18,7 +18,7 @@ pub(in crate::cache) struct Pins(BTreeMap<ResourceVersion, Pin>);
 
 struct Pin {
     snapshot: Snapshot,
-    pinned: Instant,
+    pinned_at: Instant,
 }
 
 // === impl Pins ===
@@ -30,7 +30,7 @@ impl Pins {
 
     pub(in crate::cache) fn add(&mut self, snapshot: Snapshot, now: Instant) {
         let pin = Pin {
-            pinned: now,
+            pinned_at: now,
             snapshot,
         };
         self.0.insert(pin.snapshot.resource_version, pin);
@@ -44,7 +44,7 @@ impl Pins {
         now: Instant,
     ) -> Option<Snapshot> {
         let pin = self.0.get(&version)?;
-        let is_young = now.duration_since(pin.pinned) < max_age;
+        let is_young = now.duration_since(pin.pinned_at) < max_age;
         is_young.then(|| pin.snapshot.clone())
     }
 
@@ -60,7 +60,7 @@ impl Pins {
         replaced_bytes: u64,
         now: Instant,
     ) -> Vec<Snapshot> {
-        let is_aged = |pin: &Pin| now.duration_since(pin.pinned) >= retention.age;
+        let is_aged = |pin: &Pin| now.duration_since(pin.pinned_at) >= retention.age;
         let aged = self.0.extract_if(.., |_, pin| is_aged(pin));
         let mut evicted: Vec<_> = aged.map(|(_, pin)| pin.snapshot).collect();
         while let Some(pin) = self.0.first_entry() {

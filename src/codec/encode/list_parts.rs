@@ -41,7 +41,7 @@ pub struct ListItems<'a> {
     /// Bytes of them.
     length: usize,
     /// How many of them lack nothing at their start.
-    whole: usize,
+    whole_count: usize,
 }
 
 /// What stands before each item's body.
@@ -64,7 +64,7 @@ enum Separators {
 
 /// What a list says beside its items.
 #[derive(Clone, Copy)]
-struct Head<'a> {
+struct ListMeta<'a> {
     rv: ResourceVersion,
     token: &'a str,
     remaining: Option<u64>,
@@ -100,7 +100,7 @@ impl Encoder {
             encoder: self,
             bodies: Vec::new(),
             length: 0,
-            whole: 0,
+            whole_count: 0,
         }
     }
 
@@ -127,8 +127,8 @@ impl Encoder {
     }
 
     /// What stands before and behind a JSON list's items.
-    fn json_list_ends(&self, list: Head<'_>) -> (Bytes, Bytes) {
-        let Head { rv, remaining, .. } = list;
+    fn json_list_ends(&self, list: ListMeta<'_>) -> (Bytes, Bytes) {
+        let ListMeta { rv, remaining, .. } = list;
         let kind = json::quoted(&self.list_kind);
         let api_version = json::quoted(&self.api_version);
         let token = json::quoted(list.token);
@@ -161,7 +161,7 @@ impl Encoder {
     }
 
     /// What stands before and behind a protobuf list's items, which are `items_length` bytes.
-    fn protobuf_list_ends(&self, list: Head<'_>, items_length: usize) -> (Bytes, Bytes) {
+    fn protobuf_list_ends(&self, list: ListMeta<'_>, items_length: usize) -> (Bytes, Bytes) {
         let mut metadata = Vec::new();
         put_bytes(&mut metadata, 1, b"");
         put_bytes(&mut metadata, 2, list.rv.to_string().as_bytes());
@@ -201,7 +201,7 @@ impl ListItems<'_> {
     pub fn push(&mut self, item: &Object) {
         let body = self.encoder.body_of(item);
         self.length += body.len();
-        self.whole += usize::from(body.first() == Some(&b'{'));
+        self.whole_count += usize::from(body.first() == Some(&b'{'));
         self.bodies.push(body);
     }
 
@@ -225,7 +225,7 @@ impl ListItems<'_> {
         let Self {
             encoder, bodies, ..
         } = self;
-        let list = Head {
+        let list = ListMeta {
             rv,
             token: continue_token.unwrap_or_default(),
             remaining,
@@ -244,7 +244,7 @@ impl ListItems<'_> {
                 (head, separators, tail)
             }
         };
-        let between = separators.length(bodies.len(), self.whole);
+        let between = separators.length(bodies.len(), self.whole_count);
         let length = head.len() + between + self.length + tail.len();
         ListParts {
             head: Some(head),

@@ -23,27 +23,27 @@ pub(super) fn is_hidden(field: &Field<'_>, hidden: &str) -> bool {
 
 /// JSON metadata without an annotation, and without annotations if there is no other.
 pub(super) fn without_annotation(metadata: &[u8], hidden: &str) -> Result<Vec<u8>, Error> {
-    let mut kept = Vec::with_capacity(metadata.len());
+    let mut output = Vec::with_capacity(metadata.len());
     let mut scanner = Scanner::new(metadata);
     let mut fields = scanner.object()?;
     let mut open = b'{';
     while let Some(key) = scanner.next_key(&mut fields)? {
         if !key.text.is("annotations") || scanner.peek() != Some(b'{') {
             let value = scanner.skip()?;
-            kept.push(std::mem::replace(&mut open, b','));
-            kept.extend_from_slice(&metadata[key.start..value.end]);
+            output.push(std::mem::replace(&mut open, b','));
+            output.extend_from_slice(&metadata[key.start..value.end]);
             continue;
         }
         let others = other_entries(&mut scanner, metadata, hidden)?;
         if !others.is_empty() {
-            kept.push(std::mem::replace(&mut open, b','));
-            kept.extend_from_slice(b"\"annotations\":{");
-            kept.extend_from_slice(&others.join(&b','));
-            kept.push(b'}');
+            output.push(std::mem::replace(&mut open, b','));
+            output.extend_from_slice(b"\"annotations\":{");
+            output.extend_from_slice(&others.join(&b','));
+            output.push(b'}');
         }
     }
-    kept.push(b'}');
-    Ok(kept)
+    output.push(b'}');
+    Ok(output)
 }
 
 /// The entries but one of the map at the cursor.

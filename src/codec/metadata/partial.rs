@@ -114,18 +114,18 @@ fn protobuf_metadata(
     if at.is_none() && !hides {
         return Ok(body.slice_ref(metadata.whole));
     }
-    let mut kept = Vec::with_capacity(metadata.whole.len() + 24);
+    let mut output = Vec::with_capacity(metadata.whole.len() + 24);
     for field in fields()? {
         let field = field?;
         match (field.number, at) {
             (RESOURCE_VERSION, Some(rv)) => {
-                put_bytes(&mut kept, RESOURCE_VERSION, rv.to_string().as_bytes());
+                put_bytes(&mut output, RESOURCE_VERSION, rv.to_string().as_bytes());
             }
             _ if hides && is_hidden(&field) => {}
-            _ => kept.extend_from_slice(field.whole),
+            _ => output.extend_from_slice(field.whole),
         }
     }
-    let mut message = Vec::with_capacity(kept.len() + 8);
-    put_bytes(&mut message, 1, &kept);
+    let mut message = Vec::with_capacity(output.len() + 8);
+    put_bytes(&mut message, 1, &output);
     Ok(message.into())
 }

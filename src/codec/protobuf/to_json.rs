@@ -215,7 +215,7 @@ mod tests {
     use crate::codec::protobuf::writer::enveloped;
 
     #[test]
-    fn a_real_pod_says_the_same_in_both_formats() {
+    fn a_real_pod_is_equal_in_both_formats() {
         let bytes = include_bytes!("../../../tests/golden/codec/get-pod-pb.bin");
         let expected = include_bytes!("../../../tests/golden/codec/get-pod.json");
         let mut expected: Value = serde_json::from_slice(expected).expect("JSON");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_field_that_comes_twice_the_last_counts() {
+    fn the_last_occurrence_of_a_field_counts() {
         let metadata = b"\n\x01a\x1a\x05space\n\x01x\x1a\0";
         let message = [b"\n\x0f".as_slice(), metadata].concat();
         let body = enveloped("v1", "Service", &message);

@@ -253,7 +253,7 @@ fn finds_the_paths_of_values() {
 }
 
 #[test]
-fn takes_custom_fields() {
+fn accepts_custom_fields() {
     let fields = SelectableFields::custom(true, &[".spec.color".to_owned(), ".spec.n".to_owned()]);
     assert_eq!(fields.resolve("spec.n"), Ok(Field::Value(1)));
     assert_eq!(fields.fields[0].json_path, ["spec", "color"]);

@@ -90,12 +90,12 @@ fn model_needs_the_block_repeated_at_its_version() {
 }
 
 #[test]
-fn model_needs_the_block_at_the_version_before() {
+fn model_needs_the_block_at_the_previous_version() {
     assert_needed(Mutation::BlockAtList, None);
 }
 
 #[test]
-fn model_needs_the_object_before() {
+fn model_needs_the_previous_object() {
     assert_needed(Mutation::NewObjectOnly, None);
 }
 
@@ -110,7 +110,7 @@ fn model_needs_a_torn_block_to_expire() {
 }
 
 #[test]
-fn model_needs_groups_found_by_the_object_before() {
+fn model_needs_groups_found_by_the_previous_object() {
     assert_needed(Mutation::OldObjectNotIndexed, None);
 }
 

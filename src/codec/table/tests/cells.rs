@@ -66,7 +66,7 @@ fn printed(cells: &Value) -> String {
 }
 
 #[test]
-fn cells_and_columns_are_the_servers() {
+fn cells_and_columns_equal_the_servers() {
     let mut differences = Vec::new();
     let mut rows = 0;
     for resource in RESOURCES {
