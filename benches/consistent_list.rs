@@ -15,10 +15,10 @@ use kubefan::cache;
 use kubefan::cache::Reader;
 use kubefan::cache::Writer;
 use kubefan::codec::Decoder;
-use kubefan::informer::Asked;
 use kubefan::informer::Freshness;
 use kubefan::informer::FreshnessPolicy;
 use kubefan::informer::ProofMethod;
+use kubefan::informer::ProofRequest;
 use kubefan::informer::relist_channel;
 use kubefan::shutdown;
 use kubefan::shutdown::Shutdown;
@@ -100,7 +100,7 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
     let (relist, _relists) = relist_channel();
     let shutdown = Shutdown::new(shutdown::Config::default());
     let freshness = Freshness::new(probe, reader, relist, FreshnessPolicy::Strict, shutdown);
-    let request = Asked {
+    let request = ProofRequest {
         selection: Arc::default(),
         scope: Scope::default(),
     };

@@ -17,7 +17,7 @@ use crate::config::ServeConfig;
 use crate::config::Tls;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
-use crate::informer::Required;
+use crate::informer::Requirement;
 use crate::net;
 use crate::net::Acceptor;
 use crate::net::Listener;
@@ -90,7 +90,7 @@ impl App {
 
         let threads = serving_threads(config.threads)?;
         if threads.is_some() {
-            shutdown.keep_background_here();
+            shutdown.set_background_runtime();
         }
         let metrics = net::Metrics::new(&registry);
         let listener = |name, socket| {
@@ -226,8 +226,8 @@ fn start_configured(
         }
     })?;
     let need = match resources {
-        Resources::Named(_) => Required::Named,
-        Resources::All => Required::IfAllowed,
+        Resources::Named(_) => Requirement::Named,
+        Resources::All => Requirement::IfAllowed,
     };
     for gvr in named {
         let is_custom = rest_mapper.with(|mapper| mapper.is_custom(&gvr));

@@ -94,7 +94,7 @@ pub(super) fn check(
         threads: Some(settings.listen.threads.unwrap_or_else(cores)),
         resources,
         informer: informer::Config {
-            idle: cache.idle_timeout.0,
+            idle_timeout: cache.idle_timeout.0,
             indexed_labels: cache.index_labels.clone(),
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),

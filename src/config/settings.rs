@@ -177,8 +177,8 @@ impl Default for Cache {
             all: false,
             index_labels: Vec::new(),
             freshness: Vec::new(),
-            idle_timeout: Period(informer::Config::IDLE),
-            retention_age: Period(informer::Config::RETENTION_AGE),
+            idle_timeout: Period(informer::Config::DEFAULT_IDLE_TIMEOUT),
+            retention_age: Period(informer::Config::DEFAULT_RETENTION_AGE),
             retention_bytes: None,
         }
     }

@@ -188,7 +188,7 @@ log: {format: json, verbosity: 2}
     let names = ["pods", "nodes"].map(str::to_owned).to_vec();
     assert_eq!(config.resources, Resources::Named(names));
     assert_eq!(config.informer.retention_bytes, Some(1 << 20));
-    assert_eq!(config.informer.idle, Duration::from_secs(3600));
+    assert_eq!(config.informer.idle_timeout, Duration::from_secs(3600));
     assert_eq!(config.informer.retention_age, Duration::from_secs(75));
     assert_eq!(config.informer.indexed_labels, ["app"]);
     assert_eq!(config.shutdown_grace_period, Duration::from_millis(500));

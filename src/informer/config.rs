@@ -8,12 +8,12 @@ use super::FreshnessPolicies;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// An informer without watchers and requests for this long is stopped, unless it is pinned.
-    /// Default is [`Config::IDLE`].
-    pub idle: Duration,
+    /// Default is [`Config::DEFAULT_IDLE_TIMEOUT`].
+    pub idle_timeout: Duration,
     /// Labels whose values are indexed. Default is none.
     pub indexed_labels: Vec<String>,
     /// How long the event log keeps events at least, memory allowing. Default is
-    /// [`Config::RETENTION_AGE`].
+    /// [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
     /// Bytes that one event log may hold; `None`, the default, is the larger of 64 MiB and twice
     /// the store.
@@ -26,28 +26,28 @@ pub struct Config {
 
 impl Config {
     /// Ten minutes.
-    pub const IDLE: Duration = Duration::from_secs(600);
+    pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
     /// 75 s, what kube-apiserver keeps at least.
-    pub const RETENTION_AGE: Duration = Duration::from_secs(75);
+    pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
     /// So many events of a resource are kept however old they are, as kube-apiserver keeps a
     /// hundred: the client of a quiet resource may come back after an hour.
     pub const RETENTION_EVENTS: usize = 128;
     /// How long the API server may refuse what it allowed before until the cache is given up.
     pub const REFUSAL_PATIENCE: Duration = Duration::from_secs(10);
     /// How long a 403 of the API server is remembered.
-    pub const FORBIDDEN: Duration = Duration::from_secs(60);
+    pub const FORBIDDEN_TTL: Duration = Duration::from_secs(60);
     /// How long a 404 is remembered: discovery should follow soon.
-    pub const GONE: Duration = Duration::from_secs(5);
+    pub const GONE_TTL: Duration = Duration::from_secs(5);
     /// How long "this resource has no protobuf" is remembered.
-    pub const NOT_ACCEPTABLE: Duration = Duration::from_secs(3600);
+    pub const NOT_ACCEPTABLE_TTL: Duration = Duration::from_secs(3600);
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
-            idle: Self::IDLE,
+            idle_timeout: Self::DEFAULT_IDLE_TIMEOUT,
             indexed_labels: Vec::new(),
-            retention_age: Self::RETENTION_AGE,
+            retention_age: Self::DEFAULT_RETENTION_AGE,
             retention_bytes: None,
             freshness: FreshnessPolicies::default(),
             seed: None,

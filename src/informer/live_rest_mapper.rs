@@ -26,38 +26,38 @@ use crate::upstream::RestMapper;
 
 use super::Informer;
 use super::InformerSet;
-use super::Subject;
+use super::InformerSpec;
 
 /// After a change the API server publishes new discovery documents with a delay of its own, so
 /// discovery is fetched at once, and again after each of these waits.
-const SETTLE: &[Duration] = &[
+const SETTLE_DELAYS: &[Duration] = &[
     Duration::from_millis(300),
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
 /// How often discovery is fetched when nothing asks for it.
-const POLL: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Unknown resources in requests ask for a refresh at most this often, at first.
-const ASKED: Duration = Duration::from_secs(2);
+const FIRST_REFRESH_PAUSE: Duration = Duration::from_secs(2);
 /// How often it is looked whether required informers run.
-const KEEP: Duration = Duration::from_secs(5);
+const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The RestMapper of this moment. Shared by all requests.
 pub struct LiveRestMapper {
     client: Client,
-    current: ArcSwap<Discovered>,
-    wanted: Notify,
-    unknown: Notify,
-    asked: Mutex<Asked>,
+    current: ArcSwap<DiscoverySnapshot>,
+    refresh_wanted: Notify,
+    unknown_requested: Notify,
+    refresh_state: Mutex<RefreshState>,
 }
 
-struct Asked {
+struct RefreshState {
     last: Option<Instant>,
     /// Until the next time.
     pause: Duration,
 }
 
-struct Discovered {
+struct DiscoverySnapshot {
     mapper: RestMapper,
     /// Field tables of the resources asked for so far.
     fields: Mutex<HashMap<GroupVersionResource, Arc<SelectableFields>>>,
@@ -73,10 +73,10 @@ impl LiveRestMapper {
         let mapper = Discovery::fetch(&client).await?;
         Ok(Self {
             client,
-            current: ArcSwap::from_pointee(Discovered::new(mapper)),
-            wanted: Notify::new(),
-            unknown: Notify::new(),
-            asked: Mutex::default(),
+            current: ArcSwap::from_pointee(DiscoverySnapshot::new(mapper)),
+            refresh_wanted: Notify::new(),
+            unknown_requested: Notify::new(),
+            refresh_state: Mutex::default(),
         })
     }
 
@@ -84,17 +84,25 @@ impl LiveRestMapper {
     /// or it is never cached.
     ///
     /// An unknown resource asks for a refresh in the background.
-    pub fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
+    pub fn informer_spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Option<InformerSpec> {
         self.refresh_unless_known(gvr);
-        self.known_subject(gvr, format)
+        self.known_informer_spec(gvr, format)
     }
 
     /// The same, without a refresh.
-    pub fn known_subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
+    pub fn known_informer_spec(
+        &self,
+        gvr: &GroupVersionResource,
+        format: WireFormat,
+    ) -> Option<InformerSpec> {
         let discovered = self.current.load();
         let resource = discovered.mapper.resource(gvr)?;
         discovered.mapper.cacheable(gvr).ok()?;
-        Some(Subject {
+        Some(InformerSpec {
             resource: Arc::clone(resource),
             format,
             fields: discovered.fields_of(gvr),
@@ -106,7 +114,7 @@ impl LiveRestMapper {
     /// Asks for a refresh in the background if discovery does not have `gvr`.
     pub fn refresh_unless_known(&self, gvr: &GroupVersionResource) {
         if self.with(|mapper| mapper.resource(gvr).is_none()) {
-            self.ask();
+            self.request_refresh();
         }
     }
 
@@ -121,57 +129,60 @@ impl LiveRestMapper {
             GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
         let api_services = GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices");
         tokio::join!(
-            self.refresh_when_wanted(&informers),
-            self.follow(&informers, &crds),
-            self.follow(&informers, &api_services),
-            self.keep_required(&informers),
+            self.refresh_on_request(&informers),
+            self.watch_resource(&informers, &crds),
+            self.watch_resource(&informers, &api_services),
+            self.keep_required_running(&informers),
         );
     }
 
     /// Starts the informers that readiness waits for, where they don't run.
     pub fn pin_required(&self, informers: &InformerSet) {
         for (gvr, format) in informers.required() {
-            if let Some(subject) = self.subject(&gvr, format)
-                && let Err(refused) = informers.pin(&subject)
+            if let Some(spec) = self.informer_spec(&gvr, format)
+                && let Err(error) = informers.pin(&spec)
             {
-                tracing::debug!(resource = %gvr, %refused, "required, but refused");
+                tracing::debug!(resource = %gvr, refused = %error, "required, but refused");
             }
         }
     }
 
     /// What is required may end: its definition went and came back, or rights were taken and given.
-    async fn keep_required(&self, informers: &InformerSet) {
+    async fn keep_required_running(&self, informers: &InformerSet) {
         loop {
-            tokio::time::sleep(KEEP).await;
+            tokio::time::sleep(REQUIRED_CHECK_INTERVAL).await;
             self.pin_required(informers);
         }
     }
 
     /// Asks for a refresh because a request names what discovery does not know; the more rarely, the
     /// more often that was in vain.
-    fn ask(&self) {
-        let mut asked = self.asked.lock();
-        if asked.last.is_none_or(|last| last.elapsed() >= asked.pause) {
-            asked.last = Some(Instant::now());
-            asked.pause = (asked.pause * 2).min(POLL);
-            self.unknown.notify_one();
+    fn request_refresh(&self) {
+        let mut refresh_state = self.refresh_state.lock();
+        if refresh_state
+            .last
+            .is_none_or(|last| last.elapsed() >= refresh_state.pause)
+        {
+            refresh_state.last = Some(Instant::now());
+            refresh_state.pause = (refresh_state.pause * 2).min(POLL_INTERVAL);
+            self.unknown_requested.notify_one();
         }
     }
 
     /// Asks for a refresh at every change of `gvr`.
-    async fn follow(&self, informers: &InformerSet, gvr: &GroupVersionResource) {
+    async fn watch_resource(&self, informers: &InformerSet, gvr: &GroupVersionResource) {
         loop {
-            let subject = self.subject(gvr, WireFormat::Json);
-            let informer = subject.and_then(|subject| informers.pin(&subject).ok());
+            let spec = self.informer_spec(gvr, WireFormat::Json);
+            let informer = spec.and_then(|spec| informers.pin(&spec).ok());
             if let Some(informer) = informer {
-                self.follow_informer(&informer).await;
+                self.watch_informer(&informer).await;
             }
-            tokio::time::sleep(POLL).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     /// Ends when the informer does.
-    async fn follow_informer(&self, informer: &Informer) {
+    async fn watch_informer(&self, informer: &Informer) {
         loop {
             if !informer.reader().ready().await {
                 return;
@@ -180,10 +191,10 @@ impl LiveRestMapper {
             let Ok(mut changes) = informer.reader().watch(WatchFrom::Tip, everything) else {
                 return;
             };
-            self.wanted.notify_one();
+            self.refresh_wanted.notify_one();
             loop {
                 match changes.next().await {
-                    Some(WatchItem::Change { .. }) => self.wanted.notify_one(),
+                    Some(WatchItem::Change { .. }) => self.refresh_wanted.notify_one(),
                     Some(WatchItem::Expired(_)) => break,
                     Some(_) => {}
                     None => return,
@@ -192,15 +203,15 @@ impl LiveRestMapper {
         }
     }
 
-    async fn refresh_when_wanted(&self, informers: &InformerSet) {
+    async fn refresh_on_request(&self, informers: &InformerSet) {
         let mut server_version = Discovery::version(&self.client).await.ok();
-        let mut poll = tokio::time::interval(POLL);
+        let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         poll.tick().await;
         loop {
             let waits = tokio::select! {
-                () = self.wanted.notified() => SETTLE,
-                () = self.unknown.notified() => &[],
+                () = self.refresh_wanted.notified() => SETTLE_DELAYS,
+                () = self.unknown_requested.notified() => &[],
                 _ = poll.tick() => {
                     self.relist_after_upgrade(informers, &mut server_version).await;
                     &[]
@@ -225,12 +236,12 @@ impl LiveRestMapper {
 
     fn install(&self, mapper: RestMapper, informers: &InformerSet) {
         let before = self.current.load_full();
-        let mapper = mapper.remembering(&before.mapper);
+        let mapper = mapper.with_unknown_from(&before.mapper);
         let changes = RestMapper::changes(&before.mapper, &mapper);
-        let after = Arc::new(Discovered::new(mapper));
+        let after = Arc::new(DiscoverySnapshot::new(mapper));
         self.current.store(Arc::clone(&after));
         if !changes.added.is_empty() {
-            *self.asked.lock() = Asked::default();
+            *self.refresh_state.lock() = RefreshState::default();
         }
         for gvr in &changes.added {
             tracing::info!(resource = %gvr, "resource appeared");
@@ -263,16 +274,16 @@ impl LiveRestMapper {
     }
 }
 
-impl Default for Asked {
+impl Default for RefreshState {
     fn default() -> Self {
         Self {
             last: None,
-            pause: ASKED,
+            pause: FIRST_REFRESH_PAUSE,
         }
     }
 }
 
-impl Discovered {
+impl DiscoverySnapshot {
     fn new(mapper: RestMapper) -> Self {
         Self {
             mapper,

@@ -21,20 +21,20 @@ use crate::upstream::ResourceClient;
 use crate::upstream::Warnings;
 
 use super::Config;
-use super::Ended;
 use super::Freshness;
 use super::Informer;
+use super::InformerSpec;
 use super::Reflector;
 use super::ReflectorConfig;
+use super::ReflectorEnd;
 use super::ReflectorMetrics;
 use super::Signals;
-use super::Subject;
 use super::WireShape;
 use super::relist_channel;
 
 /// Why there is no informer for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum StartError {
     /// The API server lets kubefan's identity not list or watch it.
     #[error("kubefan may not list and watch it")]
     Forbidden,
@@ -64,7 +64,7 @@ pub struct InformerSet {
 
 /// How much an informer is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Required {
+pub enum Requirement {
     /// Somebody named it: kubefan is not ready without it.
     Named,
     /// It goes with the rest: kubefan waits for it at first, but not where it is refused.
@@ -73,13 +73,13 @@ pub enum Required {
 
 struct RequiredInformer {
     key: Key,
-    need: Required,
+    requirement: Requirement,
     /// It was ready once, or refused.
     is_settled: bool,
 }
 
 /// A running informer's place in the set; dropping it gives the place up.
-struct Registered {
+struct RegistrationGuard {
     set: InformerSet,
     key: Key,
     informer: Arc<Informer>,
@@ -90,7 +90,7 @@ struct Inner {
     config: Config,
     shutdown: Shutdown,
     informers: DashMap<Key, Arc<Informer>>,
-    refusals: DashMap<Key, (Refused, Instant)>,
+    refusals: DashMap<Key, (StartError, Instant)>,
     required: Mutex<Vec<RequiredInformer>>,
 }
 
@@ -119,18 +119,18 @@ impl InformerSet {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the API server refused it lately, or kubefan is shutting down.
+    /// [`StartError`] when the API server refused it lately, or kubefan is shutting down.
     pub fn get_or_start(
         &self,
-        subject: &Subject,
+        spec: &InformerSpec,
         namespace: Option<&str>,
-    ) -> Result<Arc<Informer>, Refused> {
-        if let Some(informer) = self.only_ready(subject, namespace) {
+    ) -> Result<Arc<Informer>, StartError> {
+        if let Some(informer) = self.ready_namespaced(spec, namespace) {
             return Ok(informer);
         }
-        match (self.get_or_start_scope(subject, None), namespace) {
-            (Err(Refused::Forbidden), Some(namespace)) if subject.resource.namespaced => {
-                self.get_or_start_scope(subject, Some(namespace))
+        match (self.get_or_start_scope(spec, None), namespace) {
+            (Err(StartError::Forbidden), Some(namespace)) if spec.resource.namespaced => {
+                self.get_or_start_scope(spec, Some(namespace))
             }
             (outcome, _) => outcome,
         }
@@ -142,10 +142,10 @@ impl InformerSet {
     }
 
     /// The informer that can answer for `namespace` now, without starting one.
-    pub fn get_ready(&self, subject: &Subject, namespace: Option<&str>) -> Option<Arc<Informer>> {
+    pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
         let ready = |scope| {
-            let informer = self.inner.informers.get(&Key::of(subject, scope))?;
-            let can_answer = informer.reader().is_ready() && informer.fields() == &subject.fields;
+            let informer = self.inner.informers.get(&Key::of(spec, scope))?;
+            let can_answer = informer.reader().is_ready() && informer.fields() == &spec.fields;
             can_answer.then(|| {
                 informer.touch();
                 Arc::clone(&informer)
@@ -158,8 +158,12 @@ impl InformerSet {
     ///
     /// A cluster-wide one that was refused is tried anew now and then; in an outage that takes
     /// until the outage is over.
-    fn only_ready(&self, subject: &Subject, namespace: Option<&str>) -> Option<Arc<Informer>> {
-        let informer = self.get_ready(subject, Some(namespace?))?;
+    fn ready_namespaced(
+        &self,
+        spec: &InformerSpec,
+        namespace: Option<&str>,
+    ) -> Option<Arc<Informer>> {
+        let informer = self.get_ready(spec, Some(namespace?))?;
         informer.namespace().is_some().then_some(informer)
     }
 
@@ -168,21 +172,21 @@ impl InformerSet {
     /// # Errors
     ///
     /// As [`InformerSet::get_or_start`].
-    pub fn pin(&self, subject: &Subject) -> Result<Arc<Informer>, Refused> {
-        let informer = self.get_or_start_scope(subject, None)?;
+    pub fn pin(&self, spec: &InformerSpec) -> Result<Arc<Informer>, StartError> {
+        let informer = self.get_or_start_scope(spec, None)?;
         informer.pin();
         Ok(informer)
     }
 
     /// Makes readiness wait for `gvr` in `format`; see [`InformerSet::missing`].
-    pub fn require(&self, gvr: GroupVersionResource, format: WireFormat, need: Required) {
+    pub fn require(&self, gvr: GroupVersionResource, format: WireFormat, requirement: Requirement) {
         let entry = RequiredInformer {
             key: Key {
                 gvr,
                 format,
                 namespace: None,
             },
-            need,
+            requirement,
             is_settled: false,
         };
         self.inner.required.lock().push(entry);
@@ -199,25 +203,25 @@ impl InformerSet {
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
         let mut required = self.inner.required.lock();
         let missing = required.iter_mut().filter_map(|entry| {
-            let reason = self.why_missing(entry)?;
+            let reason = self.missing_reason(entry)?;
             Some((entry.key.gvr.clone(), entry.key.format, reason))
         });
         missing.collect()
     }
 
-    fn why_missing(&self, entry: &mut RequiredInformer) -> Option<String> {
+    fn missing_reason(&self, entry: &mut RequiredInformer) -> Option<String> {
         let running = self.inner.informers.get(&entry.key);
         if running.is_some_and(|informer| informer.reader().is_ready()) {
             entry.is_settled = true;
             return None;
         }
-        let refused = self.remembered_refusal(&entry.key);
-        entry.is_settled |= refused.is_some();
-        match (entry.need, refused) {
+        let refusal = self.remembered_refusal(&entry.key);
+        entry.is_settled |= refusal.is_some();
+        match (entry.requirement, refusal) {
             // Not every resource has protobuf; JSON is then all there is to have.
-            (_, Some(Refused::NotAcceptable)) => None,
-            (Required::IfAllowed, _) if entry.is_settled => None,
-            (_, Some(refused)) => Some(refused.to_string()),
+            (_, Some(StartError::NotAcceptable)) => None,
+            (Requirement::IfAllowed, _) if entry.is_settled => None,
+            (_, Some(refusal)) => Some(refusal.to_string()),
             (_, None) => Some("not listed yet".to_owned()),
         }
     }
@@ -249,59 +253,59 @@ impl InformerSet {
 
     fn get_or_start_scope(
         &self,
-        subject: &Subject,
+        spec: &InformerSpec,
         namespace: Option<&str>,
-    ) -> Result<Arc<Informer>, Refused> {
-        let key = Key::of(subject, namespace);
+    ) -> Result<Arc<Informer>, StartError> {
+        let key = Key::of(spec, namespace);
         if let Some(informer) = self.inner.informers.get(&key) {
-            if informer.fields() != &subject.fields {
+            if informer.fields() != &spec.fields {
                 // It was started just before its definition changed.
                 informer.stop();
-                return Err(Refused::Gone);
+                return Err(StartError::Gone);
             }
             informer.touch();
             return Ok(Arc::clone(&informer));
         }
-        if let Some(refused) = self.remembered_refusal(&key) {
-            return Err(refused);
+        if let Some(refusal) = self.remembered_refusal(&key) {
+            return Err(refusal);
         }
         if self.inner.shutdown.is_draining() {
-            return Err(Refused::ShuttingDown);
+            return Err(StartError::ShuttingDown);
         }
         match self.inner.informers.entry(key.clone()) {
             Entry::Occupied(running) => Ok(Arc::clone(running.get())),
             Entry::Vacant(vacant) => {
-                let informer = self.start(&key, subject);
+                let informer = self.start(&key, spec);
                 vacant.insert(Arc::clone(&informer));
                 Ok(informer)
             }
         }
     }
 
-    fn remembered_refusal(&self, key: &Key) -> Option<Refused> {
-        let (refused, until) = *self.inner.refusals.get(key)?;
-        (Instant::now() < until).then_some(refused)
+    fn remembered_refusal(&self, key: &Key) -> Option<StartError> {
+        let (refusal, until) = *self.inner.refusals.get(key)?;
+        (Instant::now() < until).then_some(refusal)
     }
 
-    fn start(&self, key: &Key, subject: &Subject) -> Arc<Informer> {
+    fn start(&self, key: &Key, spec: &InformerSpec) -> Arc<Informer> {
         let config = &self.inner.config;
         let (writer, reader) = cache::cache(cache::Config {
             indexed_labels: config.indexed_labels.clone(),
-            field_count: subject.fields.fields.len(),
+            field_count: spec.fields.fields.len(),
             retention_age: config.retention_age,
             retention_bytes: config.retention_bytes,
             retention_events: Config::RETENTION_EVENTS,
         });
         let lister_watcher = ResourceClient::new(
             self.inner.client.clone(),
-            Arc::clone(&subject.resource),
+            Arc::clone(&spec.resource),
             key.namespace.clone(),
-            subject.format,
-            Decoder::new(subject.format, Arc::clone(&subject.fields)),
+            spec.format,
+            Decoder::new(spec.format, Arc::clone(&spec.fields)),
         );
         let (relist, relists) = relist_channel();
         let metrics = Arc::<ReflectorMetrics>::default();
-        let shape = Arc::new(WireShape::new(subject));
+        let shape = Arc::new(WireShape::new(spec));
         let freshness = Freshness::new(
             lister_watcher.clone(),
             reader.clone(),
@@ -310,7 +314,7 @@ impl InformerSet {
             self.inner.shutdown.clone(),
         );
         let informer = Arc::new(Informer::new(
-            subject.clone(),
+            spec.clone(),
             key.namespace.as_deref(),
             reader,
             relist,
@@ -318,14 +322,14 @@ impl InformerSet {
             Arc::clone(&shape),
             freshness,
         ));
-        let idle = config.idle;
+        let idle_timeout = config.idle_timeout;
         let watched = Arc::clone(&informer);
         let signals = Signals {
-            stop: Box::pin(async move { watched.stopped_or_idle(idle).await }),
+            stop: Box::pin(async move { watched.stopped_or_idle(idle_timeout).await }),
             relists,
         };
         let reflector_config = ReflectorConfig {
-            relist_on_early_end: subject.custom,
+            relist_on_early_end: spec.custom,
             refusal_patience: Config::REFUSAL_PATIENCE,
             seed: config.seed,
             ..ReflectorConfig::default()
@@ -344,54 +348,56 @@ impl InformerSet {
             format = key.format.name(),
             namespace = key.namespace.as_deref().unwrap_or("*"),
         );
-        let registered = Registered {
+        let registration = RegistrationGuard {
             set: self.clone(),
             key,
             informer,
         };
         let run = async move {
             let ended = reflector.run().await;
-            registered.set.remember(&registered.key, &ended);
+            registration.set.remember_refusal(&registration.key, &ended);
         };
         self.inner.shutdown.spawn_background(run.instrument(span));
     }
 
     /// Keeps in mind that the API server refused.
-    fn remember(&self, key: &Key, ended: &Ended) {
+    fn remember_refusal(&self, key: &Key, ended: &ReflectorEnd) {
         let refusal = match ended {
-            Ended::Forbidden(_) => Some((Refused::Forbidden, Config::FORBIDDEN)),
-            Ended::NotAcceptable(_) => Some((Refused::NotAcceptable, Config::NOT_ACCEPTABLE)),
-            Ended::Gone(_) => Some((Refused::Gone, Config::GONE)),
-            Ended::Stopped => None,
+            ReflectorEnd::Forbidden(_) => Some((StartError::Forbidden, Config::FORBIDDEN_TTL)),
+            ReflectorEnd::NotAcceptable(_) => {
+                Some((StartError::NotAcceptable, Config::NOT_ACCEPTABLE_TTL))
+            }
+            ReflectorEnd::Gone(_) => Some((StartError::Gone, Config::GONE_TTL)),
+            ReflectorEnd::Stopped => None,
         };
-        if let Some((refused, memory)) = refusal {
+        if let Some((refusal, ttl)) = refusal {
             let now = Instant::now();
             let refusals = &self.inner.refusals;
             // Clients can make up namespaces without end.
             refusals.retain(|_, (_, until)| now < *until);
-            refusals.insert(key.clone(), (refused, now + memory));
+            refusals.insert(key.clone(), (refusal, now + ttl));
         }
     }
 }
 
-// === impl Registered ===
+// === impl RegistrationGuard ===
 
-impl Drop for Registered {
+impl Drop for RegistrationGuard {
     /// By dropping, so that a reflector that panicked doesn't stay registered; and after its
     /// refusal was remembered: the other order would let a request start it again.
     fn drop(&mut self) {
-        let is_this = |_: &Key, running: &Arc<Informer>| Arc::ptr_eq(running, &self.informer);
-        self.set.inner.informers.remove_if(&self.key, is_this);
+        let is_this_one = |_: &Key, running: &Arc<Informer>| Arc::ptr_eq(running, &self.informer);
+        self.set.inner.informers.remove_if(&self.key, is_this_one);
     }
 }
 
 // === impl Key ===
 
 impl Key {
-    fn of(subject: &Subject, namespace: Option<&str>) -> Self {
+    fn of(spec: &InformerSpec, namespace: Option<&str>) -> Self {
         Self {
-            gvr: subject.resource.gvr.clone(),
-            format: subject.format,
+            gvr: spec.resource.gvr.clone(),
+            format: spec.format,
             namespace: namespace.map(str::to_owned),
         }
     }

@@ -10,7 +10,7 @@ use crate::codec::BookmarkTemplate;
 use crate::codec::Encoder;
 use crate::codec::TypeMeta;
 
-use super::Subject;
+use super::InformerSpec;
 
 /// The encoder of a resource, which learns from what upstream sends.
 ///
@@ -23,17 +23,19 @@ pub struct WireShape {
 }
 
 impl WireShape {
-    /// What discovery tells of `subject`.
-    pub fn new(subject: &Subject) -> Self {
-        let resource = &subject.resource;
-        let encoder = Encoder::new(subject.format, &resource.kind, resource.gvr.api_version())
-            .with_embedded_type_meta(subject.custom);
+    /// What discovery tells of `spec`.
+    pub fn new(spec: &InformerSpec) -> Self {
+        let resource = &spec.resource;
+        let encoder = Encoder::new(spec.format, &resource.kind, resource.gvr.api_version())
+            .with_embedded_type_meta(spec.custom);
         let shape = Self {
-            format: subject.format,
-            list_kind: subject.list_kind.clone(),
+            format: spec.format,
+            list_kind: spec.list_kind.clone(),
             encoder: ArcSwap::from_pointee(encoder.clone()),
         };
-        shape.encoder.store(Arc::new(shape.named(encoder)));
+        shape
+            .encoder
+            .store(Arc::new(shape.with_spec_list_kind(encoder)));
         shape
     }
 
@@ -42,7 +44,7 @@ impl WireShape {
         self.encoder.load_full()
     }
 
-    fn named(&self, encoder: Encoder) -> Encoder {
+    fn with_spec_list_kind(&self, encoder: Encoder) -> Encoder {
         match &self.list_kind {
             Some(list_kind) => encoder.with_list_kind(list_kind),
             None => encoder,
@@ -50,14 +52,15 @@ impl WireShape {
     }
 
     /// Learns from a BOOKMARK frame.
-    pub fn learn(&self, bookmark: &Bytes) {
+    pub fn update_from_bookmark(&self, bookmark: &Bytes) {
         let template = BookmarkTemplate::from_frame(self.format, bookmark);
         let type_meta = TypeMeta::read(self.format, bookmark);
         match (template, type_meta) {
             (Ok(template), Ok(type_meta)) => {
                 let encoder = Encoder::from_type_meta(self.format, &type_meta);
                 let encoder = encoder.with_bookmark_template(template);
-                self.encoder.store(Arc::new(self.named(encoder)));
+                self.encoder
+                    .store(Arc::new(self.with_spec_list_kind(encoder)));
             }
             (Err(error), _) | (_, Err(error)) => {
                 tracing::debug!(%error, "a bookmark taught nothing");

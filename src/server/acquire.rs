@@ -12,7 +12,7 @@ use crate::api::Status;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
-use crate::informer::Refused;
+use crate::informer::StartError;
 
 use super::decide::Need;
 use super::decide::Plan;
@@ -79,16 +79,16 @@ async fn synced(
     let subject = &read.subject;
     loop {
         // Its definition may have changed meanwhile, and with it what selectors mean.
-        let current = rest_mapper.subject(&subject.resource.gvr, subject.format);
+        let current = rest_mapper.informer_spec(&subject.resource.gvr, subject.format);
         if current.is_none_or(|current| current.fields != subject.fields) {
             return Err(Miss::Forward(Reason::NotCacheable));
         }
         let informer = informers.get_or_start(subject, read.namespace.as_deref());
         let informer = informer.map_err(|refused| match refused {
-            Refused::Forbidden => Reason::Forbidden,
-            Refused::NotAcceptable => Reason::NoSuchFormat,
-            Refused::Gone => Reason::NotCacheable,
-            Refused::ShuttingDown => Reason::ShuttingDown,
+            StartError::Forbidden => Reason::Forbidden,
+            StartError::NotAcceptable => Reason::NoSuchFormat,
+            StartError::Gone => Reason::NotCacheable,
+            StartError::ShuttingDown => Reason::ShuttingDown,
         })?;
         if informer.reader().ready().await {
             return Ok(informer);

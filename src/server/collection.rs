@@ -10,7 +10,7 @@ use crate::codec::Encoder;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::informer::Informer;
-use crate::informer::Subject;
+use crate::informer::InformerSpec;
 
 /// One resource's objects in one wire format, with what is needed to answer reads of them.
 pub trait Collection: Send + Sync {
@@ -40,8 +40,8 @@ pub trait Collection: Send + Sync {
     }
 
     /// What an informer of it would need to know.
-    fn subject(&self) -> Subject {
-        Subject {
+    fn subject(&self) -> InformerSpec {
+        InformerSpec {
             resource: Arc::clone(self.resource()),
             format: self.format(),
             fields: Arc::clone(self.fields()),

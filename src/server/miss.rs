@@ -30,7 +30,7 @@ pub enum Miss {
 impl Miss {
     /// A LIST of `informer` that could not be proven goes to the API server, if not too many do.
     pub(super) fn unproven(informer: &Informer) -> Self {
-        Self::ForwardUnproven(Arc::clone(informer.unproven()))
+        Self::ForwardUnproven(Arc::clone(informer.unproven_permits()))
     }
 }
 

@@ -52,8 +52,8 @@ use crate::api::Status;
 use crate::api::WireFormat;
 use crate::body;
 use crate::informer::InformerSet;
+use crate::informer::InformerSpec;
 use crate::informer::LiveRestMapper;
-use crate::informer::Subject;
 use crate::shutdown::Shutdown;
 use crate::upstream::Forwarder;
 
@@ -277,8 +277,8 @@ impl Server {
 }
 
 impl KnownResources for LiveRestMapper {
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
-        self.known_subject(gvr, format)
+    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
+        self.known_informer_spec(gvr, format)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::informer::Informer;
 use crate::informer::Proof;
-use crate::informer::Unproven;
+use crate::informer::ProofError;
 
 use super::decide::Need;
 use super::decide::Plan;
@@ -21,9 +21,9 @@ const WATCHES_GATHER: Duration = Duration::from_millis(300);
 /// # Errors
 ///
 /// When the cache could not be proven to be fresh enough.
-pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Proof>, Unproven> {
+pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Proof>, ProofError> {
     let (asked, patience) = match &read.plan {
-        Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.relaxed()),
+        Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.proof_by_policy()),
         Plan::Get { .. } => return Ok(None),
         Plan::List { asked, .. } => (asked, Duration::ZERO),
         Plan::Watch { asked, .. } => (asked, WATCHES_GATHER),

@@ -34,9 +34,9 @@ mod waiters;
 
 /// Clients that lost their watch connect again elsewhere; one end each this long spares the siblings
 /// a stampede, while a handful of watches still ends at once.
-const WATCH_END_PACE: Duration = Duration::from_millis(5);
+const WATCH_END_INTERVAL: Duration = Duration::from_millis(5);
 /// Background tasks are dropped at their next await point; this is long for that.
-const BACKGROUND_STOP: Duration = Duration::from_secs(5);
+const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long each step of a drain may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,10 +81,10 @@ pub enum Outcome {
 /// Handle to the process' end; clones share it.
 #[derive(Clone)]
 pub struct Shutdown {
-    shared: Arc<Shared>,
+    state: Arc<State>,
 }
 
-struct Shared {
+struct State {
     config: Config,
     waiters: Waiters,
     /// Where background tasks run; where they are spawned as long as nothing is set.
@@ -96,7 +96,7 @@ struct Shared {
 
 /// Future of [`Shutdown::reached`]. Cancel safe, and may be polled again after it completed; a clone
 /// waits for the same phase.
-pub struct Reached {
+pub struct PhaseReached {
     shutdown: Shutdown,
     phase: Phase,
     waiter: Waiter,
@@ -104,13 +104,13 @@ pub struct Reached {
 
 /// Future of [`Shutdown::watch_end`]. Cancel safe.
 pub struct WatchEnd {
-    ending: Reached,
+    ending: PhaseReached,
     /// Until the moment of this watch, once watches end.
     pause: Option<Pin<Box<Sleep>>>,
 }
 
 /// Counts a task as long as it lives, panics included.
-struct Counted(watch::Sender<usize>);
+struct CountedTask(watch::Sender<usize>);
 
 // === impl Phase ===
 
@@ -130,7 +130,7 @@ impl Phase {
 impl Shutdown {
     /// A process that serves.
     pub fn new(config: Config) -> Shutdown {
-        let shared = Shared {
+        let state = State {
             config,
             waiters: Waiters::new(),
             background_runtime: OnceLock::new(),
@@ -139,13 +139,13 @@ impl Shutdown {
             watches: AtomicUsize::new(0),
         };
         Shutdown {
-            shared: Arc::new(shared),
+            state: Arc::new(state),
         }
     }
 
     /// The current phase.
     pub fn phase(&self) -> Phase {
-        self.shared.waiters.phase()
+        self.state.waiters.phase()
     }
 
     /// Whether a drain has begun: readiness should be withdrawn.
@@ -154,13 +154,13 @@ impl Shutdown {
     }
 
     /// Completes when a drain begins.
-    pub fn draining(&self) -> Reached {
+    pub fn draining(&self) -> PhaseReached {
         self.reached(Phase::NotReady)
     }
 
     /// Completes when `phase`, or a later one, is reached.
-    pub fn reached(&self, phase: Phase) -> Reached {
-        Reached {
+    pub fn reached(&self, phase: Phase) -> PhaseReached {
+        PhaseReached {
             shutdown: self.clone(),
             phase,
             waiter: Waiter::default(),
@@ -172,7 +172,7 @@ impl Shutdown {
     /// Each watch gets a random moment after [`Phase::EndWatches`]; the more watches are open, the
     /// more these moments are spread.
     pub fn watch_end(&self) -> WatchEnd {
-        self.shared.watches.fetch_add(1, Ordering::Relaxed);
+        self.state.watches.fetch_add(1, Ordering::Relaxed);
         WatchEnd {
             ending: self.reached(Phase::EndWatches),
             pause: None,
@@ -197,7 +197,7 @@ impl Shutdown {
     where
         F: Future<Output: Send + 'static> + Send + 'static,
     {
-        let counted = Counted::new(&self.shared.serving);
+        let counted = CountedTask::new(&self.state.serving);
         runtime.spawn(async move {
             let _counted = counted;
             future.await
@@ -209,8 +209,8 @@ impl Shutdown {
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub fn keep_background_here(&self) {
-        self.shared.background_runtime.get_or_init(Handle::current);
+    pub fn set_background_runtime(&self) {
+        self.state.background_runtime.get_or_init(Handle::current);
     }
 
     /// Spawns a task that serves everybody, such as an informer: it is dropped at
@@ -222,9 +222,9 @@ impl Shutdown {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let counted = Counted::new(&self.shared.background);
+        let counted = CountedTask::new(&self.state.background);
         let done = self.reached(Phase::Done);
-        let runtime = self.shared.background_runtime.get().cloned();
+        let runtime = self.state.background_runtime.get().cloned();
         let runtime = runtime.unwrap_or_else(Handle::current);
         runtime.spawn(async move {
             let _counted = counted;
@@ -237,7 +237,7 @@ impl Shutdown {
 
     /// How many tasks of [`Shutdown::spawn`] live.
     pub fn serving_tasks(&self) -> usize {
-        *self.shared.serving.borrow()
+        *self.state.serving.borrow()
     }
 
     /// Waits for a signal, then drains; a second signal ends the wait.
@@ -258,33 +258,37 @@ impl Shutdown {
         let Config {
             not_ready_delay,
             grace,
-        } = self.shared.config;
+        } = self.state.config;
         self.enter(Phase::NotReady);
         sleep(not_ready_delay).await;
         self.enter(Phase::StopAccepting);
         self.enter(Phase::EndWatches);
-        let served = timeout(grace, none_left(&self.shared.serving)).await;
+        let serving_ended = timeout(grace, wait_for_none(&self.state.serving)).await;
         self.enter(Phase::Done);
-        let stopped = timeout(BACKGROUND_STOP, none_left(&self.shared.background)).await;
-        if served.is_ok() && stopped.is_ok() {
+        let background_ended = timeout(
+            BACKGROUND_STOP_TIMEOUT,
+            wait_for_none(&self.state.background),
+        )
+        .await;
+        if serving_ended.is_ok() && background_ended.is_ok() {
             return Outcome::Drained;
         }
-        let tasks = self.serving_tasks() + *self.shared.background.borrow();
+        let tasks = self.serving_tasks() + *self.state.background.borrow();
         warn!(tasks, "not every task ended within the grace");
         Outcome::Unfinished { tasks }
     }
 
     fn enter(&self, phase: Phase) {
-        let entered = self.shared.waiters.enter(phase);
+        let entered = self.state.waiters.enter(phase);
         if entered {
             info!(?phase, tasks = self.serving_tasks(), "shutdown");
         }
     }
 
     fn watch_end_spread(&self) -> Duration {
-        let watches = self.shared.watches.load(Ordering::Relaxed);
-        let paced = WATCH_END_PACE.saturating_mul(u32::try_from(watches).unwrap_or(u32::MAX));
-        paced.min(self.shared.config.grace.mul_f64(0.8))
+        let watches = self.state.watches.load(Ordering::Relaxed);
+        let paced = WATCH_END_INTERVAL.saturating_mul(u32::try_from(watches).unwrap_or(u32::MAX));
+        paced.min(self.state.config.grace.mul_f64(0.8))
     }
 }
 
@@ -306,41 +310,41 @@ impl fmt::Debug for Shutdown {
     }
 }
 
-async fn none_left(count: &watch::Sender<usize>) {
+async fn wait_for_none(count: &watch::Sender<usize>) {
     // The sender is borrowed for the whole wait: it can't be gone.
     let _ = count.subscribe().wait_for(|tasks| *tasks == 0).await;
 }
 
-// === impl Reached, WatchEnd ===
+// === impl PhaseReached, WatchEnd ===
 
-impl Future for Reached {
+impl Future for PhaseReached {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Reached {
+        let PhaseReached {
             shutdown,
             phase,
             waiter,
         } = &mut *self;
-        shutdown.shared.waiters.poll(*phase, waiter, cx)
+        shutdown.state.waiters.poll(*phase, waiter, cx)
     }
 }
 
-impl Drop for Reached {
+impl Drop for PhaseReached {
     fn drop(&mut self) {
-        self.shutdown.shared.waiters.leave(&mut self.waiter);
+        self.shutdown.state.waiters.unregister(&mut self.waiter);
     }
 }
 
-impl Clone for Reached {
-    fn clone(&self) -> Reached {
+impl Clone for PhaseReached {
+    fn clone(&self) -> PhaseReached {
         self.shutdown.reached(self.phase)
     }
 }
 
-impl fmt::Debug for Reached {
+impl fmt::Debug for PhaseReached {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Reached").field(&self.phase).finish()
+        f.debug_tuple("PhaseReached").field(&self.phase).finish()
     }
 }
 
@@ -360,7 +364,7 @@ impl Future for WatchEnd {
 
 impl Drop for WatchEnd {
     fn drop(&mut self) {
-        let watches = &self.ending.shutdown.shared.watches;
+        let watches = &self.ending.shutdown.state.watches;
         watches.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -371,16 +375,16 @@ impl fmt::Debug for WatchEnd {
     }
 }
 
-// === impl Counted ===
+// === impl CountedTask ===
 
-impl Counted {
-    fn new(count: &watch::Sender<usize>) -> Counted {
+impl CountedTask {
+    fn new(count: &watch::Sender<usize>) -> CountedTask {
         count.send_modify(|tasks| *tasks += 1);
-        Counted(count.clone())
+        CountedTask(count.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedTask {
     fn drop(&mut self) {
         self.0.send_modify(|tasks| *tasks -= 1);
     }

@@ -125,7 +125,7 @@ async fn a_task_that_panics_is_no_longer_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn background_tasks_live_until_everybody_is_served() {
+async fn background_tasks_run_until_serving_ends() {
     let shutdown = shutdown(60);
     let (dropped, was_dropped) = oneshot::channel::<()>();
     shutdown.spawn_background(async move {
@@ -198,7 +198,7 @@ async fn one_watch_ends_at_once_and_many_within_the_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_phase_waits_also_when_asked_late_or_cloned() {
+async fn a_late_or_cloned_future_completes_for_its_phase() {
     let shutdown = shutdown(10);
     let early = shutdown.draining();
     let clone = early.clone();
@@ -213,7 +213,7 @@ async fn a_phase_waits_also_when_asked_late_or_cloned() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_later_phase_is_not_forgotten_on_the_way() {
+async fn a_waiter_for_a_later_phase_survives_earlier_phases() {
     let shutdown = shutdown(10);
     // Waits all the time, and is polled only when it is woken.
     let done = tokio::spawn(shutdown.reached(Phase::Done));
@@ -228,11 +228,11 @@ async fn who_waits_for_a_later_phase_is_not_forgotten_on_the_way() {
 }
 
 #[tokio::test]
-async fn who_waits_no_more_leaves_a_free_place() {
+async fn a_dropped_waiter_frees_its_slot() {
     let shutdown = shutdown(10);
     for _ in 0..1000 {
         let mut reached = shutdown.reached(Phase::Done);
         assert!(futures::poll!(&mut reached).is_pending());
     }
-    assert_eq!(shutdown.shared.waiters.places(), 1);
+    assert_eq!(shutdown.state.waiters.slot_count(), 1);
 }

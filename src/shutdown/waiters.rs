@@ -22,12 +22,12 @@ struct Slots {
     free: Vec<usize>,
 }
 
-/// One waiter's place. To be given back with [`Waiters::leave`].
+/// One waiter's slot. To be given back with [`Waiters::unregister`].
 #[derive(Default)]
 pub(super) struct Waiter {
     slot: Option<usize>,
-    /// A copy of what was left, so that a poll that changes nothing takes no lock.
-    left: Option<Waker>,
+    /// A copy of the registered waker, so that a poll that changes nothing takes no lock.
+    waker: Option<Waker>,
 }
 
 impl Waiters {
@@ -56,7 +56,7 @@ impl Waiters {
         // Who comes after this sees the new phase.
         let wakers: Vec<_> = {
             let mut slots = self.slots.lock();
-            let is_due = |left: &mut (Phase, Waker)| left.0 <= phase;
+            let is_due = |entry: &mut (Phase, Waker)| entry.0 <= phase;
             let wakers = slots.wakers.iter_mut();
             wakers.filter_map(|slot| slot.take_if(is_due)).collect()
         };
@@ -69,11 +69,11 @@ impl Waiters {
         if is_reached() {
             return Poll::Ready(());
         }
-        let is_left = |left: &Waker| left.will_wake(cx.waker());
-        if waiter.left.as_ref().is_some_and(is_left) {
+        let is_registered = |waker: &Waker| waker.will_wake(cx.waker());
+        if waiter.waker.as_ref().is_some_and(is_registered) {
             return Poll::Pending;
         }
-        waiter.left = Some(cx.waker().clone());
+        waiter.waker = Some(cx.waker().clone());
         let replaced = {
             let mut slots = self.slots.lock();
             let slot = *waiter.slot.get_or_insert_with(|| slots.claim());
@@ -88,21 +88,21 @@ impl Waiters {
     }
 
     #[cfg(test)]
-    pub(super) fn places(&self) -> usize {
+    pub(super) fn slot_count(&self) -> usize {
         self.slots.lock().wakers.len()
     }
 
-    /// Gives the place back.
-    pub(super) fn leave(&self, waiter: &mut Waiter) {
+    /// Gives the slot back.
+    pub(super) fn unregister(&self, waiter: &mut Waiter) {
         let Some(slot) = waiter.slot.take() else {
             return;
         };
-        let left = {
+        let waker = {
             let mut slots = self.slots.lock();
             slots.free.push(slot);
             slots.wakers[slot].take()
         };
-        drop(left);
+        drop(waker);
     }
 }
 

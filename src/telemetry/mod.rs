@@ -76,7 +76,7 @@ pub enum LogError {
     },
     /// A subscriber was installed before.
     #[error("the log is already set up")]
-    Installed(#[source] Box<dyn std::error::Error + Send + Sync>),
+    AlreadyInstalled(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// The text is neither `text` nor `json`.
@@ -117,7 +117,7 @@ pub fn install_log(config: LogConfig) -> Result<(), LogError> {
         LogFormat::Text => subscriber.try_init(),
         LogFormat::Json => subscriber.json().flatten_event(true).try_init(),
     }
-    .map_err(LogError::Installed)
+    .map_err(LogError::AlreadyInstalled)
 }
 
 fn filter(config: LogConfig, rust_log: Option<String>) -> Result<EnvFilter, LogError> {

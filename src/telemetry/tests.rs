@@ -34,7 +34,7 @@ fn verbosity_and_rust_log_make_the_filter() {
 }
 
 #[test]
-fn a_bad_rust_log_is_named() {
+fn an_invalid_rust_log_is_reported() {
     let error = filter(LogConfig::default(), Some("kubefan=loud".to_owned())).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -43,7 +43,7 @@ fn a_bad_rust_log_is_named() {
 }
 
 #[test]
-fn log_format_parses_what_it_prints() {
+fn log_format_round_trips() {
     for format in [LogFormat::Text, LogFormat::Json] {
         assert_eq!(format.to_string().parse(), Ok(format));
     }
@@ -73,7 +73,7 @@ fn render_shows_declared_metrics_sorted_by_name() {
 }
 
 #[test]
-fn the_process_and_the_build_are_there_from_the_start() {
+fn process_and_build_metrics_exist_from_the_start() {
     let (_, body) = Registry::new().render();
     let build = concat!(
         "kubefan_build_info{version=\"",

@@ -53,15 +53,15 @@ pub async fn collect(body: Body, limit: usize) -> Result<Bytes, Error> {
     Ok(collected.freeze())
 }
 
-/// Gives all of `body`, which may have `limit` bytes, to `take` while it comes.
+/// Gives all of `body`, which may have `limit` bytes, to `consume` while it comes.
 ///
 /// # Errors
 ///
-/// As [`collect`]; and what `take` says.
+/// As [`collect`]; and what `consume` says.
 pub(super) async fn each_chunk(
     mut body: Body,
     limit: usize,
-    mut take: impl FnMut(Bytes) -> Result<(), Error>,
+    mut consume: impl FnMut(Bytes) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > limit {
@@ -77,7 +77,7 @@ pub(super) async fn each_chunk(
             left = left
                 .checked_sub(data.len())
                 .ok_or(Error::TooLarge { limit })?;
-            take(data)?;
+            consume(data)?;
         }
     }
 }

@@ -24,7 +24,7 @@ use super::connect::ConnectError;
 use super::connect::kubeconfig;
 use super::connect::transport::Pool;
 use super::connect::transport::Stacks;
-use super::dedicated::Dedicated;
+use super::dedicated::DedicatedConnection;
 use super::dedicated::HttpVersion;
 use super::warnings::Warnings;
 use crate::body;
@@ -114,7 +114,7 @@ impl Client {
     /// When it can't be used any more or names another server; everything stays as it was then.
     pub async fn reload(&self) -> Result<(), ConnectError> {
         let loaded = kubeconfig::load(&self.inner.config).await?;
-        loaded.must_name(&self.inner.server)?;
+        loaded.check_same_server(&self.inner.server)?;
         let stacks = loaded.stacks().await?;
         self.inner.stacks.store(Arc::new(stacks));
         Ok(())
@@ -148,7 +148,7 @@ impl Client {
         identity: Identity,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        self.send(identity, Pool::Lanes, request).await
+        self.send(identity, Pool::Http2, request).await
     }
 
     /// Sends a request over an HTTP/1.1 connection that it has for itself: for upgrades, and for
@@ -171,7 +171,10 @@ impl Client {
     /// # Errors
     ///
     /// When there is no connection, or the server doesn't speak that version.
-    pub async fn open(&self, version: HttpVersion) -> Result<Dedicated, Error> {
+    pub async fn open_connection(
+        &self,
+        version: HttpVersion,
+    ) -> Result<DedicatedConnection, Error> {
         let opener = self.inner.stacks.load().opener.clone();
         opener.open(version).await.map_err(Error::Transport)
     }
@@ -183,11 +186,11 @@ impl Client {
     /// [`Error::Answer`] for every answer but 2xx, and what [`Client::request`] says.
     pub async fn request_over(
         &self,
-        connection: &Dedicated,
+        connection: &DedicatedConnection,
         mut request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         request.extensions_mut().insert(connection.clone());
-        let sent = self.send(Identity::Kubefan, Pool::Lanes, request);
+        let sent = self.send(Identity::Kubefan, Pool::Http2, request);
         answer::success(in_time(sent).await?).await
     }
 
@@ -242,7 +245,7 @@ impl Client {
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         }
         *request.version_mut() = http::Version::HTTP_11;
-        let dedicated = request.extensions_mut().remove::<Dedicated>();
+        let dedicated = request.extensions_mut().remove::<DedicatedConnection>();
         request.extensions_mut().clear();
         request.extensions_mut().insert(pool);
         if let Some(dedicated) = dedicated {

@@ -1,5 +1,5 @@
 //! Connections that a caller opens for itself, of the HTTP version it wants: for those who measure how a
-//! server copes with connections, which the shared lanes would decide for them.
+//! server copes with connections, which the shared connections would decide for them.
 
 use std::sync::Arc;
 
@@ -37,11 +37,11 @@ pub enum HttpVersion {
 /// A connection of the caller's own; clones share it, and it is closed when the last of them, and of
 /// the bodies that came over it, is dropped.
 #[derive(Clone)]
-pub struct Dedicated(Arc<Sender>);
+pub struct DedicatedConnection(Arc<Sender>);
 
 /// Opens connections with an identity's client certificate.
 #[derive(Clone)]
-pub(super) struct Opener {
+pub(super) struct ConnectionOpener {
     http1: Connector,
     http2: Connector,
     server: Uri,
@@ -52,9 +52,9 @@ enum Sender {
     Http2(http2::SendRequest<Body>),
 }
 
-// === impl Opener ===
+// === impl ConnectionOpener ===
 
-impl Opener {
+impl ConnectionOpener {
     pub(super) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
         Self {
             http1,
@@ -63,7 +63,7 @@ impl Opener {
         }
     }
 
-    pub(super) async fn open(self, version: HttpVersion) -> Result<Dedicated, BoxError> {
+    pub(super) async fn open(self, version: HttpVersion) -> Result<DedicatedConnection, BoxError> {
         let sender = match version {
             HttpVersion::Http1 => {
                 let stream = self.http1.connect(self.server).await?;
@@ -90,7 +90,7 @@ impl Opener {
                 Sender::Http2(sender)
             }
         };
-        Ok(Dedicated(Arc::new(sender)))
+        Ok(DedicatedConnection(Arc::new(sender)))
     }
 }
 
@@ -102,9 +102,9 @@ fn spawn<E: std::error::Error>(connection: impl Future<Output = Result<(), E>> +
     });
 }
 
-// === impl Dedicated ===
+// === impl DedicatedConnection ===
 
-impl Dedicated {
+impl DedicatedConnection {
     /// True when no further request can be sent over it.
     pub fn is_closed(&self) -> bool {
         match &*self.0 {
@@ -138,9 +138,9 @@ impl Dedicated {
     }
 }
 
-impl std::fmt::Debug for Dedicated {
+impl std::fmt::Debug for DedicatedConnection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Dedicated")
+        f.debug_struct("DedicatedConnection")
             .field("is_closed", &self.is_closed())
             .finish_non_exhaustive()
     }

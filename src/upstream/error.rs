@@ -27,10 +27,10 @@ pub enum Error {
     #[error("the API server's answer can't be decoded")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// Another media type than the one asked for; custom resources have no protobuf, for one.
-    #[error("the API server answered in {answered:?} when asked for {asked}")]
+    #[error("the API server answered in {answered:?} when asked for {requested}")]
     MediaType {
         /// What was asked for.
-        asked: &'static str,
+        requested: &'static str,
         /// The answer's `Content-Type`.
         answered: String,
     },
@@ -63,8 +63,8 @@ impl Error {
         else {
             return None;
         };
-        let told = || Some(Duration::from_secs(status.retry_after()?.into()));
-        retry_after.or_else(told)
+        let from_status = || Some(Duration::from_secs(status.retry_after()?.into()));
+        retry_after.or_else(from_status)
     }
 
     /// True when nothing listens where the API server should be.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_failures_apart() {
+    fn distinguishes_failures() {
         let expired = answer(Status::failure(410, "Expired", "too old resource version"));
         assert!(expired.is_expired() && !expired.is_not_found());
         assert!(answer(Status::failure(404, "NotFound", "")).is_not_found());
@@ -158,8 +158,8 @@ mod tests {
     fn finds_a_refused_connection_behind_other_errors() {
         #[derive(Debug, thiserror::Error)]
         #[error("outer")]
-        struct Outer(#[source] io::Error);
-        let error = |kind| Error::Transport(Box::new(Outer(io::Error::from(kind))));
+        struct WrappedError(#[source] io::Error);
+        let error = |kind| Error::Transport(Box::new(WrappedError(io::Error::from(kind))));
         assert!(error(io::ErrorKind::ConnectionRefused).is_connection_refused());
         assert!(!error(io::ErrorKind::ConnectionReset).is_connection_refused());
     }

@@ -16,7 +16,7 @@ pub struct Warnings {
 
 impl Warnings {
     /// Takes the warnings of an answer about `gvr` for those that hold from now on.
-    pub(super) fn learn(&self, gvr: &GroupVersionResource, headers: &HeaderMap) {
+    pub(super) fn record(&self, gvr: &GroupVersionResource, headers: &HeaderMap) {
         let is_of = |entry: &&(GroupVersionResource, _)| entry.0 == *gvr;
         let known = self.known.load();
         let before = known.iter().find(is_of).map(|entry| entry.1.iter());
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_warnings_hold() {
+    fn the_latest_warnings_replace_older_ones() {
         let warnings = Warnings::default();
         let gvr = GroupVersionResource::new("", "v1", "endpoints");
         let other = GroupVersionResource::new("", "v1", "pods");
@@ -68,15 +68,15 @@ mod tests {
             headers
         };
         let mut headers = HeaderMap::new();
-        warnings.learn(&gvr, &headers);
+        warnings.record(&gvr, &headers);
         assert_eq!(added(&gvr), headers);
         for text in ["299 - \"old\"", "299 - \"very old\""] {
             headers.append(WARNING, text.parse().expect("a header value"));
-            warnings.learn(&gvr, &headers);
+            warnings.record(&gvr, &headers);
             assert_eq!(added(&gvr), headers);
             assert_eq!(added(&other), HeaderMap::new());
         }
-        warnings.learn(&gvr, &HeaderMap::new());
+        warnings.record(&gvr, &HeaderMap::new());
         warnings.add(|| unreachable!("none has any"), &mut headers);
     }
 }

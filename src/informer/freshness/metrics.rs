@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use crate::telemetry::Samples;
 
 use super::proof::Proof;
+use super::proof::ProofError;
 use super::proof::ProofMethod;
-use super::proof::Unproven;
 
 /// Counters of one cache's proofs; all only grow.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub struct FreshnessMetrics {
 }
 
 impl FreshnessMetrics {
-    pub(super) fn count(&self, outcome: &Result<Proof, Unproven>) {
+    pub(super) fn count(&self, outcome: &Result<Proof, ProofError>) {
         let counter = match outcome {
             Ok(proof) => match proof.method {
                 ProofMethod::Barrier => &self.by_barrier,
@@ -33,7 +33,7 @@ impl FreshnessMetrics {
                 // Nothing was asked.
                 ProofMethod::Recent | ProofMethod::Any => return,
             },
-            Err(Unproven::CacheDiffers) => &self.differing,
+            Err(ProofError::CacheDiffers) => &self.differing,
             Err(_) => &self.unproven,
         };
         counter.fetch_add(1, Ordering::Relaxed);

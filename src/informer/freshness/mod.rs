@@ -9,7 +9,7 @@ mod plan;
 mod policy;
 mod proof;
 mod prover;
-mod recent;
+mod recent_proof;
 #[cfg(test)]
 mod tests;
 mod verification;
@@ -32,15 +32,15 @@ use crate::shutdown::Shutdown;
 use crate::upstream::FreshnessProbe;
 
 use prover::Prover;
-use recent::Recent;
+use recent_proof::RecentProof;
 
 pub use metrics::FreshnessMetrics;
-pub use plan::Asked;
+pub use plan::ProofRequest;
 pub use policy::FreshnessPolicies;
 pub use policy::FreshnessPolicy;
 pub use proof::Proof;
+pub use proof::ProofError;
 pub use proof::ProofMethod;
-pub use proof::Unproven;
 
 /// A thousand readers who come within 100 ms cost three or four questions.
 const PACE: CallSpacing = CallSpacing {
@@ -52,24 +52,24 @@ const PACE: CallSpacing = CallSpacing {
 pub struct Freshness<P> {
     inner: Arc<Inner<P>>,
     shutdown: Shutdown,
-    group: GroupCommit<Asked, Result<Proof, Unproven>>,
+    group: GroupCommit<ProofRequest, Result<Proof, ProofError>>,
 }
 
 struct Inner<P> {
     prover: Prover<P>,
     policy: FreshnessPolicy,
     /// Used if the policy asks for the age of a proof.
-    recent: Recent,
+    recent_proof: RecentProof,
 }
 
 /// A question's task, which ends with the last who waits for it.
-struct Asking(JoinHandle<()>);
+struct AbortOnDrop(JoinHandle<()>);
 
 // === impl Freshness ===
 
 impl<P: FreshnessProbe> Freshness<P> {
     /// How long a proof may take, as long as the API server waits for its own cache.
-    pub const LIMIT: Duration = Duration::from_secs(3);
+    pub const TIMEOUT: Duration = Duration::from_secs(3);
 
     /// Proves the cache behind `reader` by asking `probe`, in background tasks of `shutdown`; asks
     /// for a relist where it differs.
@@ -83,7 +83,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         let inner = Inner {
             prover: Prover::new(probe, reader, relist),
             policy,
-            recent: Recent::default(),
+            recent_proof: RecentProof::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -98,14 +98,17 @@ impl<P: FreshnessProbe> Freshness<P> {
     }
 
     /// A state that the policy takes for the most recent one, without asking the API server.
-    pub fn relaxed(&self) -> Option<Proof> {
+    pub fn proof_by_policy(&self) -> Option<Proof> {
         let inner = &self.inner;
         let (snapshot, method) = match inner.policy {
             FreshnessPolicy::Strict => return None,
             FreshnessPolicy::Any => (inner.prover.reader.snapshot()?, ProofMethod::Any),
             FreshnessPolicy::Bounded(bound) => {
                 let newest = inner.prover.reader.snapshot()?;
-                (inner.recent.within(bound, newest)?, ProofMethod::Recent)
+                (
+                    inner.recent_proof.within(bound, newest)?,
+                    ProofMethod::Recent,
+                )
             }
         };
         Some(Proof {
@@ -115,38 +118,42 @@ impl<P: FreshnessProbe> Freshness<P> {
         })
     }
 
-    /// A state of what is `asked` that is at least as fresh as this call, or as the policy asks
-    /// for. Who has `patience` lets so much time pass from the question before, so that more may
+    /// A state of what `request` selects that is at least as fresh as this call, or as the policy
+    /// asks for. Who has `patience` lets so much time pass from the question before, so that more may
     /// share the next. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`Unproven`], after [`Freshness::LIMIT`] at the latest.
-    pub async fn prove(&self, asked: Asked, patience: Duration) -> Result<Proof, Unproven> {
-        if let Some(proof) = self.relaxed() {
+    /// [`ProofError`], after [`Freshness::TIMEOUT`] at the latest.
+    pub async fn prove(
+        &self,
+        request: ProofRequest,
+        patience: Duration,
+    ) -> Result<Proof, ProofError> {
+        if let Some(proof) = self.proof_by_policy() {
             return Ok(proof);
         }
-        let asked = match self.inner.policy {
+        let request = match self.inner.policy {
             // The next ones shall be spared the question, whatever they ask for.
-            FreshnessPolicy::Bounded(_) => Asked::everything(),
-            _ => asked,
+            FreshnessPolicy::Bounded(_) => ProofRequest::everything(),
+            _ => request,
         };
         let inner = Arc::clone(&self.inner);
         let shutdown = self.shutdown.clone();
         // To read a list of many takes too long for a thread that serves others as well.
-        let call = |asked| async move {
-            let (tell, told) = oneshot::channel();
-            let _asking = Asking(shutdown.spawn_background(async move {
-                let proof = timeout(Self::LIMIT, inner.run(asked)).await;
-                let proof = proof.unwrap_or(Err(Unproven::TimedOut));
+        let call = |requests| async move {
+            let (sender, receiver) = oneshot::channel();
+            let _task = AbortOnDrop(shutdown.spawn_background(async move {
+                let proof = timeout(Self::TIMEOUT, inner.run(requests)).await;
+                let proof = proof.unwrap_or(Err(ProofError::TimedOut));
                 inner.prover.metrics.count(&proof);
                 // An error is that nobody waits any more.
-                tell.send(proof).ok();
+                sender.send(proof).ok();
             }));
-            told.await.unwrap_or(Err(Unproven::NotReady))
+            receiver.await.unwrap_or(Err(ProofError::NotReady))
         };
-        let proof = timeout(Self::LIMIT, self.group.join(asked, patience, call)).await;
-        proof.unwrap_or(Err(Unproven::TimedOut))
+        let proof = timeout(Self::TIMEOUT, self.group.join(request, patience, call)).await;
+        proof.unwrap_or(Err(ProofError::TimedOut))
     }
 }
 
@@ -159,19 +166,19 @@ impl<P> fmt::Debug for Freshness<P> {
 // === impl Inner ===
 
 impl<P: FreshnessProbe> Inner<P> {
-    async fn run(&self, asked: HashSet<Asked>) -> Result<Proof, Unproven> {
-        let began = Instant::now();
-        let proof = self.prover.prove(asked).await?;
+    async fn run(&self, requests: HashSet<ProofRequest>) -> Result<Proof, ProofError> {
+        let requested_at = Instant::now();
+        let proof = self.prover.prove(requests).await?;
         if proof.is_whole && matches!(self.policy, FreshnessPolicy::Bounded(_)) {
-            self.recent.remember(began, &proof.snapshot);
+            self.recent_proof.remember(requested_at, &proof.snapshot);
         }
         Ok(proof)
     }
 }
 
-// === impl Asking ===
+// === impl AbortOnDrop ===
 
-impl Drop for Asking {
+impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -8,11 +8,11 @@ use crate::cache::Snapshot;
 use crate::upstream::Scope;
 
 /// So many objects are verified at once, without trying a barrier before.
-const VERIFIED_AT_ONCE: usize = 500;
+const VERIFY_FIRST_LIMIT: usize = 500;
 
 /// What a reader asks about: its selection, and the same in the API server's words.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct ProofRequest {
     /// Which objects.
     pub selection: Arc<Selection>,
     /// The same, for the API server.
@@ -23,40 +23,40 @@ pub struct Asked {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
     /// List and compare these.
-    Verify(Asked),
+    Verify(ProofRequest),
     /// Wait for the watch to reach a barrier; if it doesn't soon, list and compare these, if any.
-    Barrier(Option<Asked>),
+    Barrier(Option<ProofRequest>),
 }
 
-/// The cheapest way to a proof for all that is asked.
+/// The cheapest way to a proof for all `requests`.
 ///
-/// `is_quiet` says that the watch won't come to a barrier for long.
+/// `skip_barrier` says that the watch won't come to a barrier for long.
 pub(super) fn plan(
-    asked: HashSet<Asked>,
+    requests: HashSet<ProofRequest>,
     cached: &Snapshot,
     can_verify: bool,
-    is_quiet: bool,
+    skip_barrier: bool,
 ) -> Plan {
     if !can_verify {
         return Plan::Barrier(None);
     }
-    let is_single = asked.len() == 1;
-    let asked = asked.into_iter().next().filter(|_| is_single);
-    let asked = asked.unwrap_or_else(Asked::everything);
-    if is_quiet {
-        return Plan::Verify(asked);
+    let is_single = requests.len() == 1;
+    let request = requests.into_iter().next().filter(|_| is_single);
+    let request = request.unwrap_or_else(ProofRequest::everything);
+    if skip_barrier {
+        return Plan::Verify(request);
     }
-    let some = cached.list(&asked.selection, None);
-    if some.take(VERIFIED_AT_ONCE + 1).count() <= VERIFIED_AT_ONCE {
-        Plan::Verify(asked)
+    let some = cached.list(&request.selection, None);
+    if some.take(VERIFY_FIRST_LIMIT + 1).count() <= VERIFY_FIRST_LIMIT {
+        Plan::Verify(request)
     } else {
-        Plan::Barrier(Some(asked))
+        Plan::Barrier(Some(request))
     }
 }
 
-// === impl Asked ===
+// === impl ProofRequest ===
 
-impl Asked {
+impl ProofRequest {
     /// All that the cache holds.
     pub(super) fn everything() -> Self {
         Self {

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_that_fits_counts() {
+    fn the_last_matching_policy_wins() {
         let bounded = FreshnessPolicy::Bounded(Duration::from_secs(5));
         let policies = FreshnessPolicies {
             default: FreshnessPolicy::Strict,

@@ -31,7 +31,7 @@ pub enum ProofMethod {
 
 /// Why there is no proof.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Unproven {
+pub enum ProofError {
     /// Neither the watch nor a list was there in time.
     #[error("the cache could not be proven fresh in time")]
     TimedOut,

@@ -20,23 +20,23 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 
 use super::metrics::FreshnessMetrics;
-use super::plan::Asked;
 use super::plan::Plan;
+use super::plan::ProofRequest;
 use super::plan::plan;
 use super::proof::Proof;
+use super::proof::ProofError;
 use super::proof::ProofMethod;
-use super::proof::Unproven;
-use super::verification::Expected;
+use super::verification::ExpectedObjects;
 
 /// How long an API server that can't list metadata alone is not asked to.
-const UNABLE: Duration = Duration::from_secs(300);
+const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
 /// How long a cache that was listed anew, because it was found wrong, is not again. What differs may
 /// be how a selector is understood, which no list mends.
 const RELIST_PAUSE: Duration = Duration::from_secs(60);
 /// How long the watch has to reach a barrier before all objects are verified.
-const ON_THE_WAY: Duration = Duration::from_millis(10);
+const BARRIER_WAIT: Duration = Duration::from_millis(10);
 /// How long it is remembered that only a list could prove the cache, as others change and it doesn't.
-const QUIET: Duration = Duration::from_secs(10);
+const SKIP_BARRIER_FOR: Duration = Duration::from_secs(10);
 
 /// Proves one cache by asking the API server.
 pub(super) struct Prover<P> {
@@ -45,11 +45,11 @@ pub(super) struct Prover<P> {
     probe: P,
     relist: RelistHandle,
     /// The API server has shown that it can't list metadata alone.
-    is_unable: Until,
+    lists_unsupported: ExpiringFlag,
     /// A barrier is not tried, as the watch did not come to the last one.
-    is_quiet: Until,
+    barrier_skipped: ExpiringFlag,
     /// When a list was last asked for because the cache was wrong.
-    relisted: Mutex<Option<Instant>>,
+    relist_requested_at: Mutex<Option<Instant>>,
 }
 
 /// How far a question has come. A `barrier` is a version that is no older than the question: once
@@ -57,39 +57,39 @@ pub(super) struct Prover<P> {
 enum State {
     /// The API server is to be asked for a barrier; if the watch doesn't reach it soon, these are to
     /// be listed, if any.
-    Asking(Option<Asked>),
+    RequestingBarrier(Option<ProofRequest>),
     /// The watch may reach the barrier soon.
-    Approaching {
+    AwaitingBarrierBriefly {
         barrier: ResourceVersion,
-        asked: Asked,
+        request: ProofRequest,
     },
     /// What is asked is to be listed.
     Listing {
-        asked: Asked,
+        request: ProofRequest,
         barrier: Option<ResourceVersion>,
     },
     /// The cache is compared with the list, at each event anew.
     Comparing {
-        list: Listed,
+        list: VerificationList,
         barrier: Option<ResourceVersion>,
     },
     /// There is nothing but to wait for the watch.
-    Waiting { barrier: ResourceVersion },
+    AwaitingBarrier { barrier: ResourceVersion },
 }
 
 /// What the API server listed of what is asked.
-struct Listed {
-    asked: Asked,
-    expected: Expected,
+struct VerificationList {
+    request: ProofRequest,
+    expected: ExpectedObjects,
     version: ResourceVersion,
 }
 
 /// The proof, or the next state.
-type Flow = Result<ControlFlow<Proof, State>, Unproven>;
+type Flow = Result<ControlFlow<Proof, State>, ProofError>;
 
 /// What is taken to hold for a while.
 #[derive(Default)]
-struct Until(Mutex<Option<Instant>>);
+struct ExpiringFlag(Mutex<Option<Instant>>);
 
 // === impl Prover: the states ===
 
@@ -100,22 +100,23 @@ impl<P: FreshnessProbe> Prover<P> {
             metrics: FreshnessMetrics::default(),
             probe,
             relist,
-            is_unable: Until::default(),
-            is_quiet: Until::default(),
-            relisted: Mutex::default(),
+            lists_unsupported: ExpiringFlag::default(),
+            barrier_skipped: ExpiringFlag::default(),
+            relist_requested_at: Mutex::default(),
         }
     }
 
-    /// A state of all that is `asked` at least as fresh as this call. Takes as long as it takes.
-    pub(super) async fn prove(&self, asked: HashSet<Asked>) -> Result<Proof, Unproven> {
-        let before = self.reader.snapshot().ok_or(Unproven::NotReady)?;
-        let can_verify = !self.is_unable.holds();
-        let mut state = match plan(asked, &before, can_verify, self.is_quiet.holds()) {
-            Plan::Verify(asked) => State::Listing {
-                asked,
+    /// A state of all that `requests` select, at least as fresh as this call. Takes as long as it
+    /// takes.
+    pub(super) async fn prove(&self, requests: HashSet<ProofRequest>) -> Result<Proof, ProofError> {
+        let before = self.reader.snapshot().ok_or(ProofError::NotReady)?;
+        let can_verify = !self.lists_unsupported.is_set();
+        let mut state = match plan(requests, &before, can_verify, self.barrier_skipped.is_set()) {
+            Plan::Verify(request) => State::Listing {
+                request,
                 barrier: None,
             },
-            Plan::Barrier(asked) => State::Asking(asked),
+            Plan::Barrier(request) => State::RequestingBarrier(request),
         };
         loop {
             match self.step(&before, state).await? {
@@ -127,28 +128,40 @@ impl<P: FreshnessProbe> Prover<P> {
 
     async fn step(&self, before: &Snapshot, state: State) -> Flow {
         match state {
-            State::Asking(asked) => self.ask_for_barrier(before, asked).await,
-            State::Approaching { barrier, asked } => self.approach(before, barrier, asked).await,
-            State::Listing { asked, barrier } => self.list(before, asked, barrier).await,
+            State::RequestingBarrier(request) => self.request_barrier(before, request).await,
+            State::AwaitingBarrierBriefly { barrier, request } => {
+                self.await_barrier_briefly(before, barrier, request).await
+            }
+            State::Listing { request, barrier } => self.list(before, request, barrier).await,
             State::Comparing { list, barrier } => self.compare(before, list, barrier).await,
-            State::Waiting { barrier } => self.reached(before, barrier).await.map(done),
+            State::AwaitingBarrier { barrier } => {
+                self.prove_by_barrier(before, barrier).await.map(done)
+            }
         }
     }
 
-    async fn ask_for_barrier(&self, before: &Snapshot, asked: Option<Asked>) -> Flow {
-        let barrier = self.ask(self.probe.barrier()).await.map_err(unanswered)?;
-        self.is_of_our_history(before, barrier)?;
-        Ok(ControlFlow::Continue(match asked {
-            Some(asked) => State::Approaching { barrier, asked },
-            None => State::Waiting { barrier },
+    async fn request_barrier(&self, before: &Snapshot, request: Option<ProofRequest>) -> Flow {
+        let barrier = self
+            .send_counted(self.probe.barrier())
+            .await
+            .map_err(upstream_error)?;
+        self.check_history(before, barrier)?;
+        Ok(ControlFlow::Continue(match request {
+            Some(request) => State::AwaitingBarrierBriefly { barrier, request },
+            None => State::AwaitingBarrier { barrier },
         }))
     }
 
-    async fn approach(&self, before: &Snapshot, barrier: ResourceVersion, asked: Asked) -> Flow {
-        match timeout(ON_THE_WAY, self.reached(before, barrier)).await {
+    async fn await_barrier_briefly(
+        &self,
+        before: &Snapshot,
+        barrier: ResourceVersion,
+        request: ProofRequest,
+    ) -> Flow {
+        match timeout(BARRIER_WAIT, self.prove_by_barrier(before, barrier)).await {
             Ok(proof) => proof.map(done),
             Err(_) => Ok(ControlFlow::Continue(State::Listing {
-                asked,
+                request,
                 barrier: Some(barrier),
             })),
         }
@@ -157,14 +170,14 @@ impl<P: FreshnessProbe> Prover<P> {
     async fn list(
         &self,
         before: &Snapshot,
-        asked: Asked,
+        request: ProofRequest,
         barrier: Option<ResourceVersion>,
     ) -> Flow {
-        let listing = self.ask(self.probe.verification_list(&asked.scope));
+        let listing = self.send_counted(self.probe.verification_list(&request.scope));
         let list = match barrier {
             None => listing.await,
             Some(barrier) => tokio::select! {
-                proof = self.reached(before, barrier) => return proof.map(done),
+                proof = self.prove_by_barrier(before, barrier) => return proof.map(done),
                 list = listing => list,
             },
         };
@@ -173,58 +186,60 @@ impl<P: FreshnessProbe> Prover<P> {
             Err(error) => return self.list_failed(error, barrier),
         };
         let version = list.resource_version;
-        self.is_of_our_history(before, version)?;
-        let list = Listed {
-            asked,
-            expected: Expected::new(list),
+        self.check_history(before, version)?;
+        let list = VerificationList {
+            request,
+            expected: ExpectedObjects::new(list),
             version,
         };
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
     }
 
     fn list_failed(&self, error: upstream::Error, barrier: Option<ResourceVersion>) -> Flow {
-        let is_unable = is_unable(&error);
-        if is_unable {
-            self.is_unable.set(Some(UNABLE));
+        let is_metadata_unsupported = is_metadata_unsupported(&error);
+        if is_metadata_unsupported {
+            self.lists_unsupported.set_for(Some(LISTS_UNSUPPORTED_FOR));
         }
         match barrier {
             // The watch may still come there.
-            Some(barrier) => Ok(ControlFlow::Continue(State::Waiting { barrier })),
-            None if is_unable => Ok(ControlFlow::Continue(State::Asking(None))),
-            None => Err(unanswered(error)),
+            Some(barrier) => Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier })),
+            None if is_metadata_unsupported => {
+                Ok(ControlFlow::Continue(State::RequestingBarrier(None)))
+            }
+            None => Err(upstream_error(error)),
         }
     }
 
     async fn compare(
         &self,
         before: &Snapshot,
-        list: Listed,
+        list: VerificationList,
         barrier: Option<ResourceVersion>,
     ) -> Flow {
         let snapshot = self.current(before)?;
         let applied = snapshot.resource_version();
         if applied > list.version {
-            return Ok(done(self.by_barrier(snapshot)));
+            return Ok(done(self.barrier_proof(snapshot)));
         }
-        if list.is_all_of(&snapshot) {
+        if list.matches(&snapshot) {
             if applied >= barrier.unwrap_or(list.version) {
-                self.is_quiet.set(None);
+                self.barrier_skipped.set_for(None);
             } else if barrier.is_some() {
                 // That others change alone says little: revisions are the cluster's.
-                self.is_quiet.set(Some(QUIET));
+                self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
             }
             return Ok(done(Proof {
                 snapshot: self.reader.proven_at(&snapshot, list.version),
                 method: ProofMethod::VerificationList,
-                is_whole: applied == list.version || list.asked.selection.is_everything(),
+                is_whole: applied == list.version || list.request.selection.is_everything(),
             }));
         }
         if applied == list.version {
-            self.differs(&list.differing(&snapshot), applied);
-            return Err(Unproven::CacheDiffers);
+            self.report_difference(&list.differing_keys(&snapshot), applied);
+            return Err(ProofError::CacheDiffers);
         }
         if barrier.is_some_and(|barrier| applied >= barrier) {
-            return Ok(done(self.by_barrier(snapshot)));
+            return Ok(done(self.barrier_proof(snapshot)));
         }
         self.wait_for(ResourceVersion(applied.0 + 1)).await?;
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
@@ -235,17 +250,17 @@ impl<P: FreshnessProbe> Prover<P> {
 
 impl<P: FreshnessProbe> Prover<P> {
     /// The state once the watch has come to `barrier`.
-    async fn reached(
+    async fn prove_by_barrier(
         &self,
         before: &Snapshot,
         barrier: ResourceVersion,
-    ) -> Result<Proof, Unproven> {
+    ) -> Result<Proof, ProofError> {
         self.wait_for(barrier).await?;
-        Ok(self.by_barrier(self.current(before)?))
+        Ok(self.barrier_proof(self.current(before)?))
     }
 
-    fn by_barrier(&self, snapshot: Snapshot) -> Proof {
-        self.is_quiet.set(None);
+    fn barrier_proof(&self, snapshot: Snapshot) -> Proof {
+        self.barrier_skipped.set_for(None);
         Proof {
             snapshot,
             method: ProofMethod::Barrier,
@@ -254,41 +269,41 @@ impl<P: FreshnessProbe> Prover<P> {
     }
 
     /// Waits as long as it takes; whoever asked has a limit.
-    async fn wait_for(&self, version: ResourceVersion) -> Result<(), Unproven> {
+    async fn wait_for(&self, version: ResourceVersion) -> Result<(), ProofError> {
         let far = Instant::now() + Duration::from_secs(3600);
         if self.reader.wait_for(version, far).await {
             Ok(())
         } else {
-            Err(Unproven::NotReady)
+            Err(ProofError::NotReady)
         }
     }
 
     /// The newest state, unless another history began since `before`: what the API server was asked
     /// since then may be of the old one, and the versions of two histories can't be compared.
-    fn current(&self, before: &Snapshot) -> Result<Snapshot, Unproven> {
-        let snapshot = self.reader.snapshot().ok_or(Unproven::NotReady)?;
+    fn current(&self, before: &Snapshot) -> Result<Snapshot, ProofError> {
+        let snapshot = self.reader.snapshot().ok_or(ProofError::NotReady)?;
         let is_same = snapshot.epoch() == before.epoch();
         if is_same || mutation::is_active(Mutation::AcrossHistories) {
             Ok(snapshot)
         } else {
-            Err(Unproven::OtherHistory)
+            Err(ProofError::OtherHistory)
         }
     }
 
     /// A consistent answer below what was applied before it was asked for: etcd was restored.
-    fn is_of_our_history(
+    fn check_history(
         &self,
         before: &Snapshot,
         answered: ResourceVersion,
-    ) -> Result<(), Unproven> {
+    ) -> Result<(), ProofError> {
         if answered >= before.resource_version() || mutation::is_active(Mutation::AcrossHistories) {
             return Ok(());
         }
         self.relist.request();
-        Err(Unproven::OtherHistory)
+        Err(ProofError::OtherHistory)
     }
 
-    async fn ask<T>(
+    async fn send_counted<T>(
         &self,
         question: impl Future<Output = Result<T, upstream::Error>>,
     ) -> Result<T, upstream::Error> {
@@ -296,16 +311,16 @@ impl<P: FreshnessProbe> Prover<P> {
         question.await
     }
 
-    fn differs(&self, keys: &[String], at: ResourceVersion) {
+    fn report_difference(&self, keys: &[String], at: ResourceVersion) {
         tracing::error!(
             resource_version = %at,
             keys = keys.join(", "),
             "the cache has other objects than the API server at the same resource version"
         );
         let now = Instant::now();
-        let mut relisted = self.relisted.lock();
-        if relisted.is_none_or(|last| now.duration_since(last) >= RELIST_PAUSE) {
-            *relisted = Some(now);
+        let mut relist_requested_at = self.relist_requested_at.lock();
+        if relist_requested_at.is_none_or(|last| now.duration_since(last) >= RELIST_PAUSE) {
+            *relist_requested_at = Some(now);
             self.relist.request();
         }
     }
@@ -315,12 +330,12 @@ fn done(proof: Proof) -> ControlFlow<Proof, State> {
     ControlFlow::Break(proof)
 }
 
-fn unanswered(error: upstream::Error) -> Unproven {
-    Unproven::Upstream(Arc::new(error))
+fn upstream_error(error: upstream::Error) -> ProofError {
+    ProofError::Upstream(Arc::new(error))
 }
 
 /// True when the API server won't list metadata alone, whatever is asked for.
-fn is_unable(error: &upstream::Error) -> bool {
+fn is_metadata_unsupported(error: &upstream::Error) -> bool {
     match error {
         upstream::Error::MediaType { .. } => true,
         error => error
@@ -329,27 +344,28 @@ fn is_unable(error: &upstream::Error) -> bool {
     }
 }
 
-// === impl Listed ===
+// === impl VerificationList ===
 
-impl Listed {
-    fn is_all_of(&self, snapshot: &Snapshot) -> bool {
-        self.expected.is_all_of(snapshot, &self.asked.selection)
+impl VerificationList {
+    fn matches(&self, snapshot: &Snapshot) -> bool {
+        self.expected.matches(snapshot, &self.request.selection)
     }
 
-    fn differing(&self, snapshot: &Snapshot) -> Vec<String> {
-        self.expected.differing(snapshot, &self.asked.selection)
+    fn differing_keys(&self, snapshot: &Snapshot) -> Vec<String> {
+        self.expected
+            .differing_keys(snapshot, &self.request.selection)
     }
 }
 
-// === impl Until ===
+// === impl ExpiringFlag ===
 
-impl Until {
-    fn holds(&self) -> bool {
+impl ExpiringFlag {
+    fn is_set(&self) -> bool {
         self.0.lock().is_some_and(|end| Instant::now() <= end)
     }
 
     /// From now on for so long, or no more.
-    fn set(&self, duration: Option<Duration>) {
+    fn set_for(&self, duration: Option<Duration>) {
         *self.0.lock() = duration.map(|duration| Instant::now() + duration);
     }
 }

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn starts_anew_after_two_minutes_without_a_call() {
+    async fn resets_after_two_minutes_without_a_call() {
         for (pause, bound) in [(119.0, 3.2), (120.0, 0.8)] {
             let mut backoff = backoff(1);
             backoff.next_delay();
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn equal_seeds_wait_equally_and_others_do_not() {
+    async fn equal_seeds_give_equal_waits_and_other_seeds_do_not() {
         let waits = |seed| {
             let mut backoff = backoff(seed);
             [(); 4].map(|()| backoff.next_delay())

@@ -6,10 +6,10 @@ use crate::api::Status;
 use crate::cache::WentBack;
 use crate::upstream;
 
-use super::ended::Ended;
+use super::end::ReflectorEnd;
 
 /// Why a call to upstream or a watch came to its end. All are recovered from, but for the answers
-/// that end the reflector (see [`Ended`]).
+/// that end the reflector (see [`ReflectorEnd`]).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -59,7 +59,7 @@ pub enum Cause {
     /// Any other 4xx.
     Rejected,
     /// 5xx, or a failure without a code.
-    ServerFault,
+    ServerError,
     /// The connection could not be made, or broke.
     Transport,
     /// A frame or page was cut, can't be decoded, or is too large to be.
@@ -104,11 +104,11 @@ impl Error {
     }
 
     /// The reflector's end, if this is an answer that no retry will change.
-    pub(super) fn end(&self) -> Option<Ended> {
+    pub(super) fn end(&self) -> Option<ReflectorEnd> {
         let end = match self.cause() {
-            Cause::Forbidden => Ended::Forbidden,
-            Cause::NotFound => Ended::Gone,
-            Cause::NotAcceptable => Ended::NotAcceptable,
+            Cause::Forbidden => ReflectorEnd::Forbidden,
+            Cause::NotFound => ReflectorEnd::Gone,
+            Cause::NotAcceptable => ReflectorEnd::NotAcceptable,
             _ => return None,
         };
         Some(end(match self {
@@ -139,7 +139,7 @@ impl Cause {
         Self::NotFound,
         Self::NotAcceptable,
         Self::Rejected,
-        Self::ServerFault,
+        Self::ServerError,
         Self::Transport,
         Self::Decode,
         Self::NoAnswer,
@@ -162,7 +162,7 @@ impl Cause {
             Self::NotFound => "not_found",
             Self::NotAcceptable => "not_acceptable",
             Self::Rejected => "rejected",
-            Self::ServerFault => "server_fault",
+            Self::ServerError => "server_fault",
             Self::Transport => "transport",
             Self::Decode => "decode",
             Self::NoAnswer => "no_answer",
@@ -211,7 +211,7 @@ impl Cause {
             406 => Self::NotAcceptable,
             429 => Self::TooManyRequests,
             400..500 => Self::Rejected,
-            _ => Self::ServerFault,
+            _ => Self::ServerError,
         }
     }
 }
@@ -240,7 +240,7 @@ mod tests {
                 504,
                 "Timeout",
                 "Timeout: request did not complete",
-                Cause::ServerFault,
+                Cause::ServerError,
             ),
             (429, "TooManyRequests", "", Cause::TooManyRequests),
             (401, "Unauthorized", "", Cause::Unauthorized),
@@ -249,9 +249,9 @@ mod tests {
             (406, "NotAcceptable", "", Cause::NotAcceptable),
             (422, "Invalid", "", Cause::Rejected),
             (405, "MethodNotAllowed", "", Cause::Rejected),
-            (500, "InternalError", "", Cause::ServerFault),
-            (503, "", "", Cause::ServerFault),
-            (0, "", "", Cause::ServerFault),
+            (500, "InternalError", "", Cause::ServerError),
+            (503, "", "", Cause::ServerError),
+            (0, "", "", Cause::ServerError),
         ];
         for (code, reason, message, cause) in rows {
             let error = Error::from(Status::failure(code, reason, message));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_cause_alone_says_too_large() {
+    fn a_status_cause_alone_means_too_large() {
         let cause = StatusCause {
             reason: "ResourceVersionTooLarge".into(),
             ..StatusCause::default()
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn an_answer_in_another_format_is_final_and_a_page_of_html_is_not() {
-        let asked = "application/vnd.kubernetes.protobuf";
+        let requested = "application/vnd.kubernetes.protobuf";
         let rows = [
             ("application/json", true),
             ("text/html", false),
@@ -285,15 +285,18 @@ mod tests {
         ];
         for (answered, is_final) in rows {
             let answered = answered.to_owned();
-            let error = Error::from(upstream::Error::MediaType { asked, answered });
+            let error = Error::from(upstream::Error::MediaType {
+                requested,
+                answered,
+            });
             let end = error.end();
-            let ended = matches!(end, Some(Ended::NotAcceptable(_)));
+            let ended = matches!(end, Some(ReflectorEnd::NotAcceptable(_)));
             assert_eq!(ended, is_final, "{end:?}");
         }
     }
 
     #[test]
-    fn all_has_every_cause_at_its_own_position_and_names_differ() {
+    fn all_lists_every_cause_in_order_with_distinct_names() {
         let mut names = std::collections::BTreeSet::new();
         for (position, cause) in Cause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, position);

@@ -19,27 +19,27 @@ use crate::cache::WentBack;
 use crate::cache::Writer;
 use crate::informer::WireShape;
 use crate::upstream;
-use crate::upstream::ListRequest;
+use crate::upstream::ListCall;
 use crate::upstream::ListerWatcher;
-use crate::upstream::WatchRequest;
-use crate::upstream::WatchStart;
+use crate::upstream::ResumePoint;
+use crate::upstream::WatchCall;
 
 use super::config::ReflectorConfig;
-use super::ended::Ended;
+use super::end::ReflectorEnd;
 use super::error::Cause;
 use super::error::Error;
 use super::failures::Failures;
 use super::metrics::ReflectorMetrics;
 use super::metrics::increment;
+use super::recovery;
+use super::recovery::Action;
+use super::recovery::Delay;
+use super::recovery::Recovery;
+use super::recovery::WatchListProgress;
 use super::session::Frame;
-use super::session::Life;
 use super::session::Session;
+use super::session::WatchOutcome;
 use super::signals::RelistRequests;
-use super::verdict;
-use super::verdict::Next;
-use super::verdict::Pace;
-use super::verdict::Reached;
-use super::verdict::Verdict;
 
 /// `timeoutSeconds` of watches is uniform in this range, as client-go has it.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
@@ -50,10 +50,7 @@ pub(super) enum State<E> {
     /// A watch-list is open; its initial events are collected until a bookmark ends them.
     Collecting { session: Session<E>, relist: Relist },
     /// A page of a LIST is to be fetched.
-    Listing {
-        request: ListRequest,
-        relist: Relist,
-    },
+    Listing { request: ListCall, relist: Relist },
     /// A watch is to be resumed, once upstream is known to have the history that was applied.
     Proving,
     /// The watch is to be opened.
@@ -64,19 +61,19 @@ pub(super) enum State<E> {
     /// The watch is open; its events are applied.
     Watching { session: Session<E> },
     /// Waiting after a failure.
-    BackingOff { delay: Duration, then: Next },
+    BackingOff { delay: Duration, then: Action },
 }
 
 /// The next state, or the end.
-type Flow<L> = ControlFlow<Ended, State<<L as ListerWatcher>::Events>>;
+type Flow<L> = ControlFlow<ReflectorEnd, State<<L as ListerWatcher>::Events>>;
 
 /// What is known of upstream's support for watch-list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WatchList {
+enum WatchListSupport {
     /// It is tried.
-    Untried,
+    Unknown,
     /// It has worked.
-    Works,
+    Supported,
     /// It is not tried any more.
     Unsupported,
 }
@@ -91,7 +88,7 @@ pub(super) struct Machine<L> {
     config: ReflectorConfig,
     failures: Failures,
     rng: StdRng,
-    watch_list: WatchList,
+    watch_list_support: WatchListSupport,
 }
 
 // === impl Machine: the states ===
@@ -109,10 +106,10 @@ impl<L: ListerWatcher> Machine<L> {
             lister_watcher,
             failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
             rng,
-            watch_list: if config.watch_list {
-                WatchList::Untried
+            watch_list_support: if config.watch_list {
+                WatchListSupport::Unknown
             } else {
-                WatchList::Unsupported
+                WatchListSupport::Unsupported
             },
             config,
         }
@@ -144,27 +141,27 @@ impl<L: ListerWatcher> Machine<L> {
     }
 
     async fn start(&mut self, relists: &mut RelistRequests) -> Flow<L> {
-        relists.answer();
-        if self.watch_list == WatchList::Unsupported {
-            return ControlFlow::Continue(self.enter(Next::ListPages));
+        relists.acknowledge();
+        if self.watch_list_support == WatchListSupport::Unsupported {
+            return ControlFlow::Continue(self.enter(Action::ListPages));
         }
         increment(&self.metrics.watch_lists);
-        match self.open_session(WatchStart::InitialEvents, false).await {
+        match self.open_session(ResumePoint::InitialEvents, false).await {
             Ok(session) => ControlFlow::Continue(State::Collecting {
                 session,
                 relist: self.writer.relist(),
             }),
-            Err(error) => self.watch_list_failed(error, Reached::Nothing),
+            Err(error) => self.watch_list_failed(error, WatchListProgress::Nothing),
         }
     }
 
     async fn collect(&mut self, mut session: Session<L::Events>, mut relist: Relist) -> Flow<L> {
         match session.next(self.config.silence_limit).await {
             Ok(Frame::Bookmark(bookmark)) if bookmark.initial_events_end => {
-                self.watch_list = WatchList::Works;
-                self.learn(&bookmark);
+                self.watch_list_support = WatchListSupport::Supported;
+                self.update_shape(&bookmark);
                 self.replace(relist, bookmark.resource_version);
-                session.follow_list();
+                session.begin_following();
                 return ControlFlow::Continue(State::Watching { session });
             }
             Ok(Frame::Change {
@@ -174,24 +171,25 @@ impl<L: ListerWatcher> Machine<L> {
             }) => relist.remove(&object.key),
             Ok(Frame::Change { object, bytes, .. }) => relist.add_from_frame(object, &bytes),
             Ok(Frame::Bookmark(_)) => {
-                return self.watch_list_failed(Error::NoInitialEventsEnd, Reached::Stream);
+                return self
+                    .watch_list_failed(Error::NoInitialEventsEnd, WatchListProgress::Stream);
             }
-            Err(error) => return self.watch_list_failed(error, Reached::Stream),
+            Err(error) => return self.watch_list_failed(error, WatchListProgress::Stream),
         }
         ControlFlow::Continue(State::Collecting { session, relist })
     }
 
-    async fn list(&mut self, request: ListRequest, mut relist: Relist) -> Flow<L> {
+    async fn list(&mut self, request: ListCall, mut relist: Relist) -> Flow<L> {
         let is_first_page = request.continue_token.is_none();
         let limit = request.limit;
         let call = self.lister_watcher.list(request);
-        let page = match within(self.config.list_timeout, call).await {
+        let page = match with_timeout(self.config.list_timeout, call).await {
             Ok(page) => page,
             Err(error) => return self.list_failed(error, is_first_page),
         };
         page.items.into_iter().for_each(|object| relist.add(object));
         if page.continue_token.is_some() {
-            let request = ListRequest {
+            let request = ListCall {
                 limit,
                 continue_token: page.continue_token,
             };
@@ -209,9 +207,9 @@ impl<L: ListerWatcher> Machine<L> {
             return ControlFlow::Continue(State::Starting);
         };
         let call = self.lister_watcher.current_revision();
-        let error = match within(self.config.call_timeout, call).await {
+        let error = match with_timeout(self.config.call_timeout, call).await {
             Ok(current) if current >= applied => {
-                self.failures.proof_worked();
+                self.failures.proof_succeeded();
                 return ControlFlow::Continue(State::Opening {
                     after: applied,
                     follows_list: false,
@@ -220,21 +218,21 @@ impl<L: ListerWatcher> Machine<L> {
             Ok(received) => WentBack { applied, received }.into(),
             Err(error) => error,
         };
-        let error = self.unless_final(error)?;
-        self.carry_out(verdict::after_proof(error.cause()), "proof", &error)
+        let error = self.break_if_final(error)?;
+        self.recover(recovery::after_proof(error.cause()), "proof", &error)
     }
 
     async fn open(&mut self, after: ResourceVersion, follows_list: bool) -> Flow<L> {
         increment(&self.metrics.watches);
-        let start = WatchStart::After(after);
+        let start = ResumePoint::After(after);
         match self.open_session(start, follows_list).await {
             Ok(session) => ControlFlow::Continue(State::Watching { session }),
             Err(error) => {
-                let life = Life {
+                let outcome = WatchOutcome {
                     follows_list,
-                    ..Life::default()
+                    ..WatchOutcome::default()
                 };
-                self.watch_failed(error, life)
+                self.watch_failed(error, outcome)
             }
         }
     }
@@ -251,7 +249,7 @@ impl<L: ListerWatcher> Machine<L> {
         };
         match frame.and_then(|frame| self.apply(frame)) {
             Ok(()) => ControlFlow::Continue(State::Watching { session }),
-            Err(error) => self.watch_failed(error, session.life()),
+            Err(error) => self.watch_failed(error, session.outcome()),
         }
     }
 }
@@ -261,12 +259,12 @@ impl<L: ListerWatcher> Machine<L> {
 impl<L: ListerWatcher> Machine<L> {
     async fn open_session(
         &mut self,
-        start: WatchStart,
+        start: ResumePoint,
         follows_list: bool,
     ) -> Result<Session<L::Events>, Error> {
         let timeout = Duration::from_secs(self.rng.random_range(WATCH_SECONDS));
-        let call = self.lister_watcher.watch(WatchRequest { start, timeout });
-        let events = within(self.config.call_timeout, call).await?;
+        let call = self.lister_watcher.watch(WatchCall { start, timeout });
+        let events = with_timeout(self.config.call_timeout, call).await?;
         tracing::debug!(?start, ?timeout, "watch opened");
         Ok(Session::new(events, timeout, follows_list))
     }
@@ -279,29 +277,29 @@ impl<L: ListerWatcher> Machine<L> {
                 bytes,
             } => self.writer.apply(event_type, object, Some(bytes))?,
             Frame::Bookmark(bookmark) => {
-                self.learn(&bookmark);
+                self.update_shape(&bookmark);
                 self.writer.bookmark(bookmark.resource_version)?;
             }
         }
-        self.failures.watch_worked();
+        self.failures.watch_succeeded();
         Ok(())
     }
 
     /// Breaks with the reflector's end if `error` is an answer that no retry will change.
-    fn unless_final(&mut self, error: Error) -> ControlFlow<Ended, Error> {
+    fn break_if_final(&mut self, error: Error) -> ControlFlow<ReflectorEnd, Error> {
         let is_ready = self.writer.applied().is_some();
-        self.failures.unless_final(error, is_ready)
+        self.failures.break_if_final(error, is_ready)
     }
 
-    fn learn(&self, bookmark: &Bookmark) {
+    fn update_shape(&self, bookmark: &Bookmark) {
         if let Some(shape) = &self.shape {
-            shape.learn(&bookmark.frame);
+            shape.update_from_bookmark(&bookmark.frame);
         }
     }
 
     fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
         let replaced = self.writer.replace(relist, resource_version);
-        self.failures.list_worked();
+        self.failures.list_succeeded();
         if replaced != ReplaceOutcome::First {
             increment(&self.metrics.relists);
         }
@@ -313,70 +311,70 @@ impl<L: ListerWatcher> Machine<L> {
         }
     }
 
-    fn watch_list_failed(&mut self, error: Error, reached: Reached) -> Flow<L> {
+    fn watch_list_failed(&mut self, error: Error, progress: WatchListProgress) -> Flow<L> {
         let cause = error.cause();
-        if reached == Reached::Stream {
+        if progress == WatchListProgress::Stream {
             self.metrics.watch_ended(cause);
         }
-        let error = self.unless_final(error)?;
-        let worked = self.watch_list == WatchList::Works;
-        if verdict::denies_watch_list(cause, reached, worked) {
+        let error = self.break_if_final(error)?;
+        let worked = self.watch_list_support == WatchListSupport::Supported;
+        if recovery::is_watch_list_unsupported(cause, progress, worked) {
             tracing::info!(
                 cause = cause.name(),
                 "upstream has no watch-list, using lists"
             );
-            self.watch_list = WatchList::Unsupported;
+            self.watch_list_support = WatchListSupport::Unsupported;
         }
-        let verdict = verdict::after_watch_list(cause, reached);
-        self.carry_out(verdict, "watch-list", &error)
+        let recovery = recovery::after_watch_list(cause, progress);
+        self.recover(recovery, "watch-list", &error)
     }
 
     fn list_failed(&mut self, error: Error, is_first_page: bool) -> Flow<L> {
-        let error = self.unless_final(error)?;
-        let verdict = verdict::after_list(error.cause(), is_first_page);
-        self.carry_out(verdict, "list", &error)
+        let error = self.break_if_final(error)?;
+        let recovery = recovery::after_list(error.cause(), is_first_page);
+        self.recover(recovery, "list", &error)
     }
 
-    fn watch_failed(&mut self, error: Error, life: Life) -> Flow<L> {
+    fn watch_failed(&mut self, error: Error, outcome: WatchOutcome) -> Flow<L> {
         let cause = error.cause();
         self.metrics.watch_ended(cause);
-        let error = self.unless_final(error)?;
-        let verdict = self.failures.after_watch(cause, &life);
-        self.carry_out(verdict, "watch", &error)
+        let error = self.break_if_final(error)?;
+        let recovery = self.failures.after_watch(cause, &outcome);
+        self.recover(recovery, "watch", &error)
     }
 
-    fn carry_out(&mut self, verdict: Verdict, during: &str, error: &Error) -> Flow<L> {
+    fn recover(&mut self, recovery: Recovery, during: &str, error: &Error) -> Flow<L> {
         if error.cause() == Cause::Decode {
             increment(&self.metrics.decode_errors);
         }
-        self.failures.report(verdict, during, error);
-        if verdict.next == Next::NewEpoch {
+        self.failures.report(recovery, during, error);
+        if recovery.action == Action::NewEpoch {
             // Before any wait: what is cached is known to be wrong.
             increment(&self.metrics.epochs);
             self.writer.new_epoch(EpochCause::WentBack);
         }
-        ControlFlow::Continue(match verdict.pace {
-            Pace::AtOnce => self.enter(verdict.next),
-            Pace::BackOff => {
+        ControlFlow::Continue(match recovery.delay {
+            Delay::AtOnce => self.enter(recovery.action),
+            Delay::BackOff => {
                 increment(&self.metrics.backoffs);
                 State::BackingOff {
                     delay: self.failures.next_delay(error),
-                    then: verdict.next,
+                    then: recovery.action,
                 }
             }
         })
     }
 
-    fn enter(&mut self, next: Next) -> State<L::Events> {
-        let limit = match next {
-            Next::Relist | Next::NewEpoch => return State::Starting,
-            Next::Resume => return State::Proving,
-            Next::ListPages => self.config.page_size,
-            Next::ListWhole => 0,
+    fn enter(&mut self, action: Action) -> State<L::Events> {
+        let limit = match action {
+            Action::Relist | Action::NewEpoch => return State::Starting,
+            Action::Resume => return State::Proving,
+            Action::ListPages => self.config.page_size,
+            Action::ListWhole => 0,
         };
         increment(&self.metrics.lists);
         State::Listing {
-            request: ListRequest {
+            request: ListCall {
                 limit,
                 continue_token: None,
             },
@@ -386,7 +384,7 @@ impl<L: ListerWatcher> Machine<L> {
 }
 
 /// The call's result, or [`Error::NoAnswer`] after `limit`.
-async fn within<T>(
+async fn with_timeout<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, upstream::Error>>,
 ) -> Result<T, Error> {

@@ -2,16 +2,16 @@
 
 mod backoff;
 mod config;
-mod ended;
+mod end;
 mod error;
 mod failures;
 mod machine;
 mod metrics;
+mod recovery;
 mod session;
 mod signals;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use machine::State;
 pub use backoff::Backoff;
 pub use backoff::BackoffConfig;
 pub use config::ReflectorConfig;
-pub use ended::Ended;
+pub use end::ReflectorEnd;
 pub use error::Cause;
 pub use error::Error;
 pub use metrics::ReflectorMetrics;
@@ -83,7 +83,7 @@ impl<L: ListerWatcher> Reflector<L> {
 
     /// Works until it is told to stop, or upstream refuses for good; then closes the cache, which
     /// ends its watches cleanly. Dropping the future does the same.
-    pub async fn run(self) -> Ended {
+    pub async fn run(self) -> ReflectorEnd {
         let Signals { stop, mut relists } = self.signals;
         let mut machine = self.machine;
         let work = async {
@@ -97,7 +97,7 @@ impl<L: ListerWatcher> Reflector<L> {
         };
         let ended = tokio::select! {
             biased;
-            () = stop => Ended::Stopped,
+            () = stop => ReflectorEnd::Stopped,
             ended = work => ended,
         };
         tracing::info!(?ended, "reflector ended");

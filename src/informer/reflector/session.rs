@@ -17,27 +17,27 @@ use crate::upstream;
 use super::error::Error;
 
 /// How long past its deadline a watch is left to upstream to end.
-const GRACE: Duration = Duration::from_secs(10);
+const DEADLINE_GRACE: Duration = Duration::from_secs(10);
 /// How long before its deadline a watch may end and still count as having reached it.
-const TOLERANCE: Duration = Duration::from_secs(5);
+const EARLY_END_TOLERANCE: Duration = Duration::from_secs(5);
 /// A watch that lived shorter and brought no change did not work.
-const SHORT: Duration = Duration::from_secs(1);
+const MIN_USEFUL_TIME: Duration = Duration::from_secs(1);
 
 /// An open watch; dropping it ends the watch.
 #[derive(Debug)]
 pub(super) struct Session<E> {
     events: E,
-    opened: Instant,
+    opened_at: Instant,
     /// Since when it tells changes: the initial events of a watch-list are none.
-    following: Instant,
+    following_since: Instant,
     last_frame: Instant,
     timeout: Duration,
-    life: Life,
+    outcome: WatchOutcome,
 }
 
 /// What is known of a watch that ended, or never began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Life {
+pub(super) struct WatchOutcome {
     /// It started where a list ended.
     pub(super) follows_list: bool,
     /// Frames that came, bookmarks included.
@@ -73,17 +73,17 @@ where
     /// Starts the clocks of a watch that was opened with `timeout`.
     pub(super) fn new(events: E, timeout: Duration, follows_list: bool) -> Self {
         let now = Instant::now();
-        let life = Life {
+        let outcome = WatchOutcome {
             follows_list,
-            ..Life::default()
+            ..WatchOutcome::default()
         };
         Self {
             events,
-            opened: now,
-            following: now,
+            opened_at: now,
+            following_since: now,
             last_frame: now,
             timeout,
-            life,
+            outcome,
         }
     }
 
@@ -91,9 +91,9 @@ where
     ///
     /// # Errors
     /// Whatever ends the watch: its clean end, an ERROR frame and `silence_limit` without a frame
-    /// included. The session is of no use afterwards but for [`Session::life`].
+    /// included. The session is of no use afterwards but for [`Session::outcome`].
     pub(super) async fn next(&mut self, silence_limit: Duration) -> Result<Frame, Error> {
-        let overdue = self.opened + self.timeout + GRACE;
+        let overdue = self.opened_at + self.timeout + DEADLINE_GRACE;
         let deadline = overdue.min(self.last_frame + silence_limit);
         let event = match timeout_at(deadline, self.events.next()).await {
             Ok(Some(event)) => event?,
@@ -102,14 +102,14 @@ where
             Err(_) => return Err(Error::Silent(silence_limit)),
         };
         self.last_frame = Instant::now();
-        self.life.frames += 1;
+        self.outcome.frames += 1;
         match event {
             WatchEvent::Change {
                 event_type,
                 object,
                 frame: bytes,
             } => {
-                self.life.changes += 1;
+                self.outcome.changes += 1;
                 Ok(Frame::Change {
                     event_type,
                     object,
@@ -118,27 +118,27 @@ where
             }
             WatchEvent::Bookmark(bookmark) => Ok(Frame::Bookmark(bookmark)),
             WatchEvent::Error(status) => {
-                self.life.frames -= 1;
+                self.outcome.frames -= 1;
                 Err(status.into())
             }
         }
     }
 
     /// The initial events of the watch-list are over: it is a plain watch from now on.
-    pub(super) fn follow_list(&mut self) {
-        self.following = Instant::now();
-        self.life = Life {
+    pub(super) fn begin_following(&mut self) {
+        self.following_since = Instant::now();
+        self.outcome = WatchOutcome {
             follows_list: true,
-            ..Life::default()
+            ..WatchOutcome::default()
         };
     }
 
     /// How it went so far.
-    pub(super) fn life(&self) -> Life {
-        Life {
-            is_long: self.following.elapsed() >= SHORT,
-            reached_deadline: self.opened.elapsed() + TOLERANCE >= self.timeout,
-            ..self.life
+    pub(super) fn outcome(&self) -> WatchOutcome {
+        WatchOutcome {
+            is_long: self.following_since.elapsed() >= MIN_USEFUL_TIME,
+            reached_deadline: self.opened_at.elapsed() + EARLY_END_TOLERANCE >= self.timeout,
+            ..self.outcome
         }
     }
 }

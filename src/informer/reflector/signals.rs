@@ -58,7 +58,7 @@ impl RelistRequests {
     }
 
     /// A list begins: it answers all requests made so far.
-    pub(in crate::informer) fn answer(&mut self) {
+    pub(in crate::informer) fn acknowledge(&mut self) {
         self.0.mark_unchanged();
     }
 }

@@ -17,7 +17,7 @@ use crate::codec::ReadVerb;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::codec::negotiate;
-use crate::informer::Subject;
+use crate::informer::InformerSpec;
 use crate::server::request::Facts;
 use crate::server::request::PathForm;
 
@@ -44,7 +44,7 @@ pub(crate) enum Decision {
 pub(crate) trait KnownResources {
     /// What an informer of `gvr` in `format` needs to know; `None` when discovery does not have it
     /// or it is never cached.
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject>;
+    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec>;
 }
 
 /// What becomes of the request that `facts` describe.

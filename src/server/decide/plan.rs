@@ -13,8 +13,8 @@ use crate::api::WatchStart;
 use crate::api::request_timeout;
 use crate::cache::WatchFrom;
 use crate::codec::Representation;
-use crate::informer::Asked;
-use crate::informer::Subject;
+use crate::informer::InformerSpec;
+use crate::informer::ProofRequest;
 use crate::server::request::RequestInfo;
 use crate::upstream::Scope;
 
@@ -24,7 +24,7 @@ use super::reason::Reason;
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     /// Resource, and the format of the cache.
-    pub subject: Subject,
+    pub subject: InformerSpec,
     /// The namespace asked for; `None` for all, and for cluster scope.
     pub namespace: Option<String>,
     /// How the answer shows objects.
@@ -59,14 +59,14 @@ pub(crate) enum Plan {
     /// A collection.
     List {
         /// Which objects.
-        asked: Asked,
+        asked: ProofRequest,
         /// Which part of the list.
         page: Page,
     },
     /// A collection's changes.
     Watch {
         /// Of which objects.
-        asked: Asked,
+        asked: ProofRequest,
         /// Where the stream begins.
         from: WatchFrom,
         /// How it is streamed.
@@ -100,7 +100,7 @@ pub(crate) struct WatchTerms {
 ///
 /// Why it can't.
 pub(crate) fn plan(
-    subject: Subject,
+    subject: InformerSpec,
     representation: Representation,
     info: &RequestInfo,
     query: &str,
@@ -129,7 +129,7 @@ pub(crate) fn plan(
 }
 
 /// The namespace asked for. A scope that is not that of the resource is the API server's to answer.
-fn namespace(subject: &Subject, info: &RequestInfo) -> Result<Option<String>, Reason> {
+fn namespace(subject: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, Reason> {
     if info.namespace.is_empty() {
         return Ok(None);
     }
@@ -151,7 +151,7 @@ fn namespace(subject: &Subject, info: &RequestInfo) -> Result<Option<String>, Re
 }
 
 fn plan_get(
-    subject: &Subject,
+    subject: &InformerSpec,
     namespace: Option<&str>,
     info: &RequestInfo,
     query: &str,
@@ -170,7 +170,7 @@ fn plan_get(
 }
 
 fn plan_list(
-    subject: &Subject,
+    subject: &InformerSpec,
     namespace: Option<&str>,
     query: &str,
 ) -> Result<(Need, Plan), Reason> {
@@ -203,7 +203,7 @@ fn plan_list(
 }
 
 fn plan_watch(
-    subject: &Subject,
+    subject: &InformerSpec,
     namespace: Option<&str>,
     query: &str,
 ) -> Result<(Need, Plan), Reason> {
@@ -238,14 +238,14 @@ fn need(consistency: Consistency) -> Need {
 /// has, of another version or of a definition that changed just now.
 fn asked(
     options: &ListOptions,
-    subject: &Subject,
+    subject: &InformerSpec,
     namespace: Option<&str>,
     query: &str,
-) -> Result<Asked, Reason> {
+) -> Result<ProofRequest, Reason> {
     let selection = options.selection(namespace, &subject.fields);
     let selection = selection.map_err(|_| Reason::UnknownField)?;
     let query = Query::parse(query);
-    Ok(Asked {
+    Ok(ProofRequest {
         scope: Scope {
             namespace: namespace.map(str::to_owned),
             label_selector: query.text("labelSelector"),

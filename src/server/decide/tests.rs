@@ -15,7 +15,7 @@ use crate::server::request::RequestInfo;
 struct Cluster;
 
 impl KnownResources for Cluster {
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<Subject> {
+    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
         let (namespaced, custom) = match (gvr.group.as_str(), gvr.resource.as_str()) {
             ("", "pods") | ("apps", "deployments") => (true, false),
             ("autoscaling", "horizontalpodautoscalers") => (true, false),
@@ -23,7 +23,7 @@ impl KnownResources for Cluster {
             ("example.com", "widgets") => (true, true),
             _ => return None,
         };
-        Some(Subject {
+        Some(InformerSpec {
             resource: Arc::new(Resource {
                 gvr: gvr.clone(),
                 kind: String::new(),

@@ -19,7 +19,7 @@ use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
 use crate::upstream::Forwarder;
 use crate::upstream::Identity;
-use crate::upstream::Upgrade;
+use crate::upstream::PendingUpgrade;
 
 use super::request::RequestInfo;
 use super::request::has_identity;
@@ -86,7 +86,7 @@ impl Forwarding {
 
     /// Joins both sides of an upgraded connection. A drain ends a watch when its time has come; exec
     /// and the like have the whole grace.
-    fn keep_upgrade(&self, upgrade: Upgrade, is_watch: bool) {
+    fn keep_upgrade(&self, upgrade: PendingUpgrade, is_watch: bool) {
         let end = is_watch.then(|| self.shutdown.watch_end());
         self.shutdown.spawn(async move {
             let ended = async {

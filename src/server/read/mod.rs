@@ -11,7 +11,7 @@ use crate::cache::Reader;
 use crate::cache::Snapshot;
 use crate::informer::Informer;
 use crate::informer::Proof;
-use crate::informer::Unproven;
+use crate::informer::ProofError;
 use crate::shutdown::Shutdown;
 
 use super::collection::Collection;
@@ -65,7 +65,7 @@ pub(super) async fn read(
 ///
 /// [`Miss`], except for a WATCH, which is told in its stream.
 pub(super) fn unproven(
-    unproven: &Unproven,
+    unproven: &ProofError,
     read: &Read,
     informer: &Informer,
     delivery: &Delivery<'_>,

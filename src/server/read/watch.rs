@@ -8,7 +8,7 @@ use crate::api::Status;
 use crate::cache::WatchFrom;
 use crate::informer::Informer;
 use crate::informer::Proof;
-use crate::informer::Unproven;
+use crate::informer::ProofError;
 use crate::server::collection::Collection;
 use crate::server::decide::Need;
 use crate::server::decide::Read;
@@ -75,12 +75,12 @@ pub(super) fn watch(
 ///
 /// [`Miss::Reject`] where the API server could not be asked.
 pub(super) fn unproven(
-    unproven: &Unproven,
+    unproven: &ProofError,
     read: &Read,
     informer: &Informer,
     delivery: &Delivery<'_>,
 ) -> Answer {
-    if let Unproven::Upstream(_) | Unproven::NotReady = unproven {
+    if let ProofError::Upstream(_) | ProofError::NotReady = unproven {
         return Err(Status::too_many_consistent_reads().into());
     }
     let applied = informer.reader().stats().applied.unwrap_or_default();

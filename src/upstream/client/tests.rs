@@ -1,4 +1,4 @@
-//! Identities, lanes, repeated requests: the client against a server that looks at connections.
+//! Identities, shared connections, repeated requests: the client against a server that looks at connections.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ async fn describe_identity(request: Request<hyper::body::Incoming>) -> Response<
 }
 
 #[tokio::test]
-async fn a_callers_connection_has_no_certificate_and_no_token_of_ours() {
+async fn a_callers_connection_has_neither_our_certificate_nor_our_token() {
     let server = TestServer::tls(describe_identity).await;
     let mut user = server.certificate_user();
     user["token"] = json!("ours");
@@ -103,7 +103,7 @@ async fn watches_and_upgrades_get_http1_connections() {
 }
 
 /// A body that sends `first`, and ends when `end` turns true.
-fn held_open(first: &'static str, mut end: watch::Receiver<bool>) -> Body {
+fn open_until(first: &'static str, mut end: watch::Receiver<bool>) -> Body {
     let first = stream::once(async move { Ok(Frame::data(Bytes::from_static(first.as_bytes()))) });
     let rest = stream::once(async move {
         let _ = end.wait_for(|ended| *ended).await;
@@ -113,11 +113,11 @@ fn held_open(first: &'static str, mut end: watch::Receiver<bool>) -> Body {
 }
 
 #[tokio::test]
-async fn a_hundred_and_fifty_open_responses_need_two_connections_for_their_time() {
+async fn a_hundred_and_fifty_open_responses_need_two_connections() {
     let (end, ended) = watch::channel(false);
     let mut server = TestServer::tls(move |request| {
         let connection = peer(&request).connection.to_string();
-        let body = held_open("open", ended.clone());
+        let body = open_until("open", ended.clone());
         async move {
             let response = Response::builder().header("connection-number", connection);
             response.body(body).expect("a response")
@@ -147,7 +147,10 @@ async fn a_hundred_and_fifty_open_responses_need_two_connections_for_their_time(
     let response = client.request(Identity::Kubefan, get("/watch")).await;
     let response = response.expect("an answer");
     let number = &response.headers()["connection-number"];
-    assert!(connections.contains(number), "an open lane is used again");
+    assert!(
+        connections.contains(number),
+        "an open connection is used again"
+    );
 }
 
 #[tokio::test]
@@ -155,7 +158,7 @@ async fn requests_survive_a_connection_that_the_server_drains() {
     let (end, ended) = watch::channel(false);
     let server = TestServer::tls(move |request| {
         let body = match request.uri().path() {
-            "/watch" => held_open("open", ended.clone()),
+            "/watch" => open_until("open", ended.clone()),
             _ => full("ok"),
         };
         async move { Response::new(body) }
@@ -300,7 +303,7 @@ fn endless(sent: Arc<AtomicUsize>) -> Body {
 }
 
 #[tokio::test]
-async fn a_stalled_download_buffers_little_and_stalls_no_other() {
+async fn a_stalled_download_buffers_little_and_does_not_stall_others() {
     let sent = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&sent);
     let server = TestServer::tls(move |request| {
@@ -348,7 +351,7 @@ async fn closing_server() -> (String, Arc<AtomicUsize>) {
     (format!("http://{address}"), requests)
 }
 
-async fn client_of(url: &str) -> Client {
+async fn client_for(url: &str) -> Client {
     let kubeconfig = json!({
         "current-context": "test",
         "contexts": [{ "name": "test", "context": { "cluster": "c" } }],
@@ -367,7 +370,7 @@ async fn client_of(url: &str) -> Client {
 #[tokio::test]
 async fn only_reads_are_repeated_after_a_kept_connection_broke() {
     let (url, requests) = closing_server().await;
-    let client = client_of(&url).await;
+    let client = client_for(&url).await;
     for _ in 0..2 {
         let response = client.request(Identity::Kubefan, get("/api")).await;
         assert_eq!(text(response.expect("an answer")).await, "ok");
@@ -382,7 +385,7 @@ async fn only_reads_are_repeated_after_a_kept_connection_broke() {
 #[tokio::test]
 async fn an_upgrade_is_never_sent_twice() {
     let (url, requests) = closing_server().await;
-    let client = client_of(&url).await;
+    let client = client_for(&url).await;
     let response = client.request(Identity::Caller, get("/api")).await;
     assert_eq!(text(response.expect("an answer")).await, "ok");
     let mut exec = get("/api/v1/namespaces/n/pods/p/exec?command=date");
@@ -396,10 +399,10 @@ async fn an_upgrade_is_never_sent_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_shakes_no_hands_holds_up_no_queue() {
+async fn a_server_that_never_finishes_its_handshake_does_not_block_the_queue() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
-    let client = client_of(&format!("https://{address}")).await;
+    let client = client_for(&format!("https://{address}")).await;
     let started = tokio::time::Instant::now();
     let requests = (0..50).map(|_| client.request(Identity::Kubefan, get("/api")));
     for response in join_all(requests).await {
@@ -409,12 +412,12 @@ async fn a_server_that_shakes_no_hands_holds_up_no_queue() {
 }
 
 #[tokio::test]
-async fn a_refused_connection_is_told_as_such() {
+async fn a_refused_connection_is_reported_as_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
     for scheme in ["http", "https"] {
-        let client = client_of(&format!("{scheme}://{address}")).await;
+        let client = client_for(&format!("{scheme}://{address}")).await;
         let failed = client.request(Identity::Kubefan, get("/api")).await;
         let failed = failed.expect_err("nothing listens");
         assert!(failed.is_connection_refused(), "{failed:?}");

@@ -23,8 +23,8 @@ use tokio::io::AsyncWrite;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
-use super::home::Home;
 use super::route;
+use super::runtime_executor::RuntimeExecutor;
 use crate::body::BoxError;
 
 /// The ALPN name of HTTP/2.
@@ -33,13 +33,13 @@ const ALPN_HTTP2: &[u8] = b"h2";
 /// Opens connections; cheap to clone.
 #[derive(Clone)]
 pub(in crate::upstream) struct Connector {
-    path: Path,
-    tls: Arc<Tls>,
-    home: Home,
+    route: Route,
+    tls: Arc<TlsSettings>,
+    executor: RuntimeExecutor,
 }
 
 /// How TLS is spoken, where the URL says https.
-pub(in crate::upstream) struct Tls {
+pub(in crate::upstream) struct TlsSettings {
     config: Arc<rustls::ClientConfig>,
     /// The kubeconfig's `tls-server-name`, in place of the URL's host.
     server_name: Option<ServerName<'static>>,
@@ -50,7 +50,7 @@ pub(in crate::upstream) struct Tls {
 pub(crate) type Dial = Arc<dyn Fn() -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
 
 #[derive(Clone)]
-enum Path {
+enum Route {
     #[cfg(test)]
     Memory(Dial),
     Direct(HttpConnector),
@@ -60,7 +60,7 @@ enum Path {
 }
 
 /// An open connection.
-pub(in crate::upstream) struct Stream {
+pub(in crate::upstream) struct ConnectionStream {
     io: TokioIo<Box<dyn Io>>,
     /// True when ALPN chose HTTP/2.
     pub(in crate::upstream) http2: bool,
@@ -71,7 +71,7 @@ trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-impl Tls {
+impl TlsSettings {
     pub(in crate::upstream) fn new(
         config: rustls::ClientConfig,
         server_name: Option<ServerName<'static>>,
@@ -89,7 +89,7 @@ impl Tls {
         Self::new(config, self.server_name.clone())
     }
 
-    async fn handshake(&self, uri: &Uri, io: Box<dyn Io>) -> Result<Stream, BoxError> {
+    async fn handshake(&self, uri: &Uri, io: Box<dyn Io>) -> Result<ConnectionStream, BoxError> {
         let name = match &self.server_name {
             Some(name) => name.clone(),
             None => ServerName::try_from(route::host(uri).to_owned())?,
@@ -97,7 +97,7 @@ impl Tls {
         let tls = TlsConnector::from(Arc::clone(&self.config));
         let stream = tls.connect(name, io).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
-        Ok(Stream {
+        Ok(ConnectionStream {
             io: TokioIo::new(Box::new(stream)),
             http2,
         })
@@ -106,39 +106,39 @@ impl Tls {
 
 impl Connector {
     /// A connector through `proxy`, or directly.
-    pub(super) fn new(tls: Tls, proxy: Option<&Intercept>) -> Self {
-        let path = match proxy {
-            None => Path::Direct(route::tcp()),
-            Some(proxy) => Path::through(proxy, &tls),
+    pub(super) fn new(tls: TlsSettings, proxy: Option<&Intercept>) -> Self {
+        let route = match proxy {
+            None => Route::Direct(route::tcp()),
+            Some(proxy) => Route::through(proxy, &tls),
         };
         Self {
-            path,
+            route,
             tls: Arc::new(tls),
-            home: Home::here(),
+            executor: RuntimeExecutor::current(),
         }
     }
 
     /// A connector whose connections are what `dial` gives, without TLS.
     #[cfg(test)]
-    pub(in crate::upstream) fn in_memory(tls: Tls, dial: Dial) -> Self {
+    pub(in crate::upstream) fn in_memory(tls: TlsSettings, dial: Dial) -> Self {
         Self {
-            path: Path::Memory(dial),
+            route: Route::Memory(dial),
             tls: Arc::new(tls),
-            home: Home::here(),
+            executor: RuntimeExecutor::current(),
         }
     }
 
     /// Where its connections live.
-    pub(super) fn home(&self) -> Home {
-        self.home.clone()
+    pub(super) fn executor(&self) -> RuntimeExecutor {
+        self.executor.clone()
     }
 
-    /// Opens a connection that lives where this runs, and not at home.
-    pub(in crate::upstream) async fn connect(self, uri: Uri) -> Result<Stream, BoxError> {
+    /// Opens a connection that lives where this runs, and not on its executor.
+    pub(in crate::upstream) async fn connect(self, uri: Uri) -> Result<ConnectionStream, BoxError> {
         let connecting = async {
-            let io = self.path.open(uri.clone()).await?;
+            let io = self.route.open(uri.clone()).await?;
             if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
-                return Ok(Stream {
+                return Ok(ConnectionStream {
                     io: TokioIo::new(io),
                     http2: false,
                 });
@@ -155,12 +155,12 @@ impl Connector {
     }
 }
 
-impl Path {
-    fn through(proxy: &Intercept, tls: &Tls) -> Self {
+impl Route {
+    fn through(proxy: &Intercept, tls: &TlsSettings) -> Self {
         let uri = proxy.uri().clone();
         match uri.scheme_str() {
             Some("https") => {
-                let tls = Tls::new(rustls::ClientConfig::clone(&tls.config), None);
+                let tls = TlsSettings::new(rustls::ClientConfig::clone(&tls.config), None);
                 let tunnel = Tunnel::new(uri, Connector::new(tls, None));
                 Self::Https(Box::new(with_credentials(tunnel, proxy)))
             }
@@ -195,22 +195,22 @@ fn with_credentials<C>(tunnel: Tunnel<C>, proxy: &Intercept) -> Tunnel<C> {
 }
 
 impl tower::Service<Uri> for Connector {
-    type Response = Stream;
+    type Response = ConnectionStream;
     type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Stream, BoxError>>;
+    type Future = BoxFuture<'static, Result<ConnectionStream, BoxError>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let home = self.home();
+        let executor = self.executor();
         let connecting = self.clone().connect(uri);
-        Box::pin(async move { home.run(connecting).await? })
+        Box::pin(async move { executor.run(connecting).await? })
     }
 }
 
-impl Connection for Stream {
+impl Connection for ConnectionStream {
     fn connected(&self) -> Connected {
         if self.http2 {
             Connected::new().negotiated_h2()
@@ -220,7 +220,7 @@ impl Connection for Stream {
     }
 }
 
-impl hyper::rt::Read for Stream {
+impl hyper::rt::Read for ConnectionStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -230,7 +230,7 @@ impl hyper::rt::Read for Stream {
     }
 }
 
-impl hyper::rt::Write for Stream {
+impl hyper::rt::Write for ConnectionStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -34,10 +34,10 @@ pub enum ConnectError {
         problem: String,
     },
     /// A context that isn't there.
-    #[error("kubeconfig {place} has no context {name:?}; {}", known_names("context", .known))]
+    #[error("kubeconfig {origin} has no context {name:?}; {}", known_names("context", .known))]
     UnknownContext {
         /// The files.
-        place: String,
+        origin: String,
         /// What was asked for.
         name: String,
         /// The contexts there are.
@@ -45,23 +45,23 @@ pub enum ConnectError {
     },
     /// No context chosen.
     #[error(
-        "kubeconfig {place} sets no current-context; choose one with --context; {}",
+        "kubeconfig {origin} sets no current-context; choose one with --context; {}",
         known_names("context", .known)
     )]
     NoCurrentContext {
         /// The files.
-        place: String,
+        origin: String,
         /// The contexts there are.
         known: Vec<String>,
     },
     /// A context that names a cluster that isn't there.
     #[error(
-        "context {context:?} of kubeconfig {place} names cluster {name:?}, which is not there; {}",
+        "context {context:?} of kubeconfig {origin} names cluster {name:?}, which is not there; {}",
         known_names("cluster", .known)
     )]
     UnknownCluster {
         /// The files.
-        place: String,
+        origin: String,
         /// The context.
         context: String,
         /// The cluster it names.
@@ -70,10 +70,10 @@ pub enum ConnectError {
         known: Vec<String>,
     },
     /// A value that can't be used.
-    #[error("{place}: {problem}")]
+    #[error("{origin}: {problem}")]
     Invalid {
         /// The files and the context, or the pod's service account.
-        place: String,
+        origin: String,
         /// What is wrong.
         problem: String,
     },

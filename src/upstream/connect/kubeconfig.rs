@@ -15,44 +15,44 @@ use rustls::pki_types::ServerName;
 
 use super::config::ClientConfig;
 use super::connector::Connector;
-use super::connector::Tls;
+use super::connector::TlsSettings;
 use super::error::ConnectError;
 use super::error::one_line;
 use super::route;
 use super::transport::Stack;
 use super::transport::Stacks;
 use super::transport::Transport;
-use crate::upstream::dedicated::Opener;
+use crate::upstream::dedicated::ConnectionOpener;
 
 /// A checked configuration, and where it comes from.
-pub(in crate::upstream) struct Loaded {
-    place: String,
+pub(in crate::upstream) struct LoadedConfig {
+    origin: String,
     config: Config,
     proxy: Option<Intercept>,
 }
 
 /// Finds and reads what `config` names.
-pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<Loaded, ConnectError> {
+pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let Some(server) = &config.server else {
-        return Ok(found(config).await?.with_token_file(config));
+        return Ok(find_config(config).await?.with_token_file(config));
     };
-    let place = format!("server {server}");
+    let origin = format!("server {server}");
     let parsed: Result<Uri, _> = server.parse();
     let Ok(url) = parsed else {
         let problem = "it is no http:// or https:// URL".to_owned();
-        return Err(ConnectError::Invalid { place, problem });
+        return Err(ConnectError::Invalid { origin, problem });
     };
     let loaded = match (&config.kubeconfig, &config.context) {
-        (None, None) => Loaded::new(place, Config::new(url), None)?,
-        _ => found(config).await?.at(place, url)?,
+        (None, None) => LoadedConfig::new(origin, Config::new(url), None)?,
+        _ => find_config(config).await?.with_server(origin, url)?,
     };
     Ok(loaded.with_token_file(config))
 }
 
-async fn found(config: &ClientConfig) -> Result<Loaded, ConnectError> {
+async fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let paths = match &config.kubeconfig {
         Some(path) => vec![path.clone()],
-        None => paths_of_environment(),
+        None => paths_from_env(),
     };
     if !paths.is_empty() {
         return from_files(&paths, config.context.clone()).await;
@@ -66,25 +66,25 @@ async fn found(config: &ClientConfig) -> Result<Loaded, ConnectError> {
             looked_at: default_path,
         });
     }
-    let place = "service account of this pod".to_owned();
+    let origin = "service account of this pod".to_owned();
     match Config::incluster() {
-        Ok(config) => Loaded::new(place, config, None),
+        Ok(config) => LoadedConfig::new(origin, config, None),
         Err(error) => Err(ConnectError::Invalid {
-            place,
+            origin,
             problem: one_line(&error),
         }),
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     fn new(
-        place: String,
+        origin: String,
         mut config: Config,
         kubeconfig_proxy: Option<&str>,
     ) -> Result<Self, ConnectError> {
         let invalid = |problem| {
-            let place = place.clone();
-            Err(ConnectError::Invalid { place, problem })
+            let origin = origin.clone();
+            Err(ConnectError::Invalid { origin, problem })
         };
         // Retries would hide the API server's answers from informers and callers.
         config.default_retry = false;
@@ -105,19 +105,19 @@ impl Loaded {
             return invalid(format!("proxy-url {url:?} is no {wanted}"));
         }
         Ok(Self {
-            place,
+            origin,
             config,
             proxy,
         })
     }
 
     /// The same credentials for another server.
-    fn at(mut self, place: String, server: Uri) -> Result<Self, ConnectError> {
+    fn with_server(mut self, origin: String, server: Uri) -> Result<Self, ConnectError> {
         // The name was that of the kubeconfig's own server.
         self.config.tls_server_name = None;
         self.config.cluster_url = server;
-        let place = format!("{place} with {}", self.place);
-        Self::new(place, self.config, None)
+        let origin = format!("{origin} with {}", self.origin);
+        Self::new(origin, self.config, None)
     }
 
     fn with_token_file(mut self, config: &ClientConfig) -> Self {
@@ -139,12 +139,12 @@ impl Loaded {
     }
 
     /// Refuses another server than `server`.
-    pub(in crate::upstream) fn must_name(&self, server: &Uri) -> Result<(), ConnectError> {
+    pub(in crate::upstream) fn check_same_server(&self, server: &Uri) -> Result<(), ConnectError> {
         if self.server() == server {
             return Ok(());
         }
         Err(ConnectError::Invalid {
-            place: self.place.clone(),
+            origin: self.origin.clone(),
             problem: format!(
                 "the server is now {}, and was {server}; that needs a restart",
                 self.server()
@@ -154,7 +154,7 @@ impl Loaded {
 
     /// Makes the connectors. Exec plugins run meanwhile, on a thread for blocking work.
     pub(in crate::upstream) async fn stacks(self) -> Result<Stacks, ConnectError> {
-        let place = self.place.clone();
+        let origin = self.origin.clone();
         let exec = self.config.auth_info.exec.as_ref();
         let plugin = exec.and_then(|exec| exec.command.clone());
         let built = tokio::task::spawn_blocking(move || self.build()).await;
@@ -162,7 +162,7 @@ impl Loaded {
         built
             .and_then(|built| built)
             .map_err(|error| ConnectError::Invalid {
-                place,
+                origin,
                 problem: match (plugin, &error) {
                     (Some(plugin), kube::Error::Auth(error)) => {
                         format!("exec plugin {plugin:?}: {}", one_line(error))
@@ -181,7 +181,8 @@ impl Loaded {
         caller.auth_info = AuthInfo::default();
         caller.headers.clear();
         let kubefan = self.connectors(&self.config)?;
-        let opener = Opener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
+        let opener =
+            ConnectionOpener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
         let kubefan = self.transport(kubefan).with_credentials(&self.config)?;
         let caller = Stack::new(self.transport(self.connectors(&caller)?));
         Ok(Stacks {
@@ -204,14 +205,17 @@ impl Loaded {
                 Some(parsed.map_err(|error| kube::Error::Service(error.into()))?)
             }
         };
-        let http1 = Tls::new(config.rustls_client_config()?, server_name);
+        let http1 = TlsSettings::new(config.rustls_client_config()?, server_name);
         let http2 = http1.with_http2();
         let connector = |tls| Connector::new(tls, self.proxy.as_ref());
         Ok((connector(http1), connector(http2)))
     }
 }
 
-async fn from_files(paths: &[PathBuf], context: Option<String>) -> Result<Loaded, ConnectError> {
+async fn from_files(
+    paths: &[PathBuf],
+    context: Option<String>,
+) -> Result<LoadedConfig, ConnectError> {
     let names: Vec<_> = paths
         .iter()
         .map(|path| path.display().to_string())
@@ -226,11 +230,11 @@ async fn from_files(paths: &[PathBuf], context: Option<String>) -> Result<Loaded
 }
 
 async fn from_kubeconfig(
-    place: String,
+    origin: String,
     kubeconfig: Kubeconfig,
     context: Option<String>,
-) -> Result<Loaded, ConnectError> {
-    let (context, cluster) = chosen(&place, &kubeconfig, context)?;
+) -> Result<LoadedConfig, ConnectError> {
+    let (context, cluster) = choose_context(&origin, &kubeconfig, context)?;
     let cluster = kubeconfig
         .clusters
         .iter()
@@ -238,15 +242,15 @@ async fn from_kubeconfig(
     let cluster = cluster.and_then(|cluster| cluster.cluster.clone());
     let cluster = cluster.unwrap_or_default();
     let proxy = cluster.proxy_url.filter(|url| !url.is_empty());
-    let place = format!("context {context:?} of kubeconfig {place}");
+    let origin = format!("context {context:?} of kubeconfig {origin}");
     let options = KubeConfigOptions {
         context: Some(context),
         ..KubeConfigOptions::default()
     };
     match Config::from_custom_kubeconfig(kubeconfig, &options).await {
-        Ok(config) => Loaded::new(place, config, proxy.as_deref()),
+        Ok(config) => LoadedConfig::new(origin, config, proxy.as_deref()),
         Err(error) => Err(ConnectError::Invalid {
-            place,
+            origin,
             problem: match (&error, cluster.server) {
                 (KubeconfigError::ParseClusterUrl(_), Some(server)) => not_a_server(&server),
                 _ => one_line(&error),
@@ -260,22 +264,26 @@ fn not_a_server(url: &str) -> String {
 }
 
 /// The names of the context and of its cluster, both of which exist.
-fn chosen(
-    place: &str,
+fn choose_context(
+    origin: &str,
     kubeconfig: &Kubeconfig,
     context: Option<String>,
 ) -> Result<(String, String), ConnectError> {
-    let place = place.to_owned();
+    let origin = origin.to_owned();
     let contexts = || kubeconfig.contexts.iter().map(|known| known.name.clone());
     let current = || kubeconfig.current_context.clone();
     let Some(name) = context.or_else(current).filter(|name| !name.is_empty()) else {
         let known = contexts().collect();
-        return Err(ConnectError::NoCurrentContext { place, known });
+        return Err(ConnectError::NoCurrentContext { origin, known });
     };
     let context = kubeconfig.contexts.iter().find(|known| known.name == name);
     let Some(context) = context.and_then(|context| context.context.as_ref()) else {
         let known = contexts().collect();
-        return Err(ConnectError::UnknownContext { place, name, known });
+        return Err(ConnectError::UnknownContext {
+            origin,
+            name,
+            known,
+        });
     };
     let cluster = context.cluster.clone();
     let mut clusters = kubeconfig.clusters.iter().map(|known| known.name.clone());
@@ -283,7 +291,7 @@ fn chosen(
         return Ok((name, cluster));
     }
     Err(ConnectError::UnknownCluster {
-        place,
+        origin,
         context: name,
         name: cluster,
         known: clusters.by_ref().collect(),
@@ -307,7 +315,7 @@ fn read_error(path: &Path, error: KubeconfigError) -> ConnectError {
 
 /// The files that `KUBECONFIG` lists; as with kubectl, those that don't exist don't count unless
 /// none does.
-fn paths_of_environment() -> Vec<PathBuf> {
+fn paths_from_env() -> Vec<PathBuf> {
     let Some(list) = std::env::var_os("KUBECONFIG") else {
         return Vec::new();
     };

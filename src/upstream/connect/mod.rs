@@ -3,10 +3,10 @@
 mod config;
 pub(super) mod connector;
 mod error;
-mod home;
+mod http2_pool;
 pub(super) mod kubeconfig;
-mod lanes;
 pub(super) mod route;
+mod runtime_executor;
 mod token_file;
 pub(super) mod transport;
 

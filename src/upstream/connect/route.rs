@@ -15,7 +15,7 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 /// Time that sent bytes may stay unacknowledged.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
+const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The proxy for `server`, if any: the kubeconfig's `proxy-url`, which `NO_PROXY` does not touch,
 /// else what `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. As in Go, the environment's proxy is
@@ -39,7 +39,7 @@ pub(super) fn tcp() -> HttpConnector {
     tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
     tcp.set_keepalive_retries(Some(KEEPALIVE_PROBES));
     #[cfg(target_os = "linux")]
-    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+    tcp.set_tcp_user_timeout(Some(UNACKNOWLEDGED_TIMEOUT));
     tcp
 }
 

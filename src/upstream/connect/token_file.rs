@@ -20,18 +20,18 @@ use tower::Layer;
 use tower::Service;
 
 /// How long what was read is used.
-const FRESH: Duration = Duration::from_secs(10);
+const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Adds the token to requests; clones share what was read.
 #[derive(Clone)]
 pub(super) struct TokenFile {
     path: PathBuf,
-    read: Arc<Mutex<(HeaderValue, Instant)>>,
+    cached: Arc<Mutex<(HeaderValue, Instant)>>,
 }
 
 /// A service behind a [`TokenFile`].
 #[derive(Clone)]
-pub(super) struct WithToken<S> {
+pub(super) struct TokenService<S> {
     inner: S,
     token: TokenFile,
 }
@@ -45,16 +45,16 @@ impl TokenFile {
         let header = read(&path)?;
         Ok(Self {
             path,
-            read: Arc::new(Mutex::new((header, Instant::now()))),
+            cached: Arc::new(Mutex::new((header, Instant::now()))),
         })
     }
 
     /// The token of this moment. When the file went away or is empty, the last one is used on: some
     /// programs are given a token at their start only.
     fn header(&self) -> HeaderValue {
-        let mut last = self.read.lock();
+        let mut last = self.cached.lock();
         let (header, at) = &mut *last;
-        if at.elapsed() >= FRESH {
+        if at.elapsed() >= REREAD_INTERVAL {
             *at = Instant::now();
             match read(&self.path) {
                 Ok(renewed) => *header = renewed,
@@ -82,17 +82,17 @@ fn read(path: &Path) -> io::Result<HeaderValue> {
 }
 
 impl<S> Layer<S> for TokenFile {
-    type Service = WithToken<S>;
+    type Service = TokenService<S>;
 
-    fn layer(&self, inner: S) -> WithToken<S> {
-        WithToken {
+    fn layer(&self, inner: S) -> TokenService<S> {
+        TokenService {
             inner,
             token: self.clone(),
         }
     }
 }
 
-impl<S, B> Service<Request<B>> for WithToken<S>
+impl<S, B> Service<Request<B>> for TokenService<S>
 where
     S: Service<Request<B>>,
 {
@@ -116,22 +116,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn follows_the_file_and_outlives_it() {
+    async fn rereads_the_file_and_keeps_the_last_token_without_it() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        let fault = |path: &Path| TokenFile::open(path.to_owned()).err().unwrap().to_string();
-        assert!(fault(&path).contains("No such file"));
+        let open_error = |path: &Path| TokenFile::open(path.to_owned()).err().unwrap().to_string();
+        assert!(open_error(&path).contains("No such file"));
         std::fs::write(&path, " \n").unwrap();
-        assert!(fault(&path).contains("is empty"));
+        assert!(open_error(&path).contains("is empty"));
         std::fs::write(&path, "one\n").unwrap();
         let token = TokenFile::open(path.clone()).unwrap();
         assert_eq!(token.header(), "Bearer one");
         std::fs::write(&path, "two").unwrap();
         assert_eq!(token.header(), "Bearer one");
-        tokio::time::advance(FRESH).await;
+        tokio::time::advance(REREAD_INTERVAL).await;
         assert_eq!(token.header(), "Bearer two");
         std::fs::remove_file(&path).unwrap();
-        tokio::time::advance(FRESH).await;
+        tokio::time::advance(REREAD_INTERVAL).await;
         assert_eq!(token.header(), "Bearer two");
         assert!(token.header().is_sensitive());
     }

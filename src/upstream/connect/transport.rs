@@ -1,5 +1,5 @@
 //! Sends requests over one identity's connections: HTTP/1.1 ones that carry one request each, or
-//! shared HTTP/2 lanes.
+//! shared HTTP/2 ones.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -21,17 +21,17 @@ use tower::Layer;
 use tower::util::BoxCloneSyncService;
 
 use super::connector::Connector;
-use super::lanes::Lanes;
+use super::http2_pool::Http2Pool;
 use super::token_file::TokenFile;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
-use crate::upstream::dedicated::Dedicated;
-use crate::upstream::dedicated::Opener;
+use crate::upstream::dedicated::ConnectionOpener;
+use crate::upstream::dedicated::DedicatedConnection;
 
 /// Time that an unused HTTP/1.1 connection is kept; the API server closes them after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Lanes tried for a request that a closing connection handed back unsent.
+/// HTTP/2 connections tried for a request that a closing connection handed back unsent.
 const UNSENT_ATTEMPTS: u32 = 3;
 
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
@@ -44,15 +44,15 @@ pub(in crate::upstream) struct Stacks {
     pub(in crate::upstream) kubefan: Stack,
     pub(in crate::upstream) caller: Stack,
     /// For connections of the caller's own, as kubefan.
-    pub(in crate::upstream) opener: Opener,
+    pub(in crate::upstream) opener: ConnectionOpener,
 }
 
 /// Which connections a request goes over; put into the request's extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::upstream) enum Pool {
-    /// A lane, or what HTTP/1.1 has when the server speaks no HTTP/2.
+    /// A shared HTTP/2 connection, or what HTTP/1.1 has when the server speaks no HTTP/2.
     #[default]
-    Lanes,
+    Http2,
     /// An HTTP/1.1 connection of its own, for as long as the response lasts.
     Http1,
 }
@@ -61,11 +61,11 @@ pub(in crate::upstream) enum Pool {
 #[derive(Clone)]
 pub(in crate::upstream) struct Transport {
     http1: Http1,
-    lanes: Arc<Lanes>,
+    http2: Arc<Http2Pool>,
 }
 
 /// A try that failed.
-struct Failed {
+struct FailedAttempt {
     error: BoxError,
     /// The request as it was, when nothing of it was sent.
     unsent: Option<Request<Body>>,
@@ -75,14 +75,14 @@ struct Failed {
 
 impl Transport {
     pub(in crate::upstream) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
-        let client = hyper_util::client::legacy::Client::builder(http1.home())
+        let client = hyper_util::client::legacy::Client::builder(http1.executor())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
             .build(http1);
         Self {
             http1: client,
-            lanes: Arc::new(Lanes::new(http2, server)),
+            http2: Arc::new(Http2Pool::new(http2, server)),
         }
     }
 
@@ -105,11 +105,11 @@ impl Transport {
 
     /// Sends; a GET or HEAD without body, and without upgrade, is sent once more when its connection broke before
     /// anything was answered, as it does for a kept connection that the server closes meanwhile. The second
-    /// time it has a connection to itself: a lane is closed under everybody when a caller is refused (401).
+    /// time it has a connection to itself: a shared one is closed under everybody when a caller is refused (401).
     ///
     /// What is sent over a connection of the caller's own is sent once.
     async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
-        if let Some(dedicated) = request.extensions_mut().remove::<Dedicated>() {
+        if let Some(dedicated) = request.extensions_mut().remove::<DedicatedConnection>() {
             return dedicated.send(request).await;
         }
         let pool = request
@@ -117,7 +117,7 @@ impl Transport {
             .get()
             .copied()
             .unwrap_or(Pool::default());
-        let repeat = repeatable(&request);
+        let repeat = repeatable_copy(&request);
         let failed = match self.attempt(pool, request).await {
             Ok(response) => return Ok(response),
             Err(failed) => failed,
@@ -132,32 +132,36 @@ impl Transport {
         }
     }
 
-    async fn attempt(&self, pool: Pool, request: Request<Body>) -> Result<Response<Body>, Failed> {
+    async fn attempt(
+        &self,
+        pool: Pool,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, FailedAttempt> {
         let request = match pool {
             Pool::Http1 => request,
-            Pool::Lanes => match self.attempt_lanes(request).await? {
+            Pool::Http2 => match self.attempt_http2(request).await? {
                 Ok(response) => return Ok(response),
                 Err(over_http1) => over_http1,
             },
         };
         let sent = self.http1.request(request).await;
         sent.map(|response| response.map(body::boxed))
-            .map_err(|error| Failed {
+            .map_err(|error| FailedAttempt {
                 connected: !error.is_connect(),
                 unsent: None,
                 error: error.into(),
             })
     }
 
-    /// Sends over a lane, and over another where that one closed before; gives the request back when
+    /// Sends over HTTP/2, and over another connection where that one closed before; gives the request back when
     /// there are none, or several closed.
-    async fn attempt_lanes(
+    async fn attempt_http2(
         &self,
         mut request: Request<Body>,
-    ) -> Result<Result<Response<Body>, Request<Body>>, Failed> {
+    ) -> Result<Result<Response<Body>, Request<Body>>, FailedAttempt> {
         for _ in 0..UNSENT_ATTEMPTS {
-            match self.attempt_lane(request).await {
-                Err(Failed {
+            match self.attempt_http2_once(request).await {
+                Err(FailedAttempt {
                     unsent: Some(unsent),
                     ..
                 }) => request = unsent,
@@ -167,29 +171,29 @@ impl Transport {
         Ok(Err(request))
     }
 
-    /// Sends over a lane; gives the request back when there are none.
-    async fn attempt_lane(
+    /// Sends over one HTTP/2 connection; gives the request back when there are none.
+    async fn attempt_http2_once(
         &self,
         request: Request<Body>,
-    ) -> Result<Result<Response<Body>, Request<Body>>, Failed> {
-        let acquired = self.lanes.acquire().await.map_err(|error| Failed {
+    ) -> Result<Result<Response<Body>, Request<Body>>, FailedAttempt> {
+        let acquired = self.http2.acquire().await.map_err(|error| FailedAttempt {
             error,
             unsent: None,
             connected: false,
         })?;
-        let Some((mut sender, place)) = acquired else {
+        let Some((mut sender, permit)) = acquired else {
             return Ok(Err(request));
         };
         match sender.try_send_request(request).await {
             Ok(response) => Ok(Ok(
-                response.map(|incoming| body::boxed(place.hold_by(incoming)))
+                response.map(|incoming| body::boxed(permit.guard(incoming)))
             )),
             Err(mut failed) => {
                 let unsent = failed.take_message();
                 if unsent.is_some() || sender.is_closed() {
-                    place.close_lane();
+                    permit.close_connection();
                 }
-                Err(Failed {
+                Err(FailedAttempt {
                     error: failed.into_error().into(),
                     unsent,
                     connected: true,
@@ -200,7 +204,7 @@ impl Transport {
 }
 
 /// A copy of `request`, when it may be sent twice.
-fn repeatable(request: &Request<Body>) -> Option<Request<Body>> {
+fn repeatable_copy(request: &Request<Body>) -> Option<Request<Body>> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD)
         // exec over WebSocket is a GET, and would run its command twice.
         && !request.headers().contains_key(UPGRADE);

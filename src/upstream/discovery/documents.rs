@@ -12,7 +12,7 @@ use super::rest_mapper::GroupVersion;
 
 /// What discovery says, of all group-versions or some.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct DiscoveredResources {
     pub(super) resources: Vec<Resource>,
     /// Group-versions that could not be asked for.
     pub(super) unknown: HashSet<GroupVersion>,
@@ -199,28 +199,30 @@ struct CustomResourceField {
 impl ApiGroupDiscoveryList {
     /// The resources, without subresources. Stale group-versions have those that they had last,
     /// unless the API server never saw any.
-    pub(super) fn found(self) -> Found {
-        let mut found = Found::default();
+    pub(super) fn into_discovered(self) -> DiscoveredResources {
+        let mut discovered = DiscoveredResources::default();
         for group in self.items {
             let group_name = group.metadata.name;
             for version in group.versions {
                 if version.freshness == "Stale" && version.resources.is_empty() {
-                    found.unknown.insert((group_name.clone(), version.version));
+                    discovered
+                        .unknown
+                        .insert((group_name.clone(), version.version));
                     continue;
                 }
                 let resources = version.resources.into_iter();
                 let resources = resources
                     .filter_map(|resource| resource.into_resource(&group_name, &version.version));
-                found.resources.extend(resources);
+                discovered.resources.extend(resources);
             }
         }
-        found
+        discovered
     }
 }
 
-impl Found {
+impl DiscoveredResources {
     /// Takes in what `other` says, behind what is here.
-    pub(super) fn and(mut self, other: Self) -> Self {
+    pub(super) fn merge(mut self, other: Self) -> Self {
         self.resources.extend(other.resources);
         self.unknown.extend(other.unknown);
         self

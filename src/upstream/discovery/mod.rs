@@ -28,7 +28,7 @@ use documents::ApiResourceList;
 use documents::ApiService;
 use documents::ApiVersions;
 use documents::CustomResourceDefinition;
-use documents::Found;
+use documents::DiscoveredResources;
 use documents::List;
 use rest_mapper::CustomResource;
 use rest_mapper::GroupVersion;
@@ -39,7 +39,8 @@ pub use rest_mapper::RestMapper;
 pub use rest_mapper::UnknownResource;
 pub(crate) use suggestions::closest;
 
-const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED_MEDIA_TYPE: &str =
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const ACCEPT: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
@@ -70,7 +71,7 @@ impl Discovery {
             aggregated_group_versions(client),
             custom_resources(client),
         )?;
-        let Found { resources, unknown } = core.and(groups);
+        let DiscoveredResources { resources, unknown } = core.merge(groups);
         Ok(RestMapper::new(resources, aggregated, custom).with_unknown(unknown))
     }
 
@@ -96,9 +97,9 @@ enum Document<Legacy> {
     Legacy(Legacy),
 }
 
-async fn core_resources(client: &Client) -> Result<Found, Error> {
+async fn core_resources(client: &Client) -> Result<DiscoveredResources, Error> {
     match document::<ApiVersions>(client, "/api").await? {
-        Document::Aggregated(groups) => Ok(groups.found()),
+        Document::Aggregated(groups) => Ok(groups.into_discovered()),
         Document::Legacy(ApiVersions { versions }) => {
             let versions = versions.into_iter().map(|version| (String::new(), version));
             legacy_resources(client, versions.collect()).await
@@ -106,9 +107,9 @@ async fn core_resources(client: &Client) -> Result<Found, Error> {
     }
 }
 
-async fn group_resources(client: &Client) -> Result<Found, Error> {
+async fn group_resources(client: &Client) -> Result<DiscoveredResources, Error> {
     match document::<ApiGroupList>(client, "/apis").await? {
-        Document::Aggregated(groups) => Ok(groups.found()),
+        Document::Aggregated(groups) => Ok(groups.into_discovered()),
         Document::Legacy(groups) => legacy_resources(client, groups.group_versions()).await,
     }
 }
@@ -132,18 +133,22 @@ async fn document<Legacy: DeserializeOwned>(
 /// True for the media type of aggregated discovery, whatever the order of its parameters.
 fn is_aggregated(content_type: &str) -> bool {
     let given: Vec<_> = content_type.split(';').map(str::trim).collect();
-    AGGREGATED.split(';').all(|part| given.contains(&part))
+    AGGREGATED_MEDIA_TYPE
+        .split(';')
+        .all(|part| given.contains(&part))
 }
 
 async fn legacy_resources(
     client: &Client,
     group_versions: Vec<GroupVersion>,
-) -> Result<Found, Error> {
+) -> Result<DiscoveredResources, Error> {
     let lists = stream::iter(group_versions)
         .map(|group_version| legacy_group_version(client, group_version))
         .buffered(CONCURRENT_GROUP_VERSIONS);
     lists
-        .try_fold(Found::default(), async |all, next| Ok(all.and(next)))
+        .try_fold(DiscoveredResources::default(), async |all, next| {
+            Ok(all.merge(next))
+        })
         .await
 }
 
@@ -152,22 +157,22 @@ async fn legacy_resources(
 async fn legacy_group_version(
     client: &Client,
     group_version: GroupVersion,
-) -> Result<Found, Error> {
+) -> Result<DiscoveredResources, Error> {
     let (group, version) = &group_version;
     let path = match group.as_str() {
         "" => format!("/api/{version}"),
         group => format!("/apis/{group}/{version}"),
     };
     match client.get_json::<ApiResourceList>(&path).await {
-        Ok(list) => Ok(Found {
+        Ok(list) => Ok(DiscoveredResources {
             resources: list.resources(&group_version),
             unknown: HashSet::new(),
         }),
         // Deleted since the groups were listed.
-        Err(error) if error.is_not_found() => Ok(Found::default()),
+        Err(error) if error.is_not_found() => Ok(DiscoveredResources::default()),
         Err(error @ (Error::Answer { .. } | Error::Decode(_) | Error::TooLarge { .. })) => {
             tracing::warn!(%path, %error, "discovery of a group failed, its resources are unknown");
-            Ok(Found {
+            Ok(DiscoveredResources {
                 resources: Vec::new(),
                 unknown: HashSet::from([group_version]),
             })

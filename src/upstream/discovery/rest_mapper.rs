@@ -49,7 +49,7 @@ pub struct RestMapper {
     unknown: HashSet<GroupVersion>,
 }
 
-type ByName<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
+type ByGvr<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
 
 /// API group and version.
 pub(super) type GroupVersion = (String, String);
@@ -133,7 +133,7 @@ impl RestMapper {
 
     /// Keeps the resources that `before` had in the group-versions that could not be asked for this
     /// time; they come last, behind those that are known.
-    pub fn remembering(mut self, before: &Self) -> Self {
+    pub fn with_unknown_from(mut self, before: &Self) -> Self {
         for resource in &before.resources {
             if self.unknown.contains(&group_version(&resource.gvr)) {
                 self.push(Arc::clone(resource));
@@ -169,8 +169,8 @@ impl RestMapper {
     /// [`UnknownResource`], with names that are close.
     pub fn find(&self, name: &str) -> Result<&Arc<Resource>, UnknownResource> {
         let wanted = name.to_lowercase();
-        let (short, place) = match wanted.split_once('.') {
-            Some((short, place)) => (short, Some(place)),
+        let (short, qualifier) = match wanted.split_once('.') {
+            Some((short, qualifier)) => (short, Some(qualifier)),
             None => (wanted.as_str(), None),
         };
         let spellings: [fn(&Resource, &str) -> bool; 4] = [
@@ -181,7 +181,9 @@ impl RestMapper {
         ];
         let found = spellings.iter().find_map(|is_spelt| {
             let mut candidates = self.resources.iter();
-            candidates.find(|resource| is_spelt(resource, short) && stands_in(resource, place))
+            candidates.find(|resource| {
+                is_spelt(resource, short) && is_in_group_version(resource, qualifier)
+            })
         });
         found.ok_or_else(|| UnknownResource {
             name: name.to_owned(),
@@ -241,7 +243,7 @@ impl RestMapper {
     /// What changed from `old` to `new`. A group-version that one of them couldn't ask for has no
     /// resources that went or came.
     pub fn changes(old: &Self, new: &Self) -> Changes {
-        let (before, after) = (old.by_name(), new.by_name());
+        let (before, after) = (old.by_gvr(), new.by_gvr());
         let differs = |gvr: &GroupVersionResource| {
             let redefined = match (old.custom_resource(gvr), new.custom_resource(gvr)) {
                 // Definitions that couldn't be read once say nothing.
@@ -250,15 +252,15 @@ impl RestMapper {
             };
             redefined || before.get(gvr) != after.get(gvr)
         };
-        let kept = after.keys().filter(|gvr| before.contains_key(*gvr));
+        let common = after.keys().filter(|gvr| before.contains_key(*gvr));
         Changes {
             added: missing(&after, &before, &old.unknown),
             removed: missing(&before, &after, &new.unknown),
-            changed: kept.filter(|gvr| differs(gvr)).cloned().collect(),
+            changed: common.filter(|gvr| differs(gvr)).cloned().collect(),
         }
     }
 
-    fn by_name(&self) -> ByName<'_> {
+    fn by_gvr(&self) -> ByGvr<'_> {
         let resources = self.resources.iter();
         resources
             .map(|resource| (resource.gvr.clone(), resource))
@@ -292,8 +294,8 @@ impl Changes {
 
 /// What of `these` is not in `others`, which say nothing of the group-versions in `unknown`.
 fn missing(
-    these: &ByName<'_>,
-    others: &ByName<'_>,
+    these: &ByGvr<'_>,
+    others: &ByGvr<'_>,
     unknown: &HashSet<GroupVersion>,
 ) -> Vec<GroupVersionResource> {
     let missing = these.keys().filter(|gvr| !others.contains_key(*gvr));
@@ -305,20 +307,19 @@ fn group_version(gvr: &GroupVersionResource) -> GroupVersion {
     (gvr.group.clone(), gvr.version.clone())
 }
 
-/// True when `resource` is of the group, or version and group, that `place` names.
-fn stands_in(resource: &Resource, place: Option<&str>) -> bool {
-    let Some(place) = place else {
+/// True when `resource` is of the group, or version and group, that `qualifier` names.
+fn is_in_group_version(resource: &Resource, qualifier: Option<&str>) -> bool {
+    let Some(qualifier) = qualifier else {
         return true;
     };
     let GroupVersionResource { group, version, .. } = &resource.gvr;
-    let in_version =
-        place
-            .strip_prefix(version.as_str())
-            .is_some_and(|rest| match group.as_str() {
-                "" => rest.is_empty(),
-                group => rest.strip_prefix('.') == Some(group),
-            });
-    place == group || in_version
+    let in_version = qualifier
+        .strip_prefix(version.as_str())
+        .is_some_and(|rest| match group.as_str() {
+            "" => rest.is_empty(),
+            group => rest.strip_prefix('.') == Some(group),
+        });
+    qualifier == group || in_version
 }
 
 fn did_you_mean(suggestions: &[String]) -> String {

@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn suggests_the_closest_first_and_nothing_far() {
+    fn suggests_the_closest_first_and_nothing_distant() {
         let names = ["pods", "nodes", "podtemplates", "secrets"];
         for (name, suggestions) in [
             ("pods", vec!["pods"]),

@@ -199,7 +199,7 @@ async fn discover(offers: Offers) -> RestMapper {
 }
 
 #[tokio::test]
-async fn both_forms_say_the_same() {
+async fn both_discovery_forms_give_the_same_resources() {
     let aggregated = discover(ALL).await;
     let legacy = discover(Offers {
         aggregated: false,
@@ -230,7 +230,7 @@ async fn both_forms_say_the_same() {
 }
 
 #[tokio::test]
-async fn only_an_answer_tells_that_resources_are_gone() {
+async fn resources_are_removed_only_by_a_successful_answer() {
     for (aggregated, known) in [(true, &["v2", "gone"][..]), (false, &["gone"])] {
         let after = discover(Offers { aggregated, ..ALL }).await;
         let known = known
@@ -253,7 +253,7 @@ async fn only_an_answer_tells_that_resources_are_gone() {
 }
 
 #[tokio::test]
-async fn people_name_resources_in_many_ways() {
+async fn resources_are_found_by_every_spelling() {
     let mapper = discover(ALL).await;
     for (name, found) in [
         ("pods", "pods.v1"),
@@ -286,7 +286,7 @@ async fn people_name_resources_in_many_ways() {
 }
 
 #[tokio::test]
-async fn what_may_be_cached_depends_on_what_can_be_read() {
+async fn cacheability_depends_on_which_documents_are_readable() {
     let readable = |api_services, definitions| Offers {
         api_services,
         definitions,
@@ -344,7 +344,7 @@ async fn custom_resources_name_the_kind_of_their_lists() {
 }
 
 #[tokio::test]
-async fn the_version() {
+async fn reads_the_server_version() {
     let server = TestServer::plain(|request| std::future::ready(answer(&request, ALL))).await;
     let version = Discovery::version(&server.client().await).await;
     assert_eq!(version.expect("a version"), "v1.36.2");

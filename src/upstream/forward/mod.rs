@@ -25,7 +25,7 @@ use headers::remove_hop_by_hop;
 use headers::upgrade_protocol;
 
 pub use headers::is_upgrade;
-pub use upgrade::Upgrade;
+pub use upgrade::PendingUpgrade;
 pub use upgrade::UpgradedBytes;
 
 /// Forwards requests to the API server; cheap to clone.
@@ -36,11 +36,11 @@ pub struct Forwarder {
 
 /// A forwarded request's answer.
 #[derive(Debug)]
-pub struct Forwarded {
+pub struct ForwardedResponse {
     /// The answer, whatever its status.
     pub response: Response<Body>,
     /// After a 101: the two connections to be joined, once `response` has been sent.
-    pub upgrade: Option<Upgrade>,
+    pub upgrade: Option<PendingUpgrade>,
 }
 
 impl Forwarder {
@@ -63,7 +63,7 @@ impl Forwarder {
         &self,
         mut request: Request<B>,
         identity: Identity,
-    ) -> Result<Forwarded, Error>
+    ) -> Result<ForwardedResponse, Error>
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
@@ -85,7 +85,7 @@ impl Forwarder {
             // No upgrade is possible on this connection, so none is asked for.
             _ => {
                 let response = self.client.request(identity, request).await?;
-                Ok(Forwarded {
+                Ok(ForwardedResponse {
                     response: relayed(response),
                     upgrade: None,
                 })
@@ -94,9 +94,9 @@ impl Forwarder {
     }
 }
 
-fn upgraded(mut response: Response<Body>, downstream: OnUpgrade) -> Forwarded {
+fn upgraded(mut response: Response<Body>, downstream: OnUpgrade) -> ForwardedResponse {
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Forwarded {
+        return ForwardedResponse {
             response: relayed(response),
             upgrade: None,
         };
@@ -107,9 +107,9 @@ fn upgraded(mut response: Response<Body>, downstream: OnUpgrade) -> Forwarded {
     if let Some(protocol) = protocol {
         insert_upgrade(response.headers_mut(), protocol);
     }
-    Forwarded {
+    ForwardedResponse {
         response,
-        upgrade: Some(Upgrade::new(downstream, upstream)),
+        upgrade: Some(PendingUpgrade::new(downstream, upstream)),
     }
 }
 

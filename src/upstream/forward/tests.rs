@@ -50,7 +50,7 @@ async fn text(response: Response<Body>) -> String {
 }
 
 #[tokio::test]
-async fn requests_go_through_as_they_are() {
+async fn requests_are_forwarded_unchanged() {
     let server = TestServer::plain(|request| async move { Response::new(full(head(&request))) });
     let server = server.await;
     let settings = json!({ "server": format!("{}/k8s/clusters/c-1/", server.url) });
@@ -88,7 +88,7 @@ async fn requests_go_through_as_they_are() {
 }
 
 #[tokio::test]
-async fn answers_go_through_as_they_are() {
+async fn answers_are_forwarded_unchanged() {
     let server = TestServer::tls(|_| async {
         let response = Response::builder()
             .status(301)
@@ -156,23 +156,23 @@ async fn bodies_stream_both_ways() {
 }
 
 /// Tells when it is dropped.
-struct Dropped(Option<oneshot::Sender<()>>);
+struct NotifyOnDrop(Option<oneshot::Sender<()>>);
 
-impl Drop for Dropped {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
-        if let Some(told) = self.0.take() {
-            let _ = told.send(());
+        if let Some(notify) = self.0.take() {
+            let _ = notify.send(());
         }
     }
 }
 
 #[tokio::test]
-async fn giving_up_the_answer_cancels_the_request() {
+async fn dropping_the_answer_cancels_the_request() {
     let (senders, mut dropped) = mpsc::unbounded();
     let handler = Arc::new(move || {
-        let (told, tells) = oneshot::channel();
-        senders.unbounded_send(tells).expect("the test listens");
-        let guard = Dropped(Some(told));
+        let (notify, dropped) = oneshot::channel();
+        senders.unbounded_send(dropped).expect("the test listens");
+        let guard = NotifyOnDrop(Some(notify));
         let frames = futures::stream::unfold(guard, async |guard| {
             let frame = Frame::data(Bytes::from_static(&[0; 64 << 10]));
             Some((Ok::<_, BoxError>(frame), guard))
@@ -194,12 +194,12 @@ async fn giving_up_the_answer_cancels_the_request() {
 }
 
 #[tokio::test]
-async fn giving_up_an_unanswered_request_cancels_it() {
+async fn dropping_an_unanswered_request_cancels_it() {
     let (sender, mut dropped) = mpsc::unbounded();
     let server = TestServer::tls(move |_| {
-        let (told, tells) = oneshot::channel();
-        sender.unbounded_send(tells).expect("the test listens");
-        let guard = Dropped(Some(told));
+        let (notify, dropped) = oneshot::channel();
+        sender.unbounded_send(dropped).expect("the test listens");
+        let guard = NotifyOnDrop(Some(notify));
         async move {
             let _guard = guard;
             pending().await
@@ -289,7 +289,7 @@ async fn upgraded_connections_are_joined() {
 }
 
 #[tokio::test]
-async fn a_refused_upgrade_is_an_answer_like_others() {
+async fn a_refused_upgrade_is_forwarded_as_a_normal_answer() {
     let upstream = TestServer::plain(upgrade_echo).await;
     let forwarder = Forwarder::new(upstream.client().await);
     let request = Request::get("/exec").header("connection", "Upgrade");

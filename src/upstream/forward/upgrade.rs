@@ -8,7 +8,7 @@ use crate::upstream::Error;
 
 /// Two connections that are about to be upgraded.
 #[derive(Debug)]
-pub struct Upgrade {
+pub struct PendingUpgrade {
     downstream: OnUpgrade,
     upstream: OnUpgrade,
 }
@@ -22,7 +22,7 @@ pub struct UpgradedBytes {
     pub received: u64,
 }
 
-impl Upgrade {
+impl PendingUpgrade {
     pub(super) fn new(downstream: OnUpgrade, upstream: OnUpgrade) -> Self {
         Self {
             downstream,

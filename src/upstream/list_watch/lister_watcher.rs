@@ -13,7 +13,7 @@ use crate::upstream::Error;
 
 /// A page of a LIST with resource version unset (most recent).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ListRequest {
+pub struct ListCall {
     /// Page size; 0 asks for everything at once.
     pub limit: u32,
     /// Token of the page before; `None` starts a list.
@@ -22,16 +22,16 @@ pub struct ListRequest {
 
 /// A WATCH with bookmarks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WatchRequest {
+pub struct WatchCall {
     /// Where to start.
-    pub start: WatchStart,
+    pub start: ResumePoint,
     /// `timeoutSeconds`.
     pub timeout: Duration,
 }
 
-/// Where a [`WatchRequest`] starts.
+/// Where a [`WatchCall`] starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchStart {
+pub enum ResumePoint {
     /// Watch-list: the most recent state as ADDED events, a bookmark that ends them, then changes.
     InitialEvents,
     /// Changes after this resource version.
@@ -45,18 +45,16 @@ pub trait ListerWatcher: Send + Sync + 'static {
     type Events: Stream<Item = Result<WatchEvent, Error>> + Send + Unpin + 'static;
 
     /// Fetches one page.
-    fn list(&self, request: ListRequest) -> impl Future<Output = Result<ListPage, Error>> + Send;
+    fn list(&self, request: ListCall) -> impl Future<Output = Result<ListPage, Error>> + Send;
 
     /// Opens a watch; returns once the response's headers are there.
-    fn watch(
-        &self,
-        request: WatchRequest,
-    ) -> impl Future<Output = Result<Self::Events, Error>> + Send;
+    fn watch(&self, request: WatchCall)
+    -> impl Future<Output = Result<Self::Events, Error>> + Send;
 
     /// A barrier: the resource version that the most recent state has at the least. Asks for one
     /// object.
     fn current_revision(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send {
-        let request = ListRequest {
+        let request = ListCall {
             limit: 1,
             continue_token: None,
         };

@@ -7,9 +7,9 @@ mod watch_events;
 
 pub use freshness_probe::FreshnessProbe;
 pub use freshness_probe::Scope;
-pub use lister_watcher::ListRequest;
+pub use lister_watcher::ListCall;
 pub use lister_watcher::ListerWatcher;
-pub use lister_watcher::WatchRequest;
-pub use lister_watcher::WatchStart;
+pub use lister_watcher::ResumePoint;
+pub use lister_watcher::WatchCall;
 pub use resource_client::ResourceClient;
 pub use watch_events::WatchEvents;

@@ -17,10 +17,10 @@ use crate::codec::Decoder;
 
 use super::freshness_probe::FreshnessProbe;
 use super::freshness_probe::Scope;
-use super::lister_watcher::ListRequest;
+use super::lister_watcher::ListCall;
 use super::lister_watcher::ListerWatcher;
-use super::lister_watcher::WatchRequest;
-use super::lister_watcher::WatchStart;
+use super::lister_watcher::ResumePoint;
+use super::lister_watcher::WatchCall;
 use super::watch_events::WatchEvents;
 use crate::body::Body;
 use crate::upstream::Client;
@@ -34,7 +34,7 @@ const LIST_LIMIT: usize = 1 << 30;
 /// Time that a watch may last beyond the `timeoutSeconds` it asked for.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// Metadata only, in protobuf where the API server has it, which is a third of JSON's work.
-const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+const METADATA_MEDIA_TYPES: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 /// What of a path segment is escaped: all but the unreserved characters of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
@@ -75,18 +75,18 @@ impl ResourceClient {
     /// Sends a GET of the collection; the answer is a success in the format asked for.
     async fn get(&self, query: &str) -> Result<Response<Body>, Error> {
         let path = self.path(self.namespace.as_deref());
-        let asked = self.format.media_type();
-        let request = client::get(&format!("{path}?{query}"), asked)?;
+        let requested = self.format.media_type();
+        let request = client::get(&format!("{path}?{query}"), requested)?;
         let sent = self.client.request_http1(Identity::Kubefan, request);
         let response = client::in_time(sent).await?;
         let response = answer::success(response).await?;
         let warnings = self.client.warnings();
-        warnings.learn(&self.resource.gvr, response.headers());
+        warnings.record(&self.resource.gvr, response.headers());
         let answered = answer::content_type(response.headers());
         let media_type = answered.split(';').next().unwrap_or_default().trim();
-        if media_type != asked {
+        if media_type != requested {
             return Err(Error::MediaType {
-                asked,
+                requested,
                 answered: answered.to_owned(),
             });
         }
@@ -102,7 +102,7 @@ impl ResourceClient {
 impl ListerWatcher for ResourceClient {
     type Events = WatchEvents;
 
-    async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
+    async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
         let response = self.get(&list_query(&request)).await?;
         let decode = |error: codec::Error| Error::Decode(error.into());
         let mut list = self.decoder.list_decoder();
@@ -113,7 +113,7 @@ impl ListerWatcher for ResourceClient {
         list.finish().map_err(decode)
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<WatchEvents, Error> {
+    async fn watch(&self, request: WatchCall) -> Result<WatchEvents, Error> {
         let response = self.get(&watch_query(&request)).await?;
         let longest = request.timeout + WATCH_GRACE;
         let decoder = self.decoder.clone();
@@ -130,7 +130,10 @@ impl FreshnessProbe for ResourceClient {
     async fn verification_list(&self, scope: &Scope) -> Result<ListPage, Error> {
         let namespace = self.namespace.as_deref().or(scope.namespace.as_deref());
         let path = self.path(namespace);
-        let request = client::get(&format!("{path}?{}", scope_query(scope)), METADATA)?;
+        let request = client::get(
+            &format!("{path}?{}", scope_query(scope)),
+            METADATA_MEDIA_TYPES,
+        )?;
         let response = client::in_time(self.client.request(Identity::Kubefan, request)).await?;
         let response = answer::success(response).await?;
         let answered = answer::content_type(response.headers()).to_owned();
@@ -139,7 +142,7 @@ impl FreshnessProbe for ResourceClient {
             "application/json" => WireFormat::Json,
             _ => {
                 return Err(Error::MediaType {
-                    asked: METADATA,
+                    requested: METADATA_MEDIA_TYPES,
                     answered,
                 });
             }
@@ -164,7 +167,7 @@ fn scope_query(scope: &Scope) -> String {
     query.finish()
 }
 
-fn list_query(request: &ListRequest) -> String {
+fn list_query(request: &ListCall) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     if request.limit > 0 {
         query.append_pair("limit", &request.limit.to_string());
@@ -175,12 +178,12 @@ fn list_query(request: &ListRequest) -> String {
     query.finish()
 }
 
-fn watch_query(request: &WatchRequest) -> String {
+fn watch_query(request: &WatchCall) -> String {
     let seconds = request.timeout.as_secs().max(1);
     let watch = format!("watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}");
     match request.start {
-        WatchStart::After(version) => format!("{watch}&resourceVersion={version}"),
-        WatchStart::InitialEvents => {
+        ResumePoint::After(version) => format!("{watch}&resourceVersion={version}"),
+        ResumePoint::InitialEvents => {
             format!("{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
         }
     }

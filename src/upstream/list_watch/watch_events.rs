@@ -31,19 +31,24 @@ pub struct WatchEvents {
     body: Option<Body>,
     splitter: FrameSplitter,
     decoder: Decoder,
-    longest: Duration,
+    time_limit: Duration,
     overdue: Pin<Box<Sleep>>,
 }
 
 impl WatchEvents {
-    /// The events in `body`, which must end within `longest`.
-    pub(super) fn new(body: Body, format: WireFormat, decoder: Decoder, longest: Duration) -> Self {
+    /// The events in `body`, which must end within `time_limit`.
+    pub(super) fn new(
+        body: Body,
+        format: WireFormat,
+        decoder: Decoder,
+        time_limit: Duration,
+    ) -> Self {
         Self {
             body: Some(body),
             splitter: FrameSplitter::new(format, FRAME_LIMIT),
             decoder,
-            longest,
-            overdue: Box::pin(tokio::time::sleep(longest)),
+            time_limit,
+            overdue: Box::pin(tokio::time::sleep(time_limit)),
         }
     }
 
@@ -60,7 +65,7 @@ impl WatchEvents {
             }
             let Poll::Ready(received) = Pin::new(body).poll_frame(cx) else {
                 ready!(self.overdue.as_mut().poll(cx));
-                return Poll::Ready(Some(Err(Error::Timeout(self.longest))));
+                return Poll::Ready(Some(Err(Error::Timeout(self.time_limit))));
             };
             let chunk = match received {
                 Some(Ok(frame)) => frame.into_data(),

@@ -10,10 +10,10 @@ use rustls::crypto::aws_lc_rs::default_provider;
 
 use crate::upstream::connect::connector::Connector;
 use crate::upstream::connect::connector::Dial;
-use crate::upstream::connect::connector::Tls;
+use crate::upstream::connect::connector::TlsSettings;
 use crate::upstream::connect::transport::Stack;
 use crate::upstream::connect::transport::Transport;
-use crate::upstream::dedicated::Opener;
+use crate::upstream::dedicated::ConnectionOpener;
 
 /// A transport over what `dial` gives.
 pub(in crate::upstream) fn stack(dial: &Dial, server: &Uri) -> Stack {
@@ -22,16 +22,16 @@ pub(in crate::upstream) fn stack(dial: &Dial, server: &Uri) -> Stack {
 }
 
 /// What opens connections over what `dial` gives.
-pub(in crate::upstream) fn opener(dial: &Dial, server: &Uri) -> Opener {
+pub(in crate::upstream) fn opener(dial: &Dial, server: &Uri) -> ConnectionOpener {
     let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
-    Opener::new(connector(), connector(), server.clone())
+    ConnectionOpener::new(connector(), connector(), server.clone())
 }
 
 /// A connector has to have one, though no URL here is https.
-fn no_tls() -> Tls {
+fn no_tls() -> TlsSettings {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
     let builder = builder.expect("the provider has the default versions");
     let config = builder.with_root_certificates(RootCertStore::empty());
-    Tls::new(config.with_no_client_auth(), None)
+    TlsSettings::new(config.with_no_client_auth(), None)
 }

@@ -69,7 +69,7 @@ impl TestServer {
         let (config, certificates) = certificates.unzip();
         let scheme = if config.is_some() { "https" } else { "http" };
         let (count, open) = watch::channel(0);
-        let serving = Serving {
+        let serving = ConnectionServer {
             tls: config.map(|config| TlsAcceptor::from(Arc::new(config))),
             handler,
             open: count,
@@ -104,7 +104,7 @@ impl TestServer {
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Response<Body>> + Send + 'static,
     {
-        Self::start(None, erase(handler)).await
+        Self::start(None, boxed_handler(handler)).await
     }
 
     /// Serves HTTP/2 and HTTP/1.1 with TLS, asking for a client certificate.
@@ -113,7 +113,7 @@ impl TestServer {
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
         R: Future<Output = Response<Body>> + Send + 'static,
     {
-        Self::start(Some(certificates()), erase(handler)).await
+        Self::start(Some(certificates()), boxed_handler(handler)).await
     }
 
     /// A client with the credentials of `user`, a kubeconfig's user, and `settings` of the
@@ -188,7 +188,7 @@ pub(in crate::upstream) fn peer<B>(request: &Request<B>) -> Peer {
     *request.extensions().get().expect("set by the server")
 }
 
-fn erase<F, R>(handler: F) -> Handler
+fn boxed_handler<F, R>(handler: F) -> Handler
 where
     F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
     R: Future<Output = Response<Body>> + Send + 'static,
@@ -197,14 +197,14 @@ where
 }
 
 #[derive(Clone)]
-struct Serving {
+struct ConnectionServer {
     tls: Option<TlsAcceptor>,
     handler: Handler,
     open: watch::Sender<usize>,
     drain: Arc<Notify>,
 }
 
-impl Serving {
+impl ConnectionServer {
     async fn serve(&self, tcp: TcpStream, mut peer: Peer) {
         let Some(acceptor) = &self.tls else {
             return self.serve_io(TokioIo::new(tcp), peer).await;

@@ -25,10 +25,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mapper = LiveRestMapper::discover(client.clone()).await?;
     let informers = InformerSet::new(client, Config::default(), shutdown.clone());
     let pods = GroupVersionResource::new("", "v1", "pods");
-    let subject = mapper
-        .subject(&pods, WireFormat::Json)
+    let spec = mapper
+        .informer_spec(&pods, WireFormat::Json)
         .ok_or("the API server has no pods")?;
-    let informer = informers.get_or_start(&subject, None)?;
+    let informer = informers.get_or_start(&spec, None)?;
     let reader = informer.reader();
     if !reader.ready().await {
         return Err("the informer ended".into());

@@ -17,17 +17,17 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::Scope;
 
-use crate::informer::Asked;
 use crate::informer::Freshness;
 use crate::informer::FreshnessPolicy;
-use crate::informer::Unproven;
+use crate::informer::ProofError;
+use crate::informer::ProofRequest;
 use crate::informer::relist_channel;
 use model::object;
 
 /// At version 5 there is one object, whatever the cache has.
-struct Contradicts;
+struct ContradictingProbe;
 
-impl FreshnessProbe for Contradicts {
+impl FreshnessProbe for ContradictingProbe {
     async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
         Ok(ResourceVersion(5))
     }
@@ -42,7 +42,7 @@ impl FreshnessProbe for Contradicts {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cache_found_wrong_is_listed_anew_but_not_for_each_reader() {
+async fn a_wrong_cache_is_relisted_but_not_for_each_reader() {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: Vec::new(),
         field_count: 0,
@@ -55,7 +55,7 @@ async fn a_cache_found_wrong_is_listed_anew_but_not_for_each_reader() {
     let (relist, mut relists) = relist_channel();
     let shutdown = Shutdown::new(shutdown::Config::default());
     let freshness = Freshness::new(
-        Contradicts,
+        ContradictingProbe,
         reader,
         relist,
         FreshnessPolicy::Strict,
@@ -63,14 +63,14 @@ async fn a_cache_found_wrong_is_listed_anew_but_not_for_each_reader() {
     );
     let mut requested = async |wait: u64| {
         advance(Duration::from_secs(wait)).await;
-        let asked = Asked {
+        let request = ProofRequest {
             selection: Arc::default(),
             scope: Scope::default(),
         };
-        let proof = freshness.prove(asked, Duration::ZERO).await;
-        assert!(matches!(proof, Err(Unproven::CacheDiffers)), "{proof:?}");
+        let proof = freshness.prove(request, Duration::ZERO).await;
+        assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}");
         let requested = relists.is_requested();
-        relists.answer();
+        relists.acknowledge();
         requested
     };
     assert!(requested(0).await);

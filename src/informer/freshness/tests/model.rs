@@ -41,11 +41,11 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 use crate::upstream::Scope;
 
-use crate::informer::Asked;
 use crate::informer::Freshness;
 use crate::informer::FreshnessPolicy;
+use crate::informer::ProofError;
+use crate::informer::ProofRequest;
 use crate::informer::RelistRequests;
-use crate::informer::Unproven;
 use crate::informer::relist_channel;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -55,7 +55,7 @@ const CLIENTS: u64 = 6;
 const KEYS: [&str; 5] = ["a/x", "a/y", "a-b/x", "b/x", "b/z"];
 const APPS: [&str; 2] = ["web", "db"];
 /// How long the world turns; then it stands still, so that everything can arrive.
-const LIFE: Duration = Duration::from_secs(20);
+const RUN_TIME: Duration = Duration::from_secs(20);
 
 /// (uid, version, app) of each object.
 type Objects = BTreeMap<&'static str, (String, u64, &'static str)>;
@@ -137,37 +137,37 @@ pub(super) fn object(key: &str, (uid, version, app): &(String, u64, &'static str
     Object::new(key, ResourceVersion(*version), &values, body)
 }
 
-fn is_selected(asked: &Asked, key: &str, app: &str) -> bool {
-    let scope = &asked.scope;
+fn is_selected(request: &ProofRequest, key: &str, app: &str) -> bool {
+    let scope = &request.scope;
     let namespace = scope.namespace.as_deref();
     namespace.is_none_or(|namespace| key.starts_with(&format!("{namespace}/")))
         && (scope.label_selector.is_empty() || scope.label_selector == format!("app={app}"))
 }
 
 /// Keys, each with uid and version.
-type Shown = BTreeMap<String, String>;
+type ObjectStates = BTreeMap<String, String>;
 
-fn shown(item: &Object) -> (String, String) {
+fn key_and_state(item: &Object) -> (String, String) {
     let state = format!("{} {}", item.uid(), item.resource_version);
     (item.key.to_string(), state)
 }
 
-fn selected(asked: &Asked, objects: &Objects) -> Shown {
+fn selected(request: &ProofRequest, objects: &Objects) -> ObjectStates {
     let objects = objects.iter();
-    let objects = objects.filter(|(key, (_, _, app))| is_selected(asked, key, app));
+    let objects = objects.filter(|(key, (_, _, app))| is_selected(request, key, app));
     objects
         .map(|(key, (uid, version, _))| ((*key).to_owned(), format!("{uid} {version}")))
         .collect()
 }
 
-fn asked(rng: &mut StdRng) -> Asked {
+fn random_request(rng: &mut StdRng) -> ProofRequest {
     let namespace = [None, None, Some("a"), Some("b")][rng.random_range(0..4)];
     let app = [None, None, Some("web")][rng.random_range(0..3)];
     let requirement = app.map(|app| LabelRequirement {
         key: "app".to_owned(),
         operator: LabelOperator::In(vec![app.to_owned()]),
     });
-    Asked {
+    ProofRequest {
         selection: Arc::new(Selection {
             namespace: namespace.map(str::to_owned),
             labels: LabelSelector {
@@ -190,13 +190,13 @@ struct Probe {
 }
 
 impl Probe {
-    async fn pass(&self, most: u64) {
-        let milliseconds = self.rng.lock().random_range(0..=most);
+    async fn delay(&self, max_ms: u64) {
+        let milliseconds = self.rng.lock().random_range(0..=max_ms);
         sleep(Duration::from_millis(milliseconds)).await;
     }
 
     /// Fails now and then.
-    fn is_well(&self) -> Result<(), upstream::Error> {
+    fn maybe_fail(&self) -> Result<(), upstream::Error> {
         match self.rng.lock().random_bool(0.03) {
             true => Err(upstream::Error::Timeout(Duration::ZERO)),
             false => Ok(()),
@@ -206,16 +206,16 @@ impl Probe {
 
 impl FreshnessProbe for Probe {
     async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
-        self.pass(60).await;
+        self.delay(60).await;
         let revision = self.etcd.lock().revision();
-        self.is_well()?;
-        self.pass(200).await;
+        self.maybe_fail()?;
+        self.delay(200).await;
         Ok(ResourceVersion(revision))
     }
 
     async fn verification_list(&self, scope: &Scope) -> Result<ListPage, upstream::Error> {
-        self.pass(60).await;
-        let asked = Asked {
+        self.delay(60).await;
+        let request = ProofRequest {
             selection: Arc::default(),
             scope: scope.clone(),
         };
@@ -223,15 +223,15 @@ impl FreshnessProbe for Probe {
             let etcd = self.etcd.lock();
             let objects = etcd.at(etcd.revision());
             let items = objects.iter();
-            let items = items.filter(|(key, (_, _, app))| is_selected(&asked, key, app));
+            let items = items.filter(|(key, (_, _, app))| is_selected(&request, key, app));
             ListPage {
                 resource_version: ResourceVersion(etcd.revision()),
                 continue_token: None,
                 items: items.map(|(key, item)| object(key, item)).collect(),
             }
         };
-        self.is_well()?;
-        self.pass(200).await;
+        self.maybe_fail()?;
+        self.delay(200).await;
         Ok(page)
     }
 }
@@ -249,7 +249,7 @@ struct Reflector {
 
 impl Reflector {
     fn list(&mut self) {
-        self.relists.answer();
+        self.relists.acknowledge();
         let mut relist = self.writer.relist();
         let etcd = self.etcd.lock();
         let revision = etcd.revision();
@@ -324,7 +324,7 @@ impl Reflector {
 }
 
 /// What went wrong, if anything.
-type Fault = Option<String>;
+type BrokenRule = Option<String>;
 
 struct World {
     etcd: Arc<Mutex<Etcd>>,
@@ -336,34 +336,34 @@ struct World {
 
 impl World {
     /// Asks again and again; how often it was answered, and the first answer that was wrong.
-    async fn client(&self, mut rng: StdRng, until: Instant) -> (u32, Fault) {
+    async fn client(&self, mut rng: StdRng, until: Instant) -> (u32, BrokenRule) {
         let mut proven = 0;
         while Instant::now() < until {
             sleep(Duration::from_millis(rng.random_range(0..800))).await;
-            let asked = asked(&mut rng);
+            let request = random_request(&mut rng);
             let (history, acknowledged) = self.now();
             let patience = Duration::from_millis(100 * rng.random_range(0..2));
-            let fault = match self.freshness.prove(asked.clone(), patience).await {
+            let broken = match self.freshness.prove(request.clone(), patience).await {
                 // After a restore it may well differ at an equal version.
-                Err(Unproven::CacheDiffers) if history == 0 && self.now().0 == 0 => {
+                Err(ProofError::CacheDiffers) if history == 0 && self.now().0 == 0 => {
                     Some("the cache was found wrong".to_owned())
                 }
                 Err(_) => None,
                 Ok(proof) => {
                     proven += 1;
-                    let snapshot = self.consumed(proof.snapshot, &mut rng).await;
+                    let snapshot = self.consume(proof.snapshot, &mut rng).await;
                     // A restore while it asked makes both what was and what is right.
                     match self.now().0 == history {
                         false => None,
-                        true => match self.judge(&asked, &snapshot, acknowledged) {
-                            None => self.watch(&asked, snapshot, &mut rng).await,
-                            fault => fault,
+                        true => match self.check(&request, &snapshot, acknowledged) {
+                            None => self.watch(&request, snapshot, &mut rng).await,
+                            broken => broken,
                         },
                     }
                 }
             };
-            if fault.is_some() {
-                return (proven, fault);
+            if broken.is_some() {
+                return (proven, broken);
             }
         }
         (proven, None)
@@ -375,7 +375,7 @@ impl World {
     }
 
     /// What the client makes of a proof's pair.
-    async fn consumed(&self, snapshot: Snapshot, rng: &mut StdRng) -> Snapshot {
+    async fn consume(&self, snapshot: Snapshot, rng: &mut StdRng) -> Snapshot {
         sleep(Duration::from_millis(rng.random_range(0..50))).await;
         match self.reader.snapshot() {
             Some(later) if !self.is_pinned => {
@@ -385,25 +385,30 @@ impl World {
         }
     }
 
-    fn judge(&self, asked: &Asked, snapshot: &Snapshot, acknowledged: u64) -> Fault {
+    fn check(&self, request: &ProofRequest, snapshot: &Snapshot, acknowledged: u64) -> BrokenRule {
         let version = snapshot.resource_version().0;
-        let wanted = selected(asked, &self.etcd.lock().at(version));
-        let items = snapshot.list(&asked.selection, None);
-        let shown: Shown = items.map(|item| shown(&item)).collect();
-        (version < acknowledged || shown != wanted).then(|| {
-            let scope = &asked.scope;
-            format!("{scope:?} at {version} after {acknowledged}: {shown:?} is not {wanted:?}")
+        let expected = selected(request, &self.etcd.lock().at(version));
+        let items = snapshot.list(&request.selection, None);
+        let states: ObjectStates = items.map(|item| key_and_state(&item)).collect();
+        (version < acknowledged || states != expected).then(|| {
+            let scope = &request.scope;
+            format!("{scope:?} at {version} after {acknowledged}: {states:?} is not {expected:?}")
         })
     }
 
     /// A watch from the proven pair, folded for a while: it must always be a state of etcd.
-    async fn watch(&self, asked: &Asked, snapshot: Snapshot, rng: &mut StdRng) -> Fault {
+    async fn watch(
+        &self,
+        request: &ProofRequest,
+        snapshot: Snapshot,
+        rng: &mut StdRng,
+    ) -> BrokenRule {
         let history = self.etcd.lock().history;
         let stream = self
             .reader
-            .watch_snapshot(snapshot, Arc::clone(&asked.selection));
+            .watch_snapshot(snapshot, Arc::clone(&request.selection));
         let Ok(mut stream) = stream else { return None };
-        let mut folded = Shown::new();
+        let mut folded = ObjectStates::new();
         let until = Instant::now() + Duration::from_millis(rng.random_range(0..3000));
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -413,7 +418,7 @@ impl World {
             match item {
                 WatchItem::Expired(_) => return None,
                 WatchItem::InitialEnd(_) => {}
-                WatchItem::Initial(item) => folded.extend([shown(&item)]),
+                WatchItem::Initial(item) => folded.extend([key_and_state(&item)]),
                 WatchItem::Change { event, verdict } => {
                     let item = event.object_for(verdict);
                     let was_shown = folded.remove(item.key.as_str()).is_some();
@@ -422,7 +427,9 @@ impl World {
                             return Some(format!("{} is deleted that was never shown", item.key));
                         }
                         EventType::Deleted => {}
-                        EventType::Added | EventType::Modified => folded.extend([shown(item)]),
+                        EventType::Added | EventType::Modified => {
+                            folded.extend([key_and_state(item)])
+                        }
                     }
                 }
             }
@@ -430,16 +437,16 @@ impl World {
         // Where a bookmark may be given, the client has all up to it.
         let bookmark = stream.bookmark()?;
         let etcd = self.etcd.lock();
-        let wanted = selected(asked, &etcd.at(bookmark.0));
-        (etcd.history == history && folded != wanted).then(|| {
-            let scope = &asked.scope;
-            format!("a watch of {scope:?} at {bookmark}: {folded:?} is not {wanted:?}")
+        let expected = selected(request, &etcd.at(bookmark.0));
+        (etcd.history == history && folded != expected).then(|| {
+            let scope = &request.scope;
+            format!("a watch of {scope:?} at {bookmark}: {folded:?} is not {expected:?}")
         })
     }
 }
 
 /// One life; how much was proven, and what went wrong.
-async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
+async fn run_world(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut fork = || StdRng::seed_from_u64(rng.random());
     let (writer, reader) = cache::cache(cache::Config {
@@ -471,7 +478,7 @@ async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
         FreshnessPolicy::Strict,
         Shutdown::new(shutdown::Config::default()),
     ));
-    let until = Instant::now() + LIFE;
+    let until = Instant::now() + RUN_TIME;
     let mut tasks = JoinSet::new();
     for _ in 0..CLIENTS {
         let world = World {
@@ -500,38 +507,40 @@ async fn live(seed: u64, is_pinned: bool) -> (u32, Fault) {
     }
     let outcomes = tasks.join_all().await;
     following.await.expect("the reflector").writer.close();
-    let fault = outcomes.iter().find_map(|(_, fault)| fault.clone());
-    (outcomes.iter().map(|(proven, _)| proven).sum(), fault)
+    let broken = outcomes.iter().find_map(|(_, broken)| broken.clone());
+    (outcomes.iter().map(|(proven, _)| proven).sum(), broken)
 }
 
-fn run(seed: u64, is_pinned: bool) -> (u32, Fault) {
+fn run(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build();
-    runtime.expect("a runtime").block_on(live(seed, is_pinned))
+    runtime
+        .expect("a runtime")
+        .block_on(run_world(seed, is_pinned))
 }
 
 fn cases() -> u64 {
-    let asked = std::env::var("PROPTEST_CASES").ok();
-    asked.and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
+    let given = std::env::var("PROPTEST_CASES").ok();
+    given.and_then(|cases| cases.parse().ok()).unwrap_or(CASES)
 }
 
 #[test]
-fn consistent_answers_are_the_state_of_a_moment_after_they_were_asked_for() {
+fn consistent_answers_show_a_state_no_older_than_the_request() {
     let mut all = 0;
     for seed in 0..cases() {
-        let (proven, fault) = run(seed, true);
-        assert_eq!(fault, None, "seed {seed}");
+        let (proven, broken) = run(seed, true);
+        assert_eq!(broken, None, "seed {seed}");
         all += proven;
     }
     assert!(all > 20 * cases() as u32, "only {all} were proven");
 }
 
 #[test]
-fn each_rule_is_needed() {
+fn the_model_notices_each_broken_rule() {
     let is_noticed =
-        |run: &dyn Fn(u64) -> (u32, Fault)| (0..CASES).any(|seed| run(seed).1.is_some());
+        |run: &dyn Fn(u64) -> (u32, BrokenRule)| (0..CASES).any(|seed| run(seed).1.is_some());
     for rule in [Mutation::MissingKeysIgnored, Mutation::AcrossHistories] {
         let broken = |seed| mutation::with(rule, || run(seed, true));
         assert!(is_noticed(&broken), "{rule:?} was not noticed");

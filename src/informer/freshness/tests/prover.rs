@@ -11,11 +11,11 @@ use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::cache;
 use crate::cache::Writer;
-use crate::informer::Asked;
 use crate::informer::Freshness;
 use crate::informer::FreshnessPolicy;
+use crate::informer::ProofError;
 use crate::informer::ProofMethod;
-use crate::informer::Unproven;
+use crate::informer::ProofRequest;
 use crate::informer::relist_channel;
 use crate::shutdown;
 use crate::shutdown::Shutdown;
@@ -27,11 +27,11 @@ use super::model::object;
 
 const OBJECTS: usize = 501;
 /// How long a list takes.
-const LISTING: Duration = Duration::from_millis(50);
+const LIST_DURATION: Duration = Duration::from_millis(50);
 
 /// How the API server answers a verification list.
 #[derive(Clone, Copy)]
-enum Listing {
+enum ListAnswer {
     /// With what the cache has.
     Same,
     /// With an object that the cache lacks.
@@ -42,9 +42,9 @@ enum Listing {
 
 /// The API server.
 struct Server {
-    listing: Listing,
+    list_answer: ListAnswer,
     current: Mutex<ResourceVersion>,
-    asked: Mutex<Vec<&'static str>>,
+    calls: Mutex<Vec<&'static str>>,
 }
 
 struct Probe(Arc<Server>);
@@ -71,22 +71,22 @@ fn page(version: ResourceVersion, objects: usize) -> ListPage {
 
 impl FreshnessProbe for Probe {
     async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
-        self.0.asked.lock().push("barrier");
+        self.0.calls.lock().push("barrier");
         Ok(*self.0.current.lock())
     }
 
     async fn verification_list(&self, _: &Scope) -> Result<ListPage, upstream::Error> {
-        self.0.asked.lock().push("list");
-        sleep(LISTING).await;
+        self.0.calls.lock().push("list");
+        sleep(LIST_DURATION).await;
         let current = *self.0.current.lock();
-        match self.0.listing {
-            Listing::Same => Ok(page(current, OBJECTS)),
-            Listing::OneMore => Ok(page(current, OBJECTS + 1)),
-            Listing::NotAcceptable => Err(upstream::Error::Answer {
+        match self.0.list_answer {
+            ListAnswer::Same => Ok(page(current, OBJECTS)),
+            ListAnswer::OneMore => Ok(page(current, OBJECTS + 1)),
+            ListAnswer::NotAcceptable => Err(upstream::Error::Answer {
                 status: Box::new(Status::failure(406, "NotAcceptable", "")),
                 retry_after: None,
             }),
-            Listing::TimedOut => Err(upstream::Error::Timeout(Duration::ZERO)),
+            ListAnswer::TimedOut => Err(upstream::Error::Timeout(Duration::ZERO)),
         }
     }
 }
@@ -98,7 +98,7 @@ struct World {
 }
 
 impl World {
-    fn new(listing: Listing) -> Self {
+    fn new(list_answer: ListAnswer) -> Self {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: Vec::new(),
             field_count: 0,
@@ -112,9 +112,9 @@ impl World {
         items.into_iter().for_each(|item| relist.add(item));
         writer.replace(relist, current);
         let server = Arc::new(Server {
-            listing,
+            list_answer,
             current: Mutex::new(current),
-            asked: Mutex::default(),
+            calls: Mutex::default(),
         });
         let probe = Probe(Arc::clone(&server));
         let shutdown = Shutdown::new(shutdown::Config::default());
@@ -128,34 +128,34 @@ impl World {
     }
 
     /// How the next question was proven, after another resource's change, and what the API server was
-    /// asked. The watch comes to that change after `reached` milliseconds.
-    async fn prove(&mut self, reached: Option<u64>) -> (Outcome, Vec<&'static str>) {
-        self.server.asked.lock().clear();
+    /// asked. The watch comes to that change after `watch_delay_ms` milliseconds.
+    async fn prove(&mut self, watch_delay_ms: Option<u64>) -> (Outcome, Vec<&'static str>) {
+        self.server.calls.lock().clear();
         let current = {
             let mut current = self.server.current.lock();
             current.0 += 1000;
             *current
         };
         let watch = async {
-            if let Some(reached) = reached {
-                sleep(Duration::from_millis(reached)).await;
+            if let Some(watch_delay_ms) = watch_delay_ms {
+                sleep(Duration::from_millis(watch_delay_ms)).await;
                 self.writer.bookmark(current).expect("in order");
             }
         };
-        let asked = Asked {
+        let request = ProofRequest {
             selection: Arc::default(),
             scope: Scope::default(),
         };
-        let proof = self.freshness.prove(asked, Duration::ZERO);
+        let proof = self.freshness.prove(request, Duration::ZERO);
         let (proof, ()) = tokio::join!(proof, watch);
-        let asked = self.server.asked.lock().clone();
+        let calls = self.server.calls.lock().clone();
         let outcome = match proof {
             Ok(proof) => Outcome::Proven(proof.method),
-            Err(Unproven::CacheDiffers) => Outcome::Differs,
-            Err(Unproven::TimedOut) => Outcome::TimedOut,
+            Err(ProofError::CacheDiffers) => Outcome::Differs,
+            Err(ProofError::TimedOut) => Outcome::TimedOut,
             Err(unproven) => panic!("{unproven}"),
         };
-        (outcome, asked)
+        (outcome, calls)
     }
 }
 
@@ -163,14 +163,14 @@ const BY_BARRIER: Outcome = Outcome::Proven(ProofMethod::Barrier);
 const BY_LIST: Outcome = Outcome::Proven(ProofMethod::VerificationList);
 
 #[tokio::test(start_paused = true)]
-async fn a_barrier_that_the_watch_reaches_soon_is_all_that_is_asked() {
-    let mut world = World::new(Listing::Same);
+async fn a_barrier_that_the_watch_reaches_soon_needs_no_list() {
+    let mut world = World::new(ListAnswer::Same);
     assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_proves_what_the_watch_does_not_and_comes_first_for_a_while() {
-    let mut world = World::new(Listing::Same);
+async fn after_the_watch_misses_a_barrier_a_list_is_tried_first_for_a_while() {
+    let mut world = World::new(ListAnswer::Same);
     assert_eq!(world.prove(None).await, (BY_LIST, vec!["barrier", "list"]));
     assert_eq!(world.prove(None).await, (BY_LIST, vec!["list"]));
     sleep(Duration::from_secs(11)).await;
@@ -182,19 +182,19 @@ async fn a_list_proves_what_the_watch_does_not_and_comes_first_for_a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn the_watch_may_be_faster_than_the_list() {
-    let mut world = World::new(Listing::Same);
+    let mut world = World::new(ListAnswer::Same);
     let expected = (BY_BARRIER, vec!["barrier", "list"]);
     assert_eq!(world.prove(Some(30)).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_list_the_watch_is_waited_for() {
-    let mut world = World::new(Listing::TimedOut);
+async fn without_a_list_the_proof_waits_for_the_watch() {
+    let mut world = World::new(ListAnswer::TimedOut);
     for _ in 0..2 {
         let expected = (BY_BARRIER, vec!["barrier", "list"]);
         assert_eq!(world.prove(Some(500)).await, expected);
     }
-    let mut world = World::new(Listing::NotAcceptable);
+    let mut world = World::new(ListAnswer::NotAcceptable);
     let expected = (BY_BARRIER, vec!["barrier", "list"]);
     assert_eq!(world.prove(Some(500)).await, expected);
     assert_eq!(world.prove(Some(500)).await, (BY_BARRIER, vec!["barrier"]));
@@ -204,8 +204,8 @@ async fn without_a_list_the_watch_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_at_its_own_version_a_list_shows_that_the_cache_is_wrong() {
-    let mut world = World::new(Listing::OneMore);
+async fn a_list_contradicts_the_cache_only_at_the_same_version() {
+    let mut world = World::new(ListAnswer::OneMore);
     let expected = (Outcome::TimedOut, vec!["barrier", "list"]);
     assert_eq!(world.prove(None).await, expected);
     let expected = (Outcome::Differs, vec!["barrier", "list"]);

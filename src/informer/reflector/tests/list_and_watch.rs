@@ -11,8 +11,8 @@ use crate::upstream::Error;
 
 use super::support::*;
 use crate::informer::Cause;
-use crate::informer::Ended;
 use crate::informer::ReflectorConfig;
+use crate::informer::ReflectorEnd;
 
 fn names(names: &[&str]) -> Option<Vec<String>> {
     Some(names.iter().map(|name| (*name).to_owned()).collect())
@@ -20,7 +20,7 @@ fn names(names: &[&str]) -> Option<Vec<String>> {
 
 /// Case 70.
 #[tokio::test(start_paused = true)]
-async fn the_first_request_is_a_watch_list_and_its_stream_goes_on() {
+async fn the_first_request_is_a_watch_list_whose_stream_continues_as_the_watch() {
     let items = [
         added("a", 3),
         added("b", 5),
@@ -36,12 +36,12 @@ async fn the_first_request_is_a_watch_list_and_its_stream_goes_on() {
     assert_eq!(outcome.applied, Some(ResourceVersion(12)));
     assert_eq!(outcome.metrics.watch_lists.load(Ordering::Relaxed), 1);
     assert_eq!(outcome.metrics.relists.load(Ordering::Relaxed), 0);
-    assert!((300..600).contains(&outcome.asked[0].timeout.as_secs()));
+    assert!((300..600).contains(&outcome.recorded[0].timeout.as_secs()));
 }
 
 /// Case 70: an API server without watch-list is asked for it once.
 #[tokio::test(start_paused = true)]
-async fn a_rejected_watch_list_is_followed_by_lists_for_ever() {
+async fn after_a_rejected_watch_list_only_lists_are_used() {
     for code in [400, 405, 415, 422] {
         let outcome = play([
             Answer::Watch(Err(answer(code))),
@@ -69,7 +69,7 @@ async fn a_rejected_watch_list_is_followed_by_lists_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_watch_for_an_answer_is_no_watch_list() {
+async fn a_plain_watch_answer_to_a_watch_list_is_detected() {
     let outcome = play([
         watch([added("a", 3), bookmark(7)]),
         list(8, &[("b", 8)], None),
@@ -82,7 +82,7 @@ async fn a_plain_watch_for_an_answer_is_no_watch_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_only_when_configured_so() {
+async fn watch_list_can_be_disabled() {
     let config = ReflectorConfig {
         watch_list: false,
         page_size: 20,
@@ -95,7 +95,7 @@ async fn lists_only_when_configured_so() {
 
 /// Case 71: however the stream ends, nothing of what it brought is seen.
 #[tokio::test(start_paused = true)]
-async fn a_watch_list_without_its_end_is_thrown_away() {
+async fn a_watch_list_without_its_end_bookmark_is_discarded() {
     let endings: [fn() -> Vec<Item>; 4] = [
         Vec::new,
         || vec![cut()],
@@ -120,7 +120,7 @@ async fn a_watch_list_without_its_end_is_thrown_away() {
 
 /// A watch-list that has worked is tried again, one that only ever ended early is not.
 #[tokio::test(start_paused = true)]
-async fn an_early_end_denies_watch_list_only_where_it_never_worked() {
+async fn an_early_end_disables_watch_list_only_if_it_never_worked() {
     let rest = || {
         [
             list(20, &[("b", 18)], None),
@@ -140,7 +140,7 @@ async fn an_early_end_denies_watch_list_only_where_it_never_worked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_before_the_end_of_the_initial_events_count() {
+async fn changes_before_the_end_of_the_initial_events_are_applied() {
     let items = [
         added("a", 3),
         added("b", 4),
@@ -177,7 +177,7 @@ async fn a_list_that_expires_between_pages_is_fetched_whole() {
 
 /// Case 72: who was watching learns what vanished during the gap.
 #[tokio::test(start_paused = true)]
-async fn a_relist_tells_what_vanished() {
+async fn a_relist_reports_deleted_objects() {
     let outcome = play([
         watch_list([added("b", 10), wait(5), error_frame(410)]),
         watch([added("a", 3), added("c", 15), end_bookmark(20), Item::Hang]),
@@ -185,11 +185,11 @@ async fn a_relist_tells_what_vanished() {
     .await;
     assert_eq!(outcome.requests(), ["watch-list", "watch-list"]);
     assert_eq!(outcome.waits(), [5.0]);
-    let told = outcome.changes_after(9).expect("not expired");
-    assert_eq!(told.len(), 3, "{told:?}");
-    assert_eq!(told[0], "ADDED b@10");
-    assert!(told[1].starts_with("DELETED b@"), "{told:?}");
-    assert_eq!(told[2], "ADDED c@15");
+    let changes = outcome.changes_after(9).expect("not expired");
+    assert_eq!(changes.len(), 3, "{changes:?}");
+    assert_eq!(changes[0], "ADDED b@10");
+    assert!(changes[1].starts_with("DELETED b@"), "{changes:?}");
+    assert_eq!(changes[2], "ADDED c@15");
     assert_eq!(outcome.metrics.relists.load(Ordering::Relaxed), 1);
 }
 
@@ -216,11 +216,11 @@ async fn deletions_and_bookmarks_move_the_resume_point_and_initial_events_do_not
 
 #[tokio::test(start_paused = true)]
 async fn a_final_answer_ends_the_reflector_and_closes_the_cache() {
-    type End = fn(Box<Status>) -> Ended;
+    type End = fn(Box<Status>) -> ReflectorEnd;
     let ends: [(u16, End); 3] = [
-        (403, Ended::Forbidden),
-        (404, Ended::Gone),
-        (406, Ended::NotAcceptable),
+        (403, ReflectorEnd::Forbidden),
+        (404, ReflectorEnd::Gone),
+        (406, ReflectorEnd::NotAcceptable),
     ];
     for (code, ended) in ends {
         let fails = || answer(code);
@@ -238,7 +238,7 @@ async fn a_final_answer_ends_the_reflector_and_closes_the_cache() {
             let outcome = play(script).await;
             let expected = ended(Box::new(status(code)));
             assert_eq!(outcome.ended, Some(expected), "{code}, row {row}");
-            assert_eq!(outcome.asked.len(), length, "{code}, row {row}");
+            assert_eq!(outcome.recorded.len(), length, "{code}, row {row}");
             assert!(outcome.is_closed().await, "{code}, row {row}: not closed");
         }
     }
@@ -246,7 +246,7 @@ async fn a_final_answer_ends_the_reflector_and_closes_the_cache() {
 
 /// An API server that starts refuses everybody until it knows its roles.
 #[tokio::test(start_paused = true)]
-async fn a_refusal_is_waited_out_once_there_is_content() {
+async fn a_ready_cache_survives_a_short_refusal() {
     let config = || ReflectorConfig {
         refusal_patience: Duration::from_secs(10),
         ..ReflectorConfig::default()
@@ -270,13 +270,13 @@ async fn a_refusal_is_waited_out_once_there_is_content() {
         lasting.chain((0..20).map(|_| refuses())),
     )
     .await;
-    assert!(matches!(outcome.ended, Some(Ended::Forbidden(_))));
+    assert!(matches!(outcome.ended, Some(ReflectorEnd::Forbidden(_))));
     let waited: f64 = outcome.waits().iter().sum();
     assert!((10.0..40.0).contains(&waited), "{waited}");
 
     let at_first = [Answer::Watch(Err(answer(403)))];
     let outcome = play_with(config(), pending(), at_first).await;
-    assert!(matches!(outcome.ended, Some(Ended::Forbidden(_))));
+    assert!(matches!(outcome.ended, Some(ReflectorEnd::Forbidden(_))));
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +288,7 @@ async fn stopping_drops_the_stream_and_closes_the_cache() {
     let items = [wait(60), frame(Err(holder)), Item::Hang];
     let script = [watch_list(items), Answer::Never];
     let outcome = play_with(ReflectorConfig::default(), stop, script).await;
-    assert_eq!(outcome.ended, Some(Ended::Stopped));
+    assert_eq!(outcome.ended, Some(ReflectorEnd::Stopped));
     assert_eq!(weak.upgrade(), None);
     assert!(outcome.is_closed().await);
 }
@@ -299,7 +299,7 @@ async fn stopping_drops_the_stream_and_closes_the_cache() {
 struct Holder(Arc<()>);
 
 #[tokio::test(start_paused = true)]
-async fn a_request_to_relist_is_answered_at_once_without_ending_the_cache() {
+async fn a_relist_request_is_served_at_once_without_closing_the_cache() {
     let outcome = play([
         watch_list([
             wait(3),
@@ -320,7 +320,7 @@ async fn a_request_to_relist_is_answered_at_once_without_ending_the_cache() {
 
 /// A request that comes while a list is under way may concern what that list already read.
 #[tokio::test(start_paused = true)]
-async fn a_request_during_a_list_is_answered_by_another_one() {
+async fn a_relist_request_during_a_list_causes_another_list() {
     let outcome = play([
         watch([
             added("a", 3),
@@ -338,7 +338,7 @@ async fn a_request_during_a_list_is_answered_by_another_one() {
 
 /// The list proves what a resumed watch would have to.
 #[tokio::test(start_paused = true)]
-async fn a_request_before_a_resume_replaces_it() {
+async fn a_relist_request_before_a_resume_replaces_it() {
     let outcome = play([
         watch_list([wait(3), Item::RelistRequest]),
         watch([added("a", 3), end_bookmark(9), Item::Hang]),

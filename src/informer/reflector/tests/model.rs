@@ -28,10 +28,10 @@ use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 use crate::upstream::Error;
-use crate::upstream::ListRequest;
+use crate::upstream::ListCall;
 use crate::upstream::ListerWatcher;
-use crate::upstream::WatchRequest;
-use crate::upstream::WatchStart;
+use crate::upstream::ResumePoint;
+use crate::upstream::WatchCall;
 
 use super::support::Events;
 use super::support::answer;
@@ -80,7 +80,7 @@ struct World {
     /// Counts restores; streams of an earlier history stay silent.
     history: u32,
     /// The history of the last list that was begun.
-    listed: u32,
+    listed_history: u32,
     states: BTreeMap<u64, Objects>,
     events: Vec<(u64, EventType, Object)>,
     pages: HashMap<String, (u32, u64, Vec<Object>)>,
@@ -118,7 +118,7 @@ impl World {
             revision: 10,
             compacted: 10,
             history: 0,
-            listed: 0,
+            listed_history: 0,
             states: BTreeMap::from([(10, Objects::new())]),
             events: Vec::new(),
             pages: HashMap::new(),
@@ -177,7 +177,7 @@ impl World {
 
     /// A restored history that overtakes the old one unseen can't be told from it, so it waits.
     fn commit(&mut self, event_type: EventType, object: Object, objects: Objects) {
-        if self.listed == self.history {
+        if self.listed_history == self.history {
             self.revision += 1;
             self.states.insert(self.revision, objects);
             self.events.push((self.revision, event_type, object));
@@ -193,11 +193,11 @@ impl World {
         self.events.retain(|(rv, ..)| *rv <= revision);
     }
 
-    fn page(&mut self, request: ListRequest) -> Result<ListPage, Error> {
+    fn page(&mut self, request: ListCall) -> Result<ListPage, Error> {
         let (history, rv, mut items) = match &request.continue_token {
             Some(token) => self.pages.remove(token).expect("a known token"),
             None => {
-                self.listed = self.history;
+                self.listed_history = self.history;
                 let items = self.objects().values().cloned().collect();
                 (self.history, self.revision, items)
             }
@@ -283,11 +283,11 @@ impl FakeUpstream {
 impl ListerWatcher for FakeUpstream {
     type Events = Events;
 
-    async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
+    async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
         self.call(|world| world.page(request)).await
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<Events, Error> {
+    async fn watch(&self, request: WatchCall) -> Result<Events, Error> {
         let watcher = self
             .call(|world| Ok(self.watcher(world, request.start)))
             .await?;
@@ -300,19 +300,19 @@ impl ListerWatcher for FakeUpstream {
 }
 
 impl FakeUpstream {
-    fn watcher(&self, world: &mut World, start: WatchStart) -> Watcher {
+    fn watcher(&self, world: &mut World, start: ResumePoint) -> Watcher {
         let (position, initial) = match start {
-            WatchStart::InitialEvents => {
-                world.listed = world.history;
+            ResumePoint::InitialEvents => {
+                world.listed_history = world.history;
                 let objects = world.objects().values().cloned();
                 let added = objects.map(|object| change(EventType::Added, object));
                 let end = bookmark_event(world.revision, true);
                 (world.revision, added.chain([end]).collect())
             }
-            WatchStart::After(rv) if rv.0 < world.compacted => {
+            ResumePoint::After(rv) if rv.0 < world.compacted => {
                 (rv.0, VecDeque::from([WatchEvent::Error(status(410))]))
             }
-            WatchStart::After(rv) => (rv.0, VecDeque::new()),
+            ResumePoint::After(rv) => (rv.0, VecDeque::new()),
         };
         Watcher {
             upstream: self.clone(),
@@ -444,7 +444,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn after_any_faults_the_cache_and_its_clients_have_what_upstream_has(
+    fn after_any_faults_the_cache_and_its_clients_equal_upstream(
         acts in prop::collection::vec(act(), 0..120),
         watch_list: bool,
         relist_on_early_end: bool,

@@ -12,14 +12,14 @@ use crate::informer::ReflectorConfig;
 
 fn assert_waits(outcome: &Outcome, bounds: &[(f64, f64)]) {
     let waits = outcome.waits();
-    assert_eq!(waits.len(), bounds.len(), "{:?}", outcome.asked);
+    assert_eq!(waits.len(), bounds.len(), "{:?}", outcome.recorded);
     for (wait, (low, high)) in waits.iter().zip(bounds) {
         // Timers fire on whole milliseconds.
         let is_within = *low <= *wait && *wait <= high + 0.001;
         assert!(
             is_within,
             "{wait} is not in {low}..{high}: {:?}",
-            outcome.asked
+            outcome.recorded
         );
     }
 }
@@ -48,15 +48,15 @@ async fn a_broken_watch_is_resumed_after_its_last_whole_event() {
         .await;
         let expected = ["watch-list", "revision", "watch 10", "revision", "watch 11"];
         assert_eq!(outcome.requests(), expected);
-        let told = outcome.changes_after(9).expect("not expired");
-        assert_eq!(told, ["MODIFIED a@10", "ADDED b@11", "DELETED b@12"]);
+        let changes = outcome.changes_after(9).expect("not expired");
+        assert_eq!(changes, ["MODIFIED a@10", "ADDED b@11", "DELETED b@12"]);
         assert_eq!(backoffs(&outcome), 0);
     }
 }
 
 /// A watch that breaks without having been of use is not retried at once, nor for ever.
 #[tokio::test(start_paused = true)]
-async fn a_frame_that_can_never_be_decoded_is_passed_by_a_relist() {
+async fn a_relist_skips_a_frame_that_can_never_be_decoded() {
     let poisoned = || [revision(9), watch([cut()])];
     let mut script = vec![watch_list([wait(2), cut()])];
     script.extend((0..4).flat_map(|_| poisoned()));
@@ -81,7 +81,7 @@ async fn a_frame_that_can_never_be_decoded_is_passed_by_a_relist() {
 
 /// Case 72: a 410 that a list did not cure is not asked for again at once.
 #[tokio::test(start_paused = true)]
-async fn three_times_410() {
+async fn expired_watches_and_lists_are_relisted() {
     let outcome = play([
         watch_list([wait(2), error_frame(410)]),
         watch([added("a", 3), end_bookmark(20), error_frame(410)]),
@@ -122,7 +122,7 @@ async fn three_times_410() {
 
 /// After an outage that outlasted the history, the relist does not wait for another backoff.
 #[tokio::test(start_paused = true)]
-async fn a_resume_that_comes_too_late_relists_at_once() {
+async fn a_resume_that_is_too_late_relists_at_once() {
     let outcome = play([
         watch_list([wait(2)]),
         revision(90),
@@ -139,7 +139,7 @@ async fn a_resume_that_comes_too_late_relists_at_once() {
 
 /// Case 69: upstream's load is not made worse by lists.
 #[tokio::test(start_paused = true)]
-async fn too_many_requests_backs_off_as_asked_and_resumes() {
+async fn too_many_requests_backs_off_for_retry_after_and_resumes() {
     let busy = |seconds| Error::Answer {
         status: Box::new(status(429)),
         retry_after: Some(Duration::from_secs(seconds)),
@@ -176,7 +176,7 @@ async fn too_many_requests_backs_off_as_asked_and_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_large_and_expired_lists_and_watches_begin_anew_with_no_resource_version() {
+async fn too_large_and_expired_lists_and_watches_restart_without_a_resource_version() {
     let outcome = play([
         watch_list([wait(2), error_frame(504)]),
         Answer::Watch(Err(answer(504))),
@@ -221,7 +221,7 @@ async fn other_failures_back_off_and_resume() {
 
 /// Case 75.
 #[tokio::test(start_paused = true)]
-async fn a_dead_upstream_is_asked_ever_less() {
+async fn a_dead_upstream_is_called_ever_less_often() {
     let mut script: Vec<_> = (0..8).map(|_| Answer::Watch(Err(refused()))).collect();
     let lives_for_two_minutes = [wait(60), bookmark(10), wait(60), reset()];
     script.push(watch_list(lives_for_two_minutes));
@@ -248,7 +248,7 @@ async fn a_dead_upstream_is_asked_ever_less() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_silent_watch_is_given_up_and_resumed() {
+async fn a_silent_watch_is_closed_and_resumed() {
     let outcome = play([
         watch_list([wait(60), bookmark(10), Item::Hang]),
         revision(10),
@@ -268,10 +268,10 @@ async fn a_silent_watch_is_given_up_and_resumed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_upstream_does_not_end_is_ended() {
+async fn a_watch_that_upstream_does_not_end_is_closed() {
     let bookmarks = (0..20).flat_map(|n| [wait(60), bookmark(10 + n)]);
     let outcome = play([watch_list(bookmarks), revision(90), watch([Item::Hang])]).await;
-    let limit = outcome.asked[0].timeout.as_secs_f64() + 10.0;
+    let limit = outcome.recorded[0].timeout.as_secs_f64() + 10.0;
     assert_waits(&outcome, &[(limit, limit), AT_ONCE]);
     assert_eq!(outcome.watch_ends(Cause::Overdue), 1);
 }
@@ -308,7 +308,7 @@ async fn the_old_history_is_not_served_while_the_new_one_is_fetched() {
 
 /// An upstream that contradicts its own lists is not asked for them without end.
 #[tokio::test(start_paused = true)]
-async fn a_history_that_goes_back_again_and_again_backs_off_with_nothing_served() {
+async fn repeated_history_rollbacks_back_off_and_serve_nothing() {
     let contradicts = || watch_list([modified("a", 7)]);
     let outcome = play([contradicts(), contradicts(), contradicts()]).await;
     assert_eq!(outcome.requests(), ["watch-list"; 4]);
@@ -342,7 +342,7 @@ async fn a_watch_is_never_resumed_unproven() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_without_an_answer_are_given_up() {
+async fn calls_without_an_answer_time_out() {
     let outcome = play([
         Answer::Never,
         Answer::Watch(Err(answer(422))),
@@ -415,7 +415,7 @@ async fn an_early_end_makes_a_custom_resource_relist() {
     assert_waits(&outcome, &[(60.0, 60.0)]);
 
     // Equal seeds ask for equal timeouts.
-    let timeout = built_in.asked[0].timeout.as_secs();
+    let timeout = built_in.recorded[0].timeout.as_secs();
     let bookmarks = (0..timeout / 60).flat_map(|n| [wait(60), bookmark(10 + n)]);
     let at_deadline = watch_list(bookmarks.chain([wait(timeout % 60)]));
     let script = [at_deadline, revision(90), watch([Item::Hang])];

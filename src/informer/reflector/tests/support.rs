@@ -31,15 +31,15 @@ use crate::cache::Reader;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::upstream::Error;
-use crate::upstream::ListRequest;
+use crate::upstream::ListCall;
 use crate::upstream::ListerWatcher;
-use crate::upstream::WatchRequest;
-use crate::upstream::WatchStart;
+use crate::upstream::ResumePoint;
+use crate::upstream::WatchCall;
 
 use crate::informer::Cause;
-use crate::informer::Ended;
 use crate::informer::Reflector;
 use crate::informer::ReflectorConfig;
+use crate::informer::ReflectorEnd;
 use crate::informer::ReflectorMetrics;
 use crate::informer::RelistHandle;
 use crate::informer::Signals;
@@ -67,13 +67,13 @@ pub(super) type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent, Error>> + 
 
 #[derive(Clone)]
 pub(super) struct Script {
-    shared: Arc<Shared>,
+    state: Arc<ScriptState>,
 }
 
-struct Shared {
+struct ScriptState {
     started: Instant,
     answers: Mutex<VecDeque<Answer>>,
-    asked: Mutex<Vec<Asked>>,
+    recorded: Mutex<Vec<RecordedRequest>>,
     relist: RelistHandle,
     /// The script is played to its end.
     played: Notify,
@@ -81,7 +81,7 @@ struct Shared {
 
 /// A request, when it came, and for how long a watch was asked for.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct RecordedRequest {
     pub(super) at: Duration,
     pub(super) request: String,
     pub(super) timeout: Duration,
@@ -89,8 +89,8 @@ pub(super) struct Asked {
 
 /// What is seen when the script was played, or the reflector ended.
 pub(super) struct Outcome {
-    pub(super) asked: Vec<Asked>,
-    pub(super) ended: Option<Ended>,
+    pub(super) recorded: Vec<RecordedRequest>,
+    pub(super) ended: Option<ReflectorEnd>,
     pub(super) metrics: Arc<ReflectorMetrics>,
     /// `name@rv` of all objects; `None` when the cache was not ready.
     pub(super) applied: Option<ResourceVersion>,
@@ -104,15 +104,15 @@ type Changes = Box<dyn Fn(u64) -> Option<Vec<String>>>;
 // === impl Script ===
 
 impl Script {
-    fn note(&self, request: String, timeout: Duration) -> Option<Answer> {
-        self.shared.asked.lock().push(Asked {
-            at: self.shared.started.elapsed(),
+    fn record(&self, request: String, timeout: Duration) -> Option<Answer> {
+        self.state.recorded.lock().push(RecordedRequest {
+            at: self.state.started.elapsed(),
             request,
             timeout,
         });
-        let answer = self.shared.answers.lock().pop_front();
+        let answer = self.state.answers.lock().pop_front();
         if answer.is_none() {
-            self.shared.played.notify_one();
+            self.state.played.notify_one();
         }
         answer
     }
@@ -124,10 +124,10 @@ impl Script {
                 match items.next()? {
                     Item::Frame(frame) => return Some((*frame, (script, items))),
                     Item::Wait(duration) => tokio::time::sleep(duration).await,
-                    Item::RelistRequest => script.shared.relist.request(),
+                    Item::RelistRequest => script.state.relist.request(),
                     Item::Hang => {
-                        if script.shared.answers.lock().is_empty() {
-                            script.shared.played.notify_one();
+                        if script.state.answers.lock().is_empty() {
+                            script.state.played.notify_one();
                         }
                         pending::<()>().await;
                     }
@@ -140,25 +140,25 @@ impl Script {
 impl ListerWatcher for Script {
     type Events = Events;
 
-    async fn list(&self, request: ListRequest) -> Result<ListPage, Error> {
-        let ListRequest {
+    async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
+        let ListCall {
             limit,
             continue_token,
         } = request;
         let token = continue_token.map_or(String::new(), |token| format!(" {token}"));
-        match self.note(format!("list {limit}{token}"), Duration::ZERO) {
+        match self.record(format!("list {limit}{token}"), Duration::ZERO) {
             Some(Answer::List(result)) => result,
             None | Some(Answer::Never) => pending().await,
             Some(_) => panic!("list {limit}{token} is not in the script"),
         }
     }
 
-    async fn watch(&self, request: WatchRequest) -> Result<Events, Error> {
+    async fn watch(&self, request: WatchCall) -> Result<Events, Error> {
         let text = match request.start {
-            WatchStart::InitialEvents => "watch-list".to_owned(),
-            WatchStart::After(rv) => format!("watch {rv}"),
+            ResumePoint::InitialEvents => "watch-list".to_owned(),
+            ResumePoint::After(rv) => format!("watch {rv}"),
         };
-        match self.note(text.clone(), request.timeout) {
+        match self.record(text.clone(), request.timeout) {
             Some(Answer::Watch(result)) => result.map(|items| self.play_items(items)),
             None | Some(Answer::Never) => pending().await,
             Some(_) => panic!("{text} is not in the script"),
@@ -166,7 +166,7 @@ impl ListerWatcher for Script {
     }
 
     async fn current_revision(&self) -> Result<ResourceVersion, Error> {
-        match self.note("revision".to_owned(), Duration::ZERO) {
+        match self.record("revision".to_owned(), Duration::ZERO) {
             Some(Answer::Revision(result)) => result.map(ResourceVersion),
             None | Some(Answer::Never) => pending().await,
             Some(_) => panic!("revision is not in the script"),
@@ -191,10 +191,10 @@ pub(super) async fn play_with(
     let (writer, reader) = cache::cache(cache_config());
     let (relist, relists) = relist_channel();
     let script = Script {
-        shared: Arc::new(Shared {
+        state: Arc::new(ScriptState {
             started: Instant::now(),
             answers: Mutex::new(answers.into_iter().collect()),
-            asked: Mutex::default(),
+            recorded: Mutex::default(),
             relist,
             played: Notify::new(),
         }),
@@ -210,16 +210,16 @@ pub(super) async fn play_with(
     let reflector = Reflector::new(script.clone(), writer, config, signals);
     let metrics = reflector.metrics();
     // As its owner would spawn it.
-    let mut run: Pin<Box<dyn Future<Output = Ended> + Send>> = Box::pin(reflector.run());
+    let mut run: Pin<Box<dyn Future<Output = ReflectorEnd> + Send>> = Box::pin(reflector.run());
     let ended = tokio::select! {
         ended = &mut run => Some(ended),
-        () = script.shared.played.notified() => None,
+        () = script.state.played.notified() => None,
     };
-    let asked = script.shared.asked.lock().clone();
+    let recorded = script.state.recorded.lock().clone();
     // What the log holds is read while the cache is still open.
     let log: Vec<_> = (0..100).map(|rv| drain(&reader, rv)).collect();
     Outcome {
-        asked,
+        recorded,
         ended,
         metrics,
         objects: objects(&reader),
@@ -269,13 +269,13 @@ fn drain(reader: &Reader, after: u64) -> Option<Vec<String>> {
 
 impl Outcome {
     pub(super) fn requests(&self) -> Vec<&str> {
-        let requests = self.asked.iter();
-        requests.map(|asked| asked.request.as_str()).collect()
+        let requests = self.recorded.iter();
+        requests.map(|recorded| recorded.request.as_str()).collect()
     }
 
     /// Seconds between each request and the one before it.
     pub(super) fn waits(&self) -> Vec<f64> {
-        let pairs = self.asked.windows(2);
+        let pairs = self.recorded.windows(2);
         pairs
             .map(|pair| (pair[1].at - pair[0].at).as_secs_f64())
             .collect()

@@ -1,14 +1,14 @@
 //! The connections of watchers and of clients that list.
 
 use crate::tools::load::shared::Shared;
-use crate::upstream::Dedicated;
+use crate::upstream::DedicatedConnection;
 use crate::upstream::Error;
 use crate::upstream::HttpVersion;
 
 /// A connection that watchers share; opened by the first, and again when it broke.
 pub(crate) struct Slot {
     version: HttpVersion,
-    connection: tokio::sync::Mutex<Option<Dedicated>>,
+    connection: tokio::sync::Mutex<Option<DedicatedConnection>>,
 }
 
 impl Slot {
@@ -20,12 +20,12 @@ impl Slot {
         }
     }
 
-    pub(super) async fn connection(&self, shared: &Shared) -> Result<Dedicated, Error> {
+    pub(super) async fn connection(&self, shared: &Shared) -> Result<DedicatedConnection, Error> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = shared.client.open(self.version).await?;
+        let opened = shared.client.open_connection(self.version).await?;
         Ok(slot.insert(opened).clone())
     }
 

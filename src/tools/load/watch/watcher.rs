@@ -177,7 +177,7 @@ async fn attempt(ward: &Ward, slot: &Slot, path: &str) -> Result<(Body, u64), Er
     match answered.starts_with(asked) {
         true => Ok((response.into_body(), asked_at)),
         false => Err(Error::MediaType {
-            asked,
+            requested: asked,
             answered: answered.to_owned(),
         }),
     }

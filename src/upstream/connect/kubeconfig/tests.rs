@@ -37,7 +37,7 @@ async fn connect(text: &str, context: Option<&str>) -> Result<Client, String> {
     connected.map_err(|error| error.to_string().replace(&folder, "."))
 }
 
-async fn fault(kubeconfig: Value, context: Option<&str>) -> String {
+async fn connect_error(kubeconfig: Value, context: Option<&str>) -> String {
     let connected = connect(&kubeconfig.to_string(), context).await;
     let message = connected.expect_err("an unusable kubeconfig");
     assert!(!message.contains('\n'), "{message}");
@@ -52,32 +52,32 @@ async fn a_usable_kubeconfig() {
 }
 
 #[tokio::test]
-async fn names_that_are_not_there() {
+async fn missing_names_are_reported() {
     assert_eq!(
-        fault(sample(), Some("three")).await,
+        connect_error(sample(), Some("three")).await,
         "kubeconfig ./config has no context \"three\"; contexts there: one, two"
     );
     assert_eq!(
-        fault(sample(), Some("two")).await,
+        connect_error(sample(), Some("two")).await,
         "context \"two\" of kubeconfig ./config names cluster \"gone\", which is not there; \
          clusters there: c"
     );
     let mut unset = sample();
     unset["current-context"] = "".into();
     assert_eq!(
-        fault(unset, None).await,
+        connect_error(unset, None).await,
         "kubeconfig ./config sets no current-context; choose one with --context; \
          contexts there: one, two"
     );
     assert_eq!(
-        fault(json!({}), Some("one")).await,
+        connect_error(json!({}), Some("one")).await,
         "kubeconfig ./config has no context \"one\"; there is no context in it"
     );
 }
 
 #[tokio::test]
-async fn values_that_cant_be_used() {
-    let place = "context \"one\" of kubeconfig ./config: ";
+async fn unusable_values_are_reported() {
+    let origin = "context \"one\" of kubeconfig ./config: ";
     for (pointer, value, problem) in [
         (
             "/clusters/0/cluster/server",
@@ -119,15 +119,15 @@ async fn values_that_cant_be_used() {
         let mut kubeconfig = sample();
         let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
         kubeconfig.pointer_mut(parent).expect("it is there")[key] = value;
-        let message = fault(kubeconfig, None).await;
-        assert!(message.starts_with(place), "{message}");
+        let message = connect_error(kubeconfig, None).await;
+        assert!(message.starts_with(origin), "{message}");
         assert!(message.contains(problem), "{message}");
         assert!(message.matches("os error").count() <= 1, "{message}");
     }
 }
 
 #[tokio::test]
-async fn malformed_files_are_named_with_the_position() {
+async fn malformed_files_are_reported_with_the_position() {
     let message = connect("clusters:\n- name: [\n", None)
         .await
         .expect_err("no YAML");
@@ -146,7 +146,7 @@ async fn malformed_files_are_named_with_the_position() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_named() {
+async fn a_missing_file_is_reported() {
     let config = ClientConfig {
         kubeconfig: Some(PathBuf::from("/does/not/exist")),
         context: None,

@@ -106,7 +106,7 @@ fn unreadable_definitions_change_nothing() {
 }
 
 #[test]
-fn a_group_version_that_cant_be_asked_for_changes_nothing() {
+fn an_unreachable_group_version_changes_nothing() {
     let known = |verbs| mapper(vec![resource("ex.io", "foos", verbs)], []);
     let unknown = |group: &str| {
         let group_version = (group.to_owned(), "v1".to_owned());
@@ -122,8 +122,8 @@ fn a_group_version_that_cant_be_asked_for_changes_nothing() {
     assert_eq!(others.removed, foos, "of another group");
 
     // What was known before tells what happened meanwhile.
-    let remembered = || unknown("ex.io").remembering(&first);
-    let twice = unknown("ex.io").remembering(&remembered());
+    let remembered = || unknown("ex.io").with_unknown_from(&first);
+    let twice = unknown("ex.io").with_unknown_from(&remembered());
     assert!(RestMapper::changes(&remembered(), &twice).is_empty());
     assert_eq!(twice.find("foos"), first.find("foos"));
     for (back, removed, changed) in [
@@ -136,7 +136,7 @@ fn a_group_version_that_cant_be_asked_for_changes_nothing() {
             removed,
             changed,
         };
-        let back = back.remembering(&twice);
+        let back = back.with_unknown_from(&twice);
         assert_eq!(RestMapper::changes(&twice, &back), expected);
     }
 }

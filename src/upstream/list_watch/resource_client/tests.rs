@@ -21,11 +21,11 @@ use crate::api::WatchEvent;
 use crate::api::WireFormat;
 use crate::codec::Decoder;
 
-use super::ListRequest;
+use super::ListCall;
 use super::ListerWatcher;
 use super::ResourceClient;
-use super::WatchRequest;
-use super::WatchStart;
+use super::ResumePoint;
+use super::WatchCall;
 use super::list_query;
 use super::watch_query;
 use crate::body::Body;
@@ -39,8 +39,8 @@ const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceV
 "#;
 const ADDED: &str = r#"{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"11"}}}
 "#;
-const WATCH: WatchRequest = WatchRequest {
-    start: WatchStart::After(ResourceVersion(10)),
+const WATCH: WatchCall = WatchCall {
+    start: ResumePoint::After(ResourceVersion(10)),
     timeout: Duration::from_secs(300),
 };
 
@@ -69,7 +69,7 @@ fn respond(media_type: &str, body: Body) -> Response<Body> {
 }
 
 #[tokio::test]
-async fn lists_a_page_and_tells_the_revision() {
+async fn lists_a_page_and_returns_its_revision() {
     let server = TestServer::plain(|request| async move {
         let expected = match request.uri().query() {
             Some("limit=1") => true,
@@ -84,7 +84,7 @@ async fn lists_a_page_and_tells_the_revision() {
     })
     .await;
     let client = resource_client(&server, Some("a/b"), WireFormat::Json).await;
-    let request = ListRequest {
+    let request = ListCall {
         limit: 500,
         continue_token: Some("t+".into()),
     };
@@ -97,7 +97,7 @@ async fn lists_a_page_and_tells_the_revision() {
 }
 
 #[tokio::test]
-async fn another_format_than_asked_for_is_told() {
+async fn another_format_than_requested_is_an_error() {
     let server = TestServer::plain(|request| async move {
         let protobuf = "application/vnd.kubernetes.protobuf";
         assert_eq!(request.headers()["accept"], protobuf);
@@ -106,7 +106,7 @@ async fn another_format_than_asked_for_is_told() {
     .await;
     let client = resource_client(&server, None, WireFormat::Protobuf).await;
     for failed in [
-        client.list(ListRequest::default()).await.err(),
+        client.list(ListCall::default()).await.err(),
         client.watch(WATCH).await.err(),
     ] {
         assert!(
@@ -130,7 +130,7 @@ async fn failures_keep_their_status() {
     })
     .await;
     let client = resource_client(&server, None, WireFormat::Protobuf).await;
-    let failed = client.list(ListRequest::default()).await.expect_err("406");
+    let failed = client.list(ListCall::default()).await.expect_err("406");
     let status = failed.status().expect("an answer");
     assert_eq!(
         (status.code, status.reason.as_deref()),
@@ -162,7 +162,7 @@ async fn scripted() -> (TestServer, ResourceClient, mpsc::Receiver<Script>) {
 type Script = mpsc::Sender<Option<&'static str>>;
 
 #[tokio::test]
-async fn a_watch_gives_whole_events_and_ends_cleanly() {
+async fn a_watch_yields_whole_events_and_ends_cleanly() {
     let (_server, client, mut scripts) = scripted().await;
     let mut events = client.watch(WATCH).await.expect("a watch");
     let mut script = scripts.next().await.expect("a request");
@@ -238,7 +238,7 @@ async fn a_watch_that_outlives_its_timeout_ends() {
 #[test]
 fn list_queries() {
     let query = |limit, token: Option<&str>| {
-        list_query(&ListRequest {
+        list_query(&ListCall {
             limit,
             continue_token: token.map(str::to_owned),
         })
@@ -251,17 +251,17 @@ fn list_queries() {
 #[test]
 fn watch_queries() {
     let query = |start| {
-        watch_query(&WatchRequest {
+        watch_query(&WatchCall {
             start,
             timeout: Duration::from_secs(300),
         })
     };
     assert_eq!(
-        query(WatchStart::After(ResourceVersion(7))),
+        query(ResumePoint::After(ResourceVersion(7))),
         "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&resourceVersion=7"
     );
     assert_eq!(
-        query(WatchStart::InitialEvents),
+        query(ResumePoint::InitialEvents),
         "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&sendInitialEvents=true\
          &resourceVersionMatch=NotOlderThan"
     );

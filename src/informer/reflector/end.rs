@@ -4,7 +4,7 @@ use crate::api::Status;
 
 /// Why [`Reflector::run`](super::Reflector::run) ended.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Ended {
+pub enum ReflectorEnd {
     /// It was told to stop.
     #[error("stopped")]
     Stopped,

@@ -3,20 +3,20 @@
 //! None is asked about the answers that end a reflector (403, 404, 406).
 
 use super::error::Cause;
-use super::session::Life;
+use super::session::WatchOutcome;
 
 /// What to do, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Verdict {
+pub(super) struct Recovery {
     /// What to do.
-    pub(super) next: Next,
+    pub(super) action: Action,
     /// When.
-    pub(super) pace: Pace,
+    pub(super) delay: Delay,
 }
 
 /// What a reflector can do after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum Action {
     /// Fetch the state anew, by watch-list if upstream has it.
     Relist,
     /// Fetch the state by LIST in pages.
@@ -31,7 +31,7 @@ pub(super) enum Next {
 
 /// When to do it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum Delay {
     /// Now.
     AtOnce,
     /// After the next backoff, or what `Retry-After` says if that is longer.
@@ -40,7 +40,7 @@ pub(super) enum Pace {
 
 /// How far a watch-list came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reached {
+pub(super) enum WatchListProgress {
     /// It was answered with a failure, or not at all.
     Nothing,
     /// Its stream was open, the end of the initial events had not come.
@@ -48,13 +48,13 @@ pub(super) enum Reached {
 }
 
 /// After a watch-list that did not come to the end of its initial events.
-pub(super) fn after_watch_list(cause: Cause, reached: Reached) -> Verdict {
-    match (cause, reached) {
+pub(super) fn after_watch_list(cause: Cause, progress: WatchListProgress) -> Recovery {
+    match (cause, progress) {
         (Cause::TooManyRequests | Cause::Unauthorized, _)
-        | (Cause::Transport | Cause::Decode | Cause::NoAnswer, Reached::Nothing) => {
-            Next::Relist.after_backoff()
+        | (Cause::Transport | Cause::Decode | Cause::NoAnswer, WatchListProgress::Nothing) => {
+            Action::Relist.after_backoff()
         }
-        _ => Next::ListPages.at_once(),
+        _ => Action::ListPages.at_once(),
     }
 }
 
@@ -62,84 +62,94 @@ pub(super) fn after_watch_list(cause: Cause, reached: Reached) -> Verdict {
 ///
 /// An API server that is just starting answers 5xx, and a big stream can break: neither may cost it
 /// full lists for the rest of this reflector's life.
-pub(super) fn denies_watch_list(cause: Cause, reached: Reached, worked: bool) -> bool {
-    match (cause, reached) {
-        (Cause::Rejected, Reached::Nothing) => true,
+pub(super) fn is_watch_list_unsupported(
+    cause: Cause,
+    progress: WatchListProgress,
+    worked: bool,
+) -> bool {
+    match (cause, progress) {
+        (Cause::Rejected, WatchListProgress::Nothing) => true,
         (
             Cause::Rejected
             | Cause::NoInitialEventsEnd
             | Cause::EndOfStream
             | Cause::Silent
             | Cause::Overdue
-            | Cause::ServerFault,
-            Reached::Stream,
+            | Cause::ServerError,
+            WatchListProgress::Stream,
         ) => !worked,
         _ => false,
     }
 }
 
 /// After a failed page of a LIST; `is_first_page` of one or more.
-pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Verdict {
+pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Recovery {
     match cause {
-        Cause::Expired if !is_first_page => Next::ListWhole.at_once(),
-        _ => Next::Relist.after_backoff(),
+        Cause::Expired if !is_first_page => Action::ListWhole.at_once(),
+        _ => Action::Relist.after_backoff(),
     }
 }
 
 /// After upstream was asked for its current resource version before a watch is resumed.
-pub(super) fn after_proof(cause: Cause) -> Verdict {
+pub(super) fn after_proof(cause: Cause) -> Recovery {
     match cause {
-        Cause::WentBack => Next::NewEpoch.at_once(),
+        Cause::WentBack => Action::NewEpoch.at_once(),
         // A watch must not go on unproven, however long upstream doesn't answer.
-        _ => Next::Resume.after_backoff(),
+        _ => Action::Resume.after_backoff(),
     }
 }
 
-/// After a watch ended, or could not be opened (then `life` is the default).
-pub(super) fn after_watch(cause: Cause, life: &Life, relist_on_early_end: bool) -> Verdict {
-    let next = match cause {
-        Cause::WentBack => Next::NewEpoch,
-        Cause::Expired | Cause::TooLarge | Cause::RelistRequested => Next::Relist,
-        Cause::EndOfStream if relist_on_early_end && !life.reached_deadline => Next::Relist,
-        _ => Next::Resume,
+/// After a watch ended, or could not be opened (then `outcome` is the default).
+pub(super) fn after_watch(
+    cause: Cause,
+    outcome: &WatchOutcome,
+    relist_on_early_end: bool,
+) -> Recovery {
+    let action = match cause {
+        Cause::WentBack => Action::NewEpoch,
+        Cause::Expired | Cause::TooLarge | Cause::RelistRequested => Action::Relist,
+        Cause::EndOfStream if relist_on_early_end && !outcome.reached_deadline => Action::Relist,
+        _ => Action::Resume,
     };
     let is_at_once = match cause {
         Cause::RelistRequested | Cause::Silent | Cause::Overdue => true,
         // What a list just gave can't be too old: if upstream says so it will say so again.
-        Cause::Expired | Cause::TooLarge => life.is_long || !life.follows_list,
+        Cause::Expired | Cause::TooLarge => outcome.is_long || !outcome.follows_list,
         // Whole lists in a row are only for those who come slowly.
-        Cause::WentBack => life.is_long,
-        Cause::EndOfStream if next == Next::Relist => life.is_long,
-        Cause::EndOfStream | Cause::Transport | Cause::Decode => life.is_long || life.changes > 0,
+        Cause::WentBack => outcome.is_long,
+        Cause::EndOfStream if action == Action::Relist => outcome.is_long,
+        Cause::EndOfStream | Cause::Transport | Cause::Decode => {
+            outcome.is_long || outcome.changes > 0
+        }
         _ => false,
     };
     match is_at_once {
-        true => next.at_once(),
-        false => next.after_backoff(),
+        true => action.at_once(),
+        false => action.after_backoff(),
     }
 }
 
 /// True when the same start may bring the same failure for ever, so that only another start helps.
-pub(super) fn is_bound_to_start(cause: Cause, life: &Life) -> bool {
-    let can_be_bound = matches!(
+pub(super) fn may_recur_from_same_start(cause: Cause, outcome: &WatchOutcome) -> bool {
+    let may_recur = matches!(
         cause,
-        Cause::Decode | Cause::ServerFault | Cause::Rejected | Cause::EndOfStream
+        Cause::Decode | Cause::ServerError | Cause::Rejected | Cause::EndOfStream
     );
-    can_be_bound && life.frames == 0 && !life.is_long
+    may_recur && outcome.frames == 0 && !outcome.is_long
 }
 
-impl Next {
-    fn at_once(self) -> Verdict {
-        Verdict {
-            next: self,
-            pace: Pace::AtOnce,
+impl Action {
+    fn at_once(self) -> Recovery {
+        Recovery {
+            action: self,
+            delay: Delay::AtOnce,
         }
     }
 
-    fn after_backoff(self) -> Verdict {
-        Verdict {
-            next: self,
-            pace: Pace::BackOff,
+    fn after_backoff(self) -> Recovery {
+        Recovery {
+            action: self,
+            delay: Delay::BackOff,
         }
     }
 }
@@ -148,40 +158,40 @@ impl Next {
 mod tests {
     use super::*;
 
-    const LONG: Life = Life {
+    const LONG: WatchOutcome = WatchOutcome {
         follows_list: false,
         frames: 3,
         changes: 2,
         is_long: true,
         reached_deadline: true,
     };
-    const EARLY: Life = Life {
+    const EARLY: WatchOutcome = WatchOutcome {
         reached_deadline: false,
         ..LONG
     };
     /// Brought a change and ended within a second.
-    const SHORT: Life = Life {
+    const SHORT: WatchOutcome = WatchOutcome {
         frames: 1,
         changes: 1,
         is_long: false,
         ..EARLY
     };
     /// Ended at once.
-    const USELESS: Life = Life {
+    const USELESS: WatchOutcome = WatchOutcome {
         frames: 0,
         changes: 0,
         ..SHORT
     };
-    const AFTER_LIST: Life = Life {
+    const AFTER_LIST: WatchOutcome = WatchOutcome {
         follows_list: true,
         ..USELESS
     };
 
     #[test]
-    fn what_follows_a_watch() {
-        use Next::NewEpoch;
-        use Next::Relist;
-        use Next::Resume;
+    fn recovery_after_a_watch() {
+        use Action::NewEpoch;
+        use Action::Relist;
+        use Action::Resume;
         let rows = [
             (Cause::EndOfStream, LONG, Resume.at_once()),
             (Cause::EndOfStream, EARLY, Resume.at_once()),
@@ -201,18 +211,18 @@ mod tests {
             (Cause::TooLarge, AFTER_LIST, Relist.after_backoff()),
             (Cause::TooManyRequests, LONG, Resume.after_backoff()),
             (Cause::Unauthorized, LONG, Resume.after_backoff()),
-            (Cause::ServerFault, LONG, Resume.after_backoff()),
+            (Cause::ServerError, LONG, Resume.after_backoff()),
             (Cause::Rejected, LONG, Resume.after_backoff()),
             (Cause::NoAnswer, USELESS, Resume.after_backoff()),
             (Cause::RelistRequested, USELESS, Relist.at_once()),
             (Cause::WentBack, LONG, NewEpoch.at_once()),
             (Cause::WentBack, SHORT, NewEpoch.after_backoff()),
         ];
-        for (cause, life, verdict) in rows {
+        for (cause, outcome, recovery) in rows {
             assert_eq!(
-                after_watch(cause, &life, false),
-                verdict,
-                "{cause:?} {life:?}"
+                after_watch(cause, &outcome, false),
+                recovery,
+                "{cause:?} {outcome:?}"
             );
         }
         let end = Cause::EndOfStream;
@@ -222,16 +232,16 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_watch_list() {
-        use Next::ListPages;
-        use Next::Relist;
-        use Reached::Nothing;
-        use Reached::Stream;
+    fn recovery_after_a_watch_list() {
+        use Action::ListPages;
+        use Action::Relist;
+        use WatchListProgress::Nothing;
+        use WatchListProgress::Stream;
         // Cause, how far it came, what follows, denied if it never worked, denied if it has.
         let rows = [
             (Cause::Rejected, Nothing, ListPages.at_once(), true, true),
             (
-                Cause::ServerFault,
+                Cause::ServerError,
                 Nothing,
                 ListPages.at_once(),
                 false,
@@ -276,7 +286,7 @@ mod tests {
             (Cause::Decode, Stream, ListPages.at_once(), false, false),
             (Cause::TooLarge, Stream, ListPages.at_once(), false, false),
             (Cause::Expired, Stream, ListPages.at_once(), false, false),
-            (Cause::ServerFault, Stream, ListPages.at_once(), true, false),
+            (Cause::ServerError, Stream, ListPages.at_once(), true, false),
             (Cause::EndOfStream, Stream, ListPages.at_once(), true, false),
             (Cause::Silent, Stream, ListPages.at_once(), true, false),
             (
@@ -287,12 +297,16 @@ mod tests {
                 false,
             ),
         ];
-        for (cause, reached, verdict, denied, denied_later) in rows {
-            let row = format!("{cause:?} {reached:?}");
-            assert_eq!(after_watch_list(cause, reached), verdict, "{row}");
-            assert_eq!(denies_watch_list(cause, reached, false), denied, "{row}");
+        for (cause, progress, recovery, denied, denied_later) in rows {
+            let row = format!("{cause:?} {progress:?}");
+            assert_eq!(after_watch_list(cause, progress), recovery, "{row}");
             assert_eq!(
-                denies_watch_list(cause, reached, true),
+                is_watch_list_unsupported(cause, progress, false),
+                denied,
+                "{row}"
+            );
+            assert_eq!(
+                is_watch_list_unsupported(cause, progress, true),
                 denied_later,
                 "{row}"
             );

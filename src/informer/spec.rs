@@ -8,7 +8,7 @@ use crate::api::WireFormat;
 
 /// What is to be informed about.
 #[derive(Clone, Debug)]
-pub struct Subject {
+pub struct InformerSpec {
     /// The resource.
     pub resource: Arc<Resource>,
     /// The wire format.

@@ -10,32 +10,32 @@ use crate::cache::Snapshot;
 
 /// Remembers the last proof of everything.
 #[derive(Default)]
-pub(super) struct Recent {
-    last: Mutex<Option<Last>>,
+pub(super) struct RecentProof {
+    last: Mutex<Option<WholeProof>>,
 }
 
 /// A proof of everything, and when it was asked for.
-struct Last {
-    asked: Instant,
+struct WholeProof {
+    requested_at: Instant,
     epoch: u64,
     version: ResourceVersion,
     /// The state, as long as the cache itself has no newer one.
     snapshot: Option<Snapshot>,
 }
 
-// === impl Recent ===
+// === impl RecentProof ===
 
-impl Recent {
+impl RecentProof {
     /// Keeps a proof of everything, unless a newer one was kept meanwhile.
-    pub(super) fn remember(&self, asked: Instant, snapshot: &Snapshot) {
+    pub(super) fn remember(&self, requested_at: Instant, snapshot: &Snapshot) {
         let mut last = self.last.lock();
         let version = snapshot.resource_version();
         let is_newer = last
             .as_ref()
             .is_none_or(|last| last.epoch != snapshot.epoch() || last.version <= version);
         if is_newer {
-            *last = Some(Last {
-                asked,
+            *last = Some(WholeProof {
+                requested_at,
                 epoch: snapshot.epoch(),
                 version,
                 snapshot: Some(snapshot.clone()),
@@ -48,7 +48,7 @@ impl Recent {
     pub(super) fn within(&self, bound: Duration, newest: Snapshot) -> Option<Snapshot> {
         let mut last = self.last.lock();
         let last = last.as_mut()?;
-        if last.asked.elapsed() > bound || last.epoch != newest.epoch() {
+        if last.requested_at.elapsed() > bound || last.epoch != newest.epoch() {
             return None;
         }
         if newest.resource_version() >= last.version {

@@ -17,23 +17,23 @@ use crate::cache::Reader;
 use crate::codec::Encoder;
 use crate::upstream::ResourceClient;
 
-use super::Asked;
 use super::Freshness;
 use super::FreshnessMetrics;
+use super::InformerSpec;
 use super::Proof;
+use super::ProofError;
+use super::ProofRequest;
 use super::ReflectorMetrics;
 use super::RelistHandle;
-use super::Subject;
-use super::Unproven;
 use super::WireShape;
 
 /// Consistent reads that are forwarded at once for want of a proof. When the API server is slow,
 /// a thousand readers must not become a thousand lists.
-const UNPROVEN_FORWARDED: usize = 2;
+const MAX_UNPROVEN_FORWARDS: usize = 2;
 
 /// A running informer: one reflector upstream, any number of readers.
 pub struct Informer {
-    subject: Subject,
+    spec: InformerSpec,
     namespace: Option<String>,
     reader: Reader,
     relist: RelistHandle,
@@ -41,17 +41,17 @@ pub struct Informer {
     shape: Arc<WireShape>,
     started: Instant,
     /// Milliseconds after `started` of the last request.
-    last_used: AtomicU64,
+    last_used_ms: AtomicU64,
     pinned: AtomicBool,
     stop: Notify,
     events_sent: AtomicU64,
     freshness: Freshness<ResourceClient>,
-    unproven: Arc<Semaphore>,
+    unproven_permits: Arc<Semaphore>,
 }
 
 impl Informer {
     pub(super) fn new(
-        subject: Subject,
+        spec: InformerSpec,
         namespace: Option<&str>,
         reader: Reader,
         relist: RelistHandle,
@@ -60,35 +60,35 @@ impl Informer {
         freshness: Freshness<ResourceClient>,
     ) -> Self {
         Self {
-            subject,
+            spec,
             namespace: namespace.map(str::to_owned),
             reader,
             relist,
             metrics,
             shape,
             started: Instant::now(),
-            last_used: AtomicU64::new(0),
+            last_used_ms: AtomicU64::new(0),
             pinned: AtomicBool::new(false),
             stop: Notify::new(),
             events_sent: AtomicU64::new(0),
             freshness,
-            unproven: Arc::new(Semaphore::new(UNPROVEN_FORWARDED)),
+            unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
         }
     }
 
     /// The resource.
     pub fn resource(&self) -> &Arc<Resource> {
-        &self.subject.resource
+        &self.spec.resource
     }
 
     /// The fields by which its objects can be selected.
     pub fn fields(&self) -> &Arc<SelectableFields> {
-        &self.subject.fields
+        &self.spec.fields
     }
 
     /// The wire format.
     pub fn format(&self) -> WireFormat {
-        self.subject.format
+        self.spec.format
     }
 
     /// The namespace that it is limited to; `None` for all.
@@ -113,24 +113,28 @@ impl Informer {
 
     /// A state that may pass for the most recent one by the resource's [`FreshnessPolicy`](super::FreshnessPolicy), without
     /// asking the API server.
-    pub fn relaxed(&self) -> Option<Proof> {
-        self.freshness.relaxed()
+    pub fn proof_by_policy(&self) -> Option<Proof> {
+        self.freshness.proof_by_policy()
     }
 
-    /// A state of what is `asked` that is at least as fresh as this call, or as the resource's
-    /// [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Who has `patience` lets so much time
+    /// A state of what `request` selects that is at least as fresh as this call, or as the
+    /// resource's [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Who has `patience` lets so much time
     /// pass from the question before. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`Unproven`], after some seconds at the latest.
-    pub async fn prove(&self, asked: Asked, patience: Duration) -> Result<Proof, Unproven> {
-        self.freshness.prove(asked, patience).await
+    /// [`ProofError`], after some seconds at the latest.
+    pub async fn prove(
+        &self,
+        request: ProofRequest,
+        patience: Duration,
+    ) -> Result<Proof, ProofError> {
+        self.freshness.prove(request, patience).await
     }
 
     /// How many reads that could not be proven may be forwarded at a time.
-    pub fn unproven(&self) -> &Arc<Semaphore> {
-        &self.unproven
+    pub fn unproven_permits(&self) -> &Arc<Semaphore> {
+        &self.unproven_permits
     }
 
     /// Prints objects, lists and events of this resource as the API server does.
@@ -168,13 +172,13 @@ impl Informer {
     /// Notes that a request asked for it now.
     pub(super) fn touch(&self) {
         let now = self.started.elapsed().as_millis() as u64;
-        self.last_used.fetch_max(now, Ordering::Relaxed);
+        self.last_used_ms.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Completes when [`Informer::stop`] was called, or nobody used it for `idle`.
-    pub(super) async fn stopped_or_idle(&self, idle: Duration) {
+    /// Completes when [`Informer::stop`] was called, or nobody used it for `idle_timeout`.
+    pub(super) async fn stopped_or_idle(&self, idle_timeout: Duration) {
         loop {
-            let wait = idle.saturating_sub(self.idle_for());
+            let wait = idle_timeout.saturating_sub(self.idle_for());
             tokio::select! {
                 () = self.stop.notified() => return,
                 () = tokio::time::sleep(wait.max(Duration::from_millis(100))) => {}
@@ -182,14 +186,14 @@ impl Informer {
             if self.is_pinned() || self.reader.stats().watchers > 0 {
                 self.touch();
             }
-            if self.idle_for() >= idle {
+            if self.idle_for() >= idle_timeout {
                 return;
             }
         }
     }
 
     fn idle_for(&self) -> Duration {
-        let last_used = Duration::from_millis(self.last_used.load(Ordering::Relaxed));
+        let last_used = Duration::from_millis(self.last_used_ms.load(Ordering::Relaxed));
         self.started.elapsed().saturating_sub(last_used)
     }
 }

@@ -9,18 +9,18 @@ use tokio::task::JoinError;
 
 /// The runtime that a connector was made on.
 #[derive(Clone)]
-pub(super) struct Home(Handle);
+pub(super) struct RuntimeExecutor(Handle);
 
-impl Home {
+impl RuntimeExecutor {
     /// The current runtime.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    pub(super) fn here() -> Home {
-        Home(Handle::current())
+    pub(super) fn current() -> RuntimeExecutor {
+        RuntimeExecutor(Handle::current())
     }
 
-    /// What `future` gives, which runs at home, and goes on there when this is dropped.
+    /// What `future` gives, which runs on this runtime, and goes on there when this is dropped.
     pub(super) async fn run<F>(&self, future: F) -> Result<F::Output, JoinError>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -32,7 +32,7 @@ impl Home {
     }
 }
 
-impl<F> Executor<F> for Home
+impl<F> Executor<F> for RuntimeExecutor
 where
     F: Future<Output: Send + 'static> + Send + 'static,
 {

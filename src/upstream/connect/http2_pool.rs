@@ -1,0 +1,217 @@
+//! HTTP/2 connections shared by forwarded requests. The API server allows some 100 streams a
+//! connection, so each carries fewer, and another is opened when all are full.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::Uri;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::Builder;
+use hyper::client::conn::http2::SendRequest;
+use hyper::rt::Executor;
+use hyper_util::rt::TokioTimer;
+use parking_lot::Mutex;
+use tower::ServiceExt;
+
+use super::connector::Connector;
+use super::route;
+use crate::body::Body;
+use crate::body::BodyGuard;
+use crate::body::BoxError;
+use crate::body::GuardedBody;
+
+/// Requests that a connection has in flight at most; the API server refuses more than 100 streams.
+const STREAMS_PER_CONNECTION: usize = 90;
+/// Free streams that the other connections must have before an idle one is closed.
+const SPARE_STREAMS: usize = STREAMS_PER_CONNECTION / 2;
+/// Unread bytes that a connection takes: so many that streams which nobody reads (at most
+/// `STREAMS_PER_CONNECTION` times `STREAM_WINDOW`) can't stop the others.
+const CONNECTION_WINDOW: u32 = 1 << 30;
+/// Unread bytes that one stream takes.
+const STREAM_WINDOW: u32 = 1 << 20;
+/// Bytes of an upload that a stream buffers.
+const SEND_BUFFER: usize = 64 << 10;
+/// Bytes of response headers; warnings are long.
+const HEADER_LIST: u32 = 256 << 10;
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The HTTP/2 connections of one identity.
+pub(super) struct Http2Pool {
+    connector: Connector,
+    server: Uri,
+    connections: Arc<ConnectionSet>,
+    /// Held by the one that opens a connection, so that a burst opens no more than it needs.
+    opening: tokio::sync::Mutex<()>,
+    /// True once the server chose HTTP/1.1.
+    http1_only: AtomicBool,
+}
+
+/// A stream on a connection; dropping it frees the stream.
+pub(super) struct StreamPermit {
+    connections: Arc<ConnectionSet>,
+    connection: u64,
+}
+
+#[derive(Default)]
+struct ConnectionSet(Mutex<ConnectionSetState>);
+
+#[derive(Default)]
+struct ConnectionSetState {
+    connections: Vec<PooledConnection>,
+    opened: u64,
+}
+
+struct PooledConnection {
+    id: u64,
+    sender: SendRequest<Body>,
+    in_flight: usize,
+}
+
+impl Http2Pool {
+    /// Connections to `server`; plain http has none, as there is no ALPN to choose HTTP/2.
+    pub(super) fn new(connector: Connector, server: Uri) -> Self {
+        let plain = server.scheme() != Some(&http::uri::Scheme::HTTPS);
+        Self {
+            connector,
+            server,
+            connections: Arc::default(),
+            opening: tokio::sync::Mutex::default(),
+            http1_only: AtomicBool::new(plain),
+        }
+    }
+
+    /// A stream on a connection, opened if needed; `None` when the server speaks only HTTP/1.1.
+    pub(super) async fn acquire(
+        &self,
+    ) -> Result<Option<(SendRequest<Body>, StreamPermit)>, BoxError> {
+        if self.http1_only.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        if let Some(acquired) = self.connections.acquire() {
+            return Ok(Some(acquired));
+        }
+        // While the server does not answer, those behind the one who tries give up in time too.
+        let opening = tokio::time::timeout(route::CONNECT_TIMEOUT, self.opening.lock());
+        let _opening = opening.await?;
+        if let Some(acquired) = self.connections.acquire() {
+            return Ok(Some(acquired));
+        }
+        match self.open().await? {
+            Some(sender) => Ok(Some(self.connections.add(sender))),
+            None => {
+                self.http1_only.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Option<SendRequest<Body>>, BoxError> {
+        let stream = self.connector.clone().oneshot(self.server.clone()).await?;
+        if !stream.http2 {
+            return Ok(None);
+        }
+        let executor = self.connector.executor();
+        let mut builder = Builder::new(executor.clone());
+        builder
+            .timer(TokioTimer::new())
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .max_send_buf_size(SEND_BUFFER)
+            .max_header_list_size(HEADER_LIST)
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true);
+        // On the executor too, as the timer of its pings begins with it.
+        let handshake = async move { builder.handshake(stream).await };
+        let (sender, connection) = executor.run(handshake).await??;
+        executor.execute(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "connection to the API server broke");
+            }
+        });
+        Ok(Some(sender))
+    }
+}
+
+impl ConnectionSet {
+    /// A stream on the first connection that has one, so that later ones run empty.
+    fn acquire(self: &Arc<Self>) -> Option<(SendRequest<Body>, StreamPermit)> {
+        let mut state = self.0.lock();
+        state
+            .connections
+            .retain(|connection| !connection.sender.is_closed());
+        let free =
+            |connection: &&mut PooledConnection| connection.in_flight < STREAMS_PER_CONNECTION;
+        let connection = state.connections.iter_mut().find(free)?;
+        connection.in_flight += 1;
+        Some((connection.sender.clone(), self.permit(connection.id)))
+    }
+
+    fn add(self: &Arc<Self>, sender: SendRequest<Body>) -> (SendRequest<Body>, StreamPermit) {
+        let mut state = self.0.lock();
+        state.opened += 1;
+        let id = state.opened;
+        state.connections.push(PooledConnection {
+            id,
+            sender: sender.clone(),
+            in_flight: 1,
+        });
+        (sender, self.permit(id))
+    }
+
+    fn permit(self: &Arc<Self>, connection: u64) -> StreamPermit {
+        StreamPermit {
+            connections: Arc::clone(self),
+            connection,
+        }
+    }
+
+    /// Frees a stream, and drops the connection when it is idle and the others have room enough.
+    fn release(&self, id: u64) {
+        let mut state = self.0.lock();
+        let Some(index) = state
+            .connections
+            .iter()
+            .position(|connection| connection.id == id)
+        else {
+            return;
+        };
+        state.connections[index].in_flight -= 1;
+        let others = state
+            .connections
+            .iter()
+            .filter(|connection| connection.id != id);
+        let spare: usize = others
+            .map(|connection| STREAMS_PER_CONNECTION - connection.in_flight)
+            .sum();
+        if state.connections[index].in_flight == 0 && spare >= SPARE_STREAMS {
+            state.connections.remove(index);
+        }
+    }
+}
+
+impl StreamPermit {
+    /// Lets no further request onto this connection.
+    pub(super) fn close_connection(&self) {
+        let mut state = self.connections.0.lock();
+        state
+            .connections
+            .retain(|connection| connection.id != self.connection);
+    }
+
+    /// `body`, which holds the stream until it is dropped.
+    pub(super) fn guard(self, body: Incoming) -> GuardedBody<Incoming, Self> {
+        GuardedBody::new(body, self)
+    }
+}
+
+impl BodyGuard for StreamPermit {}
+
+impl Drop for StreamPermit {
+    fn drop(&mut self) {
+        self.connections.release(self.connection);
+    }
+}
