@@ -5,6 +5,7 @@
 
 mod config;
 mod freshness;
+#[expect(clippy::module_inception, reason = "it holds `Informer`")]
 mod informer;
 mod live_rest_mapper;
 mod reflector;

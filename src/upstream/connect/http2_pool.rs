@@ -34,7 +34,7 @@ const STREAM_WINDOW: u32 = 1 << 20;
 /// Bytes of an upload that a stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 /// Bytes of response headers; warnings are long.
-const HEADER_LIST: u32 = 256 << 10;
+const HEADER_LIST_LIMIT: u32 = 256 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -120,7 +120,7 @@ impl Http2Pool {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .initial_stream_window_size(STREAM_WINDOW)
             .max_send_buf_size(SEND_BUFFER)
-            .max_header_list_size(HEADER_LIST)
+            .max_header_list_size(HEADER_LIST_LIMIT)
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
