@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use anyhow::Context;
 use tokio::runtime::Builder;
 
-use crate::config::Faults;
 use crate::config::GlobalArgs;
 use crate::config::LogFormat;
+use crate::config::Problems;
 use crate::shutdown::Outcome;
 use crate::telemetry;
 
@@ -17,7 +17,7 @@ use crate::telemetry;
 pub enum Error {
     /// The command line or the configuration file can't be meant.
     #[error(transparent)]
-    Usage(#[from] Faults),
+    Usage(#[from] Problems),
     /// It failed while working.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
@@ -81,7 +81,7 @@ pub fn install_log(global: &GlobalArgs, is_quiet: bool) -> Result<(), Error> {
 /// # Errors
 ///
 /// When it was aborted.
-pub fn told(outcome: Outcome) -> Result<(), Error> {
+pub fn drain_result(outcome: Outcome) -> Result<(), Error> {
     match outcome {
         Outcome::Drained => Ok(()),
         Outcome::Unfinished { tasks } => {
@@ -93,7 +93,7 @@ pub fn told(outcome: Outcome) -> Result<(), Error> {
 }
 
 /// Prints on standard output; that it is closed is its reader's own choice.
-pub fn say(text: &str) {
+pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         tracing::debug!(%error, "standard output is closed");

@@ -10,7 +10,7 @@ use clap::Parser;
 use clap::Subcommand;
 use clap::ValueEnum;
 
-use crate::config::Given;
+use crate::config::ArgSources;
 use crate::config::GlobalArgs;
 use crate::config::ServeArgs;
 use crate::tools;
@@ -123,7 +123,7 @@ impl Args {
     {
         let matches = Self::command().try_get_matches_from(words)?;
         let mut args = Self::from_arg_matches(&matches)?;
-        args.global.given = Given::of(&matches);
+        args.global.arg_sources = ArgSources::of(&matches);
         Ok(args)
     }
 }

@@ -5,8 +5,8 @@ use std::io::Write;
 use anyhow::Context;
 
 use crate::config;
-use crate::config::Effective;
 use crate::config::GlobalArgs;
+use crate::config::ResolvedConfig;
 use crate::process::Error;
 
 use super::args::ConfigCommand;
@@ -23,7 +23,7 @@ pub(super) fn config(global: &GlobalArgs, command: &ConfigCommand) -> Result<(),
             config::check_file(&check.file)?;
             format!("{}: no faults\n", check.file.display())
         }
-        ConfigCommand::Show(serve) => Effective::new(global, serve)?
+        ConfigCommand::Show(serve) => ResolvedConfig::new(global, serve)?
             .to_yaml()
             .context("cannot print the configuration")?,
         ConfigCommand::Schema => config::schema(),

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn is_read_by_the_client_library() {
+    fn the_client_library_reads_the_kubeconfig() {
         let yaml = render(&args(None)).expect("rendered");
         let read = kube::config::Kubeconfig::from_yaml(&yaml).expect("a kubeconfig");
         assert_eq!(read.current_context.as_deref(), Some("kubefan"));

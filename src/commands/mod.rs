@@ -16,18 +16,18 @@ pub use args::ConfigCommand;
 pub use args::KubeconfigArgs;
 
 /// A usage fault, as in sysexits.h.
-const USAGE: u8 = 64;
+const USAGE_EXIT_CODE: u8 = 64;
 
 /// Does what the process' command line says. Exit code: 0 done, 1 failed, 64 usage.
 pub fn run() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            let is_fault = error.use_stderr();
+            let is_usage_error = error.use_stderr();
             // Nothing is left to tell it to when the terminal is gone.
             let _ = error.print();
-            return if is_fault {
-                ExitCode::from(USAGE)
+            return if is_usage_error {
+                ExitCode::from(USAGE_EXIT_CODE)
             } else {
                 ExitCode::SUCCESS
             };
@@ -41,9 +41,9 @@ pub fn run() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Error::Usage(faults)) => {
-            eprintln!("error: {faults}\nkubefan --help says what can be given");
-            ExitCode::from(USAGE)
+        Err(Error::Usage(problems)) => {
+            eprintln!("error: {problems}\nkubefan --help says what can be given");
+            ExitCode::from(USAGE_EXIT_CODE)
         }
         Err(Error::Failed(error)) => {
             eprintln!("error: {error:#}");

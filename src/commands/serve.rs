@@ -3,14 +3,14 @@
 use anyhow::Context;
 
 use crate::app::App;
-use crate::config::Effective;
 use crate::config::GlobalArgs;
+use crate::config::ResolvedConfig;
 use crate::config::ServeArgs;
 use crate::config::ServeConfig;
 use crate::process::Error;
 use crate::process::block_on_few_threads;
-use crate::process::say;
-use crate::process::told;
+use crate::process::drain_result;
+use crate::process::print;
 use crate::shutdown::Signals;
 use crate::telemetry;
 
@@ -22,9 +22,9 @@ use crate::telemetry;
 ///
 /// Usage faults before anything is opened; else whatever keeps it from serving.
 pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error> {
-    let Effective {
+    let ResolvedConfig {
         serve: config, log, ..
-    } = Effective::new(global, serve)?;
+    } = ResolvedConfig::new(global, serve)?;
     telemetry::install_log(log).context("cannot set up the log")?;
     block_on_few_threads(run(config))
 }
@@ -32,10 +32,10 @@ pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error>
 async fn run(config: ServeConfig) -> Result<(), Error> {
     let signals = Signals::of_process().context("cannot listen for signals")?;
     let app = App::start(config).await?;
-    say(&format!(
+    print(&format!(
         "kubefan serves on {}\nadmin on {}\n",
         app.url(),
         app.admin_url()
     ));
-    told(app.run(signals).await)
+    drain_result(app.run(signals).await)
 }

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use super::Fault;
-use super::fault::Place;
+use super::Problem;
+use super::problem::Location;
 
 /// Why kubefan itself listens on loopback only.
 pub const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of its kubeconfig and \
@@ -16,8 +16,8 @@ pub const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of its kube
 /// What is wrong, and what would be right.
 pub fn parse(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
-    let problem = || format!("{text:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one");
-    numeric.parse().map_err(|_| problem())
+    let message = || format!("{text:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one");
+    numeric.parse().map_err(|_| message())
 }
 
 /// Reads an address that must be loopback, for `reason`.
@@ -25,7 +25,7 @@ pub fn parse(text: &str) -> Result<SocketAddr, String> {
 /// # Errors
 ///
 /// What is wrong, and what would be right.
-pub fn loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
+pub fn parse_loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     let address = parse(text)?;
     match address.ip().is_loopback() {
         true => Ok(address),
@@ -33,10 +33,10 @@ pub fn loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// The fault of a flag.
-pub fn fault(flag: &str, problem: String) -> Fault {
-    Fault {
-        place: Place::Named(flag.to_owned()),
-        problem,
+/// The problem of a flag.
+pub fn flag_problem(flag: &str, message: String) -> Problem {
+    Problem {
+        location: Location::Named(flag.to_owned()),
+        message,
     }
 }

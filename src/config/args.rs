@@ -31,7 +31,7 @@ pub struct GlobalArgs {
 
     /// What was given, and how; the rest are defaults.
     #[arg(skip)]
-    pub given: Given,
+    pub arg_sources: ArgSources,
 }
 
 /// Form of log lines.
@@ -169,11 +169,11 @@ pub struct ServeArgs {
 
 /// Which arguments were given, and how: by field, of the subcommand and global ones.
 #[derive(Clone, Debug, Default)]
-pub struct Given(pub(super) BTreeMap<String, ValueSource>);
+pub struct ArgSources(pub(super) BTreeMap<String, ValueSource>);
 
-// === impl Given ===
+// === impl ArgSources ===
 
-impl Given {
+impl ArgSources {
     /// What was given of the innermost subcommand's and the global arguments.
     pub fn of(matches: &ArgMatches) -> Self {
         let mut innermost = matches;

@@ -8,12 +8,12 @@ use serde_json::Value;
 
 use crate::upstream::closest;
 
-use super::fault::Fault;
-use super::fault::Place;
-use super::fault::Position;
 use super::node;
 use super::node::Node;
-use super::node::Placed;
+use super::node::SpannedNode;
+use super::problem::Location;
+use super::problem::Position;
+use super::problem::Problem;
 use super::settings::Settings;
 
 /// What a file says: the defaults with its values over them.
@@ -24,28 +24,28 @@ pub(super) struct File {
     pub(super) positions: BTreeMap<String, Option<Position>>,
 }
 
-/// Reads a file; what is wrong is left out of the settings and told in `faults`.
-pub(super) fn read(path: &Path, faults: &mut Vec<Fault>) -> File {
-    let mut reading = Reading::new(path);
+/// Reads a file; what is wrong is left out of the settings and told in `problems`.
+pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
+    let mut reader = FileReader::new(path);
     match fs::read_to_string(path) {
-        Ok(text) => reading.document(&text),
-        Err(error) => reading.fault(None, format!("cannot be read: {error}")),
+        Ok(text) => reader.read_document(&text),
+        Err(error) => reader.report(None, format!("cannot be read: {error}")),
     }
-    let mut file = reading.finish(faults);
-    let place = |key: &str, file: &File| Place::File {
+    let mut file = reader.finish(problems);
+    let location = |key: &str, file: &File| Location::File {
         path: path.to_owned(),
         position: file.positions.get(key).copied().flatten(),
     };
-    let homes: Vec<_> = file
+    let tilde_keys: Vec<_> = file
         .settings
         .paths()
         .into_iter()
         .filter(|(_, path)| path.as_ref().is_some_and(|path| path.starts_with("~")))
         .map(|(key, _)| key)
         .collect();
-    faults.extend(homes.into_iter().map(|key| Fault {
-        place: place(key, &file),
-        problem: format!("{key}: ~ means nothing here; write the directory out"),
+    problems.extend(tilde_keys.into_iter().map(|key| Problem {
+        location: location(key, &file),
+        message: format!("{key}: ~ means nothing here; write the directory out"),
     }));
     if let Some(directory) = path.parent() {
         file.settings.resolve(directory);
@@ -55,124 +55,140 @@ pub(super) fn read(path: &Path, faults: &mut Vec<Fault>) -> File {
 
 /// A file being read. Keys are checked against the defaults, which have all of them, and values by
 /// setting them, one at a time.
-struct Reading<'a> {
+struct FileReader<'a> {
     path: &'a Path,
     defaults: Value,
     /// The defaults with the values over them that were right so far.
-    read: Value,
+    accepted: Value,
     positions: BTreeMap<String, Option<Position>>,
-    faults: Vec<Fault>,
+    problems: Vec<Problem>,
 }
 
-// === impl Reading ===
+// === impl FileReader ===
 
-impl<'a> Reading<'a> {
+impl<'a> FileReader<'a> {
     fn new(path: &'a Path) -> Self {
         let defaults = defaults();
         Self {
             path,
-            read: defaults.clone(),
+            accepted: defaults.clone(),
             defaults,
             positions: BTreeMap::new(),
-            faults: Vec::new(),
+            problems: Vec::new(),
         }
     }
 
-    fn finish(self, faults: &mut Vec<Fault>) -> File {
-        faults.extend(self.faults);
+    fn finish(self, problems: &mut Vec<Problem>) -> File {
+        problems.extend(self.problems);
         File {
-            settings: serde_json::from_value(self.read).expect("each value was tried"),
+            settings: serde_json::from_value(self.accepted).expect("each value was tried"),
             positions: self.positions,
         }
     }
 
-    fn document(&mut self, text: &str) {
+    fn read_document(&mut self, text: &str) {
         match node::parse(text) {
-            Ok(root) => self.node("", &root),
-            Err((position, problem)) => self.fault(position, problem),
+            Ok(root) => self.read_node("", &root),
+            Err((position, message)) => self.report(position, message),
         }
     }
 
     /// `at` is where the node's setting is, as a JSON pointer.
-    fn node(&mut self, at: &str, node: &Placed) {
-        let place = node::position_of(node);
-        let known = self.defaults.pointer(at).cloned().unwrap_or_default();
+    fn read_node(&mut self, pointer: &str, node: &SpannedNode) {
+        let position = node::position_of(node);
+        let known = self.defaults.pointer(pointer).cloned().unwrap_or_default();
         match (known, &node.value) {
             // A key with nothing behind it: as if it were not there.
             (_, Node::Scalar(Value::Null)) => {}
             (Value::Object(known), Node::Mapping(entries)) => {
                 let known: Vec<_> = known.keys().map(String::as_str).collect();
-                self.entries(at, &known, entries);
+                self.read_entries(pointer, &known, entries);
             }
-            (Value::Object(_), _) => self.fault_at(at, place, "expected keys with values"),
-            (Value::Array(_), Node::Sequence(elements)) => self.elements(at, place, elements),
+            (Value::Object(_), _) => self.report_at(pointer, position, "expected keys with values"),
+            (Value::Array(_), Node::Sequence(elements)) => {
+                self.read_elements(pointer, position, elements)
+            }
             (_, scalar) => {
-                if self.set(at, place, scalar.to_value()) {
-                    self.positions.insert(dotted(at), place);
+                if self.set(pointer, position, scalar.to_value()) {
+                    self.positions.insert(dotted_key(pointer), position);
                 }
             }
         }
     }
 
-    fn entries(&mut self, at: &str, known: &[&str], entries: &[(Placed, Placed)]) {
+    fn read_entries(
+        &mut self,
+        pointer: &str,
+        known: &[&str],
+        entries: &[(SpannedNode, SpannedNode)],
+    ) {
         let mut seen: BTreeMap<String, Option<Position>> = BTreeMap::new();
         for (key, value) in entries {
-            let (place, key) = (node::position_of(key), key.value.to_key());
-            let below = format!("{at}/{key}");
+            let (position, key) = (node::position_of(key), key.value.to_key());
+            let below = format!("{pointer}/{key}");
             if let Some(first) = seen.get(&key) {
                 let line = first.map_or(0, |first| first.line);
-                self.fault_at(&below, place, &format!("given twice, first in line {line}"));
+                self.report_at(
+                    &below,
+                    position,
+                    &format!("given twice, first in line {line}"),
+                );
                 continue;
             }
             if known.contains(&key.as_str()) {
-                self.node(&below, value);
+                self.read_node(&below, value);
             } else {
-                self.fault_at(&below, place, &unknown(&self.defaults, &key, known));
+                self.report_at(&below, position, &unknown_key(&self.defaults, &key, known));
             }
-            seen.insert(key, place);
+            seen.insert(key, position);
         }
     }
 
-    fn elements(&mut self, at: &str, place: Option<Position>, elements: &[Placed]) {
-        let mut right = Vec::new();
+    fn read_elements(
+        &mut self,
+        pointer: &str,
+        position: Option<Position>,
+        elements: &[SpannedNode],
+    ) {
+        let mut valid = Vec::new();
         for element in elements {
             let value = element.value.to_value();
             let alone = Value::Array(vec![value.clone()]);
-            if self.set(at, node::position_of(element), alone) {
-                right.push(value);
+            if self.set(pointer, node::position_of(element), alone) {
+                valid.push(value);
             }
         }
-        self.set(at, place, Value::Array(right));
-        self.positions.insert(dotted(at), place);
+        self.set(pointer, position, Value::Array(valid));
+        self.positions.insert(dotted_key(pointer), position);
     }
 
     /// Sets a value if its type takes it.
-    fn set(&mut self, at: &str, place: Option<Position>, value: Value) -> bool {
-        let mut tried = self.read.clone();
-        if let Some(setting) = tried.pointer_mut(at) {
+    fn set(&mut self, pointer: &str, position: Option<Position>, value: Value) -> bool {
+        let mut candidate = self.accepted.clone();
+        if let Some(setting) = candidate.pointer_mut(pointer) {
             *setting = value;
         }
-        match serde_json::from_value::<Settings>(tried.clone()) {
-            Ok(_) => self.read = tried,
+        match serde_json::from_value::<Settings>(candidate.clone()) {
+            Ok(_) => self.accepted = candidate,
             Err(error) => {
-                self.fault_at(at, place, &error.to_string());
+                self.report_at(pointer, position, &error.to_string());
                 return false;
             }
         }
         true
     }
 
-    fn fault_at(&mut self, at: &str, position: Option<Position>, problem: &str) {
-        match at {
-            "" => self.fault(position, problem.to_owned()),
-            at => self.fault(position, format!("{}: {problem}", dotted(at))),
+    fn report_at(&mut self, pointer: &str, position: Option<Position>, message: &str) {
+        match pointer {
+            "" => self.report(position, message.to_owned()),
+            pointer => self.report(position, format!("{}: {message}", dotted_key(pointer))),
         }
     }
 
-    fn fault(&mut self, position: Option<Position>, problem: String) {
+    fn report(&mut self, position: Option<Position>, message: String) {
         let path = self.path.to_owned();
-        let place = Place::File { path, position };
-        self.faults.push(Fault { place, problem });
+        let location = Location::File { path, position };
+        self.problems.push(Problem { location, message });
     }
 }
 
@@ -182,25 +198,25 @@ pub(super) fn defaults() -> Value {
 }
 
 /// `listen.address` of `/listen/address`.
-fn dotted(at: &str) -> String {
-    at.trim_start_matches('/').replace('/', ".")
+fn dotted_key(pointer: &str) -> String {
+    pointer.trim_start_matches('/').replace('/', ".")
 }
 
 /// Why a key can't be meant, with what may have been.
-fn unknown(defaults: &Value, key: &str, known: &[&str]) -> String {
+fn unknown_key(defaults: &Value, key: &str, known: &[&str]) -> String {
     let here = known
         .iter()
         .map(|known| ((*known).to_owned(), (*known).to_owned()));
-    let mut meant = closest(key, here);
-    if meant.is_empty() {
+    let mut suggestions = closest(key, here);
+    if suggestions.is_empty() {
         let mut keys = Vec::new();
         keys_below(defaults, "", &mut keys);
         let last = |key: &String| key.rsplit('.').next().unwrap_or_default().to_owned();
-        meant = closest(key, keys.into_iter().map(|key| (last(&key), key)));
+        suggestions = closest(key, keys.into_iter().map(|key| (last(&key), key)));
     }
-    match meant.is_empty() {
+    match suggestions.is_empty() {
         true => format!("unknown key, expected one of {}", known.join(", ")),
-        false => format!("unknown key, did you mean {}?", meant.join(" or ")),
+        false => format!("unknown key, did you mean {}?", suggestions.join(" or ")),
     }
 }
 

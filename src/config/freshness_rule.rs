@@ -17,7 +17,7 @@ use serde::de::Error;
 use crate::informer::FreshnessPolicies;
 use crate::informer::FreshnessPolicy;
 
-use super::units::PERIOD;
+use super::units::PERIOD_PATTERN;
 use super::units::Period;
 use super::units::parse_duration;
 
@@ -32,7 +32,7 @@ pub struct FreshnessRule {
 
 impl FreshnessRule {
     /// What all `rules` together come to; the later wins.
-    pub(super) fn together(rules: &[Self]) -> FreshnessPolicies {
+    pub(super) fn policies(rules: &[Self]) -> FreshnessPolicies {
         let mut policies = FreshnessPolicies::default();
         for rule in rules {
             match &rule.resource {
@@ -103,7 +103,7 @@ impl JsonSchema for FreshnessRule {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "string",
-            "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD})$"),
+            "pattern": format!("^([^=]+=)?(strict|any|bounded:{PERIOD_PATTERN})$"),
         })
     }
 }

@@ -1,15 +1,15 @@
 //! Configuration file, environment and command line, checked into every room's `Config`.
 //!
 //! `args` is the command line and `file` the file as given, `sources` lays one over the other into
-//! `settings`, and `serve` checks those against each other. All faults are told at once.
+//! `settings`, and `serve` checks those against each other. All problems are told at once.
 
 pub mod address;
 mod args;
-mod effective;
-mod fault;
 mod file;
 mod freshness_rule;
 mod node;
+mod problem;
+mod resolved;
 mod serve;
 mod settings;
 mod sources;
@@ -18,16 +18,16 @@ mod units;
 #[cfg(test)]
 mod tests;
 
-pub use args::Given;
+pub use args::ArgSources;
 pub use args::GlobalArgs;
 pub use args::LogFormat;
 pub use args::ServeArgs;
-pub use effective::Effective;
-pub use effective::check_file;
-pub use effective::schema;
-pub use fault::Fault;
-pub use fault::Faults;
 pub use freshness_rule::FreshnessRule;
+pub use problem::Problem;
+pub use problem::Problems;
+pub use resolved::ResolvedConfig;
+pub use resolved::check_file;
+pub use resolved::schema;
 pub use serve::Resources;
 pub use serve::ServeConfig;
 pub use serve::Tls;

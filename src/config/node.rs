@@ -1,6 +1,6 @@
 //! A YAML document as a tree in which everything knows where it stands.
 //!
-//! Deserializing straight into the settings would end at the first fault; a tree can be looked
+//! Deserializing straight into the settings would end at the first problem; a tree can be looked
 //! through to its end.
 
 use std::fmt;
@@ -16,19 +16,19 @@ use serde_saphyr::DuplicateKeyPolicy;
 use serde_saphyr::Location;
 use serde_saphyr::Spanned;
 
-use super::fault::Position;
+use super::problem::Position;
 
 /// A value and where it begins.
-pub(super) type Placed = Spanned<Node>;
+pub(super) type SpannedNode = Spanned<Node>;
 
 /// A value of a YAML document.
 pub(super) enum Node {
     /// Null, a truth value, a number or a text.
     Scalar(Value),
     /// A list.
-    Sequence(Vec<Placed>),
+    Sequence(Vec<SpannedNode>),
     /// Keys and values as they stand there, so a key may come twice.
-    Mapping(Vec<(Placed, Placed)>),
+    Mapping(Vec<(SpannedNode, SpannedNode)>),
 }
 
 /// Parses one document; an empty one is null.
@@ -36,7 +36,7 @@ pub(super) enum Node {
 /// # Errors
 ///
 /// What is no YAML: where, if the parser knows, and what is wrong.
-pub(super) fn parse(text: &str) -> Result<Placed, (Option<Position>, String)> {
+pub(super) fn parse(text: &str) -> Result<SpannedNode, (Option<Position>, String)> {
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         strict_booleans: true,
@@ -44,17 +44,17 @@ pub(super) fn parse(text: &str) -> Result<Placed, (Option<Position>, String)> {
     };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| {
         let position = error.location().as_ref().and_then(position);
-        let told = error.to_string();
-        let problem = told.split(" at line ").next().unwrap_or_default();
-        match problem.starts_with("multiple YAML documents") {
+        let full = error.to_string();
+        let message = full.split(" at line ").next().unwrap_or_default();
+        match message.starts_with("multiple YAML documents") {
             true => (position, "a second document; only one is read".to_owned()),
-            false => (position, problem.to_owned()),
+            false => (position, message.to_owned()),
         }
     })
 }
 
 /// Where a value stands.
-pub(super) fn position_of(node: &Placed) -> Option<Position> {
+pub(super) fn position_of(node: &SpannedNode) -> Option<Position> {
     position(&node.referenced)
 }
 

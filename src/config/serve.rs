@@ -1,4 +1,4 @@
-//! `kubefan serve`: settings become a checked configuration, or all their faults at once.
+//! `kubefan serve`: settings become a checked configuration, or all their problems at once.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -9,8 +9,8 @@ use crate::informer;
 
 use super::address;
 use super::address::NOT_AUTHENTICATED;
-use super::fault::Fault;
 use super::freshness_rule::FreshnessRule;
+use super::problem::Problem;
 use super::settings::Settings;
 use super::sources::Sources;
 
@@ -67,22 +67,22 @@ pub enum Tls {
 
 // === impl ServeConfig ===
 
-/// Checks settings against each other; `None` with at least one fault.
+/// Checks settings against each other; `None` with at least one problem.
 pub(super) fn check(
     settings: &Settings,
     sources: &Sources,
-    faults: &mut Vec<Fault>,
+    problems: &mut Vec<Problem>,
 ) -> Option<ServeConfig> {
-    let mut checking = Checking {
+    let mut checker = Checker {
         settings,
         sources,
-        faults,
+        problems,
     };
-    let listen = checking.loopback("listen.address", &settings.listen.address);
-    let admin_listen = checking.address("admin.address", &settings.admin.address);
-    let tls = checking.tls();
-    let resources = checking.resources();
-    if !faults.is_empty() {
+    let listen = checker.loopback("listen.address", &settings.listen.address);
+    let admin_listen = checker.address("admin.address", &settings.admin.address);
+    let tls = checker.tls();
+    let resources = checker.resources();
+    if !problems.is_empty() {
         return None;
     }
     let cache = &settings.cache;
@@ -98,7 +98,7 @@ pub(super) fn check(
             indexed_labels: cache.index_labels.clone(),
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),
-            freshness: FreshnessRule::together(&cache.freshness),
+            freshness: FreshnessRule::policies(&cache.freshness),
             seed: None,
         },
         tls,
@@ -106,27 +106,27 @@ pub(super) fn check(
     })
 }
 
-struct Checking<'a> {
+struct Checker<'a> {
     settings: &'a Settings,
     sources: &'a Sources,
-    faults: &'a mut Vec<Fault>,
+    problems: &'a mut Vec<Problem>,
 }
 
-// === impl Checking ===
+// === impl Checker ===
 
-impl Checking<'_> {
-    fn fault(&mut self, key: &'static str, problem: &str) {
-        self.faults.push(self.sources.fault(key, problem));
+impl Checker<'_> {
+    fn report(&mut self, key: &'static str, message: &str) {
+        self.problems.push(self.sources.problem(key, message));
     }
 
     fn address(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
         let address = address::parse(text);
-        address.map_err(|problem| self.fault(key, &problem)).ok()
+        address.map_err(|message| self.report(key, &message)).ok()
     }
 
     fn loopback(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
-        let address = address::loopback(text, NOT_AUTHENTICATED);
-        address.map_err(|problem| self.fault(key, &problem)).ok()
+        let address = address::parse_loopback(text, NOT_AUTHENTICATED);
+        address.map_err(|message| self.report(key, &message)).ok()
     }
 
     fn tls(&mut self) -> Tls {
@@ -136,7 +136,7 @@ impl Checking<'_> {
         const DIRECTORY: &str = "listen.tls.directory";
         let tls = &self.settings.listen.tls;
         let name = |key, beside| self.sources.name(key, beside);
-        let (key, problem) = match (&tls.cert_file, &tls.key_file) {
+        let (key, message) = match (&tls.cert_file, &tls.key_file) {
             (Some(_), Some(_)) if tls.self_signed => {
                 let other = name(CERTIFICATE, SELF_SIGNED);
                 (SELF_SIGNED, format!("can't be used with {other}"))
@@ -154,19 +154,19 @@ impl Checking<'_> {
                     Some(directory) => return Tls::SelfSigned { directory },
                     None => {
                         let other = name(DIRECTORY, SELF_SIGNED);
-                        let problem = format!("needs {other}, as HOME is not set");
-                        (SELF_SIGNED, problem)
+                        let message = format!("needs {other}, as HOME is not set");
+                        (SELF_SIGNED, message)
                     }
                 }
             }
             (None, None) if tls.directory.is_some() => {
                 let other = name(SELF_SIGNED, DIRECTORY);
-                let problem = format!("only says where {other} keeps its files; add that");
-                (DIRECTORY, problem)
+                let message = format!("only says where {other} keeps its files; add that");
+                (DIRECTORY, message)
             }
             (None, None) => return Tls::Plain,
         };
-        self.fault(key, &problem);
+        self.report(key, &message);
         Tls::Plain
     }
 
@@ -174,15 +174,15 @@ impl Checking<'_> {
         const ALL: &str = "cache.all";
         const NAMES: &str = "cache.resources";
         let cache = &self.settings.cache;
-        let is_meant = self.sources.overrides(ALL, NAMES);
-        if cache.all && !cache.resources.is_empty() && !is_meant {
+        let is_overriding = self.sources.overrides(ALL, NAMES);
+        if cache.all && !cache.resources.is_empty() && !is_overriding {
             let other = self.sources.name(NAMES, ALL);
-            let problem = format!("already names every resource; leave out {other}");
-            self.fault(ALL, &problem);
+            let message = format!("already names every resource; leave out {other}");
+            self.report(ALL, &message);
         }
         if cache.resources.iter().any(|name| name.trim().is_empty()) {
-            let problem = "is empty; pods or deployments.apps would be right";
-            self.fault(NAMES, problem);
+            let message = "is empty; pods or deployments.apps would be right";
+            self.report(NAMES, message);
         }
         match cache.all {
             true => Resources::All,
@@ -212,24 +212,24 @@ mod tests {
     use super::*;
     use crate::commands::Args;
     use crate::commands::Command;
-    use crate::config::Effective;
-    use crate::config::Faults;
+    use crate::config::Problems;
+    use crate::config::ResolvedConfig;
 
-    fn parse(line: &str) -> Result<ServeConfig, Faults> {
+    fn parse(line: &str) -> Result<ServeConfig, Problems> {
         let words = ["kubefan", "serve"]
             .into_iter()
             .chain(line.split_whitespace());
         let args = Args::try_parse_from(words).expect("clap takes it");
         match &args.command {
             Command::Serve(serve) => {
-                Effective::new(&args.global, serve).map(|effective| effective.serve)
+                ResolvedConfig::new(&args.global, serve).map(|resolved| resolved.serve)
             }
             _ => unreachable!("the line says serve"),
         }
     }
 
     #[test]
-    fn faults_are_told_all_at_once() {
+    fn all_problems_are_reported_at_once() {
         let rows = [
             (
                 "--listen 0.0.0.0:8001",
@@ -259,18 +259,18 @@ mod tests {
             ),
         ];
         for (line, expected) in rows {
-            let faults = parse(line).expect_err(line);
-            let told = faults.to_string();
-            let lines: Vec<_> = told.lines().collect();
-            assert_eq!(lines.len(), expected.len(), "{line}: {told}");
-            for (told, expected) in lines.iter().zip(expected) {
-                assert!(told.starts_with(expected), "{line}: {told}");
+            let problems = parse(line).expect_err(line);
+            let reported = problems.to_string();
+            let lines: Vec<_> = reported.lines().collect();
+            assert_eq!(lines.len(), expected.len(), "{line}: {reported}");
+            for (reported, expected) in lines.iter().zip(expected) {
+                assert!(reported.starts_with(expected), "{line}: {reported}");
             }
         }
     }
 
     #[test]
-    fn defaults_are_those_of_kubectl_proxy() {
+    fn defaults_match_kubectl_proxy() {
         let config = parse("").expect("no fault");
         assert_eq!(config.listen, "127.0.0.1:8001".parse().expect("an address"));
         assert_eq!(config.resources, Resources::Named(Vec::new()));

@@ -12,10 +12,10 @@ use clap::parser::ValueSource;
 
 use super::GlobalArgs;
 use super::ServeArgs;
-use super::fault::Fault;
-use super::fault::Place;
-use super::fault::Position;
 use super::file;
+use super::problem::Location;
+use super::problem::Position;
+use super::problem::Problem;
 use super::settings::Settings;
 use super::units::ByteSize;
 use super::units::Period;
@@ -134,12 +134,12 @@ pub(super) struct Sources {
 pub(super) fn collect(
     global: &GlobalArgs,
     serve: &ServeArgs,
-    faults: &mut Vec<Fault>,
+    problems: &mut Vec<Problem>,
 ) -> (Settings, Sources) {
     let mut settings = Settings::default();
     let mut sources = Sources::default();
     if let Some(path) = &serve.config {
-        let file = file::read(path, faults);
+        let file = file::read(path, problems);
         settings = file.settings;
         sources = Sources::of_file(path, &file.positions);
     }
@@ -150,7 +150,7 @@ pub(super) fn collect(
             continue;
         };
         let flag = format!("--{}", argument.get_long().unwrap_or(setting.field));
-        let origin = match global.given.0.get(setting.field) {
+        let origin = match global.arg_sources.0.get(setting.field) {
             Some(ValueSource::EnvVariable) => Some(Origin::Environment(variable_of(argument))),
             Some(ValueSource::CommandLine) => Some(Origin::Flag(flag.clone())),
             _ => None,
@@ -201,18 +201,18 @@ impl Sources {
     }
 
     /// What is wrong with a setting, named as it was given.
-    pub(super) fn fault(&self, key: &'static str, problem: &str) -> Fault {
+    pub(super) fn problem(&self, key: &'static str, message: &str) -> Problem {
         match self.origin(key) {
-            Origin::File(path, position) => Fault {
-                place: Place::File {
+            Origin::File(path, position) => Problem {
+                location: Location::File {
                     path: path.clone(),
                     position: *position,
                 },
-                problem: format!("{key}: {problem}"),
+                message: format!("{key}: {message}"),
             },
-            _ => Fault {
-                place: Place::Named(self.name(key, key)),
-                problem: problem.to_owned(),
+            _ => Problem {
+                location: Location::Named(self.name(key, key)),
+                message: message.to_owned(),
             },
         }
     }
@@ -221,7 +221,7 @@ impl Sources {
     pub(super) fn name(&self, key: &'static str, beside: &'static str) -> String {
         let origin = match self.origin(key) {
             Origin::Default => self.origin(beside),
-            given => given,
+            explicit => explicit,
         };
         let of_file = matches!(origin, Origin::File(..));
         match (self.origin(key), self.flags.get(key)) {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::commands::Args;
 use crate::commands::Command;
 use crate::commands::ConfigCommand;
-use crate::config::Effective;
+use crate::config::ResolvedConfig;
 use crate::config::Resources;
 use crate::config::Tls;
 use crate::config::check_file;
@@ -28,7 +28,7 @@ fn in_repository(name: &str) -> PathBuf {
 }
 
 /// A directory with `c.yaml` in it.
-fn written(text: &str) -> (TempDir, PathBuf) {
+fn config_file(text: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("c.yaml");
     fs::write(&path, text).expect("a written file");
@@ -36,13 +36,13 @@ fn written(text: &str) -> (TempDir, PathBuf) {
 }
 
 /// What `check_file` tells about a text, the count and the path left out.
-fn faults_of(text: &str) -> Vec<String> {
-    let (directory, path) = written(text);
-    let Err(faults) = check_file(&path) else {
+fn problems_of(text: &str) -> Vec<String> {
+    let (directory, path) = config_file(text);
+    let Err(problems) = check_file(&path) else {
         return Vec::new();
     };
-    let told = faults.to_string();
-    let mut lines = told.lines();
+    let reported = problems.to_string();
+    let mut lines = reported.lines();
     let head = lines.next().expect("a line");
     let prefix = format!("{}/c.yaml:", directory.path().display());
     let lines: Vec<_> = lines
@@ -54,23 +54,23 @@ fn faults_of(text: &str) -> Vec<String> {
         })
         .collect();
     let count = format!("has {} fault", lines.len());
-    assert!(head.contains(&count), "{told}");
+    assert!(head.contains(&count), "{reported}");
     lines
 }
 
 /// `kubefan serve` with a file of this text and these flags.
-fn effective(text: &str, flags: &str) -> Result<Effective, String> {
-    let (_directory, path) = written(text);
+fn resolved(text: &str, flags: &str) -> Result<ResolvedConfig, String> {
+    let (_directory, path) = config_file(text);
     let words = format!("kubefan serve --config {} {flags}", path.display());
     let args = Args::try_parse_from(words.split_whitespace()).expect("clap takes it");
     let Command::Serve(serve) = &args.command else {
         unreachable!("the line says serve")
     };
-    Effective::new(&args.global, serve).map_err(|faults| faults.to_string())
+    ResolvedConfig::new(&args.global, serve).map_err(|problems| problems.to_string())
 }
 
 #[test]
-fn all_faults_of_a_file_are_told_at_once_with_their_places() {
+fn all_problems_of_a_file_are_reported_at_once_with_their_positions() {
     let text = "\
 listen:
   adress: 127.0.0.1:1
@@ -111,36 +111,39 @@ log: {format: xml, verbosity: 300}
         "17:31 log.verbosity invalid value integer `300`, expected u8",
         "18:1 5 unknown key, expected one of",
     ];
-    let told = faults_of(text);
-    assert_eq!(told.len(), expected.len(), "{told:#?}");
-    for (told, expected) in told.iter().zip(expected) {
-        assert!(told.starts_with(expected), "{told}\n{expected}");
+    let reported = problems_of(text);
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (reported, expected) in reported.iter().zip(expected) {
+        assert!(reported.starts_with(expected), "{reported}\n{expected}");
     }
 }
 
 #[test]
-fn what_is_no_yaml_is_told_with_its_place() {
+fn invalid_yaml_is_reported_with_its_position() {
     for (text, expected) in [
         ("a: b: c\n", "1:5 mapping values are not allowed"),
         ("cache: [1,\n", "1:8 unclosed bracket"),
         ("log:\n---\nlog:\n", "3:1 a second document"),
         ("- a\n", "1:1 expected keys with values"),
     ] {
-        let told = faults_of(text);
-        assert_eq!(told.len(), 1, "{text:?}: {told:?}");
-        assert!(told[0].starts_with(expected), "{text:?}: {told:?}");
+        let reported = problems_of(text);
+        assert_eq!(reported.len(), 1, "{text:?}: {reported:?}");
+        assert!(reported[0].starts_with(expected), "{text:?}: {reported:?}");
     }
     let missing = check_file(Path::new("/nonexistent.yaml")).expect_err("no such file");
-    let told = missing.to_string();
-    assert!(told.contains("/nonexistent.yaml: cannot be read"), "{told}");
+    let reported = missing.to_string();
+    assert!(
+        reported.contains("/nonexistent.yaml: cannot be read"),
+        "{reported}"
+    );
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a file's lines are: an answer, and a place for each fault.
+    /// Whatever a file's lines are: an answer, and a place for each problem.
     #[test]
-    fn every_fault_of_any_file_has_a_place(
+    fn every_problem_of_any_file_has_a_position(
         lines in proptest::collection::vec((0_usize..3, any::<proptest::sample::Index>()), 0..12)
     ) {
         let words = [
@@ -152,26 +155,26 @@ proptest! {
             format!("{}{}\n", "  ".repeat(*depth), words[word.index(words.len())])
         };
         let text: String = lines.iter().map(line).collect();
-        for told in faults_of(&text) {
-            prop_assert!(told.starts_with(|c: char| c.is_ascii_digit()), "{text}\n{told}");
+        for reported in problems_of(&text) {
+            prop_assert!(reported.starts_with(|c: char| c.is_ascii_digit()), "{text}\n{reported}");
         }
     }
 }
 
 #[test]
-fn a_file_may_say_nothing() {
+fn a_file_may_be_empty() {
     for text in [
         "",
         "# nothing\n",
         "listen:\ncache: {}\n",
         "cache:\n  idleTimeout:\n",
     ] {
-        assert_eq!(faults_of(text), Vec::<String>::new(), "{text:?}");
+        assert_eq!(problems_of(text), Vec::<String>::new(), "{text:?}");
     }
 }
 
 #[test]
-fn the_file_is_over_defaults_and_flags_are_over_the_file() {
+fn the_file_overrides_defaults_and_flags_override_the_file() {
     let text = "
 upstream: {kubeconfig: k, context: c}
 listen: {address: 'localhost:1', tls: {certFile: /a.pem, keyFile: sub/b.pem}}
@@ -179,7 +182,7 @@ cache: {resources: [pods, nodes], indexLabels: [app], retentionBytes: 1Mi, idleT
 shutdown: {gracePeriod: 500ms}
 log: {format: json, verbosity: 2}
 ";
-    let found = effective(text, "--admin-listen 127.0.0.1:9 --context d").expect("no faults");
+    let found = resolved(text, "--admin-listen 127.0.0.1:9 --context d").expect("no faults");
     let config = &found.serve;
     assert!(config.kubeconfig.as_ref().is_some_and(|k| k.is_absolute()));
     assert_eq!(config.context.as_deref(), Some("d"));
@@ -202,8 +205,8 @@ log: {format: json, verbosity: 2}
 }
 
 #[test]
-fn global_flags_are_over_the_file_wherever_they_stand() {
-    let (_directory, path) = written("log: {format: json, verbosity: 2}");
+fn global_flags_override_the_file_in_any_position() {
+    let (_directory, path) = config_file("log: {format: json, verbosity: 2}");
     let path = path.display();
     for line in [
         format!("kubefan -v --log-format text serve --config {path}"),
@@ -215,22 +218,22 @@ fn global_flags_are_over_the_file_wherever_they_stand() {
         else {
             unreachable!("each has the flags of serve")
         };
-        let found = Effective::new(&args.global, serve).expect("no faults");
+        let found = ResolvedConfig::new(&args.global, serve).expect("no faults");
         assert_eq!(found.log.format, telemetry::LogFormat::Text, "{line}");
         assert_eq!(found.log.verbosity, 1, "{line}");
     }
 }
 
 #[test]
-fn flags_undo_what_the_file_says() {
-    let all = |text, flags| effective(text, flags).map(|found| found.serve.resources);
+fn flags_undo_settings_of_the_file() {
+    let all = |text, flags| resolved(text, flags).map(|found| found.serve.resources);
     let pods = Resources::Named(vec!["pods".to_owned()]);
     assert_eq!(all("cache: {all: true}", "--all=false -r pods"), Ok(pods));
     assert_eq!(
         all("cache: {resources: [pods]}", "--all"),
         Ok(Resources::All)
     );
-    let tls = |flags| effective("listen: {tls: {selfSigned: true}}", flags).map(|f| f.serve.tls);
+    let tls = |flags| resolved("listen: {tls: {selfSigned: true}}", flags).map(|f| f.serve.tls);
     assert_eq!(tls("--tls-self-signed=false"), Ok(Tls::Plain));
 }
 
@@ -258,16 +261,16 @@ fn contradictions_between_file_and_flags_name_both_as_they_were_given() {
             "--listen: \"nowhere\" is no ADDRESS:PORT",
         ),
     ] {
-        let told = effective(text, flags).expect_err(expected);
-        assert!(told.contains(expected), "{told}");
+        let reported = resolved(text, flags).expect_err(expected);
+        assert!(reported.contains(expected), "{reported}");
     }
 }
 
 #[test]
-fn what_is_shown_says_the_same_and_where_from() {
+fn the_shown_config_reads_back_the_same_and_names_each_origin() {
     let text = "log: {format: json}\ncache:\n  resources: ['a\"b', '#c']\n";
-    let shown = |found: &Effective| found.to_yaml().expect("UTF-8");
-    let first = effective(text, "--listen 127.0.0.1:5").expect("no faults");
+    let shown = |found: &ResolvedConfig| found.to_yaml().expect("UTF-8");
+    let first = resolved(text, "--listen 127.0.0.1:5").expect("no faults");
     let yaml = shown(&first);
     for line in [
         "  address: \"127.0.0.1:5\" # flag --listen",
@@ -280,12 +283,12 @@ fn what_is_shown_says_the_same_and_where_from() {
         yaml.contains("format: \"json\" # file ") && yaml.contains("c.yaml:1\n"),
         "{yaml}"
     );
-    let again = effective(&yaml, "").expect("no faults");
+    let again = resolved(&yaml, "").expect("no faults");
     assert_eq!(again.settings, first.settings);
 }
 
 #[test]
-fn the_schema_checked_in_is_that_of_the_structs() {
+fn the_checked_in_schema_matches_the_structs() {
     let path = in_repository("config/kubefan.schema.json");
     let checked_in = fs::read_to_string(path).unwrap_or_default();
     assert!(
@@ -326,10 +329,10 @@ fn every_key_of_the_schema_is_a_setting_and_in_the_sample() {
 }
 
 #[test]
-fn the_sample_says_the_defaults() {
-    let mut faults = Vec::new();
-    let sample = file::read(&in_repository("config/kubefan.yaml"), &mut faults);
-    assert_eq!(faults, []);
+fn the_sample_has_the_defaults() {
+    let mut problems = Vec::new();
+    let sample = file::read(&in_repository("config/kubefan.yaml"), &mut problems);
+    assert_eq!(problems, []);
     assert_eq!(sample.settings, Settings::default());
     check_file(&in_repository("config/sidecar.yaml")).expect("no faults");
 }

@@ -25,10 +25,11 @@ pub(super) struct ByteSize(pub(super) usize);
 
 const EXPECTED_DURATION: &str = "a number and a unit, such as 30s or 10m";
 /// What [`parse_duration`] takes, units apart, as a regular expression's middle.
-pub(super) const PERIOD: &str = "[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+( ?[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+)*";
+pub(super) const PERIOD_PATTERN: &str =
+    "[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+( ?[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+)*";
 const EXPECTED_BYTES: &str = "a number of bytes, such as 1048576 or 64Mi";
 /// What can be added to any moment that a clock tells.
-const LONGEST: Duration = Duration::from_millis(u64::MAX);
+const MAX_DURATION: Duration = Duration::from_millis(u64::MAX);
 
 /// Parses `90s`, `10m`, `1h 30m`, `500ms`.
 ///
@@ -43,7 +44,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
     let duration = humantime::parse_duration(text)
         .map_err(|error| format!("expected {EXPECTED_DURATION}: {error}"))?;
-    if duration > LONGEST {
+    if duration > MAX_DURATION {
         return Err(format!("{text} is too long"));
     }
     Ok(duration)
@@ -100,7 +101,7 @@ impl JsonSchema for Period {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "string", "pattern": format!("^{PERIOD}$") })
+        json_schema!({ "type": "string", "pattern": format!("^{PERIOD_PATTERN}$") })
     }
 }
 
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_say_what_would_be_right_and_what_is_wrong() {
+    fn errors_name_the_mistake_and_a_valid_value() {
         let wrong = parse_duration("10x").expect_err("no unit");
         assert!(
             wrong.contains("such as 30s") && wrong.contains("\"x\""),

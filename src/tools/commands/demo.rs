@@ -7,9 +7,9 @@ use anyhow::Context;
 use crate::config::GlobalArgs;
 use crate::process::Error;
 use crate::process::block_on;
+use crate::process::drain_result;
 use crate::process::install_log;
-use crate::process::say;
-use crate::process::told;
+use crate::process::print;
 use crate::shutdown::Outcome;
 use crate::shutdown::Signals;
 use crate::tools::app::DemoApp;
@@ -35,7 +35,7 @@ async fn run(config: DemoConfig) -> Result<(), Error> {
     let signals = Signals::of_process().context("cannot listen for signals")?;
     let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
     let app = DemoApp::start(config).await?;
-    say(&format!(
+    print(&format!(
         "A simulated cluster of {nodes} nodes and {pods} pods, {churn} changes a second, behind \
          kubefan.\n{}",
         introduction(&app)
@@ -45,7 +45,7 @@ async fn run(config: DemoConfig) -> Result<(), Error> {
         loop {
             tokio::time::sleep(REPORT).await;
             let totals = totals();
-            say(&format!(
+            print(&format!(
                 "clients: {} requests, {} of them from the cache, {} watches open, {} events | \
                  cluster: {} requests, {} events\n",
                 totals.requests,
@@ -61,7 +61,7 @@ async fn run(config: DemoConfig) -> Result<(), Error> {
         outcome = app.run(signals) => outcome,
         () = report => Outcome::Drained,
     };
-    told(outcome)
+    drain_result(outcome)
 }
 
 fn introduction(app: &DemoApp) -> String {

@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::config::GlobalArgs;
 use crate::process::Error;
 use crate::process::install_log;
-use crate::process::say;
+use crate::process::print;
 use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
@@ -78,7 +78,7 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
 
 /// Prints and writes the report, and judges it.
 fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
-    say(&load::table(report));
+    print(&load::table(report));
     if let Some(path) = &config.json {
         write(path, &report.to_json().context("cannot print the report")?)?;
     }

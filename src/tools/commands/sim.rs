@@ -5,9 +5,9 @@ use anyhow::Context;
 use crate::config::GlobalArgs;
 use crate::process::Error;
 use crate::process::block_on;
+use crate::process::drain_result;
 use crate::process::install_log;
-use crate::process::say;
-use crate::process::told;
+use crate::process::print;
 use crate::shutdown::Signals;
 use crate::tools::app::SimulatedApp;
 use crate::tools::config::SimArgs;
@@ -31,6 +31,6 @@ async fn run(config: SimConfig) -> Result<(), Error> {
     let app = SimulatedApp::start(config).await?;
     let (url, admin) = (app.url(), app.admin_url());
     let lines = format!("simulated API server on {url}\nadmin on {admin}\n");
-    say(&lines);
-    told(app.run(signals).await)
+    print(&lines);
+    drain_result(app.run(signals).await)
 }

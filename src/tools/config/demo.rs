@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::config::Faults;
+use crate::config::Problems;
 use crate::config::address;
 
 use super::DemoArgs;
@@ -36,9 +36,9 @@ const NOT_AUTHENTICATED: &str = "callers are not authenticated, so it listens on
 // === impl DemoConfig ===
 
 impl TryFrom<&DemoArgs> for DemoConfig {
-    type Error = Faults;
+    type Error = Problems;
 
-    fn try_from(args: &DemoArgs) -> Result<Self, Faults> {
+    fn try_from(args: &DemoArgs) -> Result<Self, Problems> {
         let mut faults = Vec::new();
         let limits = [
             ("--nodes", args.nodes, 1, MAX_NODES),
@@ -48,11 +48,11 @@ impl TryFrom<&DemoArgs> for DemoConfig {
         for (flag, given, least, most) in limits {
             if given < least || given > most {
                 let problem = format!("{given} is not from {least} to {most}");
-                faults.push(address::fault(flag, problem));
+                faults.push(address::flag_problem(flag, problem));
             }
         }
-        let listen = address::loopback(&args.listen, NOT_AUTHENTICATED)
-            .map_err(|problem| faults.push(address::fault("--listen", problem)));
+        let listen = address::parse_loopback(&args.listen, NOT_AUTHENTICATED)
+            .map_err(|problem| faults.push(address::flag_problem("--listen", problem)));
         match listen {
             Ok(listen) if faults.is_empty() => Ok(Self {
                 nodes: args.nodes,
@@ -62,7 +62,7 @@ impl TryFrom<&DemoArgs> for DemoConfig {
                 listen,
                 kubeconfig_out: args.kubeconfig_out.clone(),
             }),
-            _ => Err(Faults::new(faults)),
+            _ => Err(Problems::new(faults)),
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use crate::api::WireFormat;
-use crate::config::Fault;
-use crate::config::Faults;
-use crate::config::address::fault;
+use crate::config::Problem;
+use crate::config::Problems;
+use crate::config::address::flag_problem;
 use crate::tools::load;
 use crate::tools::load::Protocol;
 use crate::tools::load::Rate;
@@ -36,23 +36,23 @@ pub struct LoadConfig {
 }
 
 impl TryFrom<&LoadArgs> for LoadConfig {
-    type Error = Faults;
+    type Error = Problems;
 
-    fn try_from(args: &LoadArgs) -> Result<Self, Faults> {
+    fn try_from(args: &LoadArgs) -> Result<Self, Problems> {
         let mut faults = counts(args);
         let selector = args.selector_per_watcher.as_deref().map(str::parse);
         let selector: Option<SelectorTemplate> = selector.transpose().unwrap_or_else(|error| {
             let error: load::SelectorError = error;
-            faults.push(fault("--selector-per-watcher", error.to_string()));
+            faults.push(flag_problem("--selector-per-watcher", error.to_string()));
             None
         });
         let rate = rate(&args.rate).unwrap_or_else(|problem| {
-            faults.push(fault("--rate", problem));
+            faults.push(flag_problem("--rate", problem));
             Rate::Max
         });
         if args.window.is_some() && rate != Rate::Max {
             let problem = "a rate that is fixed waits for nobody; leave it out, or take --rate max";
-            faults.push(fault("--window", problem.to_owned()));
+            faults.push(flag_problem("--window", problem.to_owned()));
         }
         if let Some(selector) = &selector {
             faults.extend(selector_faults(args, selector));
@@ -64,10 +64,10 @@ impl TryFrom<&LoadArgs> for LoadConfig {
             let problem = format!(
                 "{namespace:?} is no name of a namespace: lower-case letters, digits and -"
             );
-            faults.push(fault("--namespace", problem));
+            faults.push(flag_problem("--namespace", problem));
         }
         if !faults.is_empty() {
-            return Err(Faults::new(faults));
+            return Err(Problems::new(faults));
         }
         Ok(Self {
             load: test(args, selector, rate),
@@ -108,7 +108,7 @@ fn test(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) -> load
     }
 }
 
-fn counts(args: &LoadArgs) -> Vec<Fault> {
+fn counts(args: &LoadArgs) -> Vec<Problem> {
     let connections = args.connections.unwrap_or(1);
     let limits = [
         ("--watchers", args.watchers, 1, MAX_WATCHERS),
@@ -122,7 +122,7 @@ fn counts(args: &LoadArgs) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (flag, given, least, most) in limits {
         if given < least || given > most {
-            faults.push(fault(
+            faults.push(flag_problem(
                 flag,
                 format!("{given} is not from {least} to {most}"),
             ));
@@ -130,17 +130,17 @@ fn counts(args: &LoadArgs) -> Vec<Fault> {
     }
     if args.http == 1 && args.connections.is_some_and(|given| given != args.watchers) {
         let problem = "over HTTP/1.1 each watcher has a connection of its own; leave it out";
-        faults.push(fault("--connections", problem.to_owned()));
+        faults.push(flag_problem("--connections", problem.to_owned()));
     }
     if args.object_size > MAX_OBJECT_SIZE {
         let problem = format!(
             "{} bytes are more than an API server takes (1Mi)",
             args.object_size
         );
-        faults.push(fault("--object-size", problem));
+        faults.push(flag_problem("--object-size", problem));
     }
     if args.duration.is_zero() {
-        faults.push(fault(
+        faults.push(flag_problem(
             "--duration",
             "0 is too short; 30s would be right".to_owned(),
         ));
@@ -161,9 +161,9 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Fault> {
+fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem> {
     let mut faults = Vec::new();
-    let mut tell = |flag, problem| faults.push(fault(flag, problem));
+    let mut tell = |flag, problem| faults.push(flag_problem(flag, problem));
     if let Some(field) = selector.pod_field()
         && !matches!(args.resource.as_str(), "pods" | "pod" | "po")
     {
@@ -184,7 +184,7 @@ fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Fault> {
     faults
 }
 
-fn url_faults(args: &LoadArgs) -> Vec<Fault> {
+fn url_faults(args: &LoadArgs) -> Vec<Problem> {
     let urls = [
         ("--server", &args.server),
         ("--write-server", &args.write_server),
@@ -201,9 +201,9 @@ fn url_faults(args: &LoadArgs) -> Vec<Fault> {
             matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
         })
     });
-    let mut faults: Vec<Fault> = odd
+    let mut faults: Vec<Problem> = odd
         .map(|(flag, url)| {
-            fault(
+            flag_problem(
                 flag,
                 format!("{url:?} is no URL; https://127.0.0.1:6443 would be one"),
             )
@@ -212,7 +212,7 @@ fn url_faults(args: &LoadArgs) -> Vec<Fault> {
     let is_compared = args.compare.is_some() || args.compare_kubeconfig.is_some();
     if !is_compared && (args.compare_server_pid.is_some() || args.compare_metrics_url.is_some()) {
         let problem = "is missing: there is nothing that --compare-server-pid or --compare-metrics-url tell of";
-        faults.push(fault("--compare", problem.to_owned()));
+        faults.push(flag_problem("--compare", problem.to_owned()));
     }
     faults
 }

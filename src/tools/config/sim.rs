@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::config::Faults;
+use crate::config::Problems;
 use crate::config::address;
 
 use super::SimArgs;
@@ -25,13 +25,13 @@ const NOT_AUTHENTICATED: &str = "whoever connects may change everything, so it l
 // === impl SimConfig ===
 
 impl TryFrom<&SimArgs> for SimConfig {
-    type Error = Faults;
+    type Error = Problems;
 
-    fn try_from(args: &SimArgs) -> Result<Self, Faults> {
+    fn try_from(args: &SimArgs) -> Result<Self, Problems> {
         let mut faults = Vec::new();
         let mut loopback = |flag, text| {
-            let address = address::loopback(text, NOT_AUTHENTICATED);
-            let told = |problem| faults.push(address::fault(flag, problem));
+            let address = address::parse_loopback(text, NOT_AUTHENTICATED);
+            let told = |problem| faults.push(address::flag_problem(flag, problem));
             address.map_err(told).ok()
         };
         let listen = loopback("--listen", &args.listen);
@@ -42,7 +42,7 @@ impl TryFrom<&SimArgs> for SimConfig {
                 admin_listen,
                 definitions: args.definitions.clone(),
             }),
-            _ => Err(Faults::new(faults)),
+            _ => Err(Problems::new(faults)),
         }
     }
 }

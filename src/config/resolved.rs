@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use crate::telemetry;
 
-use super::Faults;
 use super::GlobalArgs;
 use super::LogFormat;
+use super::Problems;
 use super::ServeArgs;
 use super::ServeConfig;
 use super::file;
@@ -20,7 +20,7 @@ use super::sources::Sources;
 
 /// Everything that `kubefan serve` is told: defaults, file, environment, flags; the later wins.
 #[derive(Debug)]
-pub struct Effective {
+pub struct ResolvedConfig {
     /// What is served.
     pub serve: ServeConfig,
     /// What is logged.
@@ -34,14 +34,14 @@ pub struct Effective {
 /// # Errors
 ///
 /// Everything that is wrong with it.
-pub fn check_file(path: &Path) -> Result<(), Faults> {
-    let mut faults = Vec::new();
-    let file = file::read(path, &mut faults);
+pub fn check_file(path: &Path) -> Result<(), Problems> {
+    let mut problems = Vec::new();
+    let file = file::read(path, &mut problems);
     let sources = Sources::of_file(path, &file.positions);
-    serve::check(&file.settings, &sources, &mut faults);
-    match faults.is_empty() {
+    serve::check(&file.settings, &sources, &mut problems);
+    match problems.is_empty() {
         true => Ok(()),
-        false => Err(Faults::new(faults)),
+        false => Err(Problems::new(problems)),
     }
 }
 
@@ -50,19 +50,19 @@ pub fn schema() -> String {
     format!("{:#}\n", schemars::schema_for!(Settings).as_value())
 }
 
-// === impl Effective ===
+// === impl ResolvedConfig ===
 
-impl Effective {
+impl ResolvedConfig {
     /// Reads the file, if there is one, and lays environment and flags over it.
     ///
     /// # Errors
     ///
     /// Everything that is wrong with any of them.
-    pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Faults> {
-        let mut faults = Vec::new();
-        let (settings, sources) = sources::collect(global, serve, &mut faults);
-        let Some(serve) = serve::check(&settings, &sources, &mut faults) else {
-            return Err(Faults::new(faults));
+    pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Problems> {
+        let mut problems = Vec::new();
+        let (settings, sources) = sources::collect(global, serve, &mut problems);
+        let Some(serve) = serve::check(&settings, &sources, &mut problems) else {
+            return Err(Problems::new(problems));
         };
         let log = telemetry::LogConfig {
             verbosity: settings.log.verbosity,

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 /// One thing that is wrong with the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    pub(super) place: Place,
-    pub(super) problem: String,
+pub struct Problem {
+    pub(super) location: Location,
+    pub(super) message: String,
 }
 
-/// Where a fault stands; in the order in which they are told.
+/// Where a problem stands; in the order in which they are told.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Place {
+pub(super) enum Location {
     /// In a file; without a position the whole of it.
     File {
         path: PathBuf,
@@ -29,52 +29,52 @@ pub(super) struct Position {
     pub(super) column: u64,
 }
 
-/// Everything that is wrong with the configuration; at least one fault.
+/// Everything that is wrong with the configuration; at least one problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Faults(Vec<Fault>);
+pub struct Problems(Vec<Problem>);
 
-// === impl Faults ===
+// === impl Problems ===
 
-impl Faults {
-    /// The faults of a file by position, then the others in their order.
-    pub fn new(mut faults: Vec<Fault>) -> Self {
-        let position = |fault: &Fault| match &fault.place {
-            Place::File { position, .. } => (0, *position),
-            Place::Named(_) => (1, None),
+impl Problems {
+    /// The problems of a file by position, then the others in their order.
+    pub fn new(mut problems: Vec<Problem>) -> Self {
+        let position = |problem: &Problem| match &problem.location {
+            Location::File { position, .. } => (0, *position),
+            Location::Named(_) => (1, None),
         };
-        faults.sort_by_key(position);
-        Self(faults)
+        problems.sort_by_key(position);
+        Self(problems)
     }
 }
 
-impl fmt::Display for Faults {
+impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_in_file = |fault: &Fault| matches!(fault.place, Place::File { .. });
+        let is_in_file = |problem: &Problem| matches!(problem.location, Location::File { .. });
         if self.0.iter().any(is_in_file) {
             // So that each line begins with its place, where editors look for it.
             let count = self.0.len();
             let plural = if count == 1 { "" } else { "s" };
             writeln!(f, "the configuration has {count} fault{plural}:")?;
         }
-        for (index, fault) in self.0.iter().enumerate() {
+        for (index, problem) in self.0.iter().enumerate() {
             if index > 0 {
                 f.write_str("\n")?;
             }
-            write!(f, "{fault}")?;
+            write!(f, "{problem}")?;
         }
         Ok(())
     }
 }
 
-impl std::error::Error for Faults {}
+impl std::error::Error for Problems {}
 
-// === impl Fault ===
+// === impl Problem ===
 
-impl fmt::Display for Fault {
+impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Named(name) => write!(f, "{name}: ")?,
-            Place::File { path, position } => {
+        match &self.location {
+            Location::Named(name) => write!(f, "{name}: ")?,
+            Location::File { path, position } => {
                 write!(f, "{}:", path.display())?;
                 if let Some(Position { line, column }) = position {
                     write!(f, "{line}:{column}:")?;
@@ -82,6 +82,6 @@ impl fmt::Display for Fault {
                 f.write_str(" ")?;
             }
         }
-        f.write_str(&self.problem)
+        f.write_str(&self.message)
     }
 }
