@@ -25,20 +25,20 @@ use crate::net::Transport;
 
 /// Bytes that wait for a write at most, a hundred events of 2 KiB. What doesn't fit waits for the
 /// socket.
-pub(super) const LIMIT: usize = 256 << 10;
+pub(super) const MAX_BUFFERED: usize = 256 << 10;
 /// Bytes that are worth a write: nobody is waited for to add to them, as meanwhile they take memory.
-const WORTHWHILE: usize = 64 << 10;
+const FLUSH_THRESHOLD: usize = 64 << 10;
 
 thread_local! {
     /// A connection needs a buffer only while it writes, and one of a thread's writes at a time.
-    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    static SPARE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// What the connection reads from and writes to.
-pub(super) struct Coalesced<I>(Arc<Mutex<Inner<I>>>);
+pub(super) struct CoalescedIo<I>(Arc<Mutex<Inner<I>>>);
 
-/// The other end of a [`Coalesced`]: writes out what was gathered.
-pub(super) struct WriteOut<I>(Arc<Mutex<Inner<I>>>);
+/// The other end of a [`CoalescedIo`]: writes out what was gathered.
+pub(super) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
 struct Inner<I> {
     io: I,
@@ -54,7 +54,7 @@ struct Inner<I> {
 }
 
 /// Both ends; `io` must not be used except through them.
-pub(super) fn coalesce<I>(io: I) -> (Coalesced<I>, WriteOut<I>) {
+pub(super) fn coalesce<I>(io: I) -> (CoalescedIo<I>, Flusher<I>) {
     let inner = Arc::new(Mutex::new(Inner {
         io,
         gathered: Vec::new(),
@@ -63,18 +63,18 @@ pub(super) fn coalesce<I>(io: I) -> (Coalesced<I>, WriteOut<I>) {
         has_yielded: false,
         is_flushed: true,
     }));
-    (Coalesced(Arc::clone(&inner)), WriteOut(inner))
+    (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
 }
 
-// === impl WriteOut ===
+// === impl Flusher ===
 
-impl<I: Transport> WriteOut<I> {
+impl<I: Transport> Flusher<I> {
     /// Writes out what the connection wrote since; to be called after each poll of it that was
     /// pending, by the same task. After an error the connection is of no use.
-    pub(super) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
-        if waiting > 0 && waiting < WORTHWHILE && !inner.has_yielded {
+        if waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.has_yielded {
             // Streams that were woken with the one that made this task run may not have run yet.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);
@@ -87,21 +87,21 @@ impl<I: Transport> WriteOut<I> {
 
 impl<I: Transport> Inner<I> {
     fn gather(&mut self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        if self.is_full() && !self.hand_on()? {
+        if self.is_full() && !self.pass_to_io()? {
             ready!(self.poll_make_room(cx))?;
         }
         if self.gathered.capacity() == 0 {
-            self.gathered = SPARE.take();
-            self.gathered.reserve_exact(I::GATHERED);
+            self.gathered = SPARE_BUFFER.take();
+            self.gathered.reserve_exact(I::GATHER_SIZE);
         }
         let mut taken = 0;
         for part in data {
             let mut rest = &part[..];
             while !rest.is_empty() {
-                if self.is_full() && !self.hand_on()? {
+                if self.is_full() && !self.pass_to_io()? {
                     return Poll::Ready(Ok(taken));
                 }
-                let room = I::GATHERED - self.gathered.len();
+                let room = I::GATHER_SIZE - self.gathered.len();
                 let (fitting, later) = rest.split_at(rest.len().min(room));
                 self.gathered.extend_from_slice(fitting);
                 taken += fitting.len();
@@ -112,11 +112,11 @@ impl<I: Transport> Inner<I> {
     }
 
     fn is_full(&self) -> bool {
-        self.gathered.len() >= I::GATHERED
+        self.gathered.len() >= I::GATHER_SIZE
     }
 
     /// True when `io` took a part without writing.
-    fn hand_on(&mut self) -> io::Result<bool> {
+    fn pass_to_io(&mut self) -> io::Result<bool> {
         let taken = self.io.buffer(&self.gathered[self.written..])?;
         if taken == 0 {
             return Ok(false);
@@ -130,7 +130,7 @@ impl<I: Transport> Inner<I> {
 
     /// Ready when at least a part was written.
     fn poll_make_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let written = self.poll_write_out(cx);
+        let written = self.poll_write_buffer(cx);
         if let Poll::Ready(Err(error)) = written {
             return Poll::Ready(Err(error));
         }
@@ -142,7 +142,7 @@ impl<I: Transport> Inner<I> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_write_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_write_buffer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.gathered.len() {
             let rest = &self.gathered[self.written..];
             let written = ready!(Pin::new(&mut self.io).poll_write(cx, rest))?;
@@ -157,11 +157,11 @@ impl<I: Transport> Inner<I> {
 
     /// Writes all out; then the buffer is not kept.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_write_out(cx))?;
+        ready!(self.poll_write_buffer(cx))?;
         if self.gathered.capacity() > 0 {
             self.written = 0;
             self.gathered.clear();
-            SPARE.set(std::mem::take(&mut self.gathered));
+            SPARE_BUFFER.set(std::mem::take(&mut self.gathered));
         }
         if !self.is_flushed {
             ready!(Pin::new(&mut self.io).poll_flush(cx))?;
@@ -173,9 +173,9 @@ impl<I: Transport> Inner<I> {
     }
 }
 
-// === impl Coalesced ===
+// === impl CoalescedIo ===
 
-impl<I: Transport> AsyncWrite for Coalesced<I> {
+impl<I: Transport> AsyncWrite for CoalescedIo<I> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -196,7 +196,7 @@ impl<I: Transport> AsyncWrite for Coalesced<I> {
         true
     }
 
-    /// Nothing: [`WriteOut`] does it when the connection has said all that it has to say now.
+    /// Nothing: [`Flusher`] does it when the connection has said all that it has to say now.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -208,7 +208,7 @@ impl<I: Transport> AsyncWrite for Coalesced<I> {
     }
 }
 
-impl<I: Transport> AsyncRead for Coalesced<I> {
+impl<I: Transport> AsyncRead for CoalescedIo<I> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -27,7 +27,7 @@ use tower::ServiceExt;
 
 use crate::net::Transport;
 use crate::net::coalesce::coalesce;
-use crate::net::stall::Impatient;
+use crate::net::write_timeout::WriteTimeout;
 
 /// Any error, as bodies and services give them.
 pub type BoxError = Box<dyn Error + Send + Sync>;
@@ -104,7 +104,7 @@ pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + 'static
 
 /// Future of [`serve_connection`]: boxed, as what connections of different protocols need differs
 /// much, and most of them are idle.
-pub type Served = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
+pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
 /// Serves requests until the connection ends; upgrades are passed on.
 ///
@@ -121,7 +121,7 @@ pub fn serve_connection<I, B: ResponseBody>(
     service: impl HttpService<B>,
     config: &Config,
     stop: impl Future<Output = ()> + Send + 'static,
-) -> Served
+) -> ConnectionFuture
 where
     I: Transport + Send + 'static,
 {
@@ -129,7 +129,7 @@ where
         request.extensions_mut().insert(peer.clone());
         service.clone().oneshot(request)
     });
-    let (io, upgraded) = Impatient::new(io, config.write_timeout);
+    let (io, upgraded) = WriteTimeout::new(io, config.write_timeout);
     match protocol {
         Protocol::Http1 => {
             let connection = http1(config).serve_connection(TokioIo::new(io), service);
@@ -137,26 +137,26 @@ where
             let finish = http1::UpgradeableConnection::graceful_shutdown;
             Box::pin(async move {
                 let ended = drive(connection, finish, stop, |_| Poll::Pending).await;
-                upgraded.tell();
+                upgraded.set();
                 ended
             })
         }
         Protocol::Http2 => {
-            let (io, write_out) = coalesce(io);
+            let (io, flusher) = coalesce(io);
             let connection = http2(config).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
-            let write_out = move |cx: &mut Context<'_>| write_out.poll(cx);
-            Box::pin(drive(Box::pin(connection), finish, stop, write_out))
+            let flush = move |cx: &mut Context<'_>| flusher.poll_flush(cx);
+            Box::pin(drive(Box::pin(connection), finish, stop, flush))
         }
     }
 }
 
-/// Polls the connection to its end, and `write_out` after it each time.
+/// Polls the connection to its end, and `flush` after it each time.
 async fn drive<C>(
     mut connection: Pin<Box<C>>,
     finish: impl FnOnce(Pin<&mut C>),
     stop: impl Future<Output = ()>,
-    write_out: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
+    flush: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
 ) -> Result<(), BoxError>
 where
     C: Future<Output = Result<(), hyper::Error>>,
@@ -173,7 +173,7 @@ where
         if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
             return Poll::Ready(ended.map_err(BoxError::from));
         }
-        match write_out(cx) {
+        match flush(cx) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
             _ => Poll::Pending,
         }

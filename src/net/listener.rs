@@ -53,7 +53,7 @@ struct Context {
 }
 
 /// A connection's place among those allowed, and in the gauge.
-struct Place {
+struct ConnectionSlot {
     open: IntGauge,
     _permit: OwnedSemaphorePermit,
 }
@@ -104,12 +104,12 @@ impl Listener {
     /// Accepts connections until [`Phase::StopAccepting`]; then the socket is closed, and the
     /// connections go on to their ends.
     pub async fn serve<B: ResponseBody>(self, service: impl HttpService<B>) {
-        let places = Arc::new(Semaphore::new(self.context.config.max_connections));
+        let slots = Arc::new(Semaphore::new(self.context.config.max_connections));
         let mut stop = self.context.shutdown.reached(Phase::StopAccepting);
         loop {
-            let (place, stream, address) = tokio::select! {
+            let (slot, stream, address) = tokio::select! {
                 () = &mut stop => return,
-                accepted = self.accept(&places) => accepted,
+                accepted = self.accept(&slots) => accepted,
             };
             let context = self.context.clone();
             let tls = self.tls.clone();
@@ -118,7 +118,7 @@ impl Listener {
             let Some(threads) = &self.threads else {
                 shutdown.spawn(async move {
                     context.serve_one(stream, address, tls, service).await;
-                    drop(place);
+                    drop(slot);
                 });
                 continue;
             };
@@ -126,23 +126,23 @@ impl Listener {
             let stream = match stream.into_std() {
                 Ok(stream) => stream,
                 Err(error) => {
-                    context.accept_failed(&error);
+                    context.record_accept_failure(&error);
                     continue;
                 }
             };
-            shutdown.spawn_on(threads.next(), async move {
+            shutdown.spawn_on(threads.next_runtime(), async move {
                 match TcpStream::from_std(stream) {
                     Ok(stream) => context.serve_one(stream, address, tls, service).await,
-                    Err(error) => context.accept_failed(&error),
+                    Err(error) => context.record_accept_failure(&error),
                 }
-                drop(place);
+                drop(slot);
             });
         }
     }
 
     /// The next connection, once there is a place for it. Cancel safe.
-    async fn accept(&self, places: &Arc<Semaphore>) -> (Place, TcpStream, SocketAddr) {
-        let permit = places
+    async fn accept(&self, slots: &Arc<Semaphore>) -> (ConnectionSlot, TcpStream, SocketAddr) {
+        let permit = slots
             .clone()
             .acquire_owned()
             .await
@@ -150,14 +150,14 @@ impl Listener {
         loop {
             match self.socket.accept().await {
                 Ok((stream, address)) => {
-                    let place = Place::take(self.context.open_gauge(), permit);
-                    return (place, stream, address);
+                    let slot = ConnectionSlot::take(self.context.open_gauge(), permit);
+                    return (slot, stream, address);
                 }
-                Err(error) if is_peers_fault(&error) => {
+                Err(error) if is_peer_error(&error) => {
                     debug!(listener = self.context.name, %error, "connection gone before it was accepted");
                 }
                 Err(error) => {
-                    self.context.accept_failed(&error);
+                    self.context.record_accept_failure(&error);
                     sleep(ACCEPT_PAUSE).await;
                 }
             }
@@ -165,7 +165,7 @@ impl Listener {
     }
 }
 
-fn is_peers_fault(error: &io::Error) -> bool {
+fn is_peer_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::ConnectionAborted
@@ -195,19 +195,19 @@ impl Context {
             Some(acceptor) => {
                 let handshake = Box::pin(acceptor.accept(stream));
                 let handshake = timeout(self.config.handshake_timeout, handshake);
-                let Some((stream, protocol)) = self.opened(address, handshake.await) else {
+                let Some((stream, protocol)) = self.record_opening(address, handshake.await) else {
                     return;
                 };
                 serve_connection(stream, protocol, peer, service, &self.config, stop)
             }
             None => {
-                let first_bytes = timeout(self.config.head_timeout, protocol_of(stream));
+                let first_bytes = timeout(self.config.head_timeout, detect_protocol(stream));
                 let opening = tokio::select! {
                     opening = first_bytes => opening,
                     // It has sent nothing, or too little to be told apart: it is idle.
                     () = stop.clone() => return,
                 };
-                let Some((stream, protocol)) = self.opened(address, opening) else {
+                let Some((stream, protocol)) = self.record_opening(address, opening) else {
                     return;
                 };
                 serve_connection(stream, protocol, peer, service, &self.config, stop)
@@ -220,7 +220,7 @@ impl Context {
     }
 
     /// What the opening came to, counted and logged.
-    fn opened<T>(
+    fn record_opening<T>(
         &self,
         address: SocketAddr,
         opening: Result<io::Result<(T, Protocol)>, Elapsed>,
@@ -243,7 +243,7 @@ impl Context {
         self.metrics.open.with_label_values(&[self.name])
     }
 
-    fn accept_failed(&self, error: &io::Error) {
+    fn record_accept_failure(&self, error: &io::Error) {
         self.count_failure("accept");
         warn!(listener = self.name, %error, "cannot accept connections");
     }
@@ -255,7 +255,7 @@ impl Context {
 }
 
 /// Tells HTTP/2 by prior knowledge from HTTP/1 without consuming anything.
-async fn protocol_of(stream: TcpStream) -> io::Result<(TcpStream, Protocol)> {
+async fn detect_protocol(stream: TcpStream) -> io::Result<(TcpStream, Protocol)> {
     let mut seen = [0; HTTP2_PREFACE.len()];
     loop {
         let length = stream.peek(&mut seen).await?;
@@ -274,17 +274,17 @@ async fn protocol_of(stream: TcpStream) -> io::Result<(TcpStream, Protocol)> {
     }
 }
 
-impl Place {
-    fn take(open: IntGauge, permit: OwnedSemaphorePermit) -> Place {
+impl ConnectionSlot {
+    fn take(open: IntGauge, permit: OwnedSemaphorePermit) -> ConnectionSlot {
         open.inc();
-        Place {
+        ConnectionSlot {
             open,
             _permit: permit,
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.open.dec();
     }

@@ -57,7 +57,7 @@ impl ServingThreads {
     }
 
     /// The runtime that the next connection is for: one after the other.
-    pub(super) fn next(&self) -> &Handle {
+    pub(super) fn next_runtime(&self) -> &Handle {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         &self.runtimes[next % self.runtimes.len()]
     }

@@ -44,8 +44,8 @@ use crate::net::Peer;
 use crate::net::SelfSigned;
 use crate::net::ServingThreads;
 use crate::net::TlsFiles;
-use crate::net::tls::acceptor::certificates;
-use crate::net::tls::acceptor::provider;
+use crate::net::tls::acceptor::crypto_provider;
+use crate::net::tls::acceptor::read_certificates;
 use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Phase;
@@ -200,8 +200,8 @@ async fn http1_is_served_with_the_peer_and_title_case_headers() {
         response.starts_with("HTTP/1.1 200 OK\r\nX-Test-Header: 1\r\n"),
         "{response}"
     );
-    let told = format!("HTTP/1.1 {} false", stream.local_addr().unwrap());
-    assert!(response.ends_with(&told), "{response}");
+    let expected = format!("HTTP/1.1 {} false", stream.local_addr().unwrap());
+    assert!(response.ends_with(&expected), "{response}");
     let line = r#"kubefan_connections_total{listener="test",protocol="http1"} 1"#;
     assert!(server.has_metric(line));
 }
@@ -219,7 +219,7 @@ async fn http2_by_prior_knowledge_is_served() {
 }
 
 #[tokio::test]
-async fn a_preface_that_comes_in_two_parts_is_still_http2() {
+async fn a_preface_in_two_parts_is_still_http2() {
     let server = Server::plain().await;
     let mut stream = server.connect().await;
     stream.set_nodelay(true).unwrap();
@@ -246,7 +246,7 @@ async fn tls_server() -> (Server, TempDir, Arc<RootCertStore>) {
     .ensure()
     .unwrap();
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(&made.ca_certificate).unwrap() {
+    for certificate in read_certificates(&made.ca_certificate).unwrap() {
         roots.add(certificate).unwrap();
     }
     let acceptor = Acceptor::from_files(&made.server).unwrap();
@@ -260,7 +260,7 @@ async fn tls_connect(
     name: &'static str,
     protocol: &str,
 ) -> std::io::Result<TlsStream<TcpStream>> {
-    let mut config = ClientConfig::builder_with_provider(provider())
+    let mut config = ClientConfig::builder_with_provider(crypto_provider())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
@@ -297,7 +297,7 @@ async fn tls_chooses_the_protocol_by_alpn() {
 }
 
 #[tokio::test]
-async fn a_self_signed_certificate_holds_only_for_its_names() {
+async fn a_self_signed_certificate_is_valid_only_for_its_names() {
     let (server, _directory, roots) = tls_server().await;
     let error = tls_connect(&server, roots, "example.com", "h2")
         .await
@@ -319,7 +319,7 @@ async fn a_failed_handshake_ends_its_connection_and_is_counted() {
 }
 
 #[tokio::test]
-async fn a_silent_peer_is_cut_off_when_its_time_is_over() {
+async fn a_silent_peer_is_disconnected_after_its_timeout() {
     let short = Duration::from_millis(20);
     let config = Config {
         head_timeout: short,
@@ -429,7 +429,7 @@ async fn only_the_accept_loop_is_left(server: &Server) {
 }
 
 #[tokio::test]
-async fn a_peer_that_leaves_is_no_failure_but_nonsense_is() {
+async fn a_disconnecting_peer_is_not_a_failure_but_invalid_input_is() {
     let server = Server::plain().await;
     for http2 in [false, true] {
         let stream = server.connect().await;
@@ -472,7 +472,7 @@ async fn an_idle_connection_ends_without_a_failure() {
 }
 
 #[tokio::test]
-async fn connections_over_the_limit_wait_for_a_place() {
+async fn connections_over_the_limit_wait_for_a_slot() {
     let config = Config {
         max_connections: 1,
         ..Config::default()
@@ -489,7 +489,7 @@ async fn connections_over_the_limit_wait_for_a_place() {
 }
 
 #[tokio::test]
-async fn tls_files_that_cannot_be_used_are_named() {
+async fn errors_name_unusable_tls_files() {
     let (_server, directory, _roots) = tls_server().await;
     let other = tls_server().await.1;
     let path = directory.path();
@@ -526,7 +526,7 @@ async fn tls_files_that_cannot_be_used_are_named() {
 }
 
 #[tokio::test]
-async fn who_takes_nothing_for_long_is_cut_off() {
+async fn a_peer_that_reads_nothing_is_disconnected() {
     for http2 in [false, true] {
         let config = Config {
             write_timeout: Duration::from_millis(50),
@@ -582,7 +582,7 @@ async fn http2_carries_large_bodies_whole() {
 }
 
 #[tokio::test]
-async fn http2_peers_are_asked_whether_they_live_and_go_if_they_do_not() {
+async fn http2_peers_that_answer_no_ping_are_disconnected() {
     let config = Config {
         ping_interval: Duration::from_millis(20),
         ping_timeout: Duration::from_millis(200),
@@ -618,7 +618,7 @@ async fn thread_name(_: Request<Incoming>) -> Result<Response<String>, Infallibl
 }
 
 #[tokio::test]
-async fn connections_are_dealt_out_to_the_threads_and_drained_there() {
+async fn connections_are_distributed_over_the_threads_and_drained_there() {
     let shutdown = Shutdown::new(shutdown::Config::default());
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let metrics = Metrics::new(&Registry::new());

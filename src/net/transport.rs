@@ -11,7 +11,7 @@ use crate::net::coalesce;
 /// What a connection runs over.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Bytes that are gathered before [`Transport::buffer`] is offered them. Default is 256 KiB.
-    const GATHERED: usize = coalesce::LIMIT;
+    const GATHER_SIZE: usize = coalesce::MAX_BUFFERED;
 
     /// Takes what it has room for, to be written to the socket by the next write or flush, and gives
     /// how many bytes these are. Default is none.

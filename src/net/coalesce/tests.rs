@@ -10,7 +10,7 @@ use super::*;
 
 /// Takes what its script allows: so many bytes, or nothing for now, or fails.
 #[derive(Default)]
-struct Fake {
+struct FakeIo {
     script: VecDeque<Step>,
     /// One a write.
     writes: Vec<Vec<u8>>,
@@ -24,7 +24,7 @@ enum Step {
     Fail,
 }
 
-impl AsyncWrite for Fake {
+impl AsyncWrite for FakeIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl AsyncWrite for Fake {
     }
 }
 
-impl AsyncRead for Fake {
+impl AsyncRead for FakeIo {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -64,17 +64,17 @@ impl AsyncRead for Fake {
     }
 }
 
-impl Transport for Fake {}
+impl Transport for FakeIo {}
 
 /// Takes up to so many bytes before the socket does, ten at a time.
-struct Encrypting {
-    socket: Fake,
+struct EncryptingIo {
+    socket: FakeIo,
     room: usize,
     encrypted: Vec<u8>,
     takes: usize,
 }
 
-impl AsyncWrite for Encrypting {
+impl AsyncWrite for EncryptingIo {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -100,7 +100,7 @@ impl AsyncWrite for Encrypting {
     }
 }
 
-impl AsyncRead for Encrypting {
+impl AsyncRead for EncryptingIo {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -110,8 +110,8 @@ impl AsyncRead for Encrypting {
     }
 }
 
-impl Transport for Encrypting {
-    const GATHERED: usize = 10;
+impl Transport for EncryptingIo {
+    const GATHER_SIZE: usize = 10;
 
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
         let taken = data.len().min(self.room - self.encrypted.len());
@@ -124,11 +124,11 @@ impl Transport for Encrypting {
 fn encrypting(
     room: usize,
     script: impl IntoIterator<Item = Step>,
-) -> (Coalesced<Encrypting>, WriteOut<Encrypting>) {
-    coalesce(Encrypting {
-        socket: Fake {
+) -> (CoalescedIo<EncryptingIo>, Flusher<EncryptingIo>) {
+    coalesce(EncryptingIo {
+        socket: FakeIo {
             script: script.into_iter().collect(),
-            ..Fake::default()
+            ..FakeIo::default()
         },
         room,
         encrypted: Vec::new(),
@@ -136,16 +136,16 @@ fn encrypting(
     })
 }
 
-fn fake(script: impl IntoIterator<Item = Step>) -> (Coalesced<Fake>, WriteOut<Fake>) {
-    coalesce(Fake {
+fn fake(script: impl IntoIterator<Item = Step>) -> (CoalescedIo<FakeIo>, Flusher<FakeIo>) {
+    coalesce(FakeIo {
         script: script.into_iter().collect(),
-        ..Fake::default()
+        ..FakeIo::default()
     })
 }
 
 /// As a connection's task does: polled again whenever it was woken.
-async fn write_out<I: Transport>(out: &WriteOut<I>) -> io::Result<()> {
-    poll_fn(|cx| out.poll(cx)).await
+async fn flush<I: Transport>(flusher: &Flusher<I>) -> io::Result<()> {
+    poll_fn(|cx| flusher.poll_flush(cx)).await
 }
 
 fn numbers(count: usize) -> Vec<u8> {
@@ -154,88 +154,88 @@ fn numbers(count: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn many_frames_are_one_write() {
-    let (mut io, out) = fake([]);
+    let (mut io, flusher) = fake([]);
     for part in [&b"head"[..], b"body", b"head", b"body"] {
         io.write_all(part).await.unwrap();
         io.flush().await.unwrap();
     }
     let both = [IoSlice::new(b"head"), IoSlice::new(b"body")];
     assert_eq!(io.write_vectored(&both).await.unwrap(), 8);
-    assert!(out.0.lock().io.writes.is_empty());
-    write_out(&out).await.unwrap();
-    let inner = out.0.lock();
+    assert!(flusher.0.lock().io.writes.is_empty());
+    flush(&flusher).await.unwrap();
+    let inner = flusher.0.lock();
     assert_eq!(inner.io.writes, [b"headbodyheadbodyheadbody"]);
     assert_eq!(inner.io.flushes, 1);
     assert_eq!(inner.gathered.capacity(), 0, "kept while idle");
 }
 
 #[tokio::test]
-async fn others_have_their_turn_before_a_small_write_and_nothing_is_written_for_nothing() {
-    let (mut io, out) = fake([]);
-    write_out(&out).await.unwrap();
+async fn other_tasks_run_before_a_small_write_and_an_empty_flush_writes_nothing() {
+    let (mut io, flusher) = fake([]);
+    flush(&flusher).await.unwrap();
     io.write_all(b"one").await.unwrap();
-    assert!(poll!(pin!(write_out(&out))).is_pending());
+    assert!(poll!(pin!(flush(&flusher))).is_pending());
     io.write_all(b"two").await.unwrap();
-    write_out(&out).await.unwrap();
-    assert_eq!(out.0.lock().io.writes, [b"onetwo"]);
-    assert_eq!(out.0.lock().io.flushes, 1);
+    flush(&flusher).await.unwrap();
+    assert_eq!(flusher.0.lock().io.writes, [b"onetwo"]);
+    assert_eq!(flusher.0.lock().io.flushes, 1);
 }
 
 #[tokio::test]
-async fn much_is_written_at_once() {
-    let (mut io, out) = fake([]);
-    io.write_all(&numbers(WORTHWHILE)).await.unwrap();
-    assert!(poll!(pin!(write_out(&out))).is_ready());
-    assert_eq!(out.0.lock().io.writes.len(), 1);
+async fn large_output_is_written_without_yielding() {
+    let (mut io, flusher) = fake([]);
+    io.write_all(&numbers(FLUSH_THRESHOLD)).await.unwrap();
+    assert!(poll!(pin!(flush(&flusher))).is_ready());
+    assert_eq!(flusher.0.lock().io.writes.len(), 1);
 }
 
 #[tokio::test]
-async fn all_arrives_in_order_however_slowly_it_is_taken() {
+async fn all_bytes_arrive_in_order_with_a_slow_peer() {
     let script = (0..400).flat_map(|n| [Step::Take(n * 7 % 1500 + 1), Step::Wait]);
-    let (mut io, out) = fake(script);
-    let all = numbers(5 * LIMIT + 123);
+    let (mut io, flusher) = fake(script);
+    let all = numbers(5 * MAX_BUFFERED + 123);
     for part in all.chunks(9_999) {
         // Waits where the buffer is full, and goes on when a part was taken.
         io.write_all(part).await.unwrap();
-        assert!(out.0.lock().gathered.len() <= LIMIT);
+        assert!(flusher.0.lock().gathered.len() <= MAX_BUFFERED);
     }
-    write_out(&out).await.unwrap();
-    assert_eq!(out.0.lock().io.writes.concat(), all);
+    flush(&flusher).await.unwrap();
+    assert_eq!(flusher.0.lock().io.writes.concat(), all);
 }
 
 #[tokio::test]
 async fn a_full_buffer_holds_the_connection_back() {
-    let (mut io, out) = fake([Step::Wait, Step::Wait, Step::Take(1)]);
-    let most = numbers(LIMIT + 1);
-    assert_eq!(io.write(&most).await.unwrap(), LIMIT);
+    let (mut io, flusher) = fake([Step::Wait, Step::Wait, Step::Take(1)]);
+    let most = numbers(MAX_BUFFERED + 1);
+    assert_eq!(io.write(&most).await.unwrap(), MAX_BUFFERED);
     // Twice nothing is taken; then a byte, for which there is room again.
     for _ in 0..2 {
-        assert!(poll!(pin!(io.write(&most[LIMIT..]))).is_pending());
+        assert!(poll!(pin!(io.write(&most[MAX_BUFFERED..]))).is_pending());
     }
-    assert_eq!(io.write(&most[LIMIT..]).await.unwrap(), 1);
-    write_out(&out).await.unwrap();
-    assert_eq!(out.0.lock().io.writes.concat(), most);
+    assert_eq!(io.write(&most[MAX_BUFFERED..]).await.unwrap(), 1);
+    flush(&flusher).await.unwrap();
+    assert_eq!(flusher.0.lock().io.writes.concat(), most);
 }
 
 #[tokio::test]
-async fn shutdown_writes_out_first() {
-    let (mut io, out) = fake([Step::Take(2), Step::Wait]);
+async fn shutdown_flushes_first() {
+    let (mut io, flusher) = fake([Step::Take(2), Step::Wait]);
     io.write_all(b"goodbye").await.unwrap();
     io.shutdown().await.unwrap();
-    let inner = out.0.lock();
+    let inner = flusher.0.lock();
     assert_eq!(inner.io.writes.concat(), b"goodbye");
     assert!(inner.io.is_shut);
 }
 
 #[tokio::test]
 async fn failures_are_passed_on() {
-    let (mut io, out) = fake([Step::Fail]);
+    let (mut io, flusher) = fake([Step::Fail]);
     io.write_all(b"lost").await.unwrap();
-    let error = write_out(&out).await.unwrap_err();
+    let error = flush(&flusher).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
 
     let (mut io, _out) = fake([Step::Fail]);
-    let error = io.write_all(&numbers(LIMIT + 1)).await.unwrap_err();
+    let error = io.write_all(&numbers(MAX_BUFFERED + 1)).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
 
     let (mut io, _out) = fake([Step::Fail]);
@@ -243,14 +243,14 @@ async fn failures_are_passed_on() {
     let error = io.shutdown().await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
 
-    let (mut io, out) = fake([Step::Take(0)]);
+    let (mut io, flusher) = fake([Step::Take(0)]);
     io.write_all(b"lost").await.unwrap();
-    let error = write_out(&out).await.unwrap_err();
+    let error = flush(&flusher).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::WriteZero);
 }
 
 #[tokio::test]
-async fn reads_go_past_what_waits_to_be_written() {
+async fn reads_do_not_wait_for_pending_writes() {
     let (near, mut far) = duplex(1);
     let (mut io, _out) = coalesce(near);
     io.write_all(b"waits").await.unwrap();
@@ -259,34 +259,34 @@ async fn reads_go_past_what_waits_to_be_written() {
 }
 
 #[tokio::test]
-async fn what_is_encrypted_piece_by_piece_is_one_write() {
-    let (mut io, out) = encrypting(1_000, []);
+async fn bytes_encrypted_in_pieces_are_one_write() {
+    let (mut io, flusher) = encrypting(1_000, []);
     let all = numbers(95);
     for part in all.chunks(7) {
         assert_eq!(io.write(part).await.unwrap(), part.len());
     }
-    assert_eq!(out.0.lock().io.takes, 9);
-    assert_eq!(out.0.lock().io.socket.writes.len(), 0);
-    assert!(poll!(pin!(write_out(&out))).is_pending(), "others first");
-    write_out(&out).await.unwrap();
-    let inner = out.0.lock();
+    assert_eq!(flusher.0.lock().io.takes, 9);
+    assert_eq!(flusher.0.lock().io.socket.writes.len(), 0);
+    assert!(poll!(pin!(flush(&flusher))).is_pending(), "others first");
+    flush(&flusher).await.unwrap();
+    let inner = flusher.0.lock();
     assert_eq!(inner.io.socket.writes.concat(), all);
     assert_eq!(inner.io.socket.writes[0].len(), 90);
     assert_eq!((inner.taken, inner.gathered.capacity()), (0, 0));
 }
 
 #[tokio::test]
-async fn full_of_encrypted_bytes_it_waits_for_the_socket() {
+async fn a_full_encryption_buffer_waits_for_the_socket() {
     for room in [0, 5, 10, 33] {
         let script = (0..50).flat_map(|n| [Step::Wait, Step::Take(n % 9 + 1)]);
-        let (mut io, out) = encrypting(room, script);
+        let (mut io, flusher) = encrypting(room, script);
         let all = numbers(300);
         for part in all.chunks(23) {
             io.write_all(part).await.unwrap();
-            let inner = out.0.lock();
+            let inner = flusher.0.lock();
             assert!(inner.gathered.len() <= 10 && inner.io.encrypted.len() <= room);
         }
-        write_out(&out).await.unwrap();
-        assert_eq!(out.0.lock().io.socket.writes.concat(), all, "{room}");
+        flush(&flusher).await.unwrap();
+        assert_eq!(flusher.0.lock().io.socket.writes.concat(), all, "{room}");
     }
 }

@@ -45,14 +45,14 @@ impl Acceptor {
     /// # Errors
     /// When a file can't be read or has no certificate or key, or they don't belong together.
     pub fn from_files(files: &TlsFiles) -> Result<Acceptor, Error> {
-        let chain = certificates(&files.certificate)?;
-        let key = private_key(&files.key)?;
+        let chain = read_certificates(&files.certificate)?;
+        let key = read_private_key(&files.key)?;
         let pair = |source| Error::Pair {
             certificate: files.certificate.clone(),
             key: files.key.clone(),
             source,
         };
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let mut config = ServerConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()
             .map_err(pair)?
             .with_no_client_auth()
@@ -77,7 +77,7 @@ impl Acceptor {
         };
         if protocol == Protocol::Http2 {
             // All that waits goes into one write.
-            connection.set_buffer_limit(Some(coalesce::LIMIT));
+            connection.set_buffer_limit(Some(coalesce::MAX_BUFFERED));
         }
         Ok((stream, protocol))
     }
@@ -85,7 +85,7 @@ impl Acceptor {
 
 impl Transport for TlsStream<TcpStream> {
     /// A record: what is gathered is still in the nearest cache when it is encrypted.
-    const GATHERED: usize = 16 << 10;
+    const GATHER_SIZE: usize = 16 << 10;
 
     /// Encrypts.
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
@@ -99,34 +99,36 @@ impl fmt::Debug for Acceptor {
     }
 }
 
-pub(in crate::net) fn provider() -> Arc<CryptoProvider> {
+pub(in crate::net) fn crypto_provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-pub(in crate::net) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let fault = |source| Error::Pem {
+pub(in crate::net) fn read_certificates(
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let pem_error = |source| Error::Pem {
         path: path.to_owned(),
         what: "PEM certificate",
         source,
     };
-    let chain = CertificateDer::pem_slice_iter(&read(path)?)
+    let chain = CertificateDer::pem_slice_iter(&read_file(path)?)
         .collect::<Result<Vec<_>, _>>()
-        .map_err(fault)?;
+        .map_err(pem_error)?;
     if chain.is_empty() {
-        return Err(fault(pem::Error::NoItemsFound));
+        return Err(pem_error(pem::Error::NoItemsFound));
     }
     Ok(chain)
 }
 
-fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    PrivateKeyDer::from_pem_slice(&read(path)?).map_err(|source| Error::Pem {
+fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
+    PrivateKeyDer::from_pem_slice(&read_file(path)?).map_err(|source| Error::Pem {
         path: path.to_owned(),
         what: "PEM private key",
         source,
     })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+fn read_file(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|source| Error::Read {
         path: path.to_owned(),
         source,

@@ -38,21 +38,21 @@ use tracing::info;
 use crate::net::Acceptor;
 use crate::net::Error;
 use crate::net::TlsFiles;
-use crate::net::tls::acceptor::certificates;
-use crate::net::tls::acceptor::provider;
+use crate::net::tls::acceptor::crypto_provider;
+use crate::net::tls::acceptor::read_certificates;
 
 const CA_NAME: &str = "kubefan self-signed CA";
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const CA_LIFE: Duration = DAY.saturating_mul(3650);
+const CA_LIFETIME: Duration = DAY.saturating_mul(3650);
 /// Some clients refuse server certificates that live longer than 398 days.
-const SERVER_LIFE: Duration = DAY.saturating_mul(365);
+const SERVER_LIFETIME: Duration = DAY.saturating_mul(365);
 /// What ends within this time is made anew at start.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
 /// Clients' clocks may be behind ours.
 pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
-const PUBLIC: u32 = 0o644;
-const SECRET: u32 = 0o600;
+const PUBLIC_MODE: u32 = 0o644;
+const SECRET_MODE: u32 = 0o600;
 
 /// Where the files live and whom the server's certificate is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,8 +98,8 @@ impl SelfSigned {
                 path: self.directory.clone(),
                 source,
             })?;
-        let authority = self.authority(&files, now)?;
-        if !serves(&files.server, &authority.certificate, &names, now) {
+        let authority = self.load_or_issue_authority(&files, now)?;
+        if !is_usable(&files.server, &authority.certificate, &names, now) {
             self.issue_server(&files.server, &authority.issuer, now)?;
         }
         Ok(files)
@@ -122,20 +122,24 @@ impl SelfSigned {
         self.names.iter().map(parse).collect()
     }
 
-    fn authority(&self, files: &SelfSignedFiles, now: SystemTime) -> Result<Authority, Error> {
+    fn load_or_issue_authority(
+        &self,
+        files: &SelfSignedFiles,
+        now: SystemTime,
+    ) -> Result<Authority, Error> {
         let key_path = self.directory.join("ca.key");
         let certificate_path = &files.ca_certificate;
-        let key = existing_key(&key_path)?;
+        let key = read_key(&key_path)?;
         if certificate_path.exists() {
-            let certificate = certificates(certificate_path)?.swap_remove(0);
+            let certificate = read_certificates(certificate_path)?.swap_remove(0);
             let foreign = || Error::Foreign {
                 path: certificate_path.clone(),
             };
             if !is_ours(&certificate).ok_or_else(foreign)? {
                 return Err(foreign());
             }
-            if let Some(key) = key.filter(|key| belongs(key, &certificate))
-                && lives_on(&certificate, now)
+            if let Some(key) = key.filter(|key| is_key_of(key, &certificate))
+                && remains_valid(&certificate, now)
             {
                 let issuer = Issuer::new(ca_params(now), key);
                 return Ok(Authority {
@@ -162,16 +166,16 @@ impl SelfSigned {
         now: SystemTime,
     ) -> Result<(), Error> {
         let mut params = CertificateParams::new(self.names.clone())?;
-        params.distinguished_name = named("kubefan");
+        params.distinguished_name = distinguished_name("kubefan");
         params.not_before = (now - CLOCK_SKEW).into();
-        params.not_after = (now + SERVER_LIFE).into();
+        params.not_after = (now + SERVER_LIFETIME).into();
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, issuer)?;
-        write(&files.key, &key.serialize_pem(), SECRET)?;
-        write(&files.certificate, &certificate.pem(), PUBLIC)?;
+        replace_file(&files.key, &key.serialize_pem(), SECRET_MODE)?;
+        replace_file(&files.certificate, &certificate.pem(), PUBLIC_MODE)?;
         info!(file = %files.certificate.display(), names = ?self.names, "server certificate made");
         Ok(())
     }
@@ -188,12 +192,12 @@ fn issue_authority(
         Some(key) => key,
         None => {
             let key = KeyPair::generate()?;
-            write(key_path, &key.serialize_pem(), SECRET)?;
+            replace_file(key_path, &key.serialize_pem(), SECRET_MODE)?;
             key
         }
     };
     let certificate = params.self_signed(&key)?;
-    write(certificate_path, &certificate.pem(), PUBLIC)?;
+    replace_file(certificate_path, &certificate.pem(), PUBLIC_MODE)?;
     info!(file = %certificate_path.display(), "certificate authority made: clients have to trust it");
     Ok(Authority {
         certificate: certificate.der().clone(),
@@ -205,15 +209,15 @@ fn issue_authority(
 /// taken up again with its key alone.
 fn ca_params(now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named(CA_NAME);
+    params.distinguished_name = distinguished_name(CA_NAME);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.not_before = (now - CLOCK_SKEW).into();
-    params.not_after = (now + CA_LIFE).into();
+    params.not_after = (now + CA_LIFETIME).into();
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
 }
 
-pub(super) fn named(common_name: &str) -> DistinguishedName {
+pub(super) fn distinguished_name(common_name: &str) -> DistinguishedName {
     let mut name = DistinguishedName::new();
     name.push(DnType::CommonName, common_name);
     name
@@ -222,13 +226,13 @@ pub(super) fn named(common_name: &str) -> DistinguishedName {
 // === Checks ===
 
 /// Whether a client that trusts `ca` will accept the files under each name.
-fn serves(
+fn is_usable(
     files: &TlsFiles,
     ca: &CertificateDer<'static>,
     names: &[ServerName<'_>],
     now: SystemTime,
 ) -> bool {
-    let Ok(chain) = certificates(&files.certificate) else {
+    let Ok(chain) = read_certificates(&files.certificate) else {
         return false;
     };
     let verified = |name| verify(&chain[0], ca, name, now).is_ok();
@@ -236,11 +240,11 @@ fn serves(
 }
 
 /// Whether the authority's own certificate is valid, and will be for a while.
-fn lives_on(ca: &CertificateDer<'static>, now: SystemTime) -> bool {
+fn remains_valid(ca: &CertificateDer<'static>, now: SystemTime) -> bool {
     // The dates are looked at before the verifier objects to an authority that poses as a server.
-    let posed = ServerName::try_from("localhost").expect("localhost is a DNS name");
+    let dummy_name = ServerName::try_from("localhost").expect("localhost is a DNS name");
     !matches!(
-        verify(ca, ca, &posed, now),
+        verify(ca, ca, &dummy_name, now),
         Err(rustls::Error::InvalidCertificate(
             CertificateError::Expired
                 | CertificateError::ExpiredContext { .. }
@@ -258,7 +262,7 @@ fn verify(
 ) -> Result<(), rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone())?;
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), crypto_provider())
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))?;
     let since_epoch = (now + RENEW_BEFORE)
@@ -278,7 +282,7 @@ fn is_ours(ca: &CertificateDer<'static>) -> Option<bool> {
     Some(subject.ends_with(CA_NAME.as_bytes()))
 }
 
-fn belongs(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
+fn is_key_of(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
     let mut roots = RootCertStore::empty();
     let info = key.subject_public_key_info();
     // The store keeps the key's info without the head of its sequence.
@@ -287,7 +291,7 @@ fn belongs(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
 
 // === Files ===
 
-fn existing_key(path: &Path) -> Result<Option<KeyPair>, Error> {
+fn read_key(path: &Path) -> Result<Option<KeyPair>, Error> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -306,8 +310,8 @@ fn existing_key(path: &Path) -> Result<Option<KeyPair>, Error> {
 }
 
 /// Replaces the file in one step: whoever reads it sees the old or the new text.
-fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
-    let fault = |source| Error::Write {
+fn replace_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
+    let write_error = |source| Error::Write {
         path: path.to_owned(),
         source,
     };
@@ -317,7 +321,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
         .create_new(true)
         .mode(mode)
         .open(&unfinished)
-        .map_err(fault)?;
+        .map_err(write_error)?;
     let written = file
         .write_all(text.as_bytes())
         .and_then(|()| file.sync_all())
@@ -326,7 +330,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
         // The first error is the one to tell; what is left over is only litter.
         let _ = fs::remove_file(&unfinished);
     }
-    written.map_err(fault)
+    written.map_err(write_error)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use rcgen::KeyUsagePurpose;
 use crate::net::Error;
 use crate::net::tls::self_signed::CLOCK_SKEW;
 use crate::net::tls::self_signed::DAY;
-use crate::net::tls::self_signed::named;
+use crate::net::tls::self_signed::distinguished_name;
 
 /// Makes a client certificate and its key, both PEM. It is signed by itself, so no server that asks
 /// for one accepts it; it lives for ten years.
@@ -20,7 +20,7 @@ use crate::net::tls::self_signed::named;
 pub fn throwaway_client_certificate() -> Result<(String, String), Error> {
     let now = SystemTime::now();
     let mut params = CertificateParams::default();
-    params.distinguished_name = named("kubefan-kubeconfig");
+    params.distinguished_name = distinguished_name("kubefan-kubeconfig");
     params.not_before = (now - CLOCK_SKEW).into();
     params.not_after = (now + DAY * 3650).into();
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -41,11 +41,11 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
     use rustls::server::WebPkiClientVerifier;
 
-    use crate::net::tls::acceptor::provider;
+    use crate::net::tls::acceptor::crypto_provider;
 
     use super::*;
 
-    fn made() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
+    fn throwaway_pair() -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
         let (certificate, key) = throwaway_client_certificate().unwrap();
         (
             CertificateDer::from_pem_slice(certificate.as_bytes()).unwrap(),
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn clients_can_load_it() {
-        let (certificate, key) = made();
+        let (certificate, key) = throwaway_pair();
         // Refuses a key that is not the certificate's.
-        rustls::ClientConfig::builder_with_provider(provider())
+        rustls::ClientConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(RootCertStore::empty())
@@ -66,12 +66,13 @@ mod tests {
     }
 
     #[test]
-    fn only_who_trusts_this_very_one_accepts_it_and_for_ten_years() {
-        let ((one, _), (other, _)) = (made(), made());
+    fn only_a_verifier_that_trusts_this_certificate_accepts_it_for_ten_years() {
+        let ((one, _), (other, _)) = (throwaway_pair(), throwaway_pair());
         let accepts = |root: &CertificateDer<'static>, after: Duration| {
             let mut roots = RootCertStore::empty();
             roots.add(root.clone()).unwrap();
-            let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider());
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(roots.into(), crypto_provider());
             let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap();
             let then = UnixTime::since_unix_epoch(since_epoch + after);
             let verifier = verifier.build().unwrap();

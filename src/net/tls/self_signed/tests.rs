@@ -54,7 +54,7 @@ fn first_start_makes_all_files_and_keeps_keys_secret() {
 }
 
 #[test]
-fn what_is_valid_is_reused_and_only_the_rest_made_anew() {
+fn valid_files_are_reused_and_only_the_others_are_replaced() {
     const CA_AND_SERVER: &[&str] = &FILES;
     const SERVER: &[&str] = &["tls.crt", "tls.key"];
     let now = SystemTime::now();
@@ -93,7 +93,7 @@ fn what_is_valid_is_reused_and_only_the_rest_made_anew() {
 }
 
 #[test]
-fn a_missing_or_broken_server_file_is_made_anew() {
+fn a_missing_or_broken_server_file_is_replaced() {
     for file in ["tls.crt", "tls.key"] {
         for text in [None, Some("no PEM")] {
             let directory = TempDir::new().unwrap();
@@ -113,7 +113,7 @@ fn a_missing_or_broken_server_file_is_made_anew() {
 }
 
 #[test]
-fn the_ca_is_taken_up_with_its_key_after_a_crash_between_two_files() {
+fn the_ca_key_is_reused_after_a_crash_between_two_files() {
     let directory = TempDir::new().unwrap();
     let path = directory.path();
     let asked = in_directory(path, &["localhost"]);
@@ -146,7 +146,7 @@ fn a_ca_without_its_key_is_replaced_once() {
 }
 
 #[test]
-fn files_of_others_are_refused_and_left_alone() {
+fn foreign_files_are_refused_and_left_alone() {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let theirs = params.self_signed(&key).unwrap().pem();
@@ -164,7 +164,7 @@ fn files_of_others_are_refused_and_left_alone() {
 }
 
 #[test]
-fn faults_name_the_file_or_the_name() {
+fn errors_name_the_file_or_the_name() {
     let directory = TempDir::new().unwrap();
     let path = directory.path();
     let error = in_directory(path, &["not a name"]).ensure().unwrap_err();

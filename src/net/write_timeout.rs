@@ -19,63 +19,63 @@ use tokio::time::sleep;
 use crate::net::Transport;
 
 /// A socket on which a write fails that waits longer than `limit` for the peer to take a byte.
-pub(super) struct Impatient<I> {
+pub(super) struct WriteTimeout<I> {
     io: I,
     limit: Duration,
     is_upgraded: Arc<AtomicBool>,
     /// While a write waits.
-    patience: Option<Pin<Box<Sleep>>>,
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Tells an [`Impatient`] that its connection is one of HTTP no more: whoever pages through the output
+/// Tells a [`WriteTimeout`] that its connection is one of HTTP no more: whoever pages through the output
 /// of an exec may take all the time in the world.
-pub(super) struct Upgraded(Arc<AtomicBool>);
+pub(super) struct UpgradeFlag(Arc<AtomicBool>);
 
-impl Upgraded {
-    pub(super) fn tell(&self) {
+impl UpgradeFlag {
+    pub(super) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-impl<I> Impatient<I> {
-    pub(super) fn new(io: I, limit: Duration) -> (Impatient<I>, Upgraded) {
+impl<I> WriteTimeout<I> {
+    pub(super) fn new(io: I, limit: Duration) -> (WriteTimeout<I>, UpgradeFlag) {
         let is_upgraded = Arc::new(AtomicBool::new(false));
-        let upgraded = Upgraded(Arc::clone(&is_upgraded));
-        let impatient = Impatient {
+        let upgraded = UpgradeFlag(Arc::clone(&is_upgraded));
+        let io_with_timeout = WriteTimeout {
             io,
             limit,
             is_upgraded,
-            patience: None,
+            timer: None,
         };
-        (impatient, upgraded)
+        (io_with_timeout, upgraded)
     }
 
-    fn judge<T>(
+    fn check_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if written.is_ready() || self.is_upgraded.load(Ordering::Relaxed) {
-            self.patience = None;
+            self.timer = None;
             return written;
         }
         let limit = self.limit;
-        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep(limit)));
-        patience.as_mut().poll(cx).map(|()| {
-            let told = format!("the peer took nothing for {limit:?}");
-            Err(io::Error::new(io::ErrorKind::TimedOut, told))
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
+        timer.as_mut().poll(cx).map(|()| {
+            let message = format!("the peer took nothing for {limit:?}");
+            Err(io::Error::new(io::ErrorKind::TimedOut, message))
         })
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         data: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, data);
-        self.judge(cx, written)
+        self.check_timeout(cx, written)
     }
 
     fn poll_write_vectored(
@@ -84,7 +84,7 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
         data: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, data);
-        self.judge(cx, written)
+        self.check_timeout(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -93,16 +93,16 @@ impl<I: AsyncWrite + Unpin> AsyncWrite for Impatient<I> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.io).poll_flush(cx);
-        self.judge(cx, flushed)
+        self.check_timeout(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.io).poll_shutdown(cx);
-        self.judge(cx, shut)
+        self.check_timeout(cx, shut)
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for WriteTimeout<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -112,8 +112,8 @@ impl<I: AsyncRead + Unpin> AsyncRead for Impatient<I> {
     }
 }
 
-impl<I: Transport> Transport for Impatient<I> {
-    const GATHERED: usize = I::GATHERED;
+impl<I: Transport> Transport for WriteTimeout<I> {
+    const GATHER_SIZE: usize = I::GATHER_SIZE;
 
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
         self.io.buffer(data)

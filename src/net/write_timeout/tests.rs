@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[tokio::test(start_paused = true)]
 async fn a_write_that_waits_too_long_fails() {
     let (near, _far) = duplex(4);
-    let (mut io, _upgraded) = Impatient::new(near, LIMIT);
+    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT);
     let start = Instant::now();
     let error = io.write_all(b"more than four").await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -22,9 +22,9 @@ async fn a_write_that_waits_too_long_fails() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_byte_now_and_then_is_enough() {
+async fn a_byte_now_and_then_prevents_the_timeout() {
     let (near, mut far) = duplex(1);
-    let (mut io, _upgraded) = Impatient::new(near, LIMIT);
+    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT);
     let reader = tokio::spawn(async move {
         let mut read = Vec::new();
         for _ in 0..5 {
@@ -39,9 +39,9 @@ async fn a_byte_now_and_then_is_enough() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_nothing_to_write_may_wait_for_ever() {
+async fn a_connection_without_pending_writes_never_times_out() {
     let (near, mut far) = duplex(4);
-    let (mut io, _upgraded) = Impatient::new(near, LIMIT);
+    let (mut io, _upgraded) = WriteTimeout::new(near, LIMIT);
     io.write_all(b"four").await.unwrap();
     advance(100 * LIMIT).await;
     far.read_exact(&mut [0; 4]).await.unwrap();
@@ -49,10 +49,10 @@ async fn who_has_nothing_to_write_may_wait_for_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_too_long_after_an_upgrade() {
+async fn an_upgraded_connection_never_times_out() {
     let (near, mut far) = duplex(4);
-    let (mut io, upgraded) = Impatient::new(near, LIMIT);
-    upgraded.tell();
+    let (mut io, upgraded) = WriteTimeout::new(near, LIMIT);
+    upgraded.set();
     let writer = tokio::spawn(async move { io.write_all(b"eightbyt").await });
     sleep(100 * LIMIT).await;
     far.read_exact(&mut [0; 8]).await.unwrap();
