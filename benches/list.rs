@@ -125,7 +125,8 @@ fn list(collection: &Arc<dyn Collection>, representation: Representation, query:
     let info = RequestInfo::parse(&http::Method::GET, PATH, query);
     let shutdown = Shutdown::new(shutdown::Config::default());
     let all = async {
-        let answer = server::read_truth(collection, representation, &info, query, &shutdown);
+        let answer =
+            server::read_authoritative(collection, representation, &info, query, &shutdown);
         let mut body = answer.await.expect("a list").into_body();
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {

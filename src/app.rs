@@ -23,7 +23,7 @@ use crate::net::Acceptor;
 use crate::net::Listener;
 use crate::net::ServingThreads;
 use crate::server::Admin;
-use crate::server::RenderingMetrics;
+use crate::server::GzipCacheMetrics;
 use crate::server::RequestMetrics;
 use crate::server::Server;
 use crate::shutdown;
@@ -37,12 +37,12 @@ use crate::upstream::Forwarder;
 use crate::upstream::RestMapper;
 
 /// How often the kubeconfig's certificates are read again.
-const RENEWAL: Duration = Duration::from_secs(600);
+const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
 /// How long the API server has to answer discovery at start.
-const FIRST_CONTACT: Duration = Duration::from_secs(15);
+const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What a certificate of our own is made out to.
-const LOOPBACK: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// A kubefan whose listeners accept connections.
 pub struct App {
@@ -82,7 +82,7 @@ impl App {
             Arc::clone(&rest_mapper),
             Forwarder::new(client.clone()),
             RequestMetrics::new(&registry),
-            RenderingMetrics::new(&registry),
+            GzipCacheMetrics::new(&registry),
             shutdown.clone(),
         );
         let renewed = client;
@@ -159,9 +159,9 @@ async fn connect(config: &ServeConfig) -> anyhow::Result<Client> {
 
 async fn discover(client: &Client) -> anyhow::Result<LiveRestMapper> {
     let server = client.server();
-    timeout(FIRST_CONTACT, LiveRestMapper::discover(client.clone()))
+    timeout(DISCOVERY_TIMEOUT, LiveRestMapper::discover(client.clone()))
         .await
-        .with_context(|| format!("{server} did not answer within {FIRST_CONTACT:?}"))?
+        .with_context(|| format!("{server} did not answer within {DISCOVERY_TIMEOUT:?}"))?
         .with_context(|| format!("cannot discover the resources of {server}"))
 }
 
@@ -175,7 +175,7 @@ fn serving_threads(count: Option<NonZeroUsize>) -> anyhow::Result<Option<Arc<Ser
 /// Takes up rotated client certificates and CAs; tokens are renewed with each request.
 async fn renew_credentials(client: Client) {
     loop {
-        tokio::time::sleep(RENEWAL).await;
+        tokio::time::sleep(CREDENTIAL_RELOAD_INTERVAL).await;
         if let Err(error) = client.reload().await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(
@@ -203,7 +203,7 @@ fn acceptor(tls: &Tls) -> anyhow::Result<Option<Acceptor>> {
         Tls::SelfSigned { directory } => {
             let self_signed = net::SelfSigned {
                 directory: directory.clone(),
-                names: LOOPBACK.map(str::to_owned).to_vec(),
+                names: LOOPBACK_NAMES.map(str::to_owned).to_vec(),
             };
             Acceptor::from_files(&self_signed.ensure()?.server)
         }
@@ -218,8 +218,8 @@ fn start_configured(
     rest_mapper: &LiveRestMapper,
     informers: &InformerSet,
 ) -> anyhow::Result<()> {
-    let named = rest_mapper.with(|mapper| match resources {
-        Resources::Named(names) => named(mapper, names),
+    let resources_to_cache = rest_mapper.with(|mapper| match resources {
+        Resources::Named(names) => find_named(mapper, names),
         Resources::All => {
             let all = mapper.resources().map(|resource| resource.gvr.clone());
             Ok(all.filter(|gvr| mapper.cacheable(gvr).is_ok()).collect())
@@ -229,7 +229,7 @@ fn start_configured(
         Resources::Named(_) => Requirement::Named,
         Resources::All => Requirement::IfAllowed,
     };
-    for gvr in named {
+    for gvr in resources_to_cache {
         let is_custom = rest_mapper.with(|mapper| mapper.is_custom(&gvr));
         informers.require(gvr.clone(), WireFormat::Json, need);
         if !is_custom {
@@ -240,7 +240,7 @@ fn start_configured(
     Ok(())
 }
 
-fn named(
+fn find_named(
     mapper: &RestMapper,
     names: &[String],
 ) -> anyhow::Result<Vec<crate::api::GroupVersionResource>> {

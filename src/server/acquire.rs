@@ -23,9 +23,9 @@ use super::miss::Miss;
 /// How long a read waits for an informer's first list.
 const SYNC_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a resource version that the cache has not reached.
-const ON_THE_WAY: Duration = Duration::from_millis(100);
+const CATCH_UP_WAIT: Duration = Duration::from_millis(100);
 /// How long an informer that ended may still be found.
-const ENDING: Duration = Duration::from_millis(5);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
 /// The informer for `read`, started if need be, as far along as it needs or will be soon.
 ///
@@ -45,7 +45,7 @@ pub(super) async fn acquire(
     let informer = match (&read.plan, read.need) {
         (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
         (_, Need::At(_)) => ready().ok_or(Reason::PastState)?,
-        _ => match timeout(SYNC_WAIT, synced(informers, rest_mapper, read)).await {
+        _ => match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
             Ok(informer) => informer?,
             Err(_) => return Err(not_synced(informers, read)),
         },
@@ -63,7 +63,7 @@ fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
         (Plan::List { .. }, Need::MostRecent) => {
             let filling = informers.get_or_start(&read.subject, read.namespace.as_deref());
             filling.map_or(Miss::Forward(Reason::Unproven), |informer| {
-                Miss::unproven(&informer)
+                Miss::forward_unproven(&informer)
             })
         }
         _ => Status::storage_reinitializing(1).into(),
@@ -71,7 +71,7 @@ fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
 }
 
 /// The informer for `read` after its first list.
-async fn synced(
+async fn synced_informer(
     informers: &InformerSet,
     rest_mapper: &LiveRestMapper,
     read: &Read,
@@ -94,12 +94,14 @@ async fn synced(
             return Ok(informer);
         }
         // It ended: look again for what it ended with, or for its successor.
-        sleep(ENDING).await;
+        sleep(RETRY_PAUSE).await;
     }
 }
 
 /// Waits a little for events on the way; what has not arrived then is the API server's to answer.
 async fn catch_up(informer: &Informer, needed: ResourceVersion) {
     let reader = informer.reader();
-    reader.wait_for(needed, Instant::now() + ON_THE_WAY).await;
+    reader
+        .wait_for(needed, Instant::now() + CATCH_UP_WAIT)
+        .await;
 }

@@ -12,7 +12,7 @@ use crate::informer::Informer;
 use super::decide::Reason;
 
 /// An answer from a cache.
-pub(crate) type Answer = Result<Response<Body>, Miss>;
+pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;
 
 /// Why a cache gave no answer.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub enum Miss {
 
 impl Miss {
     /// A LIST of `informer` that could not be proven goes to the API server, if not too many do.
-    pub(super) fn unproven(informer: &Informer) -> Self {
+    pub(super) fn forward_unproven(informer: &Informer) -> Self {
         Self::ForwardUnproven(Arc::clone(informer.unproven_permits()))
     }
 }

@@ -15,11 +15,13 @@
 //! outcome     how it ended, for metrics and the log
 //! ```
 //!
-//! Beside it: `admin`, the second listener; `collection`, what a read reads from; `truth`, reads of
-//! a collection that follows nothing, as the simulator's; `miss`, why a cache gave no answer.
+//! Beside it: `admin`, the second listener; `collection`, what a read reads from; `authoritative`,
+//! reads of a collection that follows nothing, as the simulator's; `miss`, why a cache gave no
+//! answer.
 
 mod acquire;
 mod admin;
+mod authoritative;
 mod collection;
 mod decide;
 mod deliver;
@@ -31,7 +33,6 @@ mod prove;
 mod read;
 mod request;
 mod rescue;
-mod truth;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -64,20 +65,20 @@ pub use crate::body::boxed;
 /// A body that is all there.
 pub use crate::body::full;
 pub use admin::Admin;
+pub use authoritative::read_authoritative;
 pub use collection::Collection;
 pub use decide::Reason;
-pub use deliver::RenderingMetrics;
+pub use deliver::GzipCacheMetrics;
 #[cfg(test)]
 pub(crate) use deliver::without_jitter;
 pub use filters::RequestMetrics;
 pub use miss::Miss;
-pub use outcome::Answered;
 pub use outcome::Outcome;
+pub use outcome::RequestOutcome;
 pub use request::RequestInfo;
 pub use rescue::answer;
 pub use rescue::plain_text;
 pub use rescue::respond;
-pub use truth::read_truth;
 
 use acquire::acquire;
 use decide::Decision;
@@ -85,15 +86,15 @@ use decide::KnownResources;
 use decide::Read;
 use decide::decide;
 use deliver::Delivery;
-use deliver::Renderings;
+use deliver::GzipCache;
 use deliver::over_websocket;
-use deliver::with_proof;
+use deliver::with_proof_header;
 use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
 use forward::Forwarding;
-use miss::Answer;
+use miss::CacheAnswer;
 use prove::prove;
 use request::Facts;
 use request::Handshake;
@@ -106,14 +107,14 @@ const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 /// Answers clients. Cheap to clone.
 #[derive(Clone)]
 pub struct Server {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
     forwarding: Forwarding,
-    renderings: Renderings,
+    gzip_cache: GzipCache,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -125,19 +126,19 @@ impl Server {
         rest_mapper: Arc<LiveRestMapper>,
         forwarder: Forwarder,
         metrics: RequestMetrics,
-        rendering_metrics: RenderingMetrics,
+        gzip_cache_metrics: GzipCacheMetrics,
         shutdown: Shutdown,
     ) -> Self {
-        let shared = Shared {
+        let inner = Inner {
             informers,
             rest_mapper,
             forwarding: Forwarding::new(forwarder, shutdown.clone()),
-            renderings: Renderings::new(rendering_metrics, shutdown.clone()),
+            gzip_cache: GzipCache::new(gzip_cache_metrics, shutdown.clone()),
             metrics,
             shutdown,
         };
         Self {
-            shared: Arc::new(shared),
+            inner: Arc::new(inner),
         }
     }
 
@@ -148,8 +149,8 @@ impl Server {
     + Clone
     + Send
     + 'static {
-        let metrics = self.shared.metrics.clone();
-        filtered(metrics, move |request| {
+        let metrics = self.inner.metrics.clone();
+        with_filters(metrics, move |request| {
             let server = self.clone();
             async move { server.answer(request).await }
         })
@@ -159,9 +160,9 @@ impl Server {
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
-        let handshake = Handshake::possible(&request);
+        let handshake = Handshake::of_upgradable(&request);
         let facts = Facts::of(&request, &info, handshake.as_ref());
-        let (response, outcome) = match decide(&facts, self.shared.rest_mapper.as_ref()) {
+        let (response, outcome) = match decide(&facts, self.inner.rest_mapper.as_ref()) {
             Decision::Reject(status) => {
                 let refusal = Refusal::of(&request);
                 (refusal.respond(&status), Outcome::Rejected)
@@ -170,7 +171,7 @@ impl Server {
                 if reason == Reason::NotCacheable
                     && let Some(gvr) = info.gvr()
                 {
-                    self.shared.rest_mapper.refresh_unless_known(&gvr);
+                    self.inner.rest_mapper.refresh_unless_known(&gvr);
                 }
                 let response = self.forward(request, &info, None, None).await;
                 (response, Outcome::Forwarded(reason))
@@ -191,13 +192,13 @@ impl Server {
         let deadline = read
             .timeout
             .and_then(|timeout| Instant::now().checked_add(timeout));
-        let Shared {
-            renderings,
+        let Inner {
+            gzip_cache,
             shutdown,
             ..
-        } = self.shared.as_ref();
+        } = self.inner.as_ref();
         let is_websocket = handshake.is_some();
-        let delivery = Delivery::of(&request, read.representation, is_websocket, renderings);
+        let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
         let answer = within(deadline, self.cached(read, &delivery)).await;
         let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
         let refusal = || Refusal::of(&request);
@@ -220,21 +221,21 @@ impl Server {
     }
 
     /// What a cache answers.
-    async fn cached(&self, read: &Read, delivery: &Delivery<'_>) -> Answer {
-        let Shared {
+    async fn cached(&self, read: &Read, delivery: &Delivery<'_>) -> CacheAnswer {
+        let Inner {
             informers,
             rest_mapper,
             shutdown,
             ..
-        } = self.shared.as_ref();
+        } = self.inner.as_ref();
         let informer = acquire(informers, rest_mapper, read).await?;
         let proof = match prove(read, &informer).await {
             Ok(proof) => proof,
-            Err(unproven) => return read::unproven(&unproven, read, &informer, delivery),
+            Err(unproven) => return read::without_proof(&unproven, read, &informer, delivery),
         };
         let collection: Arc<dyn Collection> = informer;
         let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
-        Ok(with_proof(answer, proof.map(|proof| proof.method)))
+        Ok(with_proof_header(answer, proof.map(|proof| proof.method)))
     }
 
     /// What the API server answers, until shortly after `deadline`; with `limit`, only if that has a
@@ -248,7 +249,7 @@ impl Server {
     ) -> Response<Body> {
         let refusal = Refusal::of(&request);
         let deadline = deadline.map(|deadline| deadline + UPSTREAM_SLACK);
-        let forwarded = self.shared.forwarding.forward(request, info, limit);
+        let forwarded = self.inner.forwarding.forward(request, info, limit);
         let forwarded = within(deadline, forwarded).await;
         forwarded
             .unwrap_or_else(|| Err(Status::timeout()))
@@ -263,15 +264,15 @@ impl Server {
     ) -> Response<Body> {
         if !matches!(outcome, Outcome::Forwarded(_)) {
             // They go with everything said about the resource, refusals included.
-            let warnings = self.shared.informers.warnings();
+            let warnings = self.inner.informers.warnings();
             warnings.add(|| info.gvr(), response.headers_mut());
         }
         let known = info.gvr().filter(|gvr| {
-            let mapper = &self.shared.rest_mapper;
+            let mapper = &self.inner.rest_mapper;
             mapper.with(|mapper| mapper.resource(gvr).is_some())
         });
-        let answered = Answered::new(&info.verb, known, outcome);
-        response.extensions_mut().insert(answered);
+        let request_outcome = RequestOutcome::new(&info.verb, known, outcome);
+        response.extensions_mut().insert(request_outcome);
         response
     }
 }
@@ -291,7 +292,7 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
 }
 
 /// `handler` behind the filters that every request passes, in walking order.
-pub fn filtered<H, F>(
+pub fn with_filters<H, F>(
     metrics: RequestMetrics,
     handler: H,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>

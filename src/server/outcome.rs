@@ -6,7 +6,7 @@ use super::decide::Reason;
 
 /// The server attaches it to the response; the trace layer takes it off.
 #[derive(Clone, Debug)]
-pub struct Answered {
+pub struct RequestOutcome {
     /// The verb, or `other` for what no reader of metrics would look for.
     pub verb: &'static str,
     /// API group, for resources that discovery knows.
@@ -28,7 +28,7 @@ pub enum Outcome {
     Rejected,
 }
 
-impl Answered {
+impl RequestOutcome {
     /// Of a request with `verb` on `known`, if discovery knows the resource.
     pub(super) fn new(verb: &str, known: Option<GroupVersionResource>, outcome: Outcome) -> Self {
         let (group, resource) = known
@@ -43,7 +43,7 @@ impl Answered {
     }
 }
 
-impl Default for Answered {
+impl Default for RequestOutcome {
     fn default() -> Self {
         Self {
             verb: "other",

@@ -13,7 +13,7 @@ use super::decide::Read;
 
 /// How long who opens a watch lets the next ones come, so that they share a question: after a
 /// restart, hundreds of informers begin at once, and each is in no hurry.
-const WATCHES_GATHER: Duration = Duration::from_millis(300);
+const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 
 /// The proof that `read` calls for, if any. Of one object there is none but by the resource's
 /// freshness policy: the API server is asked for the object itself.
@@ -26,7 +26,7 @@ pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Pro
         Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.proof_by_policy()),
         Plan::Get { .. } => return Ok(None),
         Plan::List { asked, .. } => (asked, Duration::ZERO),
-        Plan::Watch { asked, .. } => (asked, WATCHES_GATHER),
+        Plan::Watch { asked, .. } => (asked, WATCH_BATCH_WAIT),
     };
     match read.need {
         Need::MostRecent => {}

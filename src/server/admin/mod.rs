@@ -20,7 +20,7 @@ use crate::telemetry::Registry;
 
 use super::rescue;
 
-use samples::sample;
+use samples::add_samples;
 
 /// Answers probes and scrapes. Cheap to clone.
 #[derive(Clone)]
@@ -37,7 +37,7 @@ impl Admin {
         let scraped = informers.clone();
         registry.on_scrape(move |samples| {
             for informer in scraped.all() {
-                sample(&informer, samples);
+                add_samples(&informer, samples);
             }
         });
         Self {
@@ -73,7 +73,7 @@ impl Admin {
     /// Ready once nothing required is missing, until a drain begins.
     fn ready(&self, is_verbose: bool) -> Response<Body> {
         let mut informers = self.informers.all();
-        informers.sort_by_key(name);
+        informers.sort_by_key(display_name);
         let serving = !self.shutdown.is_draining();
         let missing = self.informers.missing();
         let ready = serving && missing.is_empty();
@@ -104,7 +104,7 @@ impl Admin {
                 "{}{}{needed}: {} objects at resource version {applied}, {} watchers",
                 // What is missing was told above.
                 if is_ready { "[+]" } else { "[ ]" },
-                name(informer),
+                display_name(informer),
                 stats.objects,
                 stats.watchers,
             );
@@ -125,7 +125,7 @@ impl Admin {
 }
 
 /// `pods.v1 json`, with the namespace where there is one.
-fn name(informer: &Arc<Informer>) -> String {
+fn display_name(informer: &Arc<Informer>) -> String {
     let gvr = &informer.resource().gvr;
     let format = informer.format().name();
     match informer.namespace() {

@@ -8,7 +8,7 @@ use crate::telemetry::Samples;
 type Metric = (&'static str, &'static str, f64);
 
 /// Adds the numbers of `informer`.
-pub(super) fn sample(informer: &Informer, samples: &mut Samples) {
+pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) {
     let stats = informer.reader().stats();
     let gvr = &informer.resource().gvr;
     let labels = [

@@ -45,7 +45,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// What a request has beside its URL.
-struct Beside<'a> {
+struct RequestAttributes<'a> {
     method: Method,
     accept: &'a str,
     user_agent: &'a str,
@@ -54,7 +54,7 @@ struct Beside<'a> {
     has_identity: bool,
 }
 
-impl Default for Beside<'_> {
+impl Default for RequestAttributes<'_> {
     fn default() -> Self {
         Self {
             method: Method::GET,
@@ -67,36 +67,36 @@ impl Default for Beside<'_> {
     }
 }
 
-fn decided_with(url: &str, beside: &Beside<'_>) -> Decision {
+fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
-    let info = RequestInfo::parse(&beside.method, path, query);
+    let info = RequestInfo::parse(&attributes.method, path, query);
     let facts = Facts {
-        method: &beside.method,
+        method: &attributes.method,
         info: &info,
         query,
         path: PathForm::of(path),
-        accept: Some(beside.accept),
-        user_agent: beside.user_agent,
-        is_upgrade: beside.is_upgrade,
-        is_websocket: beside.is_websocket,
-        has_identity: beside.has_identity,
+        accept: Some(attributes.accept),
+        user_agent: attributes.user_agent,
+        is_upgrade: attributes.is_upgrade,
+        is_websocket: attributes.is_websocket,
+        has_identity: attributes.has_identity,
     };
     decide(&facts, &Cluster)
 }
 
-fn decided(url: &str) -> Decision {
-    decided_with(url, &Beside::default())
+fn decision_for(url: &str) -> Decision {
+    decision_with(url, &RequestAttributes::default())
 }
 
-fn read_with(url: &str, beside: &Beside<'_>) -> Read {
-    match decided_with(url, beside) {
+fn read_with(url: &str, attributes: &RequestAttributes<'_>) -> Read {
+    match decision_with(url, attributes) {
         Decision::Read(read) => read,
         other => panic!("{url}: {other:?}"),
     }
 }
 
 fn read_of(url: &str) -> Read {
-    read_with(url, &Beside::default())
+    read_with(url, &RequestAttributes::default())
 }
 
 fn reason(decision: &Decision) -> Option<Reason> {
@@ -108,7 +108,7 @@ fn reason(decision: &Decision) -> Option<Reason> {
 }
 
 #[test]
-fn reads_and_what_is_none() {
+fn reads_and_requests_that_are_not_reads() {
     let rows = [
         ("/api/v1/pods", None),
         ("/api/v1/pods?watch=1", None),
@@ -191,20 +191,25 @@ fn reads_and_what_is_none() {
         ),
     ];
     for (url, expected) in rows {
-        assert_eq!(reason(&decided(url)), expected, "{url}");
+        assert_eq!(reason(&decision_for(url)), expected, "{url}");
     }
     for method in [Method::HEAD, Method::POST, Method::DELETE, Method::PUT] {
-        let beside = Beside {
+        let attributes = RequestAttributes {
             method,
-            ..Beside::default()
+            ..RequestAttributes::default()
         };
-        let decision = decided_with("/api/v1/namespaces/a/pods", &beside);
-        assert_eq!(reason(&decision), Some(Reason::NotGet), "{}", beside.method);
+        let decision = decision_with("/api/v1/namespaces/a/pods", &attributes);
+        assert_eq!(
+            reason(&decision),
+            Some(Reason::NotGet),
+            "{}",
+            attributes.method
+        );
     }
 }
 
 #[test]
-fn ambiguous_paths_are_refused_whatever_they_ask_for() {
+fn ambiguous_paths_are_always_refused() {
     for url in [
         "/api/v1/namespaces/a/../b/pods",
         "/../v3/x",
@@ -212,11 +217,11 @@ fn ambiguous_paths_are_refused_whatever_they_ask_for() {
         "/api/v1/namespaces/a%2Fb/pods",
         "/api/v1/nodes/n/proxy/..",
     ] {
-        let beside = Beside {
+        let attributes = RequestAttributes {
             has_identity: true,
-            ..Beside::default()
+            ..RequestAttributes::default()
         };
-        let decision = decided_with(url, &beside);
+        let decision = decision_with(url, &attributes);
         let Decision::Reject(status) = decision else {
             panic!("{url}: {decision:?}");
         };
@@ -238,13 +243,13 @@ fn identity_and_upgrade_are_forwarded() {
         (list, false, true, true, Some(Reason::Upgrade)),
     ];
     for (url, has_identity, is_upgrade, is_websocket, expected) in rows {
-        let beside = Beside {
+        let attributes = RequestAttributes {
             has_identity,
             is_upgrade,
             is_websocket,
-            ..Beside::default()
+            ..RequestAttributes::default()
         };
-        let decision = decided_with(url, &beside);
+        let decision = decision_with(url, &attributes);
         assert_eq!(reason(&decision), expected, "{url} {is_websocket}");
     }
 }
@@ -282,12 +287,12 @@ fn representations_and_their_caches() {
         (watch, &object_json, true, (Json, Json, false)),
     ];
     for (url, accept, by_people, (source, format, indent)) in rows {
-        let beside = Beside {
+        let attributes = RequestAttributes {
             accept,
             user_agent: if by_people { "curl/8" } else { "kubectl/v1" },
-            ..Beside::default()
+            ..RequestAttributes::default()
         };
-        let read = read_with(url, &beside);
+        let read = read_with(url, &attributes);
         let found = (
             read.subject.format,
             read.representation.format,
@@ -307,11 +312,11 @@ fn representations_and_their_caches() {
         (autoscalers, &list_json, Some(Reason::PartialMetadata)),
         (autoscalers, JSON, None),
     ] {
-        let beside = Beside {
+        let attributes = RequestAttributes {
             accept,
-            ..Beside::default()
+            ..RequestAttributes::default()
         };
-        let decision = decided_with(url, &beside);
+        let decision = decision_with(url, &attributes);
         assert_eq!(reason(&decision), expected, "{url} {accept}");
     }
 }
@@ -376,7 +381,7 @@ fn list_plans() {
         assert_eq!(list_of(&url), expected, "{url}");
     }
     let of_another_making = format!("/api/v1/pods?continue={}", token(Some(at), "a/b"));
-    let decision = decided(&of_another_making);
+    let decision = decision_for(&of_another_making);
     assert_eq!(reason(&decision), Some(Reason::PastState));
 }
 
@@ -413,7 +418,7 @@ fn watch_plans() {
 }
 
 #[test]
-fn what_is_asked_is_kept_in_the_clients_words() {
+fn selectors_are_kept_as_the_client_wrote_them() {
     let url = "/api/v1/namespaces/a/pods?labelSelector=b,a&fieldSelector=metadata.name!=x";
     let Plan::List { asked, .. } = read_of(url).plan else {
         panic!("a list");

@@ -15,11 +15,11 @@ use crate::body::YieldingBody;
 use crate::codec::Indenter;
 
 /// Bytes up to which an answer goes as it is: the API server compresses longer ones.
-pub(crate) const THRESHOLD: u64 = 128 << 10;
+pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
 /// About so many bytes of indented JSON are sent at a time.
 const INDENTED_CHUNK: usize = 32 << 10;
 /// Short parts are copied together up to this length.
-const GATHERED: usize = 64 << 10;
+const GATHER_SIZE: usize = 64 << 10;
 
 /// Slices that are sent one after another; nothing is copied together. A clone sends what is left,
 /// too.
@@ -33,7 +33,7 @@ pub(crate) struct Chunks<P> {
 }
 
 /// The same with fewer and longer parts, where each part sent costs more than copying it.
-struct Gathered<P> {
+struct GatheredChunks<P> {
     chunks: Chunks<P>,
     /// A part taken that did not fit.
     next: Option<Bytes>,
@@ -65,7 +65,7 @@ where
     /// True when it is longer than what the API server sends without compressing it. Only then is
     /// JSON indented while it is sent, so that its length is known by its parts alone.
     pub(crate) fn is_long(&self) -> bool {
-        self.left > THRESHOLD
+        self.left > GZIP_THRESHOLD
     }
 
     /// The same as a response's body.
@@ -81,7 +81,7 @@ where
     pub(crate) fn gathered(self) -> Body {
         match self.indenter {
             Some(_) => self.boxed(),
-            None => body::boxed(YieldingBody::new(Gathered {
+            None => body::boxed(YieldingBody::new(GatheredChunks {
                 chunks: self,
                 next: None,
             })),
@@ -144,20 +144,20 @@ where
     }
 }
 
-impl<P> Gathered<P>
+impl<P> GatheredChunks<P>
 where
     P: Iterator<Item = Bytes>,
 {
     fn gather(&mut self) -> Option<Bytes> {
         let first = self.next.take().or_else(|| self.chunks.next())?;
-        if first.len() >= GATHERED {
+        if first.len() >= GATHER_SIZE {
             return Some(first);
         }
-        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(GATHERED);
-        let mut gathered = Vec::with_capacity(whole.min(GATHERED));
+        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(GATHER_SIZE);
+        let mut gathered = Vec::with_capacity(whole.min(GATHER_SIZE));
         gathered.extend_from_slice(&first);
         for part in self.chunks.by_ref() {
-            if gathered.len() + part.len() > GATHERED {
+            if gathered.len() + part.len() > GATHER_SIZE {
                 self.next = Some(part);
                 break;
             }
@@ -167,7 +167,7 @@ where
     }
 }
 
-impl<P> http_body::Body for Gathered<P>
+impl<P> http_body::Body for GatheredChunks<P>
 where
     P: Iterator<Item = Bytes> + Unpin,
 {
@@ -208,7 +208,7 @@ mod tests {
             parts.extend(list);
             parts.push(Bytes::from_static(b"null]\n"));
             let plain = parts.concat();
-            assert_eq!(plain.len() as u64 - 1 > THRESHOLD, items > 1);
+            assert_eq!(plain.len() as u64 - 1 > GZIP_THRESHOLD, items > 1);
             let expected = codec::indented(&plain);
             let chunks = Chunks::new(parts.into_iter(), plain.len() as u64).indented();
             assert_eq!(chunks.is_long(), items > 1);
@@ -225,16 +225,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn gathered_says_the_same_in_fewer_frames() {
+    async fn gathered_sends_the_same_bytes_in_fewer_frames() {
         let sizes = [
             1,
-            GATHERED,
+            GATHER_SIZE,
             70_000,
             1,
             7_000,
             1,
             60_000,
-            GATHERED - 1,
+            GATHER_SIZE - 1,
             1,
             1,
             0,
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_to_the_end() {
+    async fn the_size_hint_is_exact_to_the_end() {
         let parts = ["ab", "c", "def"].map(|part| Bytes::from_static(part.as_bytes()));
         let mut chunks = Chunks::new(parts.into_iter(), 6);
         for left in [6, 4, 3] {

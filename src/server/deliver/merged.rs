@@ -6,7 +6,7 @@ use bytes::Bytes;
 use bytes::BytesMut;
 
 /// Bytes of frames that are merged at most: a DATA frame and a TLS record hold as much.
-pub(crate) const LIMIT: usize = 16 << 10;
+pub(crate) const MAX_MERGED: usize = 16 << 10;
 
 /// The frames of one burst of one watch, and the last that was merged on this thread.
 #[derive(Default)]
@@ -44,12 +44,12 @@ impl Burst {
     ) -> (Bytes, usize, Option<Bytes>) {
         self.length = first.len();
         self.frames.push(first);
-        let mut held = None;
-        while self.length < LIMIT
+        let mut leftover = None;
+        while self.length < MAX_MERGED
             && let Some(frame) = next()
         {
-            if self.length + frame.len() > LIMIT {
-                held = Some(frame);
+            if self.length + frame.len() > MAX_MERGED {
+                leftover = Some(frame);
                 break;
             }
             self.length += frame.len();
@@ -58,9 +58,9 @@ impl Burst {
         let count = self.frames.len();
         if count == 1 {
             let only = self.frames.pop().unwrap_or_default();
-            return (only, 1, held);
+            return (only, 1, leftover);
         }
-        if !same(&self.frames, &self.merged) {
+        if !are_same_slices(&self.frames, &self.merged) {
             let mut whole = BytesMut::with_capacity(self.length);
             for frame in &self.frames {
                 whole.extend_from_slice(frame);
@@ -69,14 +69,14 @@ impl Burst {
             std::mem::swap(&mut self.frames, &mut self.merged);
         }
         self.frames.clear();
-        (self.whole.clone(), count, held)
+        (self.whole.clone(), count, leftover)
     }
 }
 
 /// The very same bytes: those merged before are still held, so nothing else can lie there.
-fn same(frames: &[Bytes], others: &[Bytes]) -> bool {
-    let place = |frame: &Bytes| (frame.as_ptr(), frame.len());
-    frames.iter().map(place).eq(others.iter().map(place))
+fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
+    let address = |frame: &Bytes| (frame.as_ptr(), frame.len());
+    frames.iter().map(address).eq(others.iter().map(address))
 }
 
 #[cfg(test)]
@@ -93,11 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_alone_is_given_as_it_is() {
-        for length in [1, LIMIT - 1, LIMIT, LIMIT + 1] {
+    fn a_single_frame_is_not_copied() {
+        for length in [1, MAX_MERGED - 1, MAX_MERGED, MAX_MERGED + 1] {
             let frames = [frame(length)];
-            let (whole, count, held) = merged(&frames);
-            assert_eq!((count, held), (1, None));
+            let (whole, count, leftover) = merged(&frames);
+            assert_eq!((count, leftover), (1, None));
             assert_eq!(whole.as_ptr(), frames[0].as_ptr(), "{length} was copied");
         }
     }
@@ -105,25 +105,33 @@ mod tests {
     #[test]
     fn frames_keep_their_order_and_none_is_lost() {
         let frames: Vec<_> = (0..100).map(|n| Bytes::from(format!("{n}\n"))).collect();
-        let (whole, count, held) = merged(&frames);
-        assert_eq!((count, held), (100, None));
+        let (whole, count, leftover) = merged(&frames);
+        assert_eq!((count, leftover), (100, None));
         assert_eq!(whole, frames.concat());
     }
 
     #[test]
-    fn what_does_not_fit_is_held() {
+    fn a_frame_that_does_not_fit_is_given_back() {
         let rows = [
-            (vec![LIMIT / 2, LIMIT / 2, 1], 2, None),
-            (vec![LIMIT / 2, LIMIT / 2 + 1, 1], 1, Some(LIMIT / 2 + 1)),
-            (vec![1, LIMIT], 1, Some(LIMIT)),
-            (vec![LIMIT + 1, 1], 1, None),
-            (vec![1, 1, LIMIT], 2, Some(LIMIT)),
+            (vec![MAX_MERGED / 2, MAX_MERGED / 2, 1], 2, None),
+            (
+                vec![MAX_MERGED / 2, MAX_MERGED / 2 + 1, 1],
+                1,
+                Some(MAX_MERGED / 2 + 1),
+            ),
+            (vec![1, MAX_MERGED], 1, Some(MAX_MERGED)),
+            (vec![MAX_MERGED + 1, 1], 1, None),
+            (vec![1, 1, MAX_MERGED], 2, Some(MAX_MERGED)),
         ];
-        for (lengths, expected, expected_held) in rows {
+        for (lengths, expected, expected_leftover) in rows {
             let frames: Vec<_> = lengths.iter().map(|length| frame(*length)).collect();
-            let (whole, count, held) = merged(&frames);
+            let (whole, count, leftover) = merged(&frames);
             assert_eq!(count, expected, "{lengths:?}");
-            assert_eq!(held.map(|held| held.len()), expected_held, "{lengths:?}");
+            assert_eq!(
+                leftover.map(|leftover| leftover.len()),
+                expected_leftover,
+                "{lengths:?}"
+            );
             assert_eq!(whole, frames[..count].concat());
         }
     }

@@ -23,14 +23,14 @@ use crate::informer::ProofMethod;
 use super::rescue;
 
 pub(crate) use chunks::Chunks;
-pub(crate) use chunks::THRESHOLD;
-pub(crate) use gzip::Found;
-pub(crate) use gzip::Gzip;
+pub(crate) use chunks::GZIP_THRESHOLD;
+pub(crate) use gzip::GzipBody;
+pub(crate) use gzip::GzipCache;
+pub use gzip::GzipCacheMetrics;
 pub(crate) use gzip::ListKey;
-pub use gzip::RenderingMetrics;
-pub(crate) use gzip::Renderings;
-pub(crate) use gzip::announced;
-pub(crate) use gzip::is_accepted;
+pub(crate) use gzip::SharedList;
+pub(crate) use gzip::client_accepts_gzip;
+pub(crate) use gzip::with_gzip_headers;
 pub(crate) use watch_body::WatchBody;
 #[cfg(test)]
 pub(crate) use watch_body::without_jitter;
@@ -43,12 +43,12 @@ const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 pub(super) struct Delivery<'a> {
     representation: Representation,
     /// Where long lists are compressed, if the client accepts that.
-    renderings: Option<&'a Renderings>,
+    gzip_cache: Option<&'a GzipCache>,
     /// In HTTP/2, where each frame of a body costs as much as some KiB.
-    is_framed: bool,
+    is_http2: bool,
     /// Each event of a watch is a frame of its own, even where several are there: over a WebSocket
     /// it is a message.
-    pub(super) one_by_one: bool,
+    pub(super) one_event_per_frame: bool,
 }
 
 impl<'a> Delivery<'a> {
@@ -57,13 +57,13 @@ impl<'a> Delivery<'a> {
         request: &Request<Body>,
         representation: Representation,
         is_websocket: bool,
-        renderings: &'a Renderings,
+        gzip_cache: &'a GzipCache,
     ) -> Self {
         Self {
             representation,
-            renderings: is_accepted(request).then_some(renderings),
-            is_framed: request.version() == Version::HTTP_2,
-            one_by_one: is_websocket,
+            gzip_cache: client_accepts_gzip(request).then_some(gzip_cache),
+            is_http2: request.version() == Version::HTTP_2,
+            one_event_per_frame: is_websocket,
         }
     }
 
@@ -71,9 +71,9 @@ impl<'a> Delivery<'a> {
     pub(super) fn plain(representation: Representation) -> Self {
         Self {
             representation,
-            renderings: None,
-            is_framed: false,
-            one_by_one: true,
+            gzip_cache: None,
+            is_http2: false,
+            one_event_per_frame: true,
         }
     }
 
@@ -95,7 +95,7 @@ impl<'a> Delivery<'a> {
     where
         P: Iterator<Item = Bytes> + Send + Unpin + 'static,
     {
-        self.response(if self.is_framed {
+        self.response(if self.is_http2 {
             chunks.gathered()
         } else {
             chunks.boxed()
@@ -104,12 +104,12 @@ impl<'a> Delivery<'a> {
 
     /// True when the client takes lists that are compressed for several.
     pub(super) fn shares_lists(&self) -> bool {
-        self.renderings.is_some()
+        self.gzip_cache.is_some()
     }
 
     /// The list of `key`, if another client asked for it just now.
-    pub(super) fn shared_list(&self, key: &ListKey) -> Option<Found> {
-        self.renderings?.get(key)
+    pub(super) fn shared_list(&self, key: &ListKey) -> Option<SharedList> {
+        self.gzip_cache?.get(key)
     }
 
     /// The answer with a list of `chunks`: compressed for all who ask for the list of `key`, if it is
@@ -120,9 +120,9 @@ impl<'a> Delivery<'a> {
         chunks: Chunks<ListParts>,
         has_more: bool,
     ) -> Response<Body> {
-        match (self.renderings, key) {
-            (Some(renderings), Some(key)) if chunks.is_long() => {
-                self.compressed(renderings.render(key, chunks, has_more))
+        match (self.gzip_cache, key) {
+            (Some(gzip_cache), Some(key)) if chunks.is_long() => {
+                self.compressed(gzip_cache.compress(key, chunks, has_more))
             }
             _ => self.answer(chunks),
         }
@@ -130,7 +130,7 @@ impl<'a> Delivery<'a> {
 
     /// The answer with `body`, which is gzip.
     pub(super) fn compressed(&self, body: Body) -> Response<Body> {
-        announced(self.response(body))
+        with_gzip_headers(self.response(body))
     }
 
     /// The answer with the stream of a watch.
@@ -153,7 +153,7 @@ impl<'a> Delivery<'a> {
 }
 
 /// `answer` with how it was proven.
-pub(super) fn with_proof(
+pub(super) fn with_proof_header(
     mut answer: Response<Body>,
     method: Option<ProofMethod>,
 ) -> Response<Body> {

@@ -41,7 +41,7 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 /// When a bookmark is due but the client is not at the tip yet.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
 /// Events that a stream which never waits counts together.
-const COUNTED_AT_ONCE: u64 = 64;
+const COUNT_BATCH: u64 = 64;
 /// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// A watch without `timeoutSeconds` ends at a random moment between this and twice this.
@@ -61,12 +61,12 @@ pub(crate) struct WatchBody {
     /// Goes off when the next bookmark is due, or the deadline has come.
     alarm: Pin<Box<Sleep>>,
     /// Who is woken by the alarm; `None` until it has been polled, without which it never goes off.
-    alarmed: Option<Waker>,
+    alarm_waker: Option<Waker>,
     bookmarks: Option<Bookmarks>,
     initial_events_end: bool,
-    one_by_one: bool,
+    one_event_per_frame: bool,
     /// Did not fit into the last burst.
-    held: Option<Bytes>,
+    leftover: Option<Bytes>,
     drain: WatchEnd,
 }
 
@@ -92,7 +92,7 @@ impl WatchBody {
         stream: Result<WatchStream, Expired>,
         representation: Representation,
         terms: WatchTerms,
-        one_by_one: bool,
+        one_event_per_frame: bool,
         drain: WatchEnd,
     ) -> Self {
         let timeout = terms.timeout.unwrap_or_else(random_timeout);
@@ -113,11 +113,11 @@ impl WatchBody {
             representation,
             deadline,
             alarm: Box::pin(tokio::time::sleep_until(deadline.min(due))),
-            alarmed: None,
+            alarm_waker: None,
             bookmarks,
             initial_events_end: terms.initial_events_end,
-            one_by_one,
-            held: None,
+            one_event_per_frame,
+            leftover: None,
             drain,
         }
     }
@@ -172,21 +172,21 @@ impl WatchBody {
 
     /// What the stream has to say, as much of it in one frame as fits.
     fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let first = match self.held.take() {
-            Some(held) => held,
+        let first = match self.leftover.take() {
+            Some(leftover) => leftover,
             None => match ready!(self.poll_state(cx)) {
                 Some(first) => first,
                 None => return Poll::Ready(None),
             },
         };
-        if self.one_by_one {
+        if self.one_event_per_frame {
             self.uncounted += 1;
             return Poll::Ready(Some(first));
         }
-        let (frame, count, held) = merged::merge(first, || self.fetched_frame());
-        self.held = held;
+        let (frame, count, leftover) = merged::merge(first, || self.fetched_frame());
+        self.leftover = leftover;
         self.uncounted += count as u64;
-        if self.uncounted >= COUNTED_AT_ONCE {
+        if self.uncounted >= COUNT_BATCH {
             self.count();
         }
         Poll::Ready(Some(frame))
@@ -198,16 +198,16 @@ impl WatchBody {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return true;
         }
-        self.has_gone_off(cx) && Instant::now() >= self.deadline
+        self.has_alarm_fired(cx) && Instant::now() >= self.deadline
     }
 
     /// True when the alarm has gone off; else it will wake `cx`.
-    fn has_gone_off(&mut self, cx: &mut Context<'_>) -> bool {
+    fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());
-        if self.alarmed.as_ref().is_some_and(is_set) {
+        if self.alarm_waker.as_ref().is_some_and(is_set) {
             return self.alarm.is_elapsed();
         }
-        self.alarmed = Some(cx.waker().clone());
+        self.alarm_waker = Some(cx.waker().clone());
         self.alarm.as_mut().poll(cx).is_ready()
     }
 
@@ -215,8 +215,8 @@ impl WatchBody {
     /// deadline. Else the alarm is set.
     fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
-            let has_gone_off = self.has_gone_off(cx);
-            if has_gone_off && Instant::now() >= self.deadline {
+            let has_alarm_fired = self.has_alarm_fired(cx);
+            if has_alarm_fired && Instant::now() >= self.deadline {
                 self.state = State::Ended;
                 return Poll::Ready(None);
             }
@@ -227,14 +227,14 @@ impl WatchBody {
             };
             let was_relisted = stream.was_relisted();
             bookmarks.is_urgent |= was_relisted;
-            if !has_gone_off && !was_relisted {
+            if !has_alarm_fired && !was_relisted {
                 return Poll::Pending;
             }
             let at = stream.bookmark();
             bookmarks.schedule(at.is_some(), self.deadline);
             let next = bookmarks.due.min(self.deadline);
             self.alarm.as_mut().reset(next);
-            self.alarmed = None;
+            self.alarm_waker = None;
             if let Some(at) = at {
                 return Poll::Ready(Some(self.bookmark_frame(at, false)));
             }
@@ -257,7 +257,7 @@ impl WatchBody {
 
     /// The frame that tells `event`, encoded for the first client that wants it so.
     fn change_frame(&self, event: &Event, verdict: EventType) -> Bytes {
-        let encode = || print(&self.encoder, event, verdict);
+        let encode = || encode_change(&self.encoder, event, verdict);
         match self.representation.view {
             View::Whole => event.frame(verdict, encode),
             View::Metadata(MetaVersion::V1) => {
@@ -280,7 +280,7 @@ impl http_body::Body for WatchBody {
         let this = self.get_mut();
         // First: a stream that always has something to say must end too.
         if this.is_over(cx) {
-            this.held = None;
+            this.leftover = None;
             this.state = State::Ended;
         }
         let frame = match this.poll_burst(cx) {
@@ -300,7 +300,7 @@ impl Drop for WatchBody {
     }
 }
 
-fn print(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
+fn encode_change(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
     let object = event.object_for(verdict);
     match verdict {
         // What left the selection is told as it was, at the resource version of the change.
@@ -351,31 +351,31 @@ fn jittered(period: Duration) -> Duration {
 
 /// Uniform from 1 to `limit`.
 fn jitter(limit: f64) -> f64 {
-    match is_steady() {
+    match is_jitter_disabled() {
         true => f64::midpoint(1.0, limit),
         false => rand::rng().random_range(1.0..limit),
     }
 }
 
 #[cfg(not(test))]
-const fn is_steady() -> bool {
+const fn is_jitter_disabled() -> bool {
     false
 }
 
 #[cfg(test)]
 thread_local! {
-    static STEADY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static JITTER_DISABLED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 #[cfg(test)]
-fn is_steady() -> bool {
-    STEADY.get()
+fn is_jitter_disabled() -> bool {
+    JITTER_DISABLED.get()
 }
 
 /// Takes all chance out of this thread's bookmarks and deadlines, so that a run can be repeated.
 #[cfg(test)]
 pub(crate) fn without_jitter() {
-    STEADY.set(true);
+    JITTER_DISABLED.set(true);
 }
 
 #[cfg(test)]

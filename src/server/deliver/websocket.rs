@@ -47,7 +47,7 @@ const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// How long after its end a client that takes nothing may hold the watch up.
 const STUCK_WAIT: Duration = Duration::from_secs(5);
 /// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
-const MAX_TIMEOUT: u64 = 365 * 24 * 3600;
+const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 3600;
 
 /// How events become messages.
 #[derive(Clone, Copy, Debug)]
@@ -74,19 +74,19 @@ pub(crate) fn over_websocket(
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return watch;
     };
-    let stuck = stuck(request.uri().query(), shutdown);
+    let until_stuck = until_stuck(request.uri().query(), shutdown);
     let framing = Framing::of(watch.headers());
     let events = watch.into_body();
     shutdown.spawn(async move {
         match upgrade.await {
             Ok(connection) => tokio::select! {
                 () = send(TokioIo::new(connection), events, framing) => {}
-                () = stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
+                () = until_stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
             },
             Err(error) => tracing::debug!(%error, "connection could not be upgraded"),
         }
     });
-    handshake.granted()
+    handshake.into_response()
 }
 
 impl Framing {
@@ -115,12 +115,15 @@ impl Framing {
 
 /// Completes when a watch that ended must have been told so: its stream ends by itself, but a
 /// client that takes nothing would never hear of it.
-fn stuck(query: Option<&str>, shutdown: &Shutdown) -> impl Future<Output = ()> + Send + 'static {
+fn until_stuck(
+    query: Option<&str>,
+    shutdown: &Shutdown,
+) -> impl Future<Output = ()> + Send + 'static {
     let query = Query::parse(query.unwrap_or_default());
     let seconds = query.first("timeoutSeconds").unwrap_or_default();
     let seconds = seconds.parse().ok().filter(|seconds| *seconds > 0);
     let deadline = seconds.map(|seconds: u64| {
-        Instant::now() + Duration::from_secs(seconds.min(MAX_TIMEOUT)) + STUCK_WAIT
+        Instant::now() + Duration::from_secs(seconds.min(MAX_TIMEOUT_SECONDS)) + STUCK_WAIT
     });
     let done = shutdown.reached(Phase::Done);
     async move {
@@ -255,22 +258,22 @@ mod tests {
         send(server, events(0, false), Framing::Text).await;
         let (mut client, server) = duplex(64);
         // Text, masked with zeroes, and a close.
-        let said = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
-        client.write_all(said).await.expect("room");
+        let input = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
+        client.write_all(input).await.expect("room");
         let sent = send(server, events(0, false), Framing::Text);
         let ((), received) = tokio::join!(sent, read_all(client));
         assert_eq!(received, b"\x88\x02\x03\xe8");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_left_after_the_deadline() {
+    async fn a_client_that_reads_nothing_is_dropped_after_the_deadline() {
         let shutdown = Shutdown::new(shutdown::Config::default());
-        let stuck = stuck(Some("watch=1&timeoutSeconds=30"), &shutdown);
+        let until_stuck = until_stuck(Some("watch=1&timeoutSeconds=30"), &shutdown);
         let (_client, server) = duplex(64);
         let started = Instant::now();
         tokio::select! {
             () = send(server, events(10_000, true), Framing::Text) => panic!("nobody took them"),
-            () = stuck => {}
+            () = until_stuck => {}
         }
         assert_eq!(started.elapsed().as_secs(), 35);
     }

@@ -16,12 +16,12 @@ use tower::Service;
 
 use crate::body;
 use crate::body::Body;
-use crate::server::deliver::Gzip;
-use crate::server::deliver::THRESHOLD;
-use crate::server::deliver::announced;
-use crate::server::deliver::is_accepted;
-use crate::server::outcome::Answered;
+use crate::server::deliver::GZIP_THRESHOLD;
+use crate::server::deliver::GzipBody;
+use crate::server::deliver::client_accepts_gzip;
+use crate::server::deliver::with_gzip_headers;
 use crate::server::outcome::Outcome;
+use crate::server::outcome::RequestOutcome;
 
 /// Adds [`Compress`].
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct Compress<S> {
     inner: S,
 }
 
-type Answer = Result<Response<Body>, Infallible>;
+type AnswerResult = Result<Response<Body>, Infallible>;
 
 impl<S> Layer<S> for GzipLayer {
     type Service = Compress<S>;
@@ -50,16 +50,16 @@ where
 {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Either<S::Future, Map<S::Future, fn(Answer) -> Answer>>;
+    type Future = Either<S::Future, Map<S::Future, fn(AnswerResult) -> AnswerResult>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let accepts = is_accepted(&request);
+        let client_accepts = client_accepts_gzip(&request);
         let answer = self.inner.call(request);
-        match accepts {
+        match client_accepts {
             false => Either::Left(answer),
             true => Either::Right(answer.map(|answer| answer.map(compressed))),
         }
@@ -67,19 +67,19 @@ where
 }
 
 fn compressed(response: Response<Body>) -> Response<Body> {
-    let answered = response.extensions().get::<Answered>();
-    let is_forwarded = answered.is_some_and(|answered| {
+    let request_outcome = response.extensions().get::<RequestOutcome>();
+    let is_forwarded = request_outcome.is_some_and(|request_outcome| {
         // Its length is its own, and so is its encoding.
-        matches!(answered.outcome, Outcome::Forwarded(_))
+        matches!(request_outcome.outcome, Outcome::Forwarded(_))
     });
     // A list's may be made for several at once.
     let is_encoded = response.headers().contains_key(header::CONTENT_ENCODING);
     // Of indented JSON only the least length is known, of a watch none.
     let length = response.body().size_hint().lower();
-    if is_forwarded || is_encoded || length <= THRESHOLD {
+    if is_forwarded || is_encoded || length <= GZIP_THRESHOLD {
         return response;
     }
-    announced(response.map(|body| body::boxed(Gzip::new(body))))
+    with_gzip_headers(response.map(|body| body::boxed(GzipBody::new(body))))
 }
 
 #[cfg(test)]
@@ -93,18 +93,18 @@ mod tests {
         let cached = Some(Outcome::Cache);
         let forwarded = Some(Outcome::Forwarded(Reason::Consistent));
         for (length, outcome, expected) in [
-            (THRESHOLD, ours, false),
-            (THRESHOLD + 1, ours, true),
-            (THRESHOLD + 1, cached, true),
-            (THRESHOLD + 1, forwarded, false),
+            (GZIP_THRESHOLD, ours, false),
+            (GZIP_THRESHOLD + 1, ours, true),
+            (GZIP_THRESHOLD + 1, cached, true),
+            (GZIP_THRESHOLD + 1, forwarded, false),
         ] {
             let mut response = Response::new(body::full(vec![b'a'; length as usize]));
             if let Some(outcome) = outcome {
-                let answered = Answered {
+                let request_outcome = RequestOutcome {
                     outcome,
-                    ..Answered::default()
+                    ..RequestOutcome::default()
                 };
-                response.extensions_mut().insert(answered);
+                response.extensions_mut().insert(request_outcome);
             }
             let response = compressed(response);
             let encoding = response.headers().get(header::CONTENT_ENCODING);

@@ -56,10 +56,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match foreign(request.uri(), request.headers()) {
+        match refusal_reason(request.uri(), request.headers()) {
             None => Either::Left(self.inner.call(request)),
-            Some(why) => {
-                let status = Status::failure(403, "Forbidden", format!("forbidden: {why}"));
+            Some(reason) => {
+                let status = Status::failure(403, "Forbidden", format!("forbidden: {reason}"));
                 let refusal = Refusal::of(&request);
                 Either::Right(ready(Ok(refusal.respond(&status))))
             }
@@ -68,7 +68,7 @@ where
 }
 
 /// Why the request may come from elsewhere than a program on this machine; `None` when it does not.
-fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+fn refusal_reason(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let Some(host) = authority(uri, headers) else {
         return Some("the request names no valid Host".to_owned());
     };
@@ -88,8 +88,8 @@ fn foreign(uri: &Uri, headers: &HeaderMap) -> Option<String> {
         return Some(format!("Origin {origin:?} is foreign"));
     }
     let sites = headers.get_all("sec-fetch-site");
-    let foreign_site = |site: &&http::HeaderValue| *site != "same-origin" && *site != "none";
-    let site = sites.iter().find(foreign_site)?;
+    let is_foreign_site = |site: &&http::HeaderValue| *site != "same-origin" && *site != "none";
+    let site = sites.iter().find(is_foreign_site)?;
     Some(format!("the request comes from another site ({site:?})"))
 }
 
@@ -124,7 +124,7 @@ mod tests {
             let name: http::HeaderName = name.parse().expect("a header name");
             map.append(name, value.parse().expect("a header value"));
         }
-        foreign(&uri.parse().expect("a URI"), &map).is_some()
+        refusal_reason(&uri.parse().expect("a URI"), &map).is_some()
     }
 
     #[test]

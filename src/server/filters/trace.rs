@@ -14,7 +14,7 @@ use tower::Layer;
 use tower::Service;
 
 use crate::body::Body;
-use crate::server::outcome::Answered;
+use crate::server::outcome::RequestOutcome;
 use crate::telemetry::Registry;
 use crate::telemetry::SECONDS_BUCKETS;
 
@@ -48,19 +48,19 @@ impl RequestMetrics {
         }
     }
 
-    fn observe(&self, answered: &Answered, code: http::StatusCode, started: Instant) {
-        let outcome = answered.outcome.name();
+    fn observe(&self, request_outcome: &RequestOutcome, code: http::StatusCode, started: Instant) {
+        let outcome = request_outcome.outcome.name();
         let labels = [
-            answered.verb,
-            &answered.group,
-            &answered.resource,
+            request_outcome.verb,
+            &request_outcome.group,
+            &request_outcome.resource,
             outcome,
-            answered.outcome.reason(),
+            request_outcome.outcome.reason(),
             code.as_str(),
         ];
         self.requests.with_label_values(&labels).inc();
         self.seconds
-            .with_label_values(&[answered.verb, outcome])
+            .with_label_values(&[request_outcome.verb, outcome])
             .observe(started.elapsed().as_secs_f64());
     }
 }
@@ -118,16 +118,16 @@ where
         let answer: AnswerFuture = Box::pin(self.inner.call(request));
         Box::pin(async move {
             let mut response = answer.await?;
-            let answered = response.extensions_mut().remove::<Answered>();
-            let answered = answered.unwrap_or_default();
-            metrics.observe(&answered, response.status(), started);
+            let request_outcome = response.extensions_mut().remove::<RequestOutcome>();
+            let request_outcome = request_outcome.unwrap_or_default();
+            metrics.observe(&request_outcome, response.status(), started);
             tracing::debug!(
                 %method,
                 path = uri.path(),
                 query = uri.query().unwrap_or_default(),
                 code = response.status().as_u16(),
-                outcome = answered.outcome.name(),
-                reason = answered.outcome.reason(),
+                outcome = request_outcome.outcome.name(),
+                reason = request_outcome.outcome.reason(),
                 milliseconds = started.elapsed().as_millis() as u64,
                 audit_id = audit_id.to_str().unwrap_or_default(),
                 "request"

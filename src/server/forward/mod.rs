@@ -25,8 +25,8 @@ use super::request::RequestInfo;
 use super::request::has_identity;
 use super::rescue;
 
-use shared_reads::Failed;
 use shared_reads::ReadKey;
+use shared_reads::SharedReadError;
 use shared_reads::SharedReads;
 
 /// Sends requests on, those that are the same together.
@@ -62,8 +62,8 @@ impl Forwarding {
         if !has_identity && let Some(key) = ReadKey::of(&request, info) {
             let answer = self.shared_reads.forward(key, request, limit).await;
             return answer.map_err(|failed| match failed {
-                Failed::TooMany => Status::too_many_consistent_reads(),
-                Failed::Upstream(error) => rescue::forwarding_failed(&error),
+                SharedReadError::TooMany => Status::too_many_consistent_reads(),
+                SharedReadError::Upstream(error) => rescue::forwarding_failed(&error),
             });
         }
         let permit = limit.map(Semaphore::try_acquire_owned).transpose();
@@ -77,7 +77,7 @@ impl Forwarding {
         let forwarded = forwarded.map_err(|error| rescue::forwarding_failed(&error))?;
         let is_watch = info.verb == "watch";
         if let Some(upgrade) = forwarded.upgrade {
-            self.keep_upgrade(upgrade, is_watch);
+            self.join_upgrade(upgrade, is_watch);
         }
         let response = guarded(forwarded.response, permit);
         let end = is_watch.then(|| self.shutdown.watch_end());
@@ -86,7 +86,7 @@ impl Forwarding {
 
     /// Joins both sides of an upgraded connection. A drain ends a watch when its time has come; exec
     /// and the like have the whole grace.
-    fn keep_upgrade(&self, upgrade: PendingUpgrade, is_watch: bool) {
+    fn join_upgrade(&self, upgrade: PendingUpgrade, is_watch: bool) {
         let end = is_watch.then(|| self.shutdown.watch_end());
         self.shutdown.spawn(async move {
             let ended = async {

@@ -37,11 +37,11 @@ use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 
 /// A longer answer is not shared, so that it need not be kept in memory as a whole.
-const SHARED_BYTES: usize = 16 << 20;
+const MAX_SHARED_BYTES: usize = 16 << 20;
 /// Calls at a time by askers whose answer was too long to be shared.
-const OWN_CALLS: usize = 2;
+const MAX_OWN_CALLS: usize = 2;
 /// The headers by which two requests for one URL may be answered differently.
-const THAT_MATTER: [header::HeaderName; 4] = [
+const VARYING_HEADERS: [header::HeaderName; 4] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::ORIGIN,
@@ -49,7 +49,7 @@ const THAT_MATTER: [header::HeaderName; 4] = [
     header::USER_AGENT,
 ];
 /// With one of these, an answer is the asker's alone.
-const PERSONAL: [header::HeaderName; 6] = [
+const UNSHAREABLE_HEADERS: [header::HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
     header::IF_MATCH,
@@ -70,20 +70,20 @@ struct Inner {
     /// Those that somebody waits for.
     reads: DashMap<ReadKey, Arc<Group>>,
     /// Numbers the askers, so that a call knows for how many it is made.
-    askers: AtomicU64,
+    next_caller: AtomicU64,
     own_calls: Semaphore,
 }
 
 /// Why a read was not answered.
 #[derive(Clone, Debug)]
-pub(super) enum Failed {
+pub(super) enum SharedReadError {
     /// As many calls are under way as the limit allows.
     TooMany,
     /// The API server can't be reached, or broke off.
     Upstream(Arc<Error>),
 }
 
-type Group = GroupCommit<u64, Shared>;
+type Group = GroupCommit<u64, CallResult>;
 
 /// What makes two reads the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -94,21 +94,21 @@ pub(super) struct ReadKey {
 
 /// What came of a call.
 #[derive(Clone)]
-enum Shared {
+enum CallResult {
     /// Of the only one who asked, as it comes.
-    Alone(Arc<Mutex<Option<Response<Body>>>>),
-    Whole {
+    Streamed(Arc<Mutex<Option<Response<Body>>>>),
+    Buffered {
         status: StatusCode,
         headers: Arc<HeaderMap>,
         body: Bytes,
     },
     /// Each has to ask for itself.
     TooLong,
-    Failed(Failed),
+    Failed(SharedReadError),
 }
 
 /// Somebody's use of a group; the last one to end takes the group out.
-struct Use<'a> {
+struct GroupMembership<'a> {
     reads: &'a DashMap<ReadKey, Arc<Group>>,
     key: ReadKey,
     group: Option<Arc<Group>>,
@@ -126,10 +126,14 @@ impl ReadKey {
             && matches!(info.verb.as_str(), "get" | "list")
             && info.subresource.is_empty()
             && !upstream::is_upgrade(headers);
-        let is_personal = PERSONAL.iter().any(|name| headers.contains_key(name));
-        (is_read && !is_personal).then(|| Self {
+        let is_unshareable = UNSHAREABLE_HEADERS
+            .iter()
+            .any(|name| headers.contains_key(name));
+        (is_read && !is_unshareable).then(|| Self {
             uri: request.uri().clone(),
-            headers: THAT_MATTER.map(|name| headers.get(name).cloned()).into(),
+            headers: VARYING_HEADERS
+                .map(|name| headers.get(name).cloned())
+                .into(),
         })
     }
 }
@@ -142,8 +146,8 @@ impl SharedReads {
         let inner = Inner {
             forwarder,
             reads: DashMap::new(),
-            askers: AtomicU64::new(0),
-            own_calls: Semaphore::new(OWN_CALLS),
+            next_caller: AtomicU64::new(0),
+            own_calls: Semaphore::new(MAX_OWN_CALLS),
         };
         Self {
             inner: Arc::new(inner),
@@ -155,46 +159,50 @@ impl SharedReads {
     ///
     /// # Errors
     ///
-    /// [`Failed`].
+    /// [`SharedReadError`].
     pub(super) async fn forward(
         &self,
         key: ReadKey,
         request: Request<Body>,
         limit: Option<Arc<Semaphore>>,
-    ) -> Result<Response<Body>, Failed> {
-        let own = bodiless(&request);
-        let used = self.inner.join(key);
-        let asker = self.inner.askers.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<Response<Body>, SharedReadError> {
+        let own_request = without_body(&request);
+        let membership = self.inner.join(key);
+        let caller = self.inner.next_caller.fetch_add(1, Ordering::Relaxed);
         let forwarder = self.inner.forwarder.clone();
-        let call = move |askers: HashSet<u64>| call(forwarder, request, limit, askers.len());
-        let shared = used.group().join(asker, Duration::ZERO, call).await;
-        drop(used);
+        let call = move |callers: HashSet<u64>| call(forwarder, request, limit, callers.len());
+        let shared = membership.group().join(caller, Duration::ZERO, call).await;
+        drop(membership);
         match shared {
-            Shared::Failed(failed) => Err(failed),
-            Shared::Whole {
+            CallResult::Failed(failed) => Err(failed),
+            CallResult::Buffered {
                 status,
                 headers,
                 body,
-            } => Ok(whole(status, &headers, body)),
-            Shared::Alone(response) => match response.lock().take() {
+            } => Ok(buffered_response(status, &headers, body)),
+            CallResult::Streamed(response) => match response.lock().take() {
                 Some(response) => Ok(response),
                 None => unreachable!("an answer for one asker was given to two"),
             },
-            Shared::TooLong => {
-                let turn = self.inner.own_calls.acquire().await;
-                let answer = self.inner.forwarder.forward(own, Identity::Kubefan).await;
-                drop(turn);
+            CallResult::TooLong => {
+                let permit = self.inner.own_calls.acquire().await;
+                let answer = self
+                    .inner
+                    .forwarder
+                    .forward(own_request, Identity::Kubefan)
+                    .await;
+                drop(permit);
                 let answer = answer.map(|forwarded| forwarded.response);
-                answer.map_err(|error| Failed::Upstream(Arc::new(error)))
+                answer.map_err(|error| SharedReadError::Upstream(Arc::new(error)))
             }
         }
     }
 }
 
 impl Inner {
-    fn join(&self, key: ReadKey) -> Use<'_> {
+    fn join(&self, key: ReadKey) -> GroupMembership<'_> {
         let group = Arc::clone(&self.reads.entry(key.clone()).or_insert_with(new_group));
-        Use {
+        GroupMembership {
             reads: &self.reads,
             key,
             group: Some(group),
@@ -211,71 +219,71 @@ fn call(
     forwarder: Forwarder,
     request: Request<Body>,
     limit: Option<Arc<Semaphore>>,
-    askers: usize,
-) -> BoxFuture<'static, Shared> {
+    callers: usize,
+) -> BoxFuture<'static, CallResult> {
     Box::pin(async move {
         let permit = match limit.map(Semaphore::try_acquire_owned).transpose() {
             Ok(permit) => permit,
-            Err(_) => return Shared::Failed(Failed::TooMany),
+            Err(_) => return CallResult::Failed(SharedReadError::TooMany),
         };
         match forwarder.forward(request, Identity::Kubefan).await {
-            Ok(forwarded) => shared(forwarded.response, askers, permit).await,
-            Err(error) => Shared::Failed(Failed::Upstream(Arc::new(error))),
+            Ok(forwarded) => share_response(forwarded.response, callers, permit).await,
+            Err(error) => CallResult::Failed(SharedReadError::Upstream(Arc::new(error))),
         }
     })
 }
 
 /// `permit` is given up when the API server has done its part.
-async fn shared(
+async fn share_response(
     response: Response<Body>,
-    askers: usize,
+    callers: usize,
     permit: Option<OwnedSemaphorePermit>,
-) -> Shared {
-    if askers == 1 {
+) -> CallResult {
+    if callers == 1 {
         let response = guarded(response, permit);
-        return Shared::Alone(Arc::new(Mutex::new(Some(response))));
+        return CallResult::Streamed(Arc::new(Mutex::new(Some(response))));
     }
     let (parts, body) = response.into_parts();
     let mut headers = parts.headers;
     // Each asker's own is put there instead.
     headers.remove(AUDIT_ID);
-    let collected = upstream::collect(body, SHARED_BYTES).await;
+    let collected = upstream::collect(body, MAX_SHARED_BYTES).await;
     drop(permit);
     match collected {
-        Ok(body) => Shared::Whole {
+        Ok(body) => CallResult::Buffered {
             status: parts.status,
             headers: Arc::new(headers),
             body,
         },
-        Err(Error::TooLarge { .. }) => Shared::TooLong,
-        Err(error) => Shared::Failed(Failed::Upstream(Arc::new(error))),
+        Err(Error::TooLarge { .. }) => CallResult::TooLong,
+        Err(error) => CallResult::Failed(SharedReadError::Upstream(Arc::new(error))),
     }
 }
 
-fn whole(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response<Body> {
+fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response<Body> {
     let mut response = Response::new(body::full(body));
     *response.status_mut() = status;
     *response.headers_mut() = headers.clone();
     response
 }
 
-fn bodiless(request: &Request<Body>) -> Request<Body> {
-    let mut own = Request::new(body::empty());
-    *own.method_mut() = request.method().clone();
-    *own.uri_mut() = request.uri().clone();
-    *own.headers_mut() = request.headers().clone();
-    own
+fn without_body(request: &Request<Body>) -> Request<Body> {
+    let mut own_request = Request::new(body::empty());
+    *own_request.method_mut() = request.method().clone();
+    *own_request.uri_mut() = request.uri().clone();
+    *own_request.headers_mut() = request.headers().clone();
+    own_request
 }
 
-// === impl Use ===
+// === impl GroupMembership ===
 
-impl Use<'_> {
+impl GroupMembership<'_> {
     fn group(&self) -> &Group {
         self.group.as_ref().expect("taken out only when dropped")
     }
 }
 
-impl Drop for Use<'_> {
+impl Drop for GroupMembership<'_> {
     fn drop(&mut self) {
         self.group = None;
         // Under the entry's lock, where nobody can join.

@@ -6,7 +6,7 @@ use crate::cache::Snapshot;
 use crate::server::collection::Collection;
 use crate::server::decide::Read;
 use crate::server::deliver::Delivery;
-use crate::server::miss::Answer;
+use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 
 /// The object `name` of `snapshot`.
@@ -20,7 +20,7 @@ pub(super) fn get(
     collection: &dyn Collection,
     snapshot: &Snapshot,
     delivery: &Delivery<'_>,
-) -> Answer {
+) -> CacheAnswer {
     let Some(object) = snapshot.get(&ObjectKey::new(read.namespace.as_deref(), name)) else {
         let absent = Status::not_found(&read.subject.resource.gvr, name);
         return Err(Miss::Absent(Box::new(absent)));

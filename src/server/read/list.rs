@@ -22,7 +22,7 @@ const ITEM_UNITS: usize = 1 << 10;
 /// The same for each of its bytes, where it is not shown as it is.
 const CONVERTED_BYTE_UNITS: usize = 4;
 /// What an object costs that is only looked at or counted.
-const LOOK_UNITS: usize = ITEM_UNITS / 16;
+const VISIT_UNITS: usize = ITEM_UNITS / 16;
 
 /// A page of `selection` as `snapshot` has it. A long list is prepared in turns with others who use
 /// the thread. Cancel safe.
@@ -44,7 +44,7 @@ pub(super) async fn list(
     };
     let key = delivery
         .shares_lists()
-        .then(|| key(read, collection, snapshot, selection, page));
+        .then(|| list_key(read, collection, snapshot, selection, page));
     if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
         pin(found.has_more);
         return delivery.compressed(found.body);
@@ -57,7 +57,7 @@ pub(super) async fn list(
     delivery.list(key, delivery.chunks(parts, length), has_more)
 }
 
-fn key(
+fn list_key(
     read: &Read,
     collection: &dyn Collection,
     snapshot: &Snapshot,
@@ -92,7 +92,7 @@ async fn parts(
     while items.len() < limit
         && let Some(item) = candidates.next()
     {
-        let mut units = LOOK_UNITS;
+        let mut units = VISIT_UNITS;
         if selection.matches(item) {
             items.push(item);
             last = Some(item);
@@ -119,7 +119,7 @@ async fn parts(
             let mut count = 0;
             for _ in snapshot.candidates(&scope, Some(last.key.as_str())) {
                 count += 1;
-                budget.charge(LOOK_UNITS);
+                budget.charge(VISIT_UNITS);
                 budget.proceed().await;
             }
             Some(count)

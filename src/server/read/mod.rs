@@ -20,7 +20,7 @@ use super::decide::Plan;
 use super::decide::Read;
 use super::decide::Reason;
 use super::deliver::Delivery;
-use super::miss::Answer;
+use super::miss::CacheAnswer;
 use super::miss::Miss;
 
 /// Answers from `collection`; the most recent state from `proof` only.
@@ -34,7 +34,7 @@ pub(super) async fn read(
     proof: Option<&Proof>,
     delivery: &Delivery<'_>,
     shutdown: &Shutdown,
-) -> Answer {
+) -> CacheAnswer {
     match &read.plan {
         Plan::Get { name } => {
             let snapshot = snapshot_for(read.need, proof, collection.reader())?;
@@ -64,15 +64,15 @@ pub(super) async fn read(
 /// # Errors
 ///
 /// [`Miss`], except for a WATCH, which is told in its stream.
-pub(super) fn unproven(
+pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,
     informer: &Informer,
     delivery: &Delivery<'_>,
-) -> Answer {
+) -> CacheAnswer {
     match read.plan {
-        Plan::Watch { .. } => watch::unproven(unproven, read, informer, delivery),
-        Plan::Get { .. } | Plan::List { .. } => Err(Miss::unproven(informer)),
+        Plan::Watch { .. } => watch::without_proof(unproven, read, informer, delivery),
+        Plan::Get { .. } | Plan::List { .. } => Err(Miss::forward_unproven(informer)),
     }
 }
 
@@ -85,14 +85,14 @@ fn snapshot_for(need: Need, proof: Option<&Proof>, reader: &Reader) -> Result<Sn
         Need::NotOlderThan(_) => {
             let snapshot = proven.or_else(|| reader.snapshot());
             let snapshot = snapshot.ok_or(Reason::NotCached)?;
-            not_older_than(need, snapshot.resource_version())?;
+            check_not_older_than(need, snapshot.resource_version())?;
             Ok(snapshot)
         }
     }
 }
 
 /// Whether a state at `version` is as new as `need` demands.
-fn not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
+fn check_not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
     match need {
         Need::NotOlderThan(needed) if needed > version => Err(Reason::AheadOfCache),
         _ => Ok(()),

@@ -16,7 +16,7 @@ use crate::server::decide::Reason;
 use crate::server::decide::WatchTerms;
 use crate::server::deliver::Delivery;
 use crate::server::deliver::WatchBody;
-use crate::server::miss::Answer;
+use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 use crate::shutdown::Shutdown;
 
@@ -33,19 +33,19 @@ pub(super) fn watch(
     proof: Option<&Proof>,
     delivery: &Delivery<'_>,
     shutdown: &Shutdown,
-) -> Answer {
+) -> CacheAnswer {
     let reader = collection.reader();
     let selection = Arc::clone(selection);
     let stream = match (from, proof) {
         (WatchFrom::Snapshot, Some(proof)) => {
-            super::not_older_than(read.need, proof.snapshot.resource_version())?;
+            super::check_not_older_than(read.need, proof.snapshot.resource_version())?;
             reader.watch_snapshot(proof.snapshot.clone(), selection)
         }
         (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selection),
         (_, None) if read.need == Need::MostRecent => return Err(Reason::Unproven.into()),
         (from, _) => {
             let applied = reader.stats().applied.ok_or(Reason::NotCached)?;
-            super::not_older_than(read.need, applied)?;
+            super::check_not_older_than(read.need, applied)?;
             reader.watch(from, selection)
         }
     };
@@ -61,7 +61,7 @@ pub(super) fn watch(
         stream,
         representation,
         terms,
-        delivery.one_by_one,
+        delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
     Ok(delivery.watch(body))
@@ -74,12 +74,12 @@ pub(super) fn watch(
 /// # Errors
 ///
 /// [`Miss::Reject`] where the API server could not be asked.
-pub(super) fn unproven(
+pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,
     informer: &Informer,
     delivery: &Delivery<'_>,
-) -> Answer {
+) -> CacheAnswer {
     if let ProofError::Upstream(_) | ProofError::NotReady = unproven {
         return Err(Status::too_many_consistent_reads().into());
     }

@@ -54,13 +54,13 @@ impl Handshake {
     }
 
     /// The same, where the connection of `request` can be upgraded.
-    pub(crate) fn possible(request: &Request<Body>) -> Option<Self> {
+    pub(crate) fn of_upgradable(request: &Request<Body>) -> Option<Self> {
         request.extensions().get::<OnUpgrade>()?;
         Self::of(request.headers())
     }
 
     /// The answer that grants it.
-    pub(crate) fn granted(self) -> Response<Body> {
+    pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_server_grants_is_granted() {
+    fn grants_the_same_handshakes_as_the_api_server() {
         let granted = |protocol: Option<&'static str>| {
             Some(Handshake {
                 // The example of RFC 6455.

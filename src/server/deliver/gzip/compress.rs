@@ -28,15 +28,15 @@ const BYTE_UNITS: usize = 8;
 /// As the API server's: what is sent once is not worth more.
 const LEVEL: u32 = 1;
 /// Bytes compressed between two looks at the budget.
-const PIECE: usize = CoopBudget::UNITS / BYTE_UNITS;
+const BUDGET_CHECK_BYTES: usize = CoopBudget::UNITS / BYTE_UNITS;
 /// Compressed bytes sent together.
-const OUTPUT: usize = 16 << 10;
+const OUTPUT_CHUNK: usize = 16 << 10;
 /// Deflate, no name, no time, compressed the fastest way, of an unknown system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
 /// True with the bare word `gzip` in the first `Accept-Encoding`: a quality makes it another word.
 /// Nobody compresses for a HEAD.
-pub(crate) fn is_accepted<B>(request: &Request<B>) -> bool {
+pub(crate) fn client_accepts_gzip<B>(request: &Request<B>) -> bool {
     *request.method() != Method::HEAD && accepts_gzip(request.headers())
 }
 
@@ -48,7 +48,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
 }
 
 /// The same answer, whose body is gzip.
-pub(crate) fn announced(mut response: Response<Body>) -> Response<Body> {
+pub(crate) fn with_gzip_headers(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);
     headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
@@ -66,7 +66,7 @@ pub(crate) struct GzipWriter {
 }
 
 /// Compresses another body. Holds no more than one of its parts, and one of its own.
-pub(crate) struct Gzip {
+pub(crate) struct GzipBody {
     body: Body,
     /// What of the body was taken but not compressed.
     part: Bytes,
@@ -85,7 +85,11 @@ impl GzipWriter {
 
     /// Where another was cut. Needs nothing of what came before but its checksum.
     pub(crate) fn resume(crc: &Crc) -> Self {
-        Self::with(Vec::with_capacity(OUTPUT), copied(crc), OUTPUT)
+        Self::with(
+            Vec::with_capacity(OUTPUT_CHUNK),
+            clone_crc(crc),
+            OUTPUT_CHUNK,
+        )
     }
 
     fn with(buffer: Vec<u8>, crc: Crc, output: usize) -> Self {
@@ -143,16 +147,16 @@ impl GzipWriter {
     }
 }
 
-fn copied(crc: &Crc) -> Crc {
+fn clone_crc(crc: &Crc) -> Crc {
     let mut copy = Crc::new();
     copy.combine(crc);
     copy
 }
 
-impl Gzip {
+impl GzipBody {
     /// The same as `body`, compressed.
     pub(crate) fn new(body: Body) -> Self {
-        Self::with(body, GzipWriter::new(OUTPUT))
+        Self::with(body, GzipWriter::new(OUTPUT_CHUNK))
     }
 
     /// The same as `body`, compressed by `writer`.
@@ -166,7 +170,7 @@ impl Gzip {
     }
 }
 
-impl http_body::Body for Gzip {
+impl http_body::Body for GzipBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -191,7 +195,7 @@ impl http_body::Body for Gzip {
                     }
                 }
             }
-            let now = this.part.split_to(this.part.len().min(PIECE));
+            let now = this.part.split_to(this.part.len().min(BUDGET_CHECK_BYTES));
             this.budget.charge(now.len() * BYTE_UNITS);
             if let Err(error) = writer.push(&now) {
                 return Poll::Ready(Some(Err(error.into())));
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_bare_word_counts() {
+    fn only_the_bare_word_gzip_is_accepted() {
         for (accepted, expected) in [
             ("", false),
             ("gzip", true),
@@ -249,7 +253,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn says_the_same_whatever_the_parts() {
+    async fn decompresses_to_the_same_bytes_for_any_parts() {
         let noise = |length: usize| -> Bytes {
             let mut state = 7_u32;
             let bytes = std::iter::repeat_with(|| {
@@ -267,17 +271,17 @@ mod tests {
         ] {
             let whole = parts.concat();
             let body = Chunks::new(parts.into_iter(), whole.len() as u64).boxed();
-            let gzip = Gzip::new(body).collect().await.expect("no failure");
+            let gzip = GzipBody::new(body).collect().await.expect("no failure");
             assert!(decoded(&gzip.to_bytes()) == whole, "{} bytes", whole.len());
         }
     }
 
     #[test]
-    fn cut_anywhere_it_can_be_resumed() {
+    fn can_be_resumed_after_a_cut_anywhere() {
         let text: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
         for at in [0, 1, 77_777, text.len()] {
             let (first, second) = text.split_at(at);
-            let mut writer = GzipWriter::new(OUTPUT);
+            let mut writer = GzipWriter::new(OUTPUT_CHUNK);
             writer.push(first).expect("no fault");
             let (gzip, crc) = writer.cut().expect("a cut");
             for _ in 0..2 {
@@ -290,20 +294,20 @@ mod tests {
     }
 
     #[test]
-    fn gives_others_their_turn() {
-        let parts = body::full(vec![b'a'; PIECE * 10]);
-        let mut gzip = Gzip::new(parts);
+    fn yields_to_other_tasks() {
+        let parts = body::full(vec![b'a'; BUDGET_CHECK_BYTES * 10]);
+        let mut gzip = GzipBody::new(parts);
         // So regular a body gives nothing to send in its first turn.
         assert!(gzip.frame().now_or_never().is_none());
     }
 
     #[tokio::test]
-    async fn a_body_that_fails_fails() {
+    async fn an_error_of_the_inner_body_is_passed_on() {
         let failing = http_body_util::StreamBody::new(futures_util::stream::iter([
             Ok(Frame::data(Bytes::from_static(b"x"))),
             Err(std::io::Error::other("broken")),
         ]));
-        let gzip = Gzip::new(body::boxed(failing)).collect().await;
+        let gzip = GzipBody::new(body::boxed(failing)).collect().await;
         assert_eq!(gzip.expect_err("a failure").to_string(), "broken");
     }
 }

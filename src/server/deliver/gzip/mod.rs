@@ -1,13 +1,13 @@
 //! Gzip: bodies compressed while they are sent, and lists compressed once for several clients.
 
 mod compress;
-mod rendering;
-mod renderings;
+mod gzip_cache;
+mod gzip_stream;
 
-pub(crate) use compress::Gzip;
-pub(crate) use compress::announced;
-pub(crate) use compress::is_accepted;
-pub(crate) use renderings::Found;
-pub(crate) use renderings::ListKey;
-pub use renderings::RenderingMetrics;
-pub(crate) use renderings::Renderings;
+pub(crate) use compress::GzipBody;
+pub(crate) use compress::client_accepts_gzip;
+pub(crate) use compress::with_gzip_headers;
+pub(crate) use gzip_cache::GzipCache;
+pub use gzip_cache::GzipCacheMetrics;
+pub(crate) use gzip_cache::ListKey;
+pub(crate) use gzip_cache::SharedList;

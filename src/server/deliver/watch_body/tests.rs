@@ -29,7 +29,7 @@ use crate::server::decide::WatchTerms;
 use crate::shutdown::Shutdown;
 
 /// A collection at resource version 10, with one object of version 5.
-struct Things {
+struct TestCollection {
     writer: Mutex<Writer>,
     reader: Reader,
     encoder: Arc<Encoder>,
@@ -37,7 +37,7 @@ struct Things {
     fields: Arc<SelectableFields>,
 }
 
-impl Things {
+impl TestCollection {
     fn new() -> Arc<Self> {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: Vec::new(),
@@ -74,7 +74,7 @@ impl Things {
     }
 
     /// Time goes by for the resource, but not for its objects.
-    fn pass(&self, version: u64) {
+    fn advance_to(&self, version: u64) {
         let passed = self.writer.lock().bookmark(ResourceVersion(version));
         passed.expect("a version not below the last");
     }
@@ -88,13 +88,25 @@ impl Things {
         self.watch_with(from, terms, true)
     }
 
-    fn watch_with(self: &Arc<Self>, from: WatchFrom, terms: WatchTerms, one_by_one: bool) -> Watch {
+    fn watch_with(
+        self: &Arc<Self>,
+        from: WatchFrom,
+        terms: WatchTerms,
+        one_event_per_frame: bool,
+    ) -> Watch {
         let stream = self.reader.watch(from, Arc::default());
         let collection: Arc<dyn Collection> = self.clone();
         let shutdown = Shutdown::new(crate::shutdown::Config::default());
         let representation = Representation::plain(WireFormat::Json);
         let drain = shutdown.watch_end();
-        let body = WatchBody::new(collection, stream, representation, terms, one_by_one, drain);
+        let body = WatchBody::new(
+            collection,
+            stream,
+            representation,
+            terms,
+            one_event_per_frame,
+            drain,
+        );
         Watch {
             body,
             started: Instant::now(),
@@ -102,7 +114,7 @@ impl Things {
     }
 }
 
-impl Collection for Things {
+impl Collection for TestCollection {
     fn reader(&self) -> &Reader {
         &self.reader
     }
@@ -178,7 +190,7 @@ const AFTER_10: WatchFrom = WatchFrom::After(ResourceVersion(10));
 
 #[tokio::test(start_paused = true)]
 async fn the_last_bookmark_comes_two_seconds_before_the_end() {
-    let things = Things::new();
+    let collection = TestCollection::new();
     for (timeout, expected) in [
         (4, vec!["2: BOOKMARK 11", "4: end"]),
         (3, vec!["1: BOOKMARK 11", "3: end"]),
@@ -187,17 +199,17 @@ async fn the_last_bookmark_comes_two_seconds_before_the_end() {
         (1, vec!["1: end"]),
         (0, vec!["0: end"]),
     ] {
-        let watch = things.watch(AFTER_10, Some(timeout));
-        things.pass(11);
+        let watch = collection.watch(AFTER_10, Some(timeout));
+        collection.advance_to(11);
         assert_eq!(watch.all().await, expected, "{timeout} s");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_comes_every_minute() {
-    let things = Things::new();
-    let mut watch = things.watch(AFTER_10, Some(600));
-    things.pass(11);
+    let collection = TestCollection::new();
+    let mut watch = collection.watch(AFTER_10, Some(600));
+    collection.advance_to(11);
     let mut before = 0.0;
     for _ in 0..9 {
         let (seconds, frame) = watch.next().await;
@@ -212,13 +224,13 @@ async fn a_bookmark_comes_every_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_to_whom_nothing_is_new() {
-    let things = Things::new();
-    let mut watch = things.watch(AFTER_10, Some(200));
+async fn a_client_without_news_gets_no_bookmark() {
+    let collection = TestCollection::new();
+    let mut watch = collection.watch(AFTER_10, Some(200));
     // Two minutes of silence; then the resource moves on.
     let silence = tokio::time::timeout(Duration::from_secs(125), watch.next()).await;
     assert!(silence.is_err(), "{silence:?}");
-    things.pass(12);
+    collection.advance_to(12);
     let (seconds, frame) = watch.next().await;
     assert!(frame.is_some_and(|frame| frame.contains(r#""resourceVersion":"12""#)));
     assert!((180.0..187.0).contains(&seconds), "{seconds}");
@@ -226,21 +238,21 @@ async fn nothing_is_told_to_whom_nothing_is_new() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_told_before_a_start_in_the_future() {
-    let things = Things::new();
-    let watch = things.watch(WatchFrom::After(ResourceVersion(1_000)), Some(100));
-    things.pass(500);
+async fn nothing_is_sent_before_a_start_in_the_future() {
+    let collection = TestCollection::new();
+    let watch = collection.watch(WatchFrom::After(ResourceVersion(1_000)), Some(100));
+    collection.advance_to(500);
     assert_eq!(watch.all().await, ["100: end"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_relist_is_told_at_once() {
-    let things = Things::new();
-    let mut watch = things.watch(AFTER_10, Some(600));
+async fn a_relist_is_sent_at_once() {
+    let collection = TestCollection::new();
+    let mut watch = collection.watch(AFTER_10, Some(600));
     let silence = tokio::time::timeout(Duration::from_secs(5), watch.next()).await;
     assert!(silence.is_err());
-    let list = things.writer.lock().relist();
-    things.writer.lock().replace(list, ResourceVersion(20));
+    let list = collection.writer.lock().relist();
+    collection.writer.lock().replace(list, ResourceVersion(20));
     let (_, deleted) = watch.next().await;
     assert!(deleted.is_some_and(|frame| frame.contains("DELETED")));
     let (seconds, bookmark) = watch.next().await;
@@ -250,7 +262,7 @@ async fn a_relist_is_told_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn initial_events_are_closed_by_one_marked_bookmark() {
-    let things = Things::new();
+    let collection = TestCollection::new();
     for (bookmarks, expected) in [
         (
             true,
@@ -272,18 +284,18 @@ async fn initial_events_are_closed_by_one_marked_bookmark() {
             initial_events_end: bookmarks,
             timeout: Some(Duration::from_secs(10)),
         };
-        let watch = things.watch_with(WatchFrom::Snapshot, terms, true);
-        things.add(&format!("new-{bookmarks}"), if bookmarks { 11 } else { 12 });
+        let watch = collection.watch_with(WatchFrom::Snapshot, terms, true);
+        collection.add(&format!("new-{bookmarks}"), if bookmarks { 11 } else { 12 });
         assert_eq!(watch.all().await, expected, "{bookmarks}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_a_timeout_it_ends_between_half_an_hour_and_an_hour() {
-    let things = Things::new();
+    let collection = TestCollection::new();
     let mut ends = Vec::new();
     for _ in 0..5 {
-        let watch = things.watch(AFTER_10, None);
+        let watch = collection.watch(AFTER_10, None);
         // The clock of another watch may have gone on.
         let seen = watch.all().await;
         let [end] = seen.as_slice() else {
@@ -302,19 +314,19 @@ async fn without_a_timeout_it_ends_between_half_an_hour_and_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_burst_is_one_frame_and_what_comes_later_another() {
-    let things = Things::new();
+async fn a_burst_is_one_frame_and_later_events_are_another() {
+    let collection = TestCollection::new();
     let terms = WatchTerms {
         bookmarks: false,
         initial_events_end: false,
         timeout: Some(Duration::from_secs(10)),
     };
-    let mut watch = things.watch_with(AFTER_10, terms, false);
+    let mut watch = collection.watch_with(AFTER_10, terms, false);
     let mut names = Vec::new();
     for burst in [1, 3, 500] {
         for n in 0..burst {
             names.push(format!("{burst}-{n}"));
-            things.add(&format!("{burst}-{n}"), 10 + names.len() as u64);
+            collection.add(&format!("{burst}-{n}"), 10 + names.len() as u64);
         }
         let mut lines = 0;
         let mut frames = 0;
@@ -338,20 +350,20 @@ async fn a_burst_is_one_frame_and_what_comes_later_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_that_always_has_something_to_say_ends_too() {
-    let things = Things::new();
+async fn a_stream_that_is_never_idle_ends_too() {
+    let collection = TestCollection::new();
     let terms = WatchTerms {
         bookmarks: false,
         initial_events_end: false,
         timeout: Some(Duration::from_secs(3)),
     };
-    let mut watch = things.watch_with(AFTER_10, terms, false);
-    things.add("first", 11);
+    let mut watch = collection.watch_with(AFTER_10, terms, false);
+    collection.add("first", 11);
     let mut version = 11;
     // There is always one more than was read.
     loop {
         version += 1;
-        things.add(&format!("more-{version}"), version);
+        collection.add(&format!("more-{version}"), version);
         advance(Duration::from_millis(300)).await;
         let (seconds, frame) = watch.next().await;
         assert!(seconds < 3.5, "{seconds}");

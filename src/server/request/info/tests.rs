@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use super::RequestInfo;
 
 /// verb, group/version, namespace, resource, name, subresource.
-type Told = (String, String, String, String, String, String);
+type ParsedRequest = (String, String, String, String, String, String);
 
-fn told(method: &Method, url: &str) -> Option<Told> {
+fn parsed(method: &Method, url: &str) -> Option<ParsedRequest> {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let info = RequestInfo::parse(method, path, query);
     info.is_resource_request.then(|| {
@@ -25,10 +25,10 @@ fn told(method: &Method, url: &str) -> Option<Told> {
     })
 }
 
-fn assert_told(method: Method, url: &str, expected: [&str; 6]) {
+fn assert_parsed(method: Method, url: &str, expected: [&str; 6]) {
     let [a, b, c, d, e, f] = expected.map(str::to_owned);
     assert_eq!(
-        told(&method, url),
+        parsed(&method, url),
         Some((a, b, c, d, e, f)),
         "{method} {url}"
     );
@@ -138,7 +138,7 @@ fn reads_every_form_of_path() {
         ),
         ("/api/v1/pods%2Fp", ["get", "/v1", "", "pods", "p", ""]),
     ] {
-        assert_told(Method::GET, url, expected);
+        assert_parsed(Method::GET, url, expected);
     }
 }
 
@@ -169,7 +169,7 @@ fn reads_every_method() {
 }
 
 #[test]
-fn tells_other_paths_by_their_method() {
+fn other_paths_have_their_method_as_verb() {
     for url in [
         "",
         "/",
@@ -234,7 +234,7 @@ fn takes_the_name_from_the_field_selector() {
 }
 
 #[test]
-fn keeps_selectors_from_authorization_where_they_do_not_select() {
+fn omits_selectors_for_verbs_that_do_not_select() {
     let query = "labelSelector=a%3Db&fieldSelector=metadata.name=p";
     for (method, path, shown) in [
         (Method::GET, "/api/v1/pods", true),
@@ -257,7 +257,7 @@ fn keeps_selectors_from_authorization_where_they_do_not_select() {
 }
 
 #[test]
-fn tells_watch_paths_and_what_is_left() {
+fn recognises_watch_paths_and_trailing_segments() {
     let info = RequestInfo::parse(&Method::GET, "/api/v1/watch/namespaces/x/pods/p", "");
     assert!(info.watch_path);
     let info = RequestInfo::parse(&Method::GET, "/api/v1/pods", "watch=1");

@@ -1,8 +1,8 @@
 //! GET, LIST and WATCH: the serving code's answers, in the form that is asked for.
 
+mod authoritative;
 pub(super) mod forms;
 mod tables;
-mod truth;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Simulator {
         query: &str,
     ) -> Result<Response<Body>, Status> {
         let collection: Arc<dyn server::Collection> = Arc::<Served>::clone(served);
-        let answer = truth::read(
+        let answer = authoritative::read(
             &collection,
             form.representation(),
             info,

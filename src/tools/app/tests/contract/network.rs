@@ -25,7 +25,7 @@ use crate::net::Protocol;
 use crate::net::serve_connection;
 use crate::server;
 use crate::server::Body;
-use crate::server::RenderingMetrics;
+use crate::server::GzipCacheMetrics;
 use crate::server::RequestMetrics;
 use crate::server::Server;
 use crate::shutdown;
@@ -129,7 +129,7 @@ impl Replica {
         let registry = Registry::new();
         let answering = simulator.clone();
         let answer = move |request| answering.clone().answer(request);
-        let simulated = server::filtered(RequestMetrics::new(&registry), answer);
+        let simulated = server::with_filters(RequestMetrics::new(&registry), answer);
         let client = Client::in_memory(&link.dial(simulated, &shutdown, UPSTREAM_BUFFER));
         let rest_mapper = LiveRestMapper::discover(client.clone()).await;
         let informers = InformerSet::new(client.clone(), config, shutdown.clone());
@@ -139,7 +139,7 @@ impl Replica {
             Arc::new(rest_mapper.expect("discovered")),
             Forwarder::new(client),
             RequestMetrics::new(&registry),
-            RenderingMetrics::new(&registry),
+            GzipCacheMetrics::new(&registry),
             shutdown.clone(),
         );
         let clients = Link::new();

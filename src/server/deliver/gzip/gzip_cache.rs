@@ -2,7 +2,7 @@
 //!
 //! A list's text is shared slices of its snapshot and costs nothing to send again; compressing it
 //! costs more than all else together. So what one client waits for is there for the next, and stays
-//! for a few seconds: a herd after a restart costs one rendering.
+//! for a few seconds: a herd after a restart costs one compression.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -31,58 +31,58 @@ use crate::codec::Representation;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
-use super::compress::Gzip;
+use super::compress::GzipBody;
 use super::compress::GzipWriter;
-use super::rendering::End;
-use super::rendering::Rendering;
-use super::rendering::Rest;
+use super::gzip_stream::GzipStream;
+use super::gzip_stream::Remainder;
+use super::gzip_stream::StreamEnd;
 use crate::server::deliver::chunks::Chunks;
 
 /// Compressed bytes held at most, those that slow clients have yet to read included. With less room,
 /// each compresses for itself.
 const MAX_BYTES: usize = 64 << 20;
-/// Renderings kept at most.
-const MAX_KEPT: usize = 256;
+/// Lists cached at most.
+const MAX_LISTS: usize = 256;
 /// How long one is kept after somebody asked for it, if several did.
-const KEPT_FOR: Duration = Duration::from_secs(5);
+const SHARED_TTL: Duration = Duration::from_secs(5);
 /// The same if one did: enough for a herd's second.
-const KEPT_FOR_ONE: Duration = Duration::from_secs(1);
+const UNSHARED_TTL: Duration = Duration::from_secs(1);
 /// Bytes compressed between two looks at whether anybody still reads.
-const PIECE: usize = 64 << 10;
+const READER_CHECK_BYTES: usize = 64 << 10;
 /// Compressed bytes added, and sent, together.
-const OUTPUT: usize = 64 << 10;
+const OUTPUT_CHUNK: usize = 64 << 10;
 
 /// What is counted of lists as gzip.
 #[derive(Clone)]
-pub struct RenderingMetrics {
+pub struct GzipCacheMetrics {
     lists: IntCounterVec,
     bytes: IntGauge,
 }
 
 /// The lists that are compressed, and those that were just now. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Renderings {
-    shared: Arc<Shared>,
+pub(crate) struct GzipCache {
+    inner: Arc<Inner>,
 }
 
-struct Shared {
-    kept: Mutex<HashMap<ListKey, Kept>>,
+struct Inner {
+    cached: Mutex<HashMap<ListKey, CachedList>>,
     /// Who compresses; the others wait.
-    turns: Arc<Semaphore>,
+    permits: Arc<Semaphore>,
     limits: Limits,
-    metrics: RenderingMetrics,
+    metrics: GzipCacheMetrics,
     shutdown: Shutdown,
 }
 
 #[derive(Clone, Copy)]
 struct Limits {
     bytes: usize,
-    kept: usize,
+    lists: usize,
 }
 
-struct Kept {
-    rendering: Arc<Rendering>,
-    asked: Instant,
+struct CachedList {
+    stream: Arc<GzipStream>,
+    last_used: Instant,
     is_shared: bool,
     has_more: bool,
 }
@@ -109,7 +109,7 @@ pub(crate) struct ListKey {
 }
 
 /// A list that somebody asked for before.
-pub(crate) struct Found {
+pub(crate) struct SharedList {
     /// As gzip.
     pub body: Body,
     /// Whether it names a following page.
@@ -118,15 +118,15 @@ pub(crate) struct Found {
 
 /// Compresses one list; dropped before the end, it has given up.
 struct Producer {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
     key: ListKey,
-    rendering: Arc<Rendering>,
+    stream: Arc<GzipStream>,
     chunks: Chunks<ListParts>,
 }
 
-// === impl RenderingMetrics ===
+// === impl GzipCacheMetrics ===
 
-impl RenderingMetrics {
+impl GzipCacheMetrics {
     /// Declares the metrics.
     pub fn new(registry: &Registry) -> Self {
         Self {
@@ -148,30 +148,30 @@ impl RenderingMetrics {
         self.lists.with_label_values(&[how]).inc();
     }
 
-    fn held(&self) -> usize {
+    fn bytes_held(&self) -> usize {
         usize::try_from(self.bytes.get()).unwrap_or_default()
     }
 }
 
-// === impl Renderings ===
+// === impl GzipCache ===
 
-impl Renderings {
+impl GzipCache {
     /// None so far; they are compressed by tasks of `shutdown`.
-    pub(crate) fn new(metrics: RenderingMetrics, shutdown: Shutdown) -> Self {
+    pub(crate) fn new(metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
         let limits = Limits {
             bytes: MAX_BYTES,
-            kept: MAX_KEPT,
+            lists: MAX_LISTS,
         };
         Self::with_limits(limits, metrics, shutdown)
     }
 
-    fn with_limits(limits: Limits, metrics: RenderingMetrics, shutdown: Shutdown) -> Self {
+    fn with_limits(limits: Limits, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
         // Half of them, for others are served meanwhile.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
-            shared: Arc::new(Shared {
-                kept: Mutex::default(),
-                turns: Arc::new(Semaphore::new(threads)),
+            inner: Arc::new(Inner {
+                cached: Mutex::default(),
+                permits: Arc::new(Semaphore::new(threads)),
                 limits,
                 metrics,
                 shutdown,
@@ -180,130 +180,135 @@ impl Renderings {
     }
 
     /// The list of `key`, if somebody asked for it just now.
-    pub(crate) fn get(&self, key: &ListKey) -> Option<Found> {
-        self.shared.find(&mut self.shared.kept.lock(), key)
+    pub(crate) fn get(&self, key: &ListKey) -> Option<SharedList> {
+        self.inner.find(&mut self.inner.cached.lock(), key)
     }
 
     /// The list of `key`, which is `chunks`, as gzip: compressed from now on, unless it is already.
-    pub(crate) fn render(&self, key: ListKey, chunks: Chunks<ListParts>, has_more: bool) -> Body {
-        let Shared {
+    pub(crate) fn compress(&self, key: ListKey, chunks: Chunks<ListParts>, has_more: bool) -> Body {
+        let Inner {
             metrics, shutdown, ..
-        } = self.shared.as_ref();
-        let rendering = Arc::new(Rendering::new(metrics.bytes.clone()));
-        let body = rendering.read();
+        } = self.inner.as_ref();
+        let stream = Arc::new(GzipStream::new(metrics.bytes.clone()));
+        let body = stream.new_reader();
         {
-            let mut kept = self.shared.kept.lock();
-            if let Some(found) = self.shared.find(&mut kept, &key) {
+            let mut cached = self.inner.cached.lock();
+            if let Some(found) = self.inner.find(&mut cached, &key) {
                 return found.body;
             }
-            if !self.shared.make_room(&mut kept, 1, OUTPUT) {
+            if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
                 metrics.count("alone");
-                return body::boxed(Gzip::new(chunks.boxed()));
+                return body::boxed(GzipBody::new(chunks.boxed()));
             }
-            let entry = Kept {
-                rendering: Arc::clone(&rendering),
-                asked: Instant::now(),
+            let entry = CachedList {
+                stream: Arc::clone(&stream),
+                last_used: Instant::now(),
                 is_shared: false,
                 has_more,
             };
-            kept.insert(key.clone(), entry);
+            cached.insert(key.clone(), entry);
         }
         metrics.count("rendered");
-        let weak = Arc::downgrade(&rendering);
+        let weak = Arc::downgrade(&stream);
         let producer = Producer {
-            shared: Arc::clone(&self.shared),
+            inner: Arc::clone(&self.inner),
             key: key.clone(),
-            rendering,
+            stream,
             chunks,
         };
-        let shared = Arc::clone(&self.shared);
+        let inner = Arc::clone(&self.inner);
         shutdown.spawn_background(async move {
-            let turn = Arc::clone(&shared.turns).acquire_owned().await;
+            let permit = Arc::clone(&inner.permits).acquire_owned().await;
             if let Err(error) = spawn_blocking(move || producer.run()).await {
                 tracing::error!(%error, "a list could not be compressed");
             }
-            drop(turn);
-            shared.expire(&key, &weak).await;
+            drop(permit);
+            inner.expire(&key, &weak).await;
         });
         body::boxed(body)
     }
 }
 
-impl Shared {
-    fn find(&self, kept: &mut HashMap<ListKey, Kept>, key: &ListKey) -> Option<Found> {
-        let found = kept.get_mut(key)?;
+impl Inner {
+    fn find(&self, cached: &mut HashMap<ListKey, CachedList>, key: &ListKey) -> Option<SharedList> {
+        let found = cached.get_mut(key)?;
         self.metrics.count("shared");
-        found.asked = Instant::now();
+        found.last_used = Instant::now();
         found.is_shared = true;
-        Some(Found {
-            body: body::boxed(found.rendering.read()),
+        Some(SharedList {
+            body: body::boxed(found.stream.new_reader()),
             has_more: found.has_more,
         })
     }
 
-    /// Forgets what nobody reads, the longest unasked for first, until there is room for `lists`
-    /// and `bytes` more; false where that is not enough.
-    fn make_room(&self, kept: &mut HashMap<ListKey, Kept>, lists: usize, bytes: usize) -> bool {
-        while kept.len() + lists > self.limits.kept
-            || self.metrics.held() + bytes > self.limits.bytes
+    /// Forgets what nobody reads, the longest unasked for first, until there is room for
+    /// `new_lists` and `new_bytes` more; false where that is not enough.
+    fn make_room(
+        &self,
+        cached: &mut HashMap<ListKey, CachedList>,
+        new_lists: usize,
+        new_bytes: usize,
+    ) -> bool {
+        while cached.len() + new_lists > self.limits.lists
+            || self.metrics.bytes_held() + new_bytes > self.limits.bytes
         {
-            let idle = kept.iter().filter(|(_, kept)| !kept.rendering.is_read());
-            let oldest = idle.min_by_key(|(_, kept)| kept.asked);
+            let idle = cached.iter().filter(|(_, list)| !list.stream.has_readers());
+            let oldest = idle.min_by_key(|(_, list)| list.last_used);
             let Some(oldest) = oldest.map(|(key, _)| key.clone()) else {
                 return false;
             };
-            kept.remove(&oldest);
+            cached.remove(&oldest);
         }
         true
     }
 
-    /// Forgets `rendering` unless somebody reads it.
-    fn abandoned(&self, key: &ListKey, rendering: &Arc<Rendering>) -> bool {
-        let mut kept = self.kept.lock();
-        let is_abandoned = !rendering.is_read();
+    /// Forgets `stream` unless somebody reads it.
+    fn forget_if_abandoned(&self, key: &ListKey, stream: &Arc<GzipStream>) -> bool {
+        let mut cached = self.cached.lock();
+        let is_abandoned = !stream.has_readers();
         if is_abandoned {
-            forget(&mut kept, key, rendering);
+            forget(&mut cached, key, stream);
         }
         is_abandoned
     }
 
-    /// Forgets `rendering` once nobody has asked for it for long enough.
-    async fn expire(&self, key: &ListKey, rendering: &Weak<Rendering>) {
+    /// Forgets `stream` once nobody has asked for it for long enough.
+    async fn expire(&self, key: &ListKey, stream: &Weak<GzipStream>) {
         let ended = Instant::now();
-        while let Some(until) = self.kept_until(key, rendering, ended) {
+        while let Some(until) = self.expiry_of(key, stream, ended) {
             sleep_until(until).await;
         }
     }
 
-    /// How long `rendering`, which ended at `ended`, is kept; `None` once it is not.
-    fn kept_until(
+    /// How long `stream`, which ended at `ended`, is kept; `None` once it is not.
+    fn expiry_of(
         &self,
         key: &ListKey,
-        rendering: &Weak<Rendering>,
+        stream: &Weak<GzipStream>,
         ended: Instant,
     ) -> Option<Instant> {
-        let mut kept = self.kept.lock();
-        let entry = kept.get(key)?;
-        if Arc::as_ptr(&entry.rendering) != rendering.as_ptr() {
+        let mut cached = self.cached.lock();
+        let entry = cached.get(key)?;
+        if Arc::as_ptr(&entry.stream) != stream.as_ptr() {
             return None;
         }
         let until = match entry.is_shared {
-            true => entry.asked + KEPT_FOR,
-            false => entry.asked.max(ended) + KEPT_FOR_ONE,
+            true => entry.last_used + SHARED_TTL,
+            false => entry.last_used.max(ended) + UNSHARED_TTL,
         };
         if until <= Instant::now() {
-            kept.remove(key);
+            cached.remove(key);
             return None;
         }
         Some(until)
     }
 }
 
-/// Takes `rendering` out, but no other of its key.
-fn forget(kept: &mut HashMap<ListKey, Kept>, key: &ListKey, rendering: &Arc<Rendering>) {
-    let entry = kept.get(key);
-    if entry.is_some_and(|kept| Arc::ptr_eq(&kept.rendering, rendering)) {
-        kept.remove(key);
+/// Takes `stream` out, but no other of its key.
+fn forget(cached: &mut HashMap<ListKey, CachedList>, key: &ListKey, stream: &Arc<GzipStream>) {
+    let entry = cached.get(key);
+    if entry.is_some_and(|list| Arc::ptr_eq(&list.stream, stream)) {
+        cached.remove(key);
     }
 }
 
@@ -317,13 +322,13 @@ impl Producer {
     }
 
     fn compress(&mut self) -> io::Result<()> {
-        let mut gzip = GzipWriter::new(OUTPUT);
-        while !self.shared.abandoned(&self.key, &self.rendering) {
-            let mut left = PIECE;
+        let mut gzip = GzipWriter::new(OUTPUT_CHUNK);
+        while !self.inner.forget_if_abandoned(&self.key, &self.stream) {
+            let mut left = READER_CHECK_BYTES;
             while left > 0 {
                 let Some(part) = self.chunks.next() else {
-                    self.rendering.push(gzip.finish()?);
-                    self.rendering.end(End::Whole);
+                    self.stream.push(gzip.finish()?);
+                    self.stream.end(StreamEnd::Complete);
                     return Ok(());
                 };
                 gzip.push(&part)?;
@@ -333,10 +338,10 @@ impl Producer {
                 continue;
             };
             let has_room = {
-                let mut kept = self.shared.kept.lock();
-                self.shared.make_room(&mut kept, 0, output.len())
+                let mut cached = self.inner.cached.lock();
+                self.inner.make_room(&mut cached, 0, output.len())
             };
-            self.rendering.push(output);
+            self.stream.push(output);
             if !has_room {
                 return self.cut(gzip);
             }
@@ -347,21 +352,22 @@ impl Producer {
     /// Leaves the rest to each reader, and is forgotten.
     fn cut(&mut self, gzip: GzipWriter) -> io::Result<()> {
         let (output, crc) = gzip.cut()?;
-        self.rendering.push(output);
+        self.stream.push(output);
         let chunks = self.chunks.clone();
-        self.rendering.end(End::Cut(Arc::new(Rest { chunks, crc })));
-        let mut kept = self.shared.kept.lock();
-        forget(&mut kept, &self.key, &self.rendering);
+        self.stream
+            .end(StreamEnd::Cut(Arc::new(Remainder { chunks, crc })));
+        let mut cached = self.inner.cached.lock();
+        forget(&mut cached, &self.key, &self.stream);
         Ok(())
     }
 }
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        let mut kept = self.shared.kept.lock();
-        if !self.rendering.has_ended() {
-            self.rendering.end(End::Failed);
-            forget(&mut kept, &self.key, &self.rendering);
+        let mut cached = self.inner.cached.lock();
+        if !self.stream.has_ended() {
+            self.stream.end(StreamEnd::Failed);
+            forget(&mut cached, &self.key, &self.stream);
         }
     }
 }

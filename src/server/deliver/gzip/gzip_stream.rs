@@ -17,41 +17,41 @@ use crate::body::Body;
 use crate::body::BoxError;
 use crate::codec::ListParts;
 
-use super::compress::Gzip;
+use super::compress::GzipBody;
 use super::compress::GzipWriter;
 use crate::server::deliver::chunks::Chunks;
 
 /// What of a text was compressed so far.
-pub(super) struct Rendering {
+pub(super) struct GzipStream {
     progress: Mutex<Progress>,
-    /// Bytes of all renderings in memory.
-    held: IntGauge,
+    /// Bytes of all streams in memory.
+    bytes_held: IntGauge,
 }
 
 #[derive(Default)]
 struct Progress {
     chunks: Vec<Bytes>,
-    end: Option<End>,
+    end: Option<StreamEnd>,
     readers: usize,
     /// Numbers the readers.
-    next_reader: u64,
+    last_reader: u64,
     /// Those who wait for more.
-    waiting: BTreeMap<u64, Waker>,
+    wakers: BTreeMap<u64, Waker>,
 }
 
-/// How a rendering ended.
+/// How a stream ended.
 #[derive(Clone)]
-pub(super) enum End {
+pub(super) enum StreamEnd {
     /// With the text.
-    Whole,
+    Complete,
     /// It became too long to be kept: each reader compresses the rest for itself.
-    Cut(Arc<Rest>),
+    Cut(Arc<Remainder>),
     /// It was given up.
     Failed,
 }
 
-/// What a cut rendering lacks.
-pub(super) struct Rest {
+/// What a cut stream lacks.
+pub(super) struct Remainder {
     /// The text that was not compressed.
     pub chunks: Chunks<ListParts>,
     /// Of the text that was.
@@ -61,44 +61,44 @@ pub(super) struct Rest {
 /// Why a body broke off.
 #[derive(Debug, thiserror::Error)]
 #[error("compressing the answer was given up")]
-struct GivenUp;
+struct CompressionAborted;
 
-/// A rendering as one client's body.
-pub(super) struct RenderedBody {
-    rendering: Arc<Rendering>,
-    number: u64,
+/// A stream as one client's body.
+pub(super) struct GzipStreamBody {
+    stream: Arc<GzipStream>,
+    reader: u64,
     /// Chunks sent.
     sent: usize,
     /// What was not rendered, if it was cut.
-    rest: Option<Gzip>,
+    remainder: Option<GzipBody>,
 }
 
-// === impl Rendering ===
+// === impl GzipStream ===
 
-impl Rendering {
-    /// One of nothing so far, which counts its bytes in `held`.
-    pub(super) fn new(held: IntGauge) -> Self {
+impl GzipStream {
+    /// One of nothing so far, which counts its bytes in `bytes_held`.
+    pub(super) fn new(bytes_held: IntGauge) -> Self {
         Self {
             progress: Mutex::default(),
-            held,
+            bytes_held,
         }
     }
 
     /// A body that reads it from the start.
-    pub(super) fn read(self: &Arc<Self>) -> RenderedBody {
+    pub(super) fn new_reader(self: &Arc<Self>) -> GzipStreamBody {
         let mut progress = self.progress.lock();
         progress.readers += 1;
-        progress.next_reader += 1;
-        RenderedBody {
-            rendering: Arc::clone(self),
-            number: progress.next_reader,
+        progress.last_reader += 1;
+        GzipStreamBody {
+            stream: Arc::clone(self),
+            reader: progress.last_reader,
             sent: 0,
-            rest: None,
+            remainder: None,
         }
     }
 
     /// True while somebody reads it.
-    pub(super) fn is_read(&self) -> bool {
+    pub(super) fn has_readers(&self) -> bool {
         self.progress.lock().readers > 0
     }
 
@@ -109,43 +109,43 @@ impl Rendering {
 
     /// Adds compressed bytes.
     pub(super) fn push(&self, chunk: Bytes) {
-        self.change(|progress| progress.chunks.push(chunk.clone()));
-        self.held.add(chunk.len() as i64);
+        self.update(|progress| progress.chunks.push(chunk.clone()));
+        self.bytes_held.add(chunk.len() as i64);
     }
 
     /// Adds nothing more. The first end counts.
-    pub(super) fn end(&self, end: End) {
-        self.change(|progress| {
+    pub(super) fn end(&self, end: StreamEnd) {
+        self.update(|progress| {
             progress.end.get_or_insert(end);
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Progress)) {
-        let waiting = {
+    fn update(&self, update: impl FnOnce(&mut Progress)) {
+        let wakers = {
             let mut progress = self.progress.lock();
-            change(&mut progress);
-            std::mem::take(&mut progress.waiting)
+            update(&mut progress);
+            std::mem::take(&mut progress.wakers)
         };
-        for waker in waiting.into_values() {
+        for waker in wakers.into_values() {
             waker.wake();
         }
     }
 }
 
-impl Drop for Rendering {
+impl Drop for GzipStream {
     fn drop(&mut self) {
         let chunks = &self.progress.get_mut().chunks;
         let bytes: usize = chunks.iter().map(Bytes::len).sum();
-        self.held.sub(bytes as i64);
+        self.bytes_held.sub(bytes as i64);
     }
 }
 
-// === impl RenderedBody ===
+// === impl GzipStreamBody ===
 
-impl RenderedBody {
+impl GzipStreamBody {
     /// The next chunk; how it ended where there is none.
-    fn next(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, End>> {
-        let mut progress = self.rendering.progress.lock();
+    fn next(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
+        let mut progress = self.stream.progress.lock();
         if let Some(chunk) = progress.chunks.get(self.sent) {
             self.sent += 1;
             return Poll::Ready(Ok(chunk.clone()));
@@ -153,12 +153,12 @@ impl RenderedBody {
         if let Some(end) = &progress.end {
             return Poll::Ready(Err(end.clone()));
         }
-        progress.waiting.insert(self.number, cx.waker().clone());
+        progress.wakers.insert(self.reader, cx.waker().clone());
         Poll::Pending
     }
 }
 
-impl http_body::Body for RenderedBody {
+impl http_body::Body for GzipStreamBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -166,29 +166,31 @@ impl http_body::Body for RenderedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if self.rest.is_none() {
+        if self.remainder.is_none() {
             match self.next(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(chunk)) => return Poll::Ready(Some(Ok(Frame::data(chunk)))),
-                Poll::Ready(Err(End::Whole)) => return Poll::Ready(None),
-                Poll::Ready(Err(End::Failed)) => return Poll::Ready(Some(Err(GivenUp.into()))),
-                Poll::Ready(Err(End::Cut(rest))) => {
-                    let body: Body = rest.chunks.clone().boxed();
-                    self.rest = Some(Gzip::with(body, GzipWriter::resume(&rest.crc)));
+                Poll::Ready(Err(StreamEnd::Complete)) => return Poll::Ready(None),
+                Poll::Ready(Err(StreamEnd::Failed)) => {
+                    return Poll::Ready(Some(Err(CompressionAborted.into())));
+                }
+                Poll::Ready(Err(StreamEnd::Cut(remainder))) => {
+                    let body: Body = remainder.chunks.clone().boxed();
+                    self.remainder = Some(GzipBody::with(body, GzipWriter::resume(&remainder.crc)));
                 }
             }
         }
-        match &mut self.rest {
-            Some(rest) => Pin::new(rest).poll_frame(cx),
+        match &mut self.remainder {
+            Some(remainder) => Pin::new(remainder).poll_frame(cx),
             None => Poll::Ready(None),
         }
     }
 }
 
-impl Drop for RenderedBody {
+impl Drop for GzipStreamBody {
     fn drop(&mut self) {
-        let mut progress = self.rendering.progress.lock();
+        let mut progress = self.stream.progress.lock();
         progress.readers -= 1;
-        progress.waiting.remove(&self.number);
+        progress.wakers.remove(&self.reader);
     }
 }

@@ -11,7 +11,7 @@ use super::collection::Collection;
 use super::decide::Need;
 use super::decide::plan;
 use super::deliver::Delivery;
-use super::miss::Answer;
+use super::miss::CacheAnswer;
 use super::read;
 use super::request::RequestInfo;
 
@@ -21,13 +21,13 @@ use super::request::RequestInfo;
 /// # Errors
 ///
 /// [`Miss`](super::miss::Miss) where the collection can't answer.
-pub async fn read_truth(
+pub async fn read_authoritative(
     collection: &Arc<dyn Collection>,
     representation: Representation,
     info: &RequestInfo,
     query: &str,
     shutdown: &Shutdown,
-) -> Answer {
+) -> CacheAnswer {
     let read = plan(collection.subject(), representation, info, query)?;
     let newest = collection.reader().snapshot();
     let proof = newest

@@ -25,7 +25,7 @@ use crate::server::Collection;
 use crate::server::Miss;
 use crate::server::Reason;
 use crate::server::RequestInfo;
-use crate::server::read_truth;
+use crate::server::read_authoritative;
 use crate::shutdown::Shutdown;
 
 /// How long a read waits for a resource version that lies in the future, as the API server does.
@@ -57,11 +57,11 @@ pub(super) async fn read(
             return Err(Status::verb_not_supported(gvr, other));
         }
     }
-    let mut answer = read_truth(collection, representation, info, query, shutdown).await;
+    let mut answer = read_authoritative(collection, representation, info, query, shutdown).await;
     if matches!(answer, Err(Miss::Forward(Reason::AheadOfCache))) {
         let deadline = Instant::now() + FUTURE_WAIT;
         if reader.wait_for(asked_version(query), deadline).await {
-            answer = read_truth(collection, representation, info, query, shutdown).await;
+            answer = read_authoritative(collection, representation, info, query, shutdown).await;
         }
     }
     answer.map_err(|miss| match miss {

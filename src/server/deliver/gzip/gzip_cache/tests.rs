@@ -1,4 +1,4 @@
-//! Renderings as their clients see them.
+//! Cached lists as their clients see them.
 
 use std::io::Read;
 
@@ -58,21 +58,21 @@ fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
     }
 }
 
-fn renderings(limits: Limits) -> Renderings {
-    let metrics = RenderingMetrics::new(&Registry::new());
+fn cache(limits: Limits) -> GzipCache {
+    let metrics = GzipCacheMetrics::new(&Registry::new());
     let shutdown = Shutdown::new(shutdown::Config::default());
-    Renderings::with_limits(limits, metrics, shutdown)
+    GzipCache::with_limits(limits, metrics, shutdown)
 }
 
-fn roomy() -> Renderings {
-    renderings(Limits {
+fn roomy() -> GzipCache {
+    cache(Limits {
         bytes: MAX_BYTES,
-        kept: MAX_KEPT,
+        lists: MAX_LISTS,
     })
 }
 
-fn counted(renderings: &Renderings, how: &str) -> u64 {
-    let metrics = &renderings.shared.metrics;
+fn counted(cache: &GzipCache, how: &str) -> u64 {
+    let metrics = &cache.inner.metrics;
     metrics.lists.with_label_values(&[how]).get()
 }
 
@@ -96,31 +96,31 @@ async fn until(condition: impl Fn() -> bool) {
 }
 
 #[tokio::test]
-async fn a_herd_costs_one_rendering() {
-    let renderings = roomy();
+async fn concurrent_requests_share_one_compression() {
+    let cache = roomy();
     let encoder = encoder();
     let list = chunks(&encoder, 1, 30);
     let text = plain(list.clone());
     let bodies: Vec<_> = (0..50)
-        .map(|_| decoded(renderings.render(key(&encoder, 1), list.clone(), false)))
+        .map(|_| decoded(cache.compress(key(&encoder, 1), list.clone(), false)))
         .collect();
     for body in join_all(bodies).await {
         assert!(body == text);
     }
-    assert_eq!(counted(&renderings, "rendered"), 1);
-    assert_eq!(counted(&renderings, "shared"), 49);
+    assert_eq!(counted(&cache, "rendered"), 1);
+    assert_eq!(counted(&cache, "shared"), 49);
     // Who comes after its end, too.
-    let found = renderings.get(&key(&encoder, 1)).expect("kept");
+    let found = cache.get(&key(&encoder, 1)).expect("kept");
     assert!(decoded(found.body).await == text);
 }
 
 #[tokio::test]
-async fn whatever_differs_is_another_list() {
-    let renderings = roomy();
+async fn any_difference_in_the_key_is_a_different_list() {
+    let cache = roomy();
     let encoder = encoder();
     let first = key(&encoder, 1);
-    let body = renderings.render(first.clone(), chunks(&encoder, 1, 30), true);
-    let found = renderings.get(&first.clone()).expect("the same");
+    let body = cache.compress(first.clone(), chunks(&encoder, 1, 30), true);
+    let found = cache.get(&first.clone()).expect("the same");
     assert!(found.has_more);
     let other = |change: &dyn Fn(&mut ListKey)| {
         let mut key = first.clone();
@@ -143,40 +143,40 @@ async fn whatever_differs_is_another_list() {
         ("place", other(&|key| key.after = Some("a".into()))),
         ("limit", other(&|key| key.limit = Some(1))),
     ] {
-        assert!(renderings.get(&key).is_none(), "{what}");
+        assert!(cache.get(&key).is_none(), "{what}");
     }
-    let second = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 30), false);
+    let second = cache.compress(key(&encoder, 2), chunks(&encoder, 2, 30), false);
     assert!(decoded(second).await == plain(chunks(&encoder, 2, 30)));
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
-    assert_eq!(counted(&renderings, "rendered"), 2);
+    assert_eq!(counted(&cache, "rendered"), 2);
 }
 
 #[tokio::test]
-async fn what_nobody_reads_any_more_is_given_up() {
-    let renderings = roomy();
+async fn a_stream_without_readers_is_aborted() {
+    let cache = roomy();
     let encoder = encoder();
-    let metrics = renderings.shared.metrics.clone();
+    let metrics = cache.inner.metrics.clone();
     // Before its turn, and while it is compressed.
     for has_begun in [false, true] {
-        let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 1000), false);
+        let body = cache.compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false);
         if has_begun {
-            until(|| metrics.held() > 0).await;
+            until(|| metrics.bytes_held() > 0).await;
         }
         drop(body);
-        until(|| renderings.shared.kept.lock().is_empty()).await;
-        until(|| metrics.held() == 0).await;
+        until(|| cache.inner.cached.lock().is_empty()).await;
+        until(|| metrics.bytes_held() == 0).await;
     }
     // Whoever asks then gets a new one.
-    let body = renderings.render(key(&encoder, 1), chunks(&encoder, 1, 30), false);
+    let body = cache.compress(key(&encoder, 1), chunks(&encoder, 1, 30), false);
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
 }
 
 #[tokio::test]
-async fn one_that_leaves_does_not_disturb_the_others() {
-    let renderings = roomy();
+async fn a_reader_that_leaves_does_not_disturb_the_others() {
+    let cache = roomy();
     let encoder = encoder();
     let mut bodies: Vec<_> = (0..3)
-        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 200), false))
+        .map(|_| cache.compress(key(&encoder, 1), chunks(&encoder, 1, 200), false))
         .collect();
     let mut leaving = bodies.remove(0);
     leaving.frame().await.expect("a frame").expect("no failure");
@@ -187,75 +187,79 @@ async fn one_that_leaves_does_not_disturb_the_others() {
 }
 
 #[tokio::test]
-async fn too_long_to_be_kept_each_compresses_the_rest() {
-    let renderings = renderings(Limits {
-        bytes: 2 * OUTPUT,
-        kept: MAX_KEPT,
+async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
+    let cache = cache(Limits {
+        bytes: 2 * OUTPUT_CHUNK,
+        lists: MAX_LISTS,
     });
     let encoder = encoder();
     let text = plain(chunks(&encoder, 1, 100));
     let bodies: Vec<_> = (0..3)
-        .map(|_| renderings.render(key(&encoder, 1), chunks(&encoder, 1, 100), false))
+        .map(|_| cache.compress(key(&encoder, 1), chunks(&encoder, 1, 100), false))
         .collect();
-    let metrics = &renderings.shared.metrics;
-    until(|| renderings.shared.kept.lock().is_empty()).await;
+    let metrics = &cache.inner.metrics;
+    until(|| cache.inner.cached.lock().is_empty()).await;
     // Nothing was read yet, and it went no further than the limit and what was being made.
-    assert!(metrics.held() <= 4 * OUTPUT, "{}", metrics.held());
+    assert!(
+        metrics.bytes_held() <= 4 * OUTPUT_CHUNK,
+        "{}",
+        metrics.bytes_held()
+    );
     // Meanwhile there is no room for another.
-    let alone = renderings.render(key(&encoder, 2), chunks(&encoder, 2, 100), false);
-    assert_eq!(counted(&renderings, "alone"), 1);
+    let alone = cache.compress(key(&encoder, 2), chunks(&encoder, 2, 100), false);
+    assert_eq!(counted(&cache, "alone"), 1);
     assert!(decoded(alone).await == plain(chunks(&encoder, 2, 100)));
     for body in bodies {
         assert!(decoded(body).await == text);
     }
-    assert_eq!(metrics.held(), 0);
+    assert_eq!(metrics.bytes_held(), 0);
 }
 
 #[tokio::test]
-async fn the_longest_unasked_for_makes_room() {
-    let renderings = renderings(Limits {
+async fn the_least_recently_used_list_is_evicted() {
+    let cache = cache(Limits {
         bytes: MAX_BYTES,
-        kept: 2,
+        lists: 2,
     });
     let encoder = encoder();
     for version in 1..=2 {
-        let body = renderings.render(key(&encoder, version), chunks(&encoder, version, 30), false);
+        let body = cache.compress(key(&encoder, version), chunks(&encoder, version, 30), false);
         decoded(body).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    assert!(renderings.get(&key(&encoder, 1)).is_some());
-    let third = renderings.render(key(&encoder, 3), chunks(&encoder, 3, 30), false);
-    assert!(renderings.get(&key(&encoder, 1)).is_some());
-    assert!(renderings.get(&key(&encoder, 2)).is_none());
+    assert!(cache.get(&key(&encoder, 1)).is_some());
+    let third = cache.compress(key(&encoder, 3), chunks(&encoder, 3, 30), false);
+    assert!(cache.get(&key(&encoder, 1)).is_some());
+    assert!(cache.get(&key(&encoder, 2)).is_none());
     decoded(third).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn kept_for_seconds_after_it_was_asked_for() {
-    let renderings = roomy();
+async fn a_list_stays_cached_for_seconds_after_its_last_use() {
+    let cache = roomy();
     let encoder = encoder();
     let key = key(&encoder, 1);
-    decoded(renderings.render(key.clone(), chunks(&encoder, 1, 30), false)).await;
-    sleep(KEPT_FOR_ONE - Duration::from_millis(10)).await;
-    assert!(renderings.get(&key).is_some());
-    sleep(KEPT_FOR - Duration::from_millis(10)).await;
-    assert!(renderings.shared.kept.lock().contains_key(&key));
+    decoded(cache.compress(key.clone(), chunks(&encoder, 1, 30), false)).await;
+    sleep(UNSHARED_TTL - Duration::from_millis(10)).await;
+    assert!(cache.get(&key).is_some());
+    sleep(SHARED_TTL - Duration::from_millis(10)).await;
+    assert!(cache.inner.cached.lock().contains_key(&key));
     sleep(Duration::from_millis(20)).await;
-    assert!(renderings.shared.kept.lock().is_empty());
-    assert_eq!(renderings.shared.metrics.held(), 0);
+    assert!(cache.inner.cached.lock().is_empty());
+    assert_eq!(cache.inner.metrics.bytes_held(), 0);
 }
 
 #[tokio::test]
-async fn who_waits_is_told_when_it_is_given_up() {
-    let renderings = roomy();
+async fn a_waiting_reader_gets_an_error_when_the_producer_gives_up() {
+    let cache = roomy();
     let encoder = encoder();
-    let rendering = Arc::new(Rendering::new(renderings.shared.metrics.bytes.clone()));
-    let mut body = body::boxed(rendering.read());
+    let stream = Arc::new(GzipStream::new(cache.inner.metrics.bytes.clone()));
+    let mut body = body::boxed(stream.new_reader());
     assert!(body.frame().now_or_never().is_none());
     drop(Producer {
-        shared: Arc::clone(&renderings.shared),
+        inner: Arc::clone(&cache.inner),
         key: key(&encoder, 1),
-        rendering,
+        stream,
         chunks: chunks(&encoder, 1, 30),
     });
     let frame = body.frame().await.expect("not the end");
