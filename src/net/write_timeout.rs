@@ -27,8 +27,8 @@ pub(super) struct WriteTimeout<I> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Tells a [`WriteTimeout`] that its connection is one of HTTP no more: whoever pages through the output
-/// of an exec may take all the time in the world.
+/// Tells a [`WriteTimeout`] that its connection is one of HTTP no more: whoever pages through the
+/// output of an exec may take all the time in the world.
 pub(super) struct UpgradeFlag(Arc<AtomicBool>);
 
 impl UpgradeFlag {
