@@ -3,7 +3,7 @@
 #[path = "../../src/tools/load/watch/frames.rs"]
 mod frames;
 
-pub use frames::Cutter;
-pub use frames::Kind;
-pub use frames::TooLong;
-pub use frames::Versions;
+pub use frames::FrameCutter;
+pub use frames::FrameTooLong;
+pub use frames::FrameType;
+pub use frames::VersionFinder;

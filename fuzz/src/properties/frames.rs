@@ -16,8 +16,8 @@ use kubefan::codec::TypeMeta;
 
 use super::plain::is_plain;
 use super::pod_fields;
-use super::printed::again;
-use super::printed::change;
+use super::printed::check_round_trip;
+use super::printed::decode_change;
 
 /// Small, so that short inputs reach it.
 const LIMIT: usize = 1 << 12;
@@ -120,10 +120,13 @@ fn event(format: WireFormat, frame: Bytes) {
             let Ok(type_meta) = learnt else { return };
             let encoder = Encoder::from_type_meta(format, &type_meta);
             let is_plain = format == WireFormat::Protobuf || is_plain(&kept);
-            again(&decoder, &encoder, (event_type, &object), is_plain);
+            check_round_trip(&decoder, &encoder, (event_type, &object), is_plain);
             let retargeted = encoder.retarget(&kept, EventType::Deleted);
             let retargeted = retargeted.expect("a decoded frame is a watch event");
-            assert_eq!(change(&decoder, retargeted), (EventType::Deleted, object));
+            assert_eq!(
+                decode_change(&decoder, retargeted),
+                (EventType::Deleted, object)
+            );
         }
         Ok(WatchEvent::Bookmark(bookmark)) => bookmarks(&decoder, format, &bookmark),
         Ok(WatchEvent::Error(status)) => {
@@ -146,9 +149,9 @@ fn bookmarks(decoder: &Decoder, format: WireFormat, bookmark: &Bookmark) {
         let frame = encoder.bookmark(bookmark.resource_version, initial_events_end);
         match decoder.event(frame.clone()) {
             Ok(WatchEvent::Bookmark(again)) => {
-                let said = (again.resource_version, again.initial_events_end);
+                let decoded_fields = (again.resource_version, again.initial_events_end);
                 assert_eq!(
-                    said,
+                    decoded_fields,
                     (bookmark.resource_version, initial_events_end),
                     "{frame:?}"
                 );

@@ -14,8 +14,8 @@ use kubefan::codec::TypeMeta;
 
 use super::plain::is_plain;
 use super::pod_fields;
-use super::printed::again;
-use super::printed::page_again;
+use super::printed::check_page_round_trip;
+use super::printed::check_round_trip;
 
 /// Any bytes as an object, as a list, and as what an error answer says.
 pub fn object_json(data: &[u8]) {
@@ -27,21 +27,29 @@ pub fn object_json(data: &[u8]) {
         return;
     };
     if is_plain(data) && !has_exotic_numbers(&value) {
-        assert_eq!(read.as_ref().map(said), expected(&value), "{value}");
+        assert_eq!(
+            read.as_ref().map(decoded_fields),
+            expected(&value),
+            "{value}"
+        );
     }
     for printed in [value.to_string(), format!("{value:#}")] {
         let read = decoder.object(printed.as_bytes());
-        assert_eq!(read.as_ref().ok().map(said), expected(&value), "{printed}");
+        assert_eq!(
+            read.as_ref().ok().map(decoded_fields),
+            expected(&value),
+            "{printed}"
+        );
         if let Ok(object) = read {
-            printed_again(&decoder, &object, &value);
+            check_object_round_trip(&decoder, &object, &value);
         }
     }
 }
 
 /// Key, uid, version, labels, fields.
-type Said = (String, String, u64, Vec<(String, String)>, Vec<String>);
+type DecodedFields = (String, String, u64, Vec<(String, String)>, Vec<String>);
 
-fn said(object: &Object) -> Said {
+fn decoded_fields(object: &Object) -> DecodedFields {
     let labels = object.labels();
     (
         object.key.to_string(),
@@ -55,7 +63,7 @@ fn said(object: &Object) -> Said {
 }
 
 /// What a parser finds; `None` when the object can't be used.
-fn expected(value: &Value) -> Option<Said> {
+fn expected(value: &Value) -> Option<DecodedFields> {
     let metadata = match value.as_object()?.get("metadata") {
         None | Some(Value::Null) => return None,
         Some(metadata) => metadata.as_object()?,
@@ -113,7 +121,7 @@ fn field_of(value: &Value, field: &SelectableField) -> String {
 }
 
 /// What is printed of the object, with its type where that stood in front, is the value.
-fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
+fn check_object_round_trip(decoder: &Decoder, object: &Object, value: &Value) {
     let member = |name| value.get(name).map_or(Some(""), Value::as_str);
     let (Some(kind), Some(api_version)) = (member("kind"), member("apiVersion")) else {
         return;
@@ -125,7 +133,7 @@ fn printed_again(decoder: &Decoder, object: &Object, value: &Value) {
         is_embedded: false,
     };
     let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
-    again(decoder, &encoder, (EventType::Modified, object), true);
+    check_round_trip(decoder, &encoder, (EventType::Modified, object), true);
     let printed = encoder.object_body(object).concat();
     let printed = serde_json::from_slice::<Value>(&printed).expect("JSON is printed");
     let mut whole = value.clone();
@@ -149,7 +157,7 @@ fn list(decoder: &Decoder, data: &[u8]) {
     };
     if serde_json::from_slice::<Value>(data).is_ok() {
         let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
-        page_again(decoder, &encoder, page);
+        check_page_round_trip(decoder, &encoder, page);
     }
 }
 

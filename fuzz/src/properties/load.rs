@@ -10,9 +10,9 @@ use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 use kubefan::codec::Error;
 use kubefan::codec::TypeMeta;
-use kubefan::internals::tools::load::Cutter;
-use kubefan::internals::tools::load::Kind;
-use kubefan::internals::tools::load::Versions;
+use kubefan::internals::tools::load::FrameCutter;
+use kubefan::internals::tools::load::FrameType;
+use kubefan::internals::tools::load::VersionFinder;
 
 use super::frames::reference;
 use super::plain::is_plain;
@@ -40,15 +40,22 @@ pub fn load_frames(data: &[u8]) {
     }
     let (frames, end) = whole;
     if let Ok(unfinished) = end {
-        let told = frames.concat().len();
-        assert_eq!(told + unfinished, stream.len());
-        assert_eq!(frames.concat(), stream[..told]);
+        let length = frames.concat().len();
+        assert_eq!(length + unfinished, stream.len());
+        assert_eq!(frames.concat(), stream[..length]);
     }
     let (expected, expected_end) = reference(format, limit, stream);
-    let is_told =
+    let is_not_blank =
         |frame: &&Vec<u8>| format == WireFormat::Protobuf || !frame.trim_ascii().is_empty();
-    let told: Vec<_> = frames.iter().filter(is_told).map(Vec::as_slice).collect();
-    assert_eq!(told, expected.iter().map(Bytes::as_ref).collect::<Vec<_>>());
+    let found: Vec<_> = frames
+        .iter()
+        .filter(is_not_blank)
+        .map(Vec::as_slice)
+        .collect();
+    assert_eq!(
+        found,
+        expected.iter().map(Bytes::as_ref).collect::<Vec<_>>()
+    );
     let is_too_long = matches!(expected_end, Err(Error::FrameTooLarge { .. }));
     assert_eq!(end.is_err(), is_too_long);
     for frame in &frames {
@@ -63,7 +70,7 @@ fn cut(
     stream: &[u8],
     step: usize,
 ) -> (Vec<Vec<u8>>, Result<usize, ()>) {
-    let mut cutter = Cutter::with_limit(format, limit);
+    let mut cutter = FrameCutter::with_limit(format, limit);
     let mut frames = Vec::new();
     let (mut rest, mut length) = (stream, step);
     while !rest.is_empty() {
@@ -79,8 +86,8 @@ fn cut(
 
 /// Any frame is looked at without harm; one that is printed as a server prints it tells its kind and version.
 fn read(format: WireFormat, frame: &[u8]) {
-    let versions = Versions::new(format);
-    let _ = (Kind::of(format, frame), versions.find(frame));
+    let versions = VersionFinder::new(format);
+    let _ = (FrameType::of(format, frame), versions.find(frame));
     let frame = Bytes::copy_from_slice(frame);
     let decoder = Decoder::new(format, pod_fields());
     let Ok(type_meta) = TypeMeta::read(format, &frame) else {
@@ -94,11 +101,11 @@ fn read(format: WireFormat, frame: &[u8]) {
     };
     let printed = Encoder::from_type_meta(format, &type_meta).event(event_type, &object);
     let kind = match event_type {
-        EventType::Added => Kind::Added,
-        EventType::Modified => Kind::Modified,
-        EventType::Deleted => Kind::Deleted,
+        EventType::Added => FrameType::Added,
+        EventType::Modified => FrameType::Modified,
+        EventType::Deleted => FrameType::Deleted,
     };
-    assert_eq!(Kind::of(format, &printed), kind, "{printed:?}");
+    assert_eq!(FrameType::of(format, &printed), kind, "{printed:?}");
     let is_plain = format == WireFormat::Protobuf
         || is_plain(&printed) && printed.windows(NAME.len()).filter(|at| *at == NAME).count() == 1;
     if is_plain && let Some(version) = versions.find(&printed) {

@@ -78,13 +78,13 @@ fn list(options: &ListOptions) {
     let Ok(request) = options.validate_list() else {
         return;
     };
-    let given = options.resource_version.parse::<u64>();
+    let version_parameter = options.resource_version.parse::<u64>();
     let (limit, version) = match &request {
         ListRequest::MostRecent { limit } => (*limit, None),
         ListRequest::Any => (None, Some(0)),
         ListRequest::Continue { limit, token } => {
             assert_eq!(token.encode().is_empty(), options.continue_token.is_empty());
-            (*limit, given.clone().ok())
+            (*limit, version_parameter.clone().ok())
         }
         ListRequest::NotOlderThan {
             resource_version,
@@ -98,11 +98,11 @@ fn list(options: &ListOptions) {
             (*limit, Some(resource_version.0))
         }
     };
-    assert_eq!(version, given.ok(), "{options:?}: {request:?}");
+    assert_eq!(version, version_parameter.ok(), "{options:?}: {request:?}");
     if version > Some(0) {
         let is_exact = match options.resource_version_match.as_str() {
             "" => options.limit > 0,
-            given => given == "Exact",
+            version_parameter => version_parameter == "Exact",
         };
         assert_eq!(
             matches!(request, ListRequest::Exact { .. }),
@@ -122,14 +122,17 @@ fn watch(options: &ListOptions) {
     let Ok(request) = options.validate_watch() else {
         return;
     };
-    let given = options.resource_version.parse::<u64>().ok();
+    let version_parameter = options.resource_version.parse::<u64>().ok();
     match request.start {
-        WatchStart::After(version) => assert_eq!(Some(version.0), given, "{options:?}"),
+        WatchStart::After(version) => assert_eq!(Some(version.0), version_parameter, "{options:?}"),
         WatchStart::InitialEvents(Consistency::NotOlderThan(version)) => {
-            assert_eq!(Some(version.0), given, "{options:?}");
+            assert_eq!(Some(version.0), version_parameter, "{options:?}");
         }
         WatchStart::InitialEvents(_) | WatchStart::FromMostRecent | WatchStart::FromAny => {
-            assert!(given.is_none_or(|version| version == 0), "{options:?}");
+            assert!(
+                version_parameter.is_none_or(|version| version == 0),
+                "{options:?}"
+            );
         }
     }
     let begins_with_state = matches!(request.start, WatchStart::InitialEvents(_));

@@ -13,16 +13,19 @@ use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 
 /// What is printed of an object is read as the same; `is_plain` frames say nothing twice.
-pub(super) fn again(
+pub(super) fn check_round_trip(
     decoder: &Decoder,
     encoder: &Encoder,
     (event_type, object): (EventType, &Object),
     is_plain: bool,
 ) {
     let printed = encoder.event(event_type, object);
-    assert_eq!(change(decoder, printed), (event_type, object.clone()));
+    assert_eq!(
+        decode_change(decoder, printed),
+        (event_type, object.clone())
+    );
     let deleted = ResourceVersion(object.resource_version.0 ^ 1);
-    let (event_type, read) = change(decoder, encoder.deleted_at(object, deleted));
+    let (event_type, read) = decode_change(decoder, encoder.deleted_at(object, deleted));
     assert_eq!(event_type, EventType::Deleted);
     if is_plain {
         assert_eq!(read.resource_version, deleted);
@@ -31,7 +34,7 @@ pub(super) fn again(
     }
 }
 
-pub(super) fn change(decoder: &Decoder, frame: Bytes) -> (EventType, Object) {
+pub(super) fn decode_change(decoder: &Decoder, frame: Bytes) -> (EventType, Object) {
     match decoder.event(frame.clone()) {
         Ok(WatchEvent::Change {
             event_type, object, ..
@@ -41,7 +44,7 @@ pub(super) fn change(decoder: &Decoder, frame: Bytes) -> (EventType, Object) {
 }
 
 /// A page that is printed in parts reads as the same page.
-pub(super) fn page_again(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
+pub(super) fn check_page_round_trip(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
     let (version, token) = (page.resource_version, page.continue_token.as_deref());
     let parts = encoder.list_parts(version, token, Some(7), items.iter().cloned());

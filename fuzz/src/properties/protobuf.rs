@@ -11,8 +11,8 @@ use kubefan::codec::Encoder;
 use kubefan::codec::TypeMeta;
 
 use super::pod_fields;
-use super::printed::again;
-use super::printed::page_again;
+use super::printed::check_page_round_trip;
+use super::printed::check_round_trip;
 
 const FORMAT: WireFormat = WireFormat::Protobuf;
 
@@ -23,25 +23,25 @@ pub fn object_protobuf(data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let type_meta = TypeMeta::read(FORMAT, &body);
     if let (Ok(page), Ok(type_meta)) = (decoder.list(&body), &type_meta) {
-        page_again(&decoder, &Encoder::from_type_meta(FORMAT, type_meta), page);
+        check_page_round_trip(&decoder, &Encoder::from_type_meta(FORMAT, type_meta), page);
     }
     let read = decoder.object(data);
     let found = reference::object(data);
     let Ok(object) = read else { return };
     let expected = found.expect("what the walker reads, the reference reads");
-    assert_eq!(said(&object), expected);
+    assert_eq!(decoded_fields(&object), expected);
     if let Ok(type_meta) = type_meta {
         let encoder = Encoder::from_type_meta(FORMAT, &type_meta);
-        again(&decoder, &encoder, (EventType::Added, &object), true);
+        check_round_trip(&decoder, &encoder, (EventType::Added, &object), true);
         let printed = encoder.object_body(&object).concat();
         assert_eq!(decoder.object(&printed).as_ref(), Ok(&object));
     }
 }
 
 /// Key, uid, version, labels.
-type Said = (String, String, u64, Vec<(String, String)>);
+type DecodedFields = (String, String, u64, Vec<(String, String)>);
 
-fn said(object: &Object) -> Said {
+fn decoded_fields(object: &Object) -> DecodedFields {
     let labels = object.labels();
     (
         object.key.to_string(),
@@ -98,7 +98,7 @@ pub fn protobuf_to_json(data: &[u8]) {
 
 /// A second reader, written for plainness.
 mod reference {
-    use super::Said;
+    use super::DecodedFields;
 
     /// (field number, bytes of a length-delimited field).
     type Field<'a> = (u64, Option<&'a [u8]>);
@@ -169,7 +169,7 @@ mod reference {
         all.iter().filter(|(number, _)| *number == 1).count() == 1
     }
 
-    pub(super) fn object(data: &[u8]) -> Option<Said> {
+    pub(super) fn object(data: &[u8]) -> Option<DecodedFields> {
         let metadata = metadata(raw(data)?)?;
         let part = |number| text(last(&metadata, number)?);
         let mut labels = Vec::new();

@@ -32,7 +32,7 @@ const GRACE: Duration = Duration::from_secs(60);
 pub(super) fn load(global: &GlobalArgs, args: &LoadArgs) -> Result<(), Error> {
     let config = LoadConfig::try_from(args)?;
     for path in [&config.json, &config.html].into_iter().flatten() {
-        writable(path)?;
+        check_writable(path)?;
     }
     // What it does is told as progress; the log would only hide it.
     install_log(global, true)?;
@@ -54,7 +54,7 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     });
     let test = {
         let (config, shutdown) = (config.load.clone(), shutdown.clone());
-        let mut progress = Progress::of_process();
+        let mut progress = Progress::to_stderr();
         // Counted, so that a drain waits for the cleaning up.
         let running = shutdown.clone();
         shutdown.spawn(async move { load::run(&config, &mut progress, &running).await })
@@ -69,15 +69,15 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     let report = tokio::select! {
         report = test => report.context("the test ended early")?,
         () = aborted => {
-            let left = "aborted: namespaces and objects labelled app.kubernetes.io/managed-by=kubefan-load may be left";
-            return Err(anyhow::anyhow!(left).into());
+            let problem = "aborted: namespaces and objects labelled app.kubernetes.io/managed-by=kubefan-load may be left";
+            return Err(anyhow::anyhow!(problem).into());
         }
     };
-    tell(&report.map_err(anyhow::Error::from)?, &config)
+    publish(&report.map_err(anyhow::Error::from)?, &config)
 }
 
 /// Prints and writes the report, and judges it.
-fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
+fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     print(&load::table(report));
     if let Some(path) = &config.json {
         write(path, &report.to_json().context("cannot print the report")?)?;
@@ -85,19 +85,19 @@ fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     if let Some(path) = &config.html {
         write(path, &load::page(report))?;
     }
-    let faults = report.faults();
-    if !faults.is_empty() {
-        let told = format!(
+    let errors = report.delivery_errors();
+    if !errors.is_empty() {
+        let problem = format!(
             "{} events missed, {} twice, {} out of order, {} unwanted",
-            faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+            errors.missed, errors.duplicated, errors.out_of_order, errors.unwanted
         );
-        return Err(anyhow::anyhow!(told).into());
+        return Err(anyhow::anyhow!(problem).into());
     }
     let given_up = report.given_up();
     if given_up > 0 {
-        let told =
+        let problem =
             format!("{given_up} writes were not acknowledged in time: the server takes fewer");
-        return Err(anyhow::anyhow!(told).into());
+        return Err(anyhow::anyhow!(problem).into());
     }
     if let Some(failed) = &report.compared_failed {
         return Err(anyhow::anyhow!("{failed}").into());
@@ -109,7 +109,7 @@ fn tell(report: &Report, config: &LoadConfig) -> Result<(), Error> {
 }
 
 /// Fails now rather than after the test.
-fn writable(path: &Path) -> Result<(), Error> {
+fn check_writable(path: &Path) -> Result<(), Error> {
     let opened = fs::OpenOptions::new().create(true).append(true).open(path);
     opened
         .map(drop)

@@ -45,9 +45,9 @@ impl TryFrom<&DemoArgs> for DemoConfig {
             ("--pods", args.pods, 0, MAX_PODS),
             ("--churn", args.churn as usize, 0, MAX_CHURN as usize),
         ];
-        for (flag, given, least, most) in limits {
-            if given < least || given > most {
-                let problem = format!("{given} is not from {least} to {most}");
+        for (flag, value, least, most) in limits {
+            if value < least || value > most {
+                let problem = format!("{value} is not from {least} to {most}");
                 faults.push(address::flag_problem(flag, problem));
             }
         }
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_told_all_at_once() {
+    fn all_problems_are_reported_at_once() {
         let args = DemoArgs {
             nodes: 0,
             pods: 1_000_000,
@@ -81,14 +81,14 @@ mod tests {
             listen: "10.0.0.1:1".to_owned(),
             kubeconfig_out: PathBuf::from("x"),
         };
-        let told = DemoConfig::try_from(&args).expect_err("three faults");
-        let told = told.to_string();
+        let message = DemoConfig::try_from(&args).expect_err("three faults");
+        let message = message.to_string();
         for flag in [
             "--nodes: 0 is not",
             "--pods: 1000000 is not",
             "--listen: 10.0.0.1:1",
         ] {
-            assert!(told.contains(flag), "{told}");
+            assert!(message.contains(flag), "{message}");
         }
     }
 }

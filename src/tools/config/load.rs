@@ -10,7 +10,7 @@ use crate::tools::load;
 use crate::tools::load::Protocol;
 use crate::tools::load::Rate;
 use crate::tools::load::SelectorTemplate;
-use crate::tools::load::Target;
+use crate::tools::load::TargetServer;
 use crate::upstream::ClientConfig;
 
 use super::LoadArgs;
@@ -39,7 +39,7 @@ impl TryFrom<&LoadArgs> for LoadConfig {
     type Error = Problems;
 
     fn try_from(args: &LoadArgs) -> Result<Self, Problems> {
-        let mut faults = counts(args);
+        let mut faults = count_faults(args);
         let selector = args.selector_per_watcher.as_deref().map(str::parse);
         let selector: Option<SelectorTemplate> = selector.transpose().unwrap_or_else(|error| {
             let error: load::SelectorError = error;
@@ -70,18 +70,18 @@ impl TryFrom<&LoadArgs> for LoadConfig {
             return Err(Problems::new(faults));
         }
         Ok(Self {
-            load: test(args, selector, rate),
+            load: load_config(args, selector, rate),
             json: args.json.clone(),
             html: args.html.clone(),
         })
     }
 }
 
-fn test(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) -> load::Config {
+fn load_config(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) -> load::Config {
     load::Config {
-        watched: watched(args),
-        compared: compared(args),
-        written: written(args),
+        watched: watch_target(args),
+        compared: compare_target(args),
+        write_client: write_client(args),
         resource: args.resource.clone(),
         namespace: args.namespace.clone(),
         all_namespaces: args.all_namespaces,
@@ -108,7 +108,7 @@ fn test(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) -> load
     }
 }
 
-fn counts(args: &LoadArgs) -> Vec<Problem> {
+fn count_faults(args: &LoadArgs) -> Vec<Problem> {
     let connections = args.connections.unwrap_or(1);
     let limits = [
         ("--watchers", args.watchers, 1, MAX_WATCHERS),
@@ -120,15 +120,15 @@ fn counts(args: &LoadArgs) -> Vec<Problem> {
         ("--threads", args.threads, 1, 256),
     ];
     let mut faults = Vec::new();
-    for (flag, given, least, most) in limits {
-        if given < least || given > most {
+    for (flag, value, least, most) in limits {
+        if value < least || value > most {
             faults.push(flag_problem(
                 flag,
-                format!("{given} is not from {least} to {most}"),
+                format!("{value} is not from {least} to {most}"),
             ));
         }
     }
-    if args.http == 1 && args.connections.is_some_and(|given| given != args.watchers) {
+    if args.http == 1 && args.connections.is_some_and(|value| value != args.watchers) {
         let problem = "over HTTP/1.1 each watcher has a connection of its own; leave it out";
         faults.push(flag_problem("--connections", problem.to_owned()));
     }
@@ -163,12 +163,12 @@ fn rate(text: &str) -> Result<Rate, String> {
 
 fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem> {
     let mut faults = Vec::new();
-    let mut tell = |flag, problem| faults.push(flag_problem(flag, problem));
+    let mut add_fault = |flag, problem| faults.push(flag_problem(flag, problem));
     if let Some(field) = selector.pod_field()
         && !matches!(args.resource.as_str(), "pods" | "pod" | "po")
     {
         let problem = format!("only pods have {field}; add --resource pods");
-        tell("--selector-per-watcher", problem);
+        add_fault("--selector-per-watcher", problem);
     }
     if selector.is_by_name() {
         let most = if selector.is_per_watcher() {
@@ -178,7 +178,7 @@ fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem>
         };
         if args.objects > most {
             let problem = format!("only {most} can be named so that {selector} selects them");
-            tell("--objects", problem);
+            add_fault("--objects", problem);
         }
     }
     faults
@@ -223,8 +223,8 @@ fn is_name(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.bytes().all(is_inner) && !is_odd_end
 }
 
-fn watched(args: &LoadArgs) -> Target {
-    Target {
+fn watch_target(args: &LoadArgs) -> TargetServer {
+    TargetServer {
         client: ClientConfig {
             kubeconfig: args.kubeconfig.clone(),
             context: args.context.clone(),
@@ -236,21 +236,21 @@ fn watched(args: &LoadArgs) -> Target {
     }
 }
 
-fn compared(args: &LoadArgs) -> Option<Target> {
-    let client = another(
+fn compare_target(args: &LoadArgs) -> Option<TargetServer> {
+    let client = other_server(
         args,
         args.compare.as_ref(),
         args.compare_kubeconfig.as_ref(),
     )?;
-    Some(Target {
+    Some(TargetServer {
         client,
         server_pid: args.compare_server_pid,
         metrics_url: args.compare_metrics_url.clone(),
     })
 }
 
-fn written(args: &LoadArgs) -> Option<ClientConfig> {
-    another(
+fn write_client(args: &LoadArgs) -> Option<ClientConfig> {
+    other_server(
         args,
         args.write_server.as_ref(),
         args.write_kubeconfig.as_ref(),
@@ -258,7 +258,7 @@ fn written(args: &LoadArgs) -> Option<ClientConfig> {
 }
 
 /// Another server, with credentials of its own or with those of the first.
-fn another(
+fn other_server(
     args: &LoadArgs,
     server: Option<&String>,
     kubeconfig: Option<&PathBuf>,
@@ -273,7 +273,7 @@ fn another(
         }),
         (server, None) => Some(ClientConfig {
             server,
-            ..watched(args).client
+            ..watch_target(args).client
         }),
     }
 }
@@ -285,7 +285,7 @@ mod tests {
     use crate::commands::Command;
     use crate::tools;
 
-    fn checked(flags: &str) -> Result<LoadConfig, String> {
+    fn parse(flags: &str) -> Result<LoadConfig, String> {
         let words = ["kubefan", "load"]
             .into_iter()
             .chain(flags.split_whitespace());
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn every_fault_is_told_with_what_would_be_right() {
+    fn every_problem_is_reported_with_a_valid_value() {
         for (flags, parts) in [
             (
                 "--watchers 0 --objects 0",
@@ -349,29 +349,29 @@ mod tests {
             ("--compare-server-pid 1", &["--compare: is missing"]),
             ("--format yaml", &["possible values: json, protobuf"]),
         ] {
-            let told = checked(flags).expect_err(flags);
+            let message = parse(flags).expect_err(flags);
             for part in parts {
-                assert!(told.contains(part), "{flags}: {told}");
+                assert!(message.contains(part), "{flags}: {message}");
             }
         }
     }
 
     #[test]
-    fn what_is_left_out_is_what_one_expects() {
-        let config = checked("--watchers 250").expect("a configuration").load;
+    fn omitted_flags_have_their_defaults() {
+        let config = parse("--watchers 250").expect("a configuration").load;
         assert_eq!((config.connections, config.protocol), (3, Protocol::Http2));
         assert_eq!((config.objects, config.object_size), (20, 2048));
         assert!(config.watched.client == ClientConfig::default());
-        assert!(config.compared.is_none() && config.written.is_none());
+        assert!(config.compared.is_none() && config.write_client.is_none());
         assert_eq!(config.rate, Rate::PerSecond(20.0));
-        assert_eq!(checked("--rate max").expect("a rate").load.rate, Rate::Max);
-        assert_eq!(checked("--rate 0").expect("a rate").load.rate, Rate::Max);
+        assert_eq!(parse("--rate max").expect("a rate").load.rate, Rate::Max);
+        assert_eq!(parse("--rate 0").expect("a rate").load.rate, Rate::Max);
     }
 
     #[test]
-    fn credentials_go_where_they_are_said_to() {
+    fn each_server_gets_its_own_credentials() {
         let config =
-            checked("--kubeconfig k --server http://a --compare http://b --write-kubeconfig w");
+            parse("--kubeconfig k --server http://a --compare http://b --write-kubeconfig w");
         let config = config.expect("a configuration").load;
         let compared = config.compared.expect("it compares").client;
         let named = |client: &ClientConfig| {
@@ -390,7 +390,7 @@ mod tests {
         );
         assert_eq!(named(&compared), ("k".into(), "http://b".into()));
         assert_eq!(
-            named(&config.written.expect("elsewhere")),
+            named(&config.write_client.expect("elsewhere")),
             ("w".into(), String::new())
         );
     }

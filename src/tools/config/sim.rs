@@ -31,8 +31,8 @@ impl TryFrom<&SimArgs> for SimConfig {
         let mut faults = Vec::new();
         let mut loopback = |flag, text| {
             let address = address::parse_loopback(text, NOT_AUTHENTICATED);
-            let told = |problem| faults.push(address::flag_problem(flag, problem));
-            address.map_err(told).ok()
+            let to_fault = |problem| faults.push(address::flag_problem(flag, problem));
+            address.map_err(to_fault).ok()
         };
         let listen = loopback("--listen", &args.listen);
         let admin_listen = loopback("--admin-listen", &args.admin_listen);
@@ -52,19 +52,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_told_all_at_once() {
+    fn all_problems_are_reported_at_once() {
         let args = SimArgs {
             listen: "0.0.0.0:1".to_owned(),
             admin_listen: "x".to_owned(),
             definitions: Vec::new(),
         };
-        let told = SimConfig::try_from(&args)
+        let message = SimConfig::try_from(&args)
             .expect_err("two faults")
             .to_string();
         assert!(
-            told.contains("--listen: 0.0.0.0:1 is not loopback"),
-            "{told}"
+            message.contains("--listen: 0.0.0.0:1 is not loopback"),
+            "{message}"
         );
-        assert!(told.contains("--admin-listen: \"x\""), "{told}");
+        assert!(message.contains("--admin-listen: \"x\""), "{message}");
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Acknowledgements that are remembered; far more than can be under way.
-const REMEMBERED: usize = 1 << 20;
+const CAPACITY: usize = 1 << 20;
 /// Bits of a time in nanoseconds: three days.
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
@@ -43,7 +43,7 @@ pub(super) fn nanoseconds(duration: Duration) -> u64 {
 
 impl Default for Acknowledgements {
     fn default() -> Self {
-        Self((0..REMEMBERED).map(|_| AtomicU64::new(u64::MAX)).collect())
+        Self((0..CAPACITY).map(|_| AtomicU64::new(u64::MAX)).collect())
     }
 }
 
@@ -54,19 +54,19 @@ impl Acknowledgements {
 
     /// `None` when it was not until now.
     pub(super) fn get(&self, number: u32) -> Option<u64> {
-        let told = self.0[slot(number)].load(Ordering::Relaxed);
-        let is_it = told != u64::MAX && told & !TIME_MASK == tag(number);
-        is_it.then_some(told & TIME_MASK)
+        let entry = self.0[slot(number)].load(Ordering::Relaxed);
+        let is_match = entry != u64::MAX && entry & !TIME_MASK == tag(number);
+        is_match.then_some(entry & TIME_MASK)
     }
 }
 
 fn slot(number: u32) -> usize {
-    number as usize % REMEMBERED
+    number as usize % CAPACITY
 }
 
 fn tag(number: u32) -> u64 {
     // Twelve bits: never all ones with the time's, which stand for none.
-    ((number as usize / REMEMBERED) as u64) << TIME_BITS
+    ((number as usize / CAPACITY) as u64) << TIME_BITS
 }
 
 #[cfg(test)]
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_not_mixed_up() {
         let table = Acknowledgements::default();
-        let lap = u32::try_from(REMEMBERED).expect("it is small");
+        let lap = u32::try_from(CAPACITY).expect("it is small");
         assert_eq!(table.get(0), None);
         table.set(0, 7);
         assert_eq!(

@@ -12,11 +12,11 @@ use super::write::schedule::Rate;
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The server that is watched.
-    pub watched: Target,
+    pub watched: TargetServer,
     /// Another one, to be watched the same way afterwards.
-    pub compared: Option<Target>,
-    /// Where objects are made and changed; `None` for the server that is watched. As [`Target::client`].
-    pub written: Option<ClientConfig>,
+    pub compared: Option<TargetServer>,
+    /// Where objects are made and changed; `None` for the server that is watched. As [`TargetServer::client`].
+    pub write_client: Option<ClientConfig>,
     /// The resource, as kubectl takes it.
     pub resource: String,
     /// The namespace of the objects; `None` for one of the run's own. One that is not there is made, and
@@ -56,7 +56,7 @@ pub struct Config {
 
 /// A server that is watched.
 #[derive(Clone, Debug, Default)]
-pub struct Target {
+pub struct TargetServer {
     /// Where it is. One that neither `server` nor `context` names must be on this machine.
     pub client: ClientConfig,
     /// Its process on this machine.
@@ -77,11 +77,11 @@ pub enum Protocol {
 impl Config {
     /// Of one watcher, for tests to change.
     #[cfg(test)]
-    pub(super) fn of_tests() -> Self {
+    pub(super) fn for_tests() -> Self {
         Self {
-            watched: Target::default(),
+            watched: TargetServer::default(),
             compared: None,
-            written: None,
+            write_client: None,
             resource: "configmaps".to_owned(),
             namespace: None,
             all_namespaces: false,

@@ -146,14 +146,14 @@ mod tests {
             for value in [0, value, u64::MAX] {
                 histogram.record(value);
             }
-            let told = histogram.quantile(0.5);
-            assert!(told >= value, "{value}: {told}");
-            assert!(told - value <= value / 1_000, "{value}: {told}");
+            let quantile = histogram.quantile(0.5);
+            assert!(quantile >= value, "{value}: {quantile}");
+            assert!(quantile - value <= value / 1_000, "{value}: {quantile}");
         }
     }
 
     #[test]
-    fn least_mean_and_most_are_exact() {
+    fn min_mean_and_max_are_exact() {
         let mut histogram = Histogram::default();
         for value in [1_000_001, 3_000_003, 123_456_789] {
             histogram.record(value);
@@ -180,10 +180,10 @@ mod tests {
             (0.999, 9_990),
             (1.0, 10_000),
         ] {
-            let told = histogram.quantile(share) as f64 / 1_000.0;
+            let quantile = histogram.quantile(share) as f64 / 1_000.0;
             assert!(
-                (told / f64::from(exact) - 1.0).abs() < 0.001,
-                "{share}: {told}"
+                (quantile / f64::from(exact) - 1.0).abs() < 0.001,
+                "{share}: {quantile}"
             );
         }
         let latency = histogram.latency();
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn of_nothing_there_is_nothing() {
+    fn an_empty_histogram_has_no_distribution() {
         let none = Histogram::default();
         assert_eq!(none.latency(), Latency::default());
         assert!(none.distribution().is_empty());

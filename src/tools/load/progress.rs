@@ -21,7 +21,7 @@ pub struct Progress {
 
 impl Progress {
     /// For this process' standard error.
-    pub fn of_process() -> Self {
+    pub fn to_stderr() -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
             is_quiet: false,
@@ -34,14 +34,14 @@ impl Progress {
     pub fn quiet() -> Self {
         Self {
             is_quiet: true,
-            ..Self::of_process()
+            ..Self::to_stderr()
         }
     }
 
     /// A line that stays.
-    pub(super) fn say(&mut self, text: &str) {
+    pub(super) fn print_line(&mut self, text: &str) {
         self.close_line();
-        self.put(&format!("{text}\n"));
+        self.write(&format!("{text}\n"));
         self.last_plain = Some(Instant::now());
     }
 
@@ -49,23 +49,23 @@ impl Progress {
     pub(super) fn show(&mut self, what: &str, done: f64, more: &str) {
         if self.is_terminal {
             self.has_open_line = true;
-            return self.put(&format!("\r\x1b[K{what} {} {more}", bar(done)));
+            return self.write(&format!("\r\x1b[K{what} {} {more}", bar(done)));
         }
         let is_due = self
             .last_plain
             .is_none_or(|last| last.elapsed() >= PLAIN_PAUSE);
         if is_due {
-            self.say(&format!("{what} {:.0} % {more}", done * 100.0));
+            self.print_line(&format!("{what} {:.0} % {more}", done * 100.0));
         }
     }
 
     fn close_line(&mut self) {
         if std::mem::take(&mut self.has_open_line) {
-            self.put("\r\x1b[K");
+            self.write("\r\x1b[K");
         }
     }
 
-    fn put(&self, text: &str) {
+    fn write(&self, text: &str) {
         if self.is_quiet {
             return;
         }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_is_as_long_as_it_should() {
+    fn the_progress_bar_has_the_right_length() {
         for (done, filled) in [(-1.0, 0), (0.0, 0), (0.5, 15), (1.0, 30), (7.0, 30)] {
             let bar = bar(done);
             assert_eq!(bar.matches('#').count(), filled, "{done}");

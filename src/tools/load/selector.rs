@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::watch::checker::Wanted;
+use super::watch::checker::SelectedObjects;
 
 /// What stands for the watcher's number.
 const NUMBER: &str = "{i}";
@@ -38,7 +38,7 @@ pub enum SelectorError {
 
 /// What an object must carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Carried<'a> {
+pub(super) enum Attribute<'a> {
     Label(&'a str),
     Name,
     Spec(&'a str),
@@ -69,7 +69,7 @@ impl std::str::FromStr for SelectorTemplate {
             is_field,
         };
         if !is_field {
-            let selector = template.of(u32::MAX);
+            let selector = template.for_watcher(u32::MAX);
             crate::api::LabelSelector::parse(&selector).map_err(SelectorError::NotALabel)?;
         }
         Ok(template)
@@ -84,24 +84,24 @@ impl SelectorTemplate {
 
     /// True when objects have to be named as watchers select.
     pub fn is_by_name(&self) -> bool {
-        self.carried() == Carried::Name
+        self.attribute() == Attribute::Name
     }
 
     /// The field that only pods have, if it selects by one.
     pub fn pod_field(&self) -> Option<&str> {
-        match self.carried() {
-            Carried::Spec(_) => Some(&self.key),
+        match self.attribute() {
+            Attribute::Spec(_) => Some(&self.key),
             _ => None,
         }
     }
 
     /// What watcher `number` selects by.
-    pub(super) fn of(&self, number: u32) -> String {
-        format!("{}={}", self.key, self.value(number))
+    pub(super) fn for_watcher(&self, number: u32) -> String {
+        format!("{}={}", self.key, self.value_for(number))
     }
 
     /// The value that the objects of watcher `number` carry.
-    pub(super) fn value(&self, number: u32) -> String {
+    pub(super) fn value_for(&self, number: u32) -> String {
         self.value.replace(NUMBER, &number.to_string())
     }
 
@@ -113,11 +113,11 @@ impl SelectorTemplate {
         }
     }
 
-    pub(super) fn carried(&self) -> Carried<'_> {
+    pub(super) fn attribute(&self) -> Attribute<'_> {
         match (self.is_field, self.key.strip_prefix("spec.")) {
-            (false, _) => Carried::Label(&self.key),
-            (true, Some(field)) => Carried::Spec(field),
-            (true, None) => Carried::Name,
+            (false, _) => Attribute::Label(&self.key),
+            (true, Some(field)) => Attribute::Spec(field),
+            (true, None) => Attribute::Name,
         }
     }
 }
@@ -130,19 +130,19 @@ impl fmt::Display for SelectorTemplate {
 
 /// The objects that watcher `number` of `watchers` wants, of so many: every `watchers`th from its own
 /// number on, or all where all select the same.
-pub(super) fn wanted(
+pub(super) fn selected_objects(
     selector: Option<&SelectorTemplate>,
     number: u32,
     watchers: u32,
     objects: u32,
-) -> Wanted {
+) -> SelectedObjects {
     match selector.is_some_and(SelectorTemplate::is_per_watcher) {
-        true => Wanted {
+        true => SelectedObjects {
             first: number,
             step: watchers,
             objects,
         },
-        false => Wanted {
+        false => SelectedObjects {
             first: 0,
             step: 1,
             objects,
@@ -155,45 +155,45 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_and_labels_are_told_apart() {
+    fn fields_and_labels_are_distinguished() {
         let table = [
             (
                 "spec.nodeName=node-{i}",
                 "fieldSelector",
                 "spec.nodeName=node-7",
-                Carried::Spec("nodeName"),
+                Attribute::Spec("nodeName"),
             ),
             (
                 "metadata.name=x{i}y",
                 "fieldSelector",
                 "metadata.name=x7y",
-                Carried::Name,
+                Attribute::Name,
             ),
             (
                 "app=load-{i}",
                 "labelSelector",
                 "app=load-7",
-                Carried::Label("app"),
+                Attribute::Label("app"),
             ),
             (
                 "example.com/app==a",
                 "labelSelector",
                 "example.com/app=a",
-                Carried::Label("example.com/app"),
+                Attribute::Label("example.com/app"),
             ),
         ];
-        for (text, parameter, seventh, carried) in table {
+        for (text, parameter, seventh, attribute) in table {
             let template: SelectorTemplate = text.parse().expect(text);
             assert_eq!(
-                (template.parameter(), template.carried()),
-                (parameter, carried)
+                (template.parameter(), template.attribute()),
+                (parameter, attribute)
             );
-            assert_eq!(template.of(7), seventh);
+            assert_eq!(template.for_watcher(7), seventh);
         }
     }
 
     #[test]
-    fn what_can_not_be_meant_is_said() {
+    fn invalid_selectors_are_reported() {
         for (text, part) in [
             ("app", "is no KEY=VALUE"),
             ("app!=x", "is no KEY=VALUE"),
@@ -214,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn every_object_is_wanted_by_one_watcher_or_by_all() {
+    fn every_object_is_selected_by_one_watcher_or_by_all() {
         let per_watcher: SelectorTemplate = "app=load-{i}".parse().expect("a selector");
         let shared: SelectorTemplate = "app=load".parse().expect("a selector");
         for (watchers, objects) in [(1, 1), (3, 20), (20, 3), (7, 7)] {
             let total = |selector| -> usize {
                 (0..watchers)
-                    .map(|number| wanted(selector, number, watchers, objects).count())
+                    .map(|number| selected_objects(selector, number, watchers, objects).count())
                     .sum()
             };
             assert_eq!(total(Some(&per_watcher)), objects as usize);

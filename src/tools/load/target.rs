@@ -49,7 +49,9 @@ fn is_loopback(server: &str) -> bool {
 /// The resource of that name, if it can be tested with.
 pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Error> {
     let found = Discovery::fetch(client).await;
-    let mapper = found.map_err(failed(|| "ask the server for its resources".to_owned()))?;
+    let mapper = found.map_err(server_error(|| {
+        "ask the server for its resources".to_owned()
+    }))?;
     let resource = mapper.find(name);
     let resource = resource.map_err(|error| Error::Resource(error.to_string()))?;
     if !resource.namespaced {
@@ -69,7 +71,7 @@ pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Er
 }
 
 /// Makes an error of what a server answered.
-pub(super) fn failed(
+pub(super) fn server_error(
     what: impl FnOnce() -> String,
 ) -> impl FnOnce(crate::upstream::Error) -> Error {
     |source| Error::Server {
@@ -107,7 +109,7 @@ pub(super) fn json_request(
 }
 
 /// What can only go wrong when a name from the command line makes no path.
-pub(super) fn not_a_path(error: &http::Error) -> Error {
+pub(super) fn invalid_path(error: &http::Error) -> Error {
     Error::Refused(format!("a request can't be made: {error}"))
 }
 

@@ -13,19 +13,19 @@ use crate::upstream::ClientConfig;
 use crate::upstream::Identity;
 use crate::upstream::collect;
 
-use super::config::Target;
+use super::config::TargetServer;
 use super::error::Error;
 use super::error::with_causes;
 use super::target::request;
 
 /// Ticks of a second in `/proc`; the kernel tells them so on every common architecture.
-const TICKS: f64 = 100.0;
+const TICKS_PER_SECOND: f64 = 100.0;
 /// Time for a look at the server: a run that was interrupted ends soon.
 const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of metrics that are read.
 const METRICS_LIMIT: usize = 64 << 20;
 /// The header by which kubefan is known: it forwards `/metrics`, so they would be the API server's.
-const KUBEFAN: &str = "x-kubefan-proof";
+const KUBEFAN_HEADER: &str = "x-kubefan-proof";
 
 /// A moment's figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,7 +51,7 @@ pub struct Usage {
 }
 
 /// Where the figures come from.
-pub(super) enum Source {
+pub(super) enum UsageSource {
     Process(u32),
     Metrics {
         client: Client,
@@ -62,10 +62,10 @@ pub(super) enum Source {
     None(String),
 }
 
-impl Source {
+impl UsageSource {
     /// What `target` says, else the server's `/metrics`, if they are its own. `collection` is what is tested.
-    pub(super) async fn of(
-        target: &Target,
+    pub(super) async fn find(
+        target: &TargetServer,
         client: &Client,
         collection: &str,
     ) -> Result<Self, Error> {
@@ -120,7 +120,7 @@ impl Source {
 
     async fn sample_now(&self) -> Result<Sample, String> {
         match self {
-            Self::Process(pid) => of_process(*pid),
+            Self::Process(pid) => sample_process(*pid),
             Self::Metrics {
                 client,
                 path,
@@ -132,7 +132,7 @@ impl Source {
                 let answer = sent.map_err(|error| with_causes(&error))?;
                 let body = collect(answer.into_body(), METRICS_LIMIT).await;
                 let body = body.map_err(|error| with_causes(&error))?;
-                of_metrics(&String::from_utf8_lossy(&body))
+                parse_metrics(&String::from_utf8_lossy(&body))
             }
             Self::None(problem) => Err(problem.clone()),
         }
@@ -141,7 +141,7 @@ impl Source {
 
 /// What this process needed until now.
 pub(super) fn own_cpu_seconds() -> f64 {
-    of_process(std::process::id()).map_or(0.0, |sample| sample.cpu_seconds)
+    sample_process(std::process::id()).map_or(0.0, |sample| sample.cpu_seconds)
 }
 
 async fn forwards_metrics(client: &Client, collection: &str) -> bool {
@@ -151,10 +151,12 @@ async fn forwards_metrics(client: &Client, collection: &str) -> bool {
     };
     let answer = timeout(LIMIT, client.request_success(Identity::Kubefan, request)).await;
     // A server that can't be asked for a list fails elsewhere, and louder.
-    answer.is_ok_and(|answer| answer.is_ok_and(|answer| answer.headers().contains_key(KUBEFAN)))
+    answer.is_ok_and(|answer| {
+        answer.is_ok_and(|answer| answer.headers().contains_key(KUBEFAN_HEADER))
+    })
 }
 
-fn of_process(pid: u32) -> Result<Sample, String> {
+fn sample_process(pid: u32) -> Result<Sample, String> {
     let read = |name: &str| {
         let path = format!("/proc/{pid}/{name}");
         fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))
@@ -173,7 +175,7 @@ fn cpu_of(stat: &str) -> Option<f64> {
     let mut fields = behind_name.split_whitespace().skip(11);
     let user: u64 = fields.next()?.parse().ok()?;
     let system: u64 = fields.next()?.parse().ok()?;
-    Some((user + system) as f64 / TICKS)
+    Some((user + system) as f64 / TICKS_PER_SECOND)
 }
 
 fn resident_of(status: &str) -> Option<u64> {
@@ -184,7 +186,7 @@ fn resident_of(status: &str) -> Option<u64> {
     Some(kibibytes << 10)
 }
 
-fn of_metrics(text: &str) -> Result<Sample, String> {
+fn parse_metrics(text: &str) -> Result<Sample, String> {
     let value = |name: &str| {
         let line = text
             .lines()
@@ -204,28 +206,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn proc_files_are_parsed() {
         let stat = "12 (a (b) c) S 1 12 12 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 3 0 100 1 2";
         assert_eq!(cpu_of(stat), Some(3.0));
         assert_eq!(cpu_of("12 (a) S 1"), None);
         let status = "Name:\ta\nVmPeak:\t 9 kB\nVmRSS:\t    2048 kB\n";
         assert_eq!(resident_of(status), Some(2 << 20));
-        let own = of_process(std::process::id()).expect("this process");
+        let own = sample_process(std::process::id()).expect("this process");
         assert!(own.resident_bytes > 1 << 20, "{own:?}");
-        let nobody = of_process(u32::MAX).expect_err("no such process");
-        assert!(nobody.contains("/proc/4294967295/stat"), "{nobody}");
+        let missing_process = sample_process(u32::MAX).expect_err("no such process");
+        assert!(
+            missing_process.contains("/proc/4294967295/stat"),
+            "{missing_process}"
+        );
     }
 
     #[test]
     fn metrics_are_read() {
         let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 1.25e+02\n\
                     process_cpu_seconds_total_other 1\nprocess_resident_memory_bytes 1.048576e+06\n";
-        let sample = of_metrics(text).expect("both");
+        let sample = parse_metrics(text).expect("both");
         assert_eq!(
             (sample.cpu_seconds, sample.resident_bytes),
             (125.0, 1 << 20)
         );
-        let error = of_metrics("").expect_err("neither");
+        let error = parse_metrics("").expect_err("neither");
         assert_eq!(error, "it has no process_cpu_seconds_total");
     }
 }

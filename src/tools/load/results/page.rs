@@ -40,7 +40,7 @@ pub fn page(report: &Report) -> String {
     let names = names(report);
     let title = format!("Watch load test of {}", names.join(" and "));
     let mut body = format!("<h1>{}</h1>", escape(&title));
-    body.push_str(&verdict(report));
+    body.push_str(&problems(report));
     body.push_str(&ratios(report, &names));
     body.push_str(&summary(report, &names));
     body.push_str("<h2>Latency in milliseconds</h2>");
@@ -92,14 +92,17 @@ fn names(report: &Report) -> Vec<String> {
     servers.iter().enumerate().map(name).collect()
 }
 
-fn verdict(report: &Report) -> String {
-    let faults = report.faults();
-    let mut text = match faults.is_empty() {
+fn problems(report: &Report) -> String {
+    let delivery_errors = report.delivery_errors();
+    let mut text = match delivery_errors.is_empty() {
         true => "<p>Every watcher got every event that its selector wants, once and in order.</p>"
             .to_owned(),
         false => format!(
             "<p class=\"bad\">{} events missed, {} twice, {} out of order, {} unwanted.</p>",
-            faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+            delivery_errors.missed,
+            delivery_errors.duplicated,
+            delivery_errors.out_of_order,
+            delivery_errors.unwanted
         ),
     };
     let given_up = report.given_up();
@@ -250,11 +253,11 @@ mod tests {
     use crate::tools::load::results::report::Run;
 
     #[test]
-    fn two_runs_stand_side_by_side_and_are_told_apart() {
-        let mut second = Run::of_tests("https://b");
+    fn two_runs_are_shown_side_by_side_and_distinguished() {
+        let mut second = Run::for_tests("https://b");
         second.settings.slow_watchers = 3;
         second.watches.slow = 3;
-        let report = Report::new(vec![Run::of_tests("https://a"), second], None);
+        let report = Report::new(vec![Run::for_tests("https://a"), second], None);
         let page = page(&report);
         assert_eq!(page.matches("<table class=\"two\">").count(), 1);
         // In the summary, in the latencies, and at each diagram.
@@ -271,16 +274,16 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_server_are_told_by_their_order() {
-        let runs = vec![Run::of_tests("https://a"), Run::of_tests("https://a")];
+    fn runs_of_one_server_are_named_by_their_order() {
+        let runs = vec![Run::for_tests("https://a"), Run::for_tests("https://a")];
         let page = page(&Report::new(runs, None));
         assert!(page.contains("https://a (run 1) divided by https://a (run 2)"));
     }
 
     #[test]
-    fn what_failed_is_said_and_nothing_is_markup() {
-        let mut run = Run::of_tests("https://<i>&\"");
-        run.events.faults.missed = 7;
+    fn failures_are_shown_and_text_is_escaped() {
+        let mut run = Run::for_tests("https://<i>&\"");
+        run.events.delivery_errors.missed = 7;
         run.left_behind = Some("<i>".to_owned());
         run.writes.given_up = 9;
         let page = page(&Report::new(vec![run], Some("<i>'".to_owned())));

@@ -15,7 +15,7 @@ const HEADROOM: f64 = 1.04;
 /// Powers of ten that a logarithmic axis has at most; what is smaller lies on its end.
 const DECADES: i32 = 4;
 /// Marks that are told on a logarithmic axis; of more, only the powers of ten.
-const TOLD_MARKS: usize = 12;
+const MAX_LABELLED_MARKS: usize = 12;
 /// Nines that a tail has at most.
 const NINES: f64 = 6.0;
 /// What of an axis with a tail is for the first 90 %.
@@ -64,12 +64,12 @@ impl Plot<'_> {
     /// The diagram.
     pub(crate) fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|(_, line)| line.iter());
-        let x = Range::of(self.x.scale, points().map(|point| point.0));
+        let x = Range::spanning(self.x.scale, points().map(|point| point.0));
         let room = match self.y.scale {
             Scale::Linear => HEADROOM,
             Scale::Logarithmic | Scale::Tail => 1.0,
         };
-        let y = Range::of(self.y.scale, points().map(|point| point.1 * room));
+        let y = Range::spanning(self.y.scale, points().map(|point| point.1 * room));
         let mut svg = format!(
             "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{}\">",
             escape(self.title)
@@ -147,8 +147,8 @@ fn path(line: &[(f64, f64)], x: Range, y: Range) -> String {
     for (_, point) in shown {
         let command = if path.is_empty() { 'M' } else { 'L' };
         let at = (
-            LEFT + x.place(point.0) * (WIDTH - LEFT - RIGHT),
-            HEIGHT - BOTTOM - y.place(point.1) * (HEIGHT - TOP - BOTTOM),
+            LEFT + x.position(point.0) * (WIDTH - LEFT - RIGHT),
+            HEIGHT - BOTTOM - y.position(point.1) * (HEIGHT - TOP - BOTTOM),
         );
         let _ = write!(path, "{command}{:.1} {:.1}", at.0, at.1);
     }
@@ -156,7 +156,7 @@ fn path(line: &[(f64, f64)], x: Range, y: Range) -> String {
 }
 
 impl Range {
-    fn of(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
+    fn spanning(scale: Scale, values: impl Iterator<Item = f64> + Clone) -> Self {
         let high = values.clone().fold(0.0, f64::max);
         let (low, high) = match scale {
             Scale::Tail => {
@@ -164,7 +164,7 @@ impl Range {
                 // 99 % at least.
                 (0.0, nines.fold(2.0, f64::max).ceil().min(NINES))
             }
-            Scale::Linear => (0.0, if high > 0.0 { nice(high) } else { 1.0 }),
+            Scale::Linear => (0.0, if high > 0.0 { round_up(high) } else { 1.0 }),
             Scale::Logarithmic => {
                 let least = values
                     .filter(|value| *value > 0.0)
@@ -180,8 +180,8 @@ impl Range {
     }
 
     /// From 0 to 1.
-    fn place(self, value: f64) -> f64 {
-        let place = match self.scale {
+    fn position(self, value: f64) -> f64 {
+        let position = match self.scale {
             Scale::Logarithmic => {
                 (value.max(self.low) / self.low).log10() / (self.high / self.low).log10()
             }
@@ -192,26 +192,26 @@ impl Range {
             }
             Scale::Linear => (value - self.low) / (self.high - self.low),
         };
-        place.clamp(0.0, 1.0)
+        position.clamp(0.0, 1.0)
     }
 
     fn ticks(self) -> Vec<(f64, String)> {
         match self.scale {
             Scale::Logarithmic => {
                 let values: Vec<_> = marks(self.low, self.high).collect();
-                let are_few = values.len() <= TOLD_MARKS;
+                let are_few = values.len() <= MAX_LABELLED_MARKS;
                 let text = |mark: f64| match are_few || is_power(mark) {
                     true => number(mark),
                     false => String::new(),
                 };
                 values
                     .iter()
-                    .map(|mark| (self.place(*mark), text(*mark)))
+                    .map(|mark| (self.position(*mark), text(*mark)))
                     .collect()
             }
             Scale::Linear => (0..=4)
                 .map(|quarter| self.low + (self.high - self.low) * f64::from(quarter) / 4.0)
-                .map(|value| (self.place(value), number(value)))
+                .map(|value| (self.position(value), number(value)))
                 .collect(),
             Scale::Tail => {
                 let mut ticks: Vec<_> =
@@ -219,9 +219,9 @@ impl Range {
                         .iter()
                         .map(|percent| {
                             let share = percent.parse().unwrap_or(0.0) / 100.0;
-                            (self.place(share), format!("{percent} %"))
+                            (self.position(share), format!("{percent} %"))
                         })
-                        .filter(|(place, _)| *place < 0.99)
+                        .filter(|(position, _)| *position < 0.99)
                         .collect();
                 ticks.push((1.0, "max".to_owned()));
                 ticks
@@ -258,7 +258,7 @@ fn is_power(mark: f64) -> bool {
 }
 
 /// The next number up that ends in zeros.
-fn nice(value: f64) -> f64 {
+fn round_up(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0];
     let enough = steps.iter().find(|step| **step * decade >= value);
@@ -300,9 +300,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axes_hold_their_values_and_are_told_in_short() {
+    fn axes_cover_their_values_with_short_labels() {
         let texts = |scale, values: &[f64]| -> Vec<String> {
-            let range = Range::of(scale, values.iter().copied());
+            let range = Range::spanning(scale, values.iter().copied());
             range.ticks().into_iter().map(|(_, text)| text).collect()
         };
         assert_eq!(
@@ -334,11 +334,11 @@ mod tests {
         assert_eq!(texts(Scale::Logarithmic, &[]), ["0.1", "0.2", "0.5", "1"]);
         assert_eq!(texts(Scale::Linear, &[]), ["0", "0.25", "0.5", "0.75", "1"]);
         let places = |range: Range, table: &[(f64, f64)]| {
-            for (value, place) in table {
-                assert!((range.place(*value) - place).abs() < 1e-9, "{value}");
+            for (value, position) in table {
+                assert!((range.position(*value) - position).abs() < 1e-9, "{value}");
             }
         };
-        let decades = Range::of(Scale::Logarithmic, [1.0, 100.0].into_iter());
+        let decades = Range::spanning(Scale::Logarithmic, [1.0, 100.0].into_iter());
         places(
             decades,
             &[
@@ -349,7 +349,7 @@ mod tests {
                 (1e9, 1.0),
             ],
         );
-        let tail = Range::of(Scale::Tail, [0.999_5].into_iter());
+        let tail = Range::spanning(Scale::Tail, [0.999_5].into_iter());
         places(
             tail,
             &[
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_no_markup() {
+    fn names_are_escaped() {
         let plot = Plot {
             title: "<a>",
             x: Axis {
@@ -393,8 +393,8 @@ mod tests {
     #[test]
     fn long_lines_keep_their_end() {
         let line: Vec<_> = (0..=10_000).map(|at| (f64::from(at), 1.0)).collect();
-        let range = Range::of(Scale::Linear, line.iter().map(|point| point.0));
-        let share = Range::of(Scale::Tail, [1.0].into_iter());
+        let range = Range::spanning(Scale::Linear, line.iter().map(|point| point.0));
+        let share = Range::spanning(Scale::Tail, [1.0].into_iter());
         let path = path(&line, range, share);
         assert!(path.matches('L').count() <= POINTS);
         assert!(

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::tools::load::histogram::Latency;
 use crate::tools::load::usage::Usage;
-use crate::tools::load::watch::checker::Faults;
-use crate::tools::load::watch::storm::Lists;
+use crate::tools::load::watch::checker::DeliveryErrors;
+use crate::tools::load::watch::list_storm::Lists;
 
 /// Of one server, or of two.
 #[derive(Clone, Debug, Serialize)]
@@ -131,7 +131,7 @@ pub struct Events {
     pub bytes: u64,
     /// What went wrong.
     #[serde(flatten)]
-    pub faults: Faults,
+    pub delivery_errors: DeliveryErrors,
     /// From when the write was due until the event was received.
     pub from_schedule_ms: Latency,
     /// From the write's acknowledgement; zero of events that were faster.
@@ -187,7 +187,7 @@ pub struct Ratios {
 impl Report {
     pub(crate) fn new(runs: Vec<Run>, compared_failed: Option<String>) -> Self {
         let ratios = match runs.as_slice() {
-            [first, second] => Some(Ratios::of(first, second)),
+            [first, second] => Some(Ratios::between(first, second)),
             _ => None,
         };
         Self {
@@ -200,10 +200,10 @@ impl Report {
     }
 
     /// What went wrong with events, of all runs; a load test that lost none says so.
-    pub fn faults(&self) -> Faults {
-        let mut all = Faults::default();
+    pub fn delivery_errors(&self) -> DeliveryErrors {
+        let mut all = DeliveryErrors::default();
         for run in &self.runs {
-            all.add(&run.events.faults);
+            all.add(&run.events.delivery_errors);
         }
         all
     }
@@ -227,8 +227,8 @@ impl Report {
 // === impl Ratios ===
 
 impl Ratios {
-    fn of(first: &Run, second: &Run) -> Self {
-        let of = |figure: &dyn Fn(&Run) -> Option<f64>| {
+    fn between(first: &Run, second: &Run) -> Self {
+        let ratio = |figure: &dyn Fn(&Run) -> Option<f64>| {
             let (first, second) = (figure(first)?, figure(second)?);
             (second > 0.0).then_some(first / second)
         };
@@ -237,22 +237,22 @@ impl Ratios {
             |run: &Run| run.events.from_acknowledgement_ms,
         );
         Self {
-            events_per_second: of(&|run| Some(run.events.per_second)),
-            from_schedule_p50: of(&|run| Some(schedule(run).p50)),
-            from_schedule_p99: of(&|run| Some(schedule(run).p99)),
-            from_acknowledgement_p50: of(&|run| Some(acknowledgement(run).p50)),
-            from_acknowledgement_p99: of(&|run| Some(acknowledgement(run).p99)),
-            all_synced: of(&|run| Some(run.all_synced_seconds)),
-            lists_p50: of(&|run| Some(run.lists.as_ref()?.latency_ms.p50)),
-            cpu_per_event: of(&|run| Some(run.server.as_ref()?.cpu_microseconds_per_event)),
-            resident_peak: of(&|run| Some(run.server.as_ref()?.resident_bytes_peak as f64)),
+            events_per_second: ratio(&|run| Some(run.events.per_second)),
+            from_schedule_p50: ratio(&|run| Some(schedule(run).p50)),
+            from_schedule_p99: ratio(&|run| Some(schedule(run).p99)),
+            from_acknowledgement_p50: ratio(&|run| Some(acknowledgement(run).p50)),
+            from_acknowledgement_p99: ratio(&|run| Some(acknowledgement(run).p99)),
+            all_synced: ratio(&|run| Some(run.all_synced_seconds)),
+            lists_p50: ratio(&|run| Some(run.lists.as_ref()?.latency_ms.p50)),
+            cpu_per_event: ratio(&|run| Some(run.server.as_ref()?.cpu_microseconds_per_event)),
+            resident_peak: ratio(&|run| Some(run.server.as_ref()?.resident_bytes_peak as f64)),
         }
     }
 }
 
 #[cfg(test)]
 impl Settings {
-    fn of_tests(server: &str) -> Self {
+    fn for_tests(server: &str) -> Self {
         Self {
             server: server.to_owned(),
             server_version: "v1.36.2".to_owned(),
@@ -279,9 +279,9 @@ impl Settings {
 #[cfg(test)]
 impl Run {
     /// One write that a watcher got.
-    pub(crate) fn of_tests(server: &str) -> Self {
+    pub(crate) fn for_tests(server: &str) -> Self {
         Self {
-            settings: Settings::of_tests(server),
+            settings: Settings::for_tests(server),
             interrupted: false,
             object_bytes: 2048,
             sync_ms: Latency::default(),
@@ -299,7 +299,7 @@ impl Run {
                 delivered: 1,
                 per_second: 1.0,
                 bytes: 2048,
-                faults: Faults::default(),
+                delivery_errors: DeliveryErrors::default(),
                 from_schedule_ms: Latency::default(),
                 from_acknowledgement_ms: Latency::default(),
                 before_acknowledgement: 0,
@@ -330,15 +330,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_the_first_by_the_second_where_both_have_a_figure() {
-        let (mut first, mut second) = (Run::of_tests("a"), Run::of_tests("b"));
+    fn ratios_divide_the_first_run_by_the_second_if_both_have_a_figure() {
+        let (mut first, mut second) = (Run::for_tests("a"), Run::for_tests("b"));
         first.events.per_second = 30.0;
         second.events.per_second = 10.0;
         first.events.from_schedule_ms.p99 = 1.0;
         second.events.from_schedule_ms.p99 = 4.0;
         // A median of nothing divides nothing.
         first.events.from_acknowledgement_ms.p50 = 1.0;
-        let ratios = Ratios::of(&first, &second);
+        let ratios = Ratios::between(&first, &second);
         assert_eq!(ratios.events_per_second, Some(3.0));
         assert_eq!(ratios.from_schedule_p99, Some(0.25));
         assert_eq!(ratios.all_synced, Some(1.0));

@@ -127,7 +127,7 @@ fn writes(run: &Run) -> String {
 }
 
 fn events(events: &Events) -> [(&'static str, String); 2] {
-    let faults = &events.faults;
+    let delivery_errors = &events.delivery_errors;
     [
         (
             "events",
@@ -143,7 +143,10 @@ fn events(events: &Events) -> [(&'static str, String); 2] {
             "events that went wrong",
             format!(
                 "{} missed, {} twice, {} out of order, {} unwanted",
-                faults.missed, faults.duplicated, faults.out_of_order, faults.unwanted
+                delivery_errors.missed,
+                delivery_errors.duplicated,
+                delivery_errors.out_of_order,
+                delivery_errors.unwanted
             ),
         ),
     ]
@@ -276,7 +279,7 @@ mod tests {
 
     #[test]
     fn nothing_is_due_without_a_schedule() {
-        let mut run = Run::of_tests("a");
+        let mut run = Run::for_tests("a");
         let names = |run: &Run| -> Vec<_> {
             let latencies = latencies(run).into_iter();
             latencies.map(|(name, _)| name).take(4).collect()
@@ -299,8 +302,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_the_ordinary_has_a_row() {
-        let mut run = Run::of_tests("a");
+    fn unusual_results_have_a_row() {
+        let mut run = Run::for_tests("a");
         let row = |run: &Run, name: &str| {
             let row = rows(run).into_iter().find(|(other, _)| *other == name);
             row.map(|(_, value)| value)

@@ -14,22 +14,22 @@ use crate::tools::load::config::Config;
 use crate::tools::load::config::Protocol;
 use crate::tools::load::error::Error;
 use crate::tools::load::progress::Progress;
-use crate::tools::load::shared::SYNC_LIMIT;
-use crate::tools::load::shared::Shared;
+use crate::tools::load::run_state::RunState;
+use crate::tools::load::run_state::SYNC_LIMIT;
 use crate::tools::load::usage::Sample;
-use crate::tools::load::usage::Source;
 use crate::tools::load::usage::Usage;
+use crate::tools::load::usage::UsageSource;
 use crate::tools::load::usage::own_cpu_seconds;
-use crate::tools::load::watch::receivers::Received;
+use crate::tools::load::watch::list_storm::ListStorm;
+use crate::tools::load::watch::list_storm::Lists;
+use crate::tools::load::watch::receivers::ReceiverStats;
 use crate::tools::load::watch::receivers::Receivers;
-use crate::tools::load::watch::storm::Lists;
-use crate::tools::load::watch::storm::Storm;
 use crate::tools::load::write::schedule::Schedule;
-use crate::tools::load::write::writer::Writing;
-use crate::tools::load::write::writer::Wrote;
+use crate::tools::load::write::writer::WriteJob;
+use crate::tools::load::write::writer::WriteStats;
 use crate::tools::load::write::writer::write;
 
-use super::peak::Peak;
+use super::peak::MemoryPeak;
 
 /// How often it is looked how far everything is.
 const TICK: Duration = Duration::from_millis(50);
@@ -42,20 +42,20 @@ const SHORT_DRAIN: Duration = Duration::from_secs(8);
 const SETTLED: Duration = Duration::from_millis(250);
 
 /// A run under way.
-pub(super) struct Running<'a> {
+pub(super) struct Measurement<'a> {
     pub(super) config: &'a Config,
-    pub(super) shared: Arc<Shared>,
+    pub(super) run_state: Arc<RunState>,
     pub(super) shutdown: &'a Shutdown,
-    pub(super) source: Source,
+    pub(super) source: UsageSource,
     pub(super) schedule: Schedule,
     /// Nanoseconds of a step of the timeline.
     pub(super) step: u64,
 }
 
 /// What was measured.
-pub(super) struct Measured {
-    pub(super) wrote: Wrote,
-    pub(super) received: Received,
+pub(super) struct RunStats {
+    pub(super) write_stats: WriteStats,
+    pub(super) received: ReceiverStats,
     pub(super) lists: Option<Lists>,
     pub(super) usage: Result<Usage, String>,
     pub(super) all_synced: Duration,
@@ -63,28 +63,28 @@ pub(super) struct Measured {
     pub(super) own_cpu_seconds: f64,
 }
 
-impl Running<'_> {
+impl Measurement<'_> {
     pub(super) async fn measure(
         self,
-        writing: Writing,
+        job: WriteJob,
         progress: &mut Progress,
-    ) -> Result<Measured, Error> {
+    ) -> Result<RunStats, Error> {
         let before = self.source.sample().await;
         let receivers =
-            Receivers::start(&self.shared, self.shutdown, self.step).map_err(Error::Thread)?;
-        let all_synced = self.synced(progress).await?;
+            Receivers::start(&self.run_state, self.shutdown, self.step).map_err(Error::Thread)?;
+        let all_synced = self.wait_until_synced(progress).await?;
         let idle = self.source.sample().await;
         let own_before = own_cpu_seconds();
-        let peak = Peak::start(&self.shared).map_err(Error::Thread)?;
-        let storm = Storm::start(&self.shared, self.shutdown).map_err(Error::Thread)?;
-        let wrote = self.written(writing, progress).await?;
-        let expected = wrote.acknowledged * self.config.watchers_of_an_object();
-        self.drained(expected, progress).await?;
+        let peak = MemoryPeak::start(&self.run_state).map_err(Error::Thread)?;
+        let list_storm = ListStorm::start(&self.run_state, self.shutdown).map_err(Error::Thread)?;
+        let write_stats = self.run_writes(job, progress).await?;
+        let expected = write_stats.acknowledged * self.config.watchers_of_an_object();
+        self.wait_until_drained(expected, progress).await?;
         let own_cpu_seconds = own_cpu_seconds() - own_before;
         let after = self.source.sample().await;
-        self.shared.stop();
+        self.run_state.stop();
         let peak = peak.finish().await.map_err(Error::Thread)?;
-        let lists = storm.finish().await.map_err(Error::Thread)?;
+        let lists = list_storm.finish().await.map_err(Error::Thread)?;
         let received = receivers.finish(self.step).await.map_err(Error::Thread)?;
         let usage = match (before, idle, after) {
             (Ok(before), Ok(idle), Ok(after)) => {
@@ -92,8 +92,8 @@ impl Running<'_> {
             }
             (Err(problem), _, _) | (_, Err(problem), _) | (_, _, Err(problem)) => Err(problem),
         };
-        Ok(Measured {
-            wrote,
+        Ok(RunStats {
+            write_stats,
             received,
             lists,
             usage,
@@ -104,14 +104,14 @@ impl Running<'_> {
     }
 
     fn check(&self) -> Result<(), Error> {
-        match self.shared.failure() {
+        match self.run_state.failure() {
             None => Ok(()),
             Some(problem) => Err(Error::Refused(problem)),
         }
     }
 
     /// Waits until every watcher has seen every object.
-    async fn synced(&self, progress: &mut Progress) -> Result<Duration, Error> {
+    async fn wait_until_synced(&self, progress: &mut Progress) -> Result<Duration, Error> {
         let started = Instant::now();
         let watchers = self.config.watchers;
         loop {
@@ -119,12 +119,12 @@ impl Running<'_> {
             if self.shutdown.is_draining() {
                 return Err(Error::Interrupted);
             }
-            let synced = self.shared.synced.load(Ordering::Relaxed);
-            let slow = self.shared.slow.load(Ordering::Relaxed);
+            let synced = self.run_state.synced.load(Ordering::Relaxed);
+            let slow = self.run_state.open_slow_watches.load(Ordering::Relaxed);
             if synced >= watchers as usize && slow >= self.config.slow_watchers {
                 let took = started.elapsed();
                 let seconds = took.as_secs_f64();
-                progress.say(&format!(
+                progress.print_line(&format!(
                     "{watchers} watchers have seen all objects after {seconds:.2} s"
                 ));
                 return Ok(took);
@@ -155,36 +155,44 @@ impl Running<'_> {
     }
 
     /// Writes everything, or until a signal comes.
-    async fn written(&self, writing: Writing, progress: &mut Progress) -> Result<Wrote, Error> {
+    async fn run_writes(
+        &self,
+        job: WriteJob,
+        progress: &mut Progress,
+    ) -> Result<WriteStats, Error> {
         let shutdown = self.shutdown;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Instant::now();
-        let mut wrote = std::pin::pin!(write(writing, shutdown));
+        let mut write_stats = std::pin::pin!(write(job, shutdown));
         loop {
             tokio::select! {
-                wrote = &mut wrote => {
+                write_stats = &mut write_stats => {
                     self.check()?;
-                    return Ok(wrote);
+                    return Ok(write_stats);
                 }
                 _ = ticks.tick() => {}
             }
             if shutdown.is_draining() {
-                self.shared.cut_short();
+                self.run_state.cut_short();
             }
-            let delivered = self.shared.delivered.load(Ordering::Relaxed);
+            let delivered = self.run_state.delivered.load(Ordering::Relaxed);
             let done = started.elapsed().as_secs_f64() / self.config.duration.as_secs_f64();
             progress.show("writing", done, &format!("{delivered} events delivered"));
         }
     }
 
     /// Waits until everything has come, or nothing comes any more.
-    async fn drained(&self, expected: u64, progress: &mut Progress) -> Result<(), Error> {
+    async fn wait_until_drained(
+        &self,
+        expected: u64,
+        progress: &mut Progress,
+    ) -> Result<(), Error> {
         let started = Instant::now();
         let mut last = (0, started);
         loop {
             self.check()?;
-            let delivered = self.shared.delivered.load(Ordering::Relaxed);
+            let delivered = self.run_state.delivered.load(Ordering::Relaxed);
             if delivered >= expected {
                 sleep(SETTLED).await;
                 return Ok(());
@@ -195,17 +203,17 @@ impl Running<'_> {
             let is_short = self.shutdown.is_draining();
             if is_short {
                 // What is missing then is missing of a run that was not let to its end.
-                self.shared.cut_short();
+                self.run_state.cut_short();
             }
             let silence = if is_short { SHORT_SILENCE } else { SILENCE };
             if last.1.elapsed() > silence {
-                progress.say(&format!(
+                progress.print_line(&format!(
                     "{delivered} of {expected} events came, and then none for {silence:?}"
                 ));
                 return Ok(());
             }
             if is_short && started.elapsed() > SHORT_DRAIN {
-                progress.say(&format!("{delivered} of {expected} events came until now"));
+                progress.print_line(&format!("{delivered} of {expected} events came until now"));
                 return Ok(());
             }
             let done = delivered as f64 / expected as f64;
@@ -241,12 +249,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_is_told_for_each_event() {
+    fn cpu_time_is_divided_by_events() {
         let sample = |cpu_seconds, resident_bytes| Sample {
             cpu_seconds,
             resident_bytes,
         };
-        let told = usage(
+        let usage_of_run = usage(
             sample(1.0, 10),
             sample(2.0, 20),
             sample(4.0, 15),
@@ -254,14 +262,17 @@ mod tests {
             1_000_000,
         );
         assert_eq!(
-            (told.cpu_seconds, told.cpu_microseconds_per_event),
+            (
+                usage_of_run.cpu_seconds,
+                usage_of_run.cpu_microseconds_per_event
+            ),
             (2.0, 2.0)
         );
         assert_eq!(
             (
-                told.resident_bytes_before,
-                told.resident_bytes_idle,
-                told.resident_bytes_peak
+                usage_of_run.resident_bytes_before,
+                usage_of_run.resident_bytes_idle,
+                usage_of_run.resident_bytes_peak
             ),
             (10, 20, 30)
         );

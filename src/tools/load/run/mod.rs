@@ -2,8 +2,8 @@
 
 mod measure;
 mod peak;
-mod stage;
 mod summary;
+mod test_namespace;
 
 use std::fs;
 use std::sync::Arc;
@@ -21,25 +21,25 @@ use crate::tools::load::error::with_causes;
 use crate::tools::load::progress::Progress;
 use crate::tools::load::results::report::Report;
 use crate::tools::load::results::report::Run;
-use crate::tools::load::shared::LAST_ANSWERS;
-use crate::tools::load::shared::Shared;
+use crate::tools::load::run_state::LAST_ANSWERS;
+use crate::tools::load::run_state::RunState;
 use crate::tools::load::target;
-use crate::tools::load::target::failed;
-use crate::tools::load::usage::Source;
+use crate::tools::load::target::server_error;
+use crate::tools::load::usage::UsageSource;
 use crate::tools::load::write::objects::Objects;
 use crate::tools::load::write::schedule::Schedule;
-use crate::tools::load::write::writer::Writing;
+use crate::tools::load::write::writer::WriteJob;
 use crate::upstream::Client;
 use crate::upstream::Discovery;
 
-use measure::Measured;
-use measure::Running;
-use stage::Stage;
+use measure::Measurement;
+use measure::RunStats;
 use summary::settings;
-use summary::summary;
+use summary::summarize;
+use test_namespace::TestNamespace;
 
 /// What names the server to compare with.
-const COMPARED_BY: &str = "--compare";
+const COMPARE_FLAG: &str = "--compare";
 /// Files that are open besides the connections.
 const OTHER_FILES: u64 = 64;
 /// Steps of the timeline.
@@ -59,7 +59,7 @@ pub async fn run(
 ) -> Result<Report, Error> {
     if let Some(compared) = &config.compared {
         // Before the first run takes its time.
-        target::connect(&compared.client, COMPARED_BY).await?;
+        target::connect(&compared.client, COMPARE_FLAG).await?;
     }
     let named_by = "--context or --server";
     let mut runs = vec![run_one(config, named_by, progress, shutdown).await?];
@@ -69,7 +69,7 @@ pub async fn run(
     {
         let mut config = config.clone();
         config.watched = compared.clone();
-        match run_one(&config, COMPARED_BY, progress, shutdown).await {
+        match run_one(&config, COMPARE_FLAG, progress, shutdown).await {
             Ok(run) => runs.push(run),
             // What the first one showed is worth being told.
             Err(error) => compared_failed = Some(with_causes(&error)),
@@ -85,50 +85,58 @@ async fn run_one(
     progress: &mut Progress,
     shutdown: &Shutdown,
 ) -> Result<Run, Error> {
-    enough_files(config)?;
+    check_open_files(config)?;
     // Nothing is on the server yet: it can be left at any time.
-    let met = tokio::select! {
-        met = meet(config, named_by) => met?,
+    let servers = tokio::select! {
+        servers = connect_servers(config, named_by) => servers?,
         () = shutdown.draining() => return Err(Error::Interrupted),
     };
-    let Met {
+    let TestServers {
         client,
         writer,
         version,
         resource,
-    } = met;
+    } = servers;
     let id = format!("{:08x}", rand::random::<u32>());
     let objects = Objects::new(&id, &resource, config.selector.as_ref(), config.watchers);
     let namespace = config.namespace.as_deref();
-    let mut stage = Stage::new(writer.clone(), resource.clone(), namespace, objects);
+    let mut test_namespace =
+        TestNamespace::new(writer.clone(), resource.clone(), namespace, objects);
     let collection = match config.all_namespaces {
         true => resource.gvr.path(None),
-        false => stage.path(),
+        false => test_namespace.path(),
     };
-    progress.say(&intent(config, &client, &resource, &stage));
-    let shared = Shared::new(config, client.clone(), collection, &id);
-    let shared = Arc::new(shared);
-    let settings = settings(config, &client, &writer, &stage, version, &shared);
-    let outcome = on_stage(
+    progress.print_line(&describe_run(config, &client, &resource, &test_namespace));
+    let run_state = RunState::new(config, client.clone(), collection, &id);
+    let run_state = Arc::new(run_state);
+    let settings = settings(
         config,
-        &mut stage,
+        &client,
         &writer,
-        Arc::clone(&shared),
+        &test_namespace,
+        version,
+        &run_state,
+    );
+    let outcome = measure_in_namespace(
+        config,
+        &mut test_namespace,
+        &writer,
+        Arc::clone(&run_state),
         progress,
         shutdown,
     )
     .await;
-    shared.stop();
-    let cleaned = stage.clean_up().await;
+    run_state.stop();
+    let cleaned = test_namespace.clean_up().await;
     let left_behind = cleaned.err().map(|error| error.to_string());
     if let Some(left_behind) = &left_behind {
-        progress.say(left_behind);
+        progress.print_line(left_behind);
     }
-    let (object_bytes, measured) = outcome?;
-    let interrupted = shared.is_cut_short();
-    Ok(summary(
+    let (object_bytes, stats) = outcome?;
+    let interrupted = run_state.is_cut_short();
+    Ok(summarize(
         settings,
-        measured,
+        stats,
         interrupted,
         object_bytes,
         left_behind,
@@ -136,7 +144,12 @@ async fn run_one(
 }
 
 /// What is going to be tested, for people.
-fn intent(config: &Config, client: &Client, resource: &Resource, stage: &Stage) -> String {
+fn describe_run(
+    config: &Config,
+    client: &Client,
+    resource: &Resource,
+    test_namespace: &TestNamespace,
+) -> String {
     format!(
         "{}: {} {} of {} in namespace {}",
         client.server(),
@@ -147,30 +160,30 @@ fn intent(config: &Config, client: &Client, resource: &Resource, stage: &Stage) 
             "objects"
         },
         resource.gvr.group_resource(),
-        stage.namespace
+        test_namespace.name
     )
 }
 
 /// The servers, and what is known of them.
-struct Met {
+struct TestServers {
     client: Client,
     writer: Client,
     version: String,
     resource: Resource,
 }
 
-async fn meet(config: &Config, named_by: &'static str) -> Result<Met, Error> {
+async fn connect_servers(config: &Config, named_by: &'static str) -> Result<TestServers, Error> {
     let client = target::connect(&config.watched.client, named_by).await?;
-    let writer = match &config.written {
+    let writer = match &config.write_client {
         None => client.clone(),
-        Some(written) => target::connect(written, "--write-server").await?,
+        Some(write_client) => target::connect(write_client, "--write-server").await?,
     };
     let version = Discovery::version(&client).await;
-    let version = version.map_err(failed(|| {
+    let version = version.map_err(server_error(|| {
         format!("ask {} for its version", client.server())
     }))?;
     let resource = target::resource(&writer, &config.resource).await?;
-    Ok(Met {
+    Ok(TestServers {
         client,
         writer,
         version,
@@ -178,57 +191,58 @@ async fn meet(config: &Config, named_by: &'static str) -> Result<Met, Error> {
     })
 }
 
-async fn on_stage(
+async fn measure_in_namespace(
     config: &Config,
-    stage: &mut Stage,
+    test_namespace: &mut TestNamespace,
     writer: &Client,
-    shared: Arc<Shared>,
+    run_state: Arc<RunState>,
     progress: &mut Progress,
     shutdown: &Shutdown,
-) -> Result<(usize, Measured), Error> {
-    let set = async {
-        stage.prepare().await?;
-        stage
+) -> Result<(usize, RunStats), Error> {
+    let set_up = async {
+        test_namespace.prepare().await?;
+        test_namespace
             .fill(config.objects, config.object_size, shutdown)
             .await
     };
-    let is_late = async {
+    let deadline = async {
         shutdown.draining().await;
         sleep(LAST_ANSWERS).await;
     };
     let object_bytes = tokio::select! {
-        filled = set => filled?,
-        () = is_late => return Err(Error::Interrupted),
+        filled = set_up => filled?,
+        () = deadline => return Err(Error::Interrupted),
     };
-    let source = Source::of(&config.watched, &shared.client, &shared.collection).await?;
+    let source =
+        UsageSource::find(&config.watched, &run_state.client, &run_state.collection).await?;
     let step = (config.duration / STEPS).max(SHORTEST_STEP);
-    let running = Running {
+    let measurement = Measurement {
         config,
-        shared: Arc::clone(&shared),
+        run_state: Arc::clone(&run_state),
         shutdown,
         source,
         schedule: Schedule::new(config.rate, config.objects, config.duration),
         step: nanoseconds(step),
     };
-    let writing = Writing {
-        shared,
+    let job = WriteJob {
+        run_state,
         client: writer.clone(),
-        objects: stage.objects.clone(),
-        path: stage.path(),
-        schedule: running.schedule,
+        objects: test_namespace.objects.clone(),
+        path: test_namespace.path(),
+        schedule: measurement.schedule,
     };
-    Ok((object_bytes, running.measure(writing, progress).await?))
+    Ok((object_bytes, measurement.measure(job, progress).await?))
 }
 
 /// Refuses what would end in the middle for want of file descriptors.
-fn enough_files(config: &Config) -> Result<(), Error> {
+fn check_open_files(config: &Config) -> Result<(), Error> {
     let connections = match config.protocol {
         Protocol::Http1 => config.watchers + config.slow_watchers,
         Protocol::Http2 => config.connections + config.slow_watchers.div_ceil(100),
     };
     let needed = u64::from(connections) + u64::from(config.list_storm) + OTHER_FILES;
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
-    match open_files(&limits) {
+    match open_files_limit(&limits) {
         Some(limit) if limit < needed => Err(Error::Refused(format!(
             "{connections} connections need {needed} open files, and the limit is {limit}: raise it with \
              `ulimit -n {needed}`, or take fewer connections"
@@ -238,7 +252,7 @@ fn enough_files(config: &Config) -> Result<(), Error> {
 }
 
 /// The soft limit.
-fn open_files(limits: &str) -> Option<u64> {
+fn open_files_limit(limits: &str) -> Option<u64> {
     let line = limits
         .lines()
         .find_map(|line| line.strip_prefix("Max open files"))?;
@@ -254,9 +268,9 @@ mod tests {
         let limits = "Limit                     Soft Limit           Hard Limit           Units\n\
                       Max processes             95000                95000                processes\n\
                       Max open files            1024                 20000                files\n";
-        assert_eq!(open_files(limits), Some(1024));
+        assert_eq!(open_files_limit(limits), Some(1024));
         assert_eq!(
-            open_files(
+            open_files_limit(
                 "Max open files            unlimited            unlimited            files\n"
             ),
             None

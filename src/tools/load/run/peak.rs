@@ -11,41 +11,41 @@ use tokio::time::sleep;
 
 use crate::tools::load::error::Error;
 use crate::tools::load::error::with_causes;
-use crate::tools::load::shared::Shared;
-use crate::tools::load::usage::Source;
+use crate::tools::load::run_state::RunState;
+use crate::tools::load::usage::UsageSource;
 use crate::upstream::Client;
 
 /// How often it is looked at.
-const SAMPLE: Duration = Duration::from_secs(1);
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The thread at work.
-pub(super) struct Peak(oneshot::Receiver<u64>);
+pub(super) struct MemoryPeak(oneshot::Receiver<u64>);
 
-impl Peak {
-    pub(super) fn start(shared: &Arc<Shared>) -> io::Result<Self> {
-        let (told, seen) = oneshot::channel();
-        let shared = Arc::clone(shared);
+impl MemoryPeak {
+    pub(super) fn start(run_state: &Arc<RunState>) -> io::Result<Self> {
+        let (sender, seen) = oneshot::channel();
+        let run_state = Arc::clone(run_state);
         let runtime = Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new()
             .name("load-usage".to_owned())
             .spawn(move || {
-                let peak = runtime.block_on(look(&shared));
+                let peak = runtime.block_on(sample_peak(&run_state));
                 // Nobody is there when the run was aborted.
-                let _ = told.send(peak);
+                let _ = sender.send(peak);
             })?;
         Ok(Self(seen))
     }
 
-    /// Bytes, after [`Shared::stop`]; 0 when nothing was seen.
+    /// Bytes, after [`RunState::stop`]; 0 when nothing was seen.
     pub(super) async fn finish(self) -> io::Result<u64> {
         self.0.await.map_err(io::Error::other)
     }
 }
 
-async fn look(shared: &Shared) -> u64 {
+async fn sample_peak(run_state: &RunState) -> u64 {
     let mut peak = 0;
-    let looking = async {
-        let source = match source(shared).await {
+    let sampling = async {
+        let source = match source(run_state).await {
             Ok(source) => source,
             Err(error) => {
                 let problem = with_causes(&error);
@@ -53,7 +53,7 @@ async fn look(shared: &Shared) -> u64 {
             }
         };
         loop {
-            sleep(SAMPLE).await;
+            sleep(SAMPLE_INTERVAL).await;
             match source.sample().await {
                 Ok(sample) => peak = peak.max(sample.resident_bytes),
                 Err(problem) => tracing::debug!(problem, "no figures of the server"),
@@ -61,17 +61,17 @@ async fn look(shared: &Shared) -> u64 {
         }
     };
     tokio::select! {
-        () = looking => shared.stopped().await,
-        () = shared.stopped() => {}
+        () = sampling => run_state.stopped().await,
+        () = run_state.stopped() => {}
     }
     peak
 }
 
 /// Over connections that live here.
-async fn source(shared: &Shared) -> Result<Source, Error> {
-    let watched = &shared.config.watched;
+async fn source(run_state: &RunState) -> Result<UsageSource, Error> {
+    let watched = &run_state.config.watched;
     let client = Client::connect(watched.client.clone()).await?;
-    Source::of(watched, &client, &shared.collection).await
+    UsageSource::find(watched, &client, &run_state.collection).await
 }
 
 #[cfg(test)]
@@ -83,22 +83,22 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_process_is_looked_at_until_the_end() {
+    async fn a_process_is_sampled_until_the_end() {
         let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
         for (pid, is_seen) in [(std::process::id(), true), (u32::MAX, false)] {
-            let mut config = Config::of_tests();
+            let mut config = Config::for_tests();
             config.watched.server_pid = Some(pid);
             config.watched.client = ClientConfig {
                 server: Some("http://127.0.0.1:1".to_owned()),
                 ..ClientConfig::default()
             };
             let client = Client::in_memory(&dial);
-            let shared = Shared::new(&config, client, "/x".to_owned(), "r");
+            let run_state = RunState::new(&config, client, "/x".to_owned(), "r");
             let stopped = async {
-                sleep(2 * SAMPLE).await;
-                shared.stop();
+                sleep(2 * SAMPLE_INTERVAL).await;
+                run_state.stop();
             };
-            let (seen, ()) = tokio::join!(look(&shared), stopped);
+            let (seen, ()) = tokio::join!(sample_peak(&run_state), stopped);
             assert_eq!(seen > 1 << 20, is_seen, "{pid}: {seen}");
         }
     }

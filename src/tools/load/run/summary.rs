@@ -8,39 +8,39 @@ use crate::tools::load::results::report::Run;
 use crate::tools::load::results::report::Settings;
 use crate::tools::load::results::report::Watches;
 use crate::tools::load::results::report::Writes;
-use crate::tools::load::shared::Shared;
-use crate::tools::load::watch::checker::Faults;
-use crate::tools::load::watch::receivers::Received;
-use crate::tools::load::watch::receivers::Slow;
+use crate::tools::load::run_state::RunState;
+use crate::tools::load::watch::checker::DeliveryErrors;
+use crate::tools::load::watch::receivers::ReceiverStats;
+use crate::tools::load::watch::receivers::SlowWatchers;
 use crate::tools::load::watch::tally::Tally;
-use crate::tools::load::watch::watcher::Watched;
+use crate::tools::load::watch::watcher::WatcherStats;
 use crate::tools::load::write::schedule::Rate;
-use crate::tools::load::write::writer::Wrote;
+use crate::tools::load::write::writer::WriteStats;
 use crate::upstream::Client;
 
-use super::measure::Measured;
-use super::stage::Stage;
+use super::measure::RunStats;
+use super::test_namespace::TestNamespace;
 
 /// What was asked for, and of whom.
 pub(super) fn settings(
     config: &Config,
     client: &Client,
     writer: &Client,
-    stage: &Stage,
+    test_namespace: &TestNamespace,
     server_version: String,
-    shared: &Shared,
+    run_state: &RunState,
 ) -> Settings {
     Settings {
         server: client.server().to_owned(),
         server_version,
         write_server: writer.server().to_owned(),
-        resource: shared
+        resource: run_state
             .collection
             .rsplit('/')
             .next()
             .unwrap_or_default()
             .to_owned(),
-        namespace: stage.namespace.clone(),
+        namespace: test_namespace.name.clone(),
         all_namespaces: config.all_namespaces,
         watchers: config.watchers,
         connections: match config.protocol {
@@ -64,40 +64,40 @@ pub(super) fn settings(
 }
 
 /// What came of it.
-pub(super) fn summary(
+pub(super) fn summarize(
     settings: Settings,
-    measured: Measured,
+    stats: RunStats,
     interrupted: bool,
     object_bytes: usize,
     left_behind: Option<String>,
 ) -> Run {
-    let Measured {
-        wrote,
+    let RunStats {
+        write_stats,
         received,
         lists,
         usage,
         all_synced,
         expected,
         own_cpu_seconds,
-    } = measured;
-    let Received {
-        watched,
+    } = stats;
+    let ReceiverStats {
+        watchers,
         tally,
         slow,
     } = received;
-    let mut faults = Faults::default();
-    for watcher in &watched {
-        faults.add(&watcher.checker.finish(&wrote.written));
+    let mut errors = DeliveryErrors::default();
+    for watcher in &watchers {
+        errors.add(&watcher.checker.finish(&write_stats.by_object));
     }
     Run {
         settings,
         interrupted,
         object_bytes,
-        sync_ms: synced(&watched).latency(),
+        sync_ms: sync_times(&watchers).latency(),
         all_synced_seconds: all_synced.as_secs_f64(),
-        writes: writes(&wrote),
-        events: events(expected, faults, &tally),
-        watches: watches(&watched, slow),
+        writes: writes(&write_stats),
+        events: events(expected, errors, &tally),
+        watches: watches(&watchers, slow),
         lists,
         server_unknown: usage.as_ref().err().cloned(),
         server: usage.ok(),
@@ -110,32 +110,32 @@ pub(super) fn summary(
 }
 
 /// From each watcher's request until it had seen everything.
-fn synced(watched: &[Watched]) -> Histogram {
-    let mut synced = Histogram::default();
-    for after in watched.iter().filter_map(|watcher| watcher.synced_after) {
-        synced.record(after);
+fn sync_times(watchers: &[WatcherStats]) -> Histogram {
+    let mut sync_times = Histogram::default();
+    for after in watchers.iter().filter_map(|watcher| watcher.synced_after) {
+        sync_times.record(after);
     }
-    synced
+    sync_times
 }
 
-fn writes(wrote: &Wrote) -> Writes {
+fn writes(write_stats: &WriteStats) -> Writes {
     Writes {
-        acknowledged: wrote.acknowledged,
-        per_second: per_second(wrote.acknowledged, wrote.ended),
-        retries: wrote.retries,
-        given_up: wrote.given_up,
-        latency_ms: wrote.latency.latency(),
-        lateness_ms: wrote.lateness.latency(),
+        acknowledged: write_stats.acknowledged,
+        per_second: per_second(write_stats.acknowledged, write_stats.ended),
+        retries: write_stats.retries,
+        given_up: write_stats.given_up,
+        latency_ms: write_stats.latency.latency(),
+        lateness_ms: write_stats.lateness.latency(),
     }
 }
 
-fn events(expected: u64, faults: Faults, tally: &Tally) -> Events {
+fn events(expected: u64, errors: DeliveryErrors, tally: &Tally) -> Events {
     Events {
         expected,
         delivered: tally.events,
         per_second: per_second(tally.events, tally.last),
         bytes: tally.bytes,
-        faults,
+        delivery_errors: errors,
         from_schedule_ms: tally.from_schedule.latency(),
         from_acknowledgement_ms: tally.from_acknowledgement.latency(),
         before_acknowledgement: tally.before_acknowledgement,
@@ -144,8 +144,8 @@ fn events(expected: u64, faults: Faults, tally: &Tally) -> Events {
     }
 }
 
-fn watches(watched: &[Watched], slow: Slow) -> Watches {
-    let sum = |count: fn(&Watched) -> u64| watched.iter().map(count).sum();
+fn watches(watchers: &[WatcherStats], slow: SlowWatchers) -> Watches {
+    let sum = |count: fn(&WatcherStats) -> u64| watchers.iter().map(count).sum();
     Watches {
         reconnects: sum(|watcher| watcher.ends),
         expired: sum(|watcher| watcher.expired),

@@ -7,9 +7,9 @@ const MAX_GAPS: usize = 256;
 
 /// What became of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Arrival {
     /// The next one of its object, or a later one: then those between are missed.
-    Delivered,
+    New,
     /// One that was missed until now.
     Late,
     /// One that was there already.
@@ -22,7 +22,7 @@ pub(crate) enum Verdict {
 
 /// What went wrong with events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Faults {
+pub struct DeliveryErrors {
     /// Events that did not come.
     pub missed: u64,
     /// Events that came twice.
@@ -35,7 +35,7 @@ pub struct Faults {
 
 /// The numbers of the objects that a watcher wants: `first`, and every `step`th after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct SelectedObjects {
     pub(crate) first: u32,
     pub(crate) step: u32,
     /// Objects that there are.
@@ -45,28 +45,28 @@ pub(crate) struct Wanted {
 /// The state of one watcher.
 #[derive(Debug)]
 pub(crate) struct Checker {
-    wanted: Wanted,
+    selected_objects: SelectedObjects,
     /// Of each object that is wanted: the number of the write that comes next; 0 until it was seen.
     next: Box<[u32]>,
     unseen: usize,
     gaps: Vec<(u32, u32)>,
-    faults: Faults,
+    errors: DeliveryErrors,
     /// The greatest version that came on this connection.
     last_version: u64,
 }
 
 /// How far the writes to an object are acknowledged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct ObjectWrites {
     /// The last write that was.
     pub(crate) acknowledged: u32,
     /// True when one more was sent, of which nobody knows.
-    pub(crate) perhaps_more: bool,
+    pub(crate) has_unknown_outcome: bool,
 }
 
-// === impl Faults ===
+// === impl DeliveryErrors ===
 
-impl Faults {
+impl DeliveryErrors {
     /// True when nothing went wrong.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -80,9 +80,9 @@ impl Faults {
     }
 }
 
-// === impl Wanted ===
+// === impl SelectedObjects ===
 
-impl Wanted {
+impl SelectedObjects {
     pub(crate) fn count(self) -> usize {
         (self.first..self.objects).step_by(self.step as usize).len()
     }
@@ -101,14 +101,14 @@ impl Wanted {
 // === impl Checker ===
 
 impl Checker {
-    pub(crate) fn new(wanted: Wanted) -> Self {
-        let count = wanted.count();
+    pub(crate) fn new(selected_objects: SelectedObjects) -> Self {
+        let count = selected_objects.count();
         Self {
-            wanted,
+            selected_objects,
             next: vec![0; count].into(),
             unseen: count,
             gaps: Vec::new(),
-            faults: Faults::default(),
+            errors: DeliveryErrors::default(),
             last_version: 0,
         }
     }
@@ -120,16 +120,16 @@ impl Checker {
 
     /// Takes the write `sequence` of `object`, told at `version` if that is a number; `is_state` when it may be
     /// an object's state rather than a change, at the beginning of a watch. An event has one fault at most.
-    pub(crate) fn take(
+    pub(crate) fn record(
         &mut self,
         object: u32,
         sequence: u32,
         version: Option<u64>,
         is_state: bool,
-    ) -> Verdict {
-        let Some(position) = self.wanted.position(object) else {
-            self.faults.unwanted += 1;
-            return Verdict::Unwanted;
+    ) -> Arrival {
+        let Some(position) = self.selected_objects.position(object) else {
+            self.errors.unwanted += 1;
+            return Arrival::Unwanted;
         };
         // States come by name, not by version.
         let is_behind = !is_state && version.is_some_and(|version| version <= self.last_version);
@@ -140,53 +140,53 @@ impl Checker {
                 self.unseen -= 1;
             }
             for missed in next..sequence {
-                self.faults.missed += 1;
+                self.errors.missed += 1;
                 if self.gaps.len() < MAX_GAPS {
                     self.gaps.push((object, missed));
                 }
             }
             self.next[position] = sequence + 1;
-            self.faults.out_of_order += u64::from(is_behind);
-            return Verdict::Delivered;
+            self.errors.out_of_order += u64::from(is_behind);
+            return Arrival::New;
         }
         if is_state && sequence + 1 == next {
-            return Verdict::Repeated;
+            return Arrival::Repeated;
         }
         match self.gaps.iter().position(|gap| *gap == (object, sequence)) {
             Some(gap) => {
                 self.gaps.swap_remove(gap);
-                self.faults.missed -= 1;
-                self.faults.out_of_order += 1;
-                Verdict::Late
+                self.errors.missed -= 1;
+                self.errors.out_of_order += 1;
+                Arrival::Late
             }
             None => {
-                self.faults.duplicated += 1;
-                Verdict::Duplicate
+                self.errors.duplicated += 1;
+                Arrival::Duplicate
             }
         }
     }
 
     /// Takes a deletion, which nobody has asked for while this is open.
-    pub(crate) fn take_deletion(&mut self) {
-        self.faults.unwanted += 1;
+    pub(crate) fn record_deletion(&mut self) {
+        self.errors.unwanted += 1;
     }
 
     /// Forgets the order of versions, as a watch begins anew.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.last_version = 0;
     }
 
     /// The faults, with what is still missing of what was written.
-    pub(crate) fn finish(&self, written: &[Written]) -> Faults {
-        let mut faults = self.faults;
+    pub(crate) fn finish(&self, writes: &[ObjectWrites]) -> DeliveryErrors {
+        let mut errors = self.errors;
         for (position, next) in self.next.iter().enumerate() {
-            let written = written[self.wanted.object(position)];
-            let end = written.acknowledged + 1;
-            faults.missed += u64::from(end.saturating_sub(*next));
-            let most = end + u32::from(written.perhaps_more);
-            faults.unwanted += u64::from(next.saturating_sub(most));
+            let writes = writes[self.selected_objects.object(position)];
+            let end = writes.acknowledged + 1;
+            errors.missed += u64::from(end.saturating_sub(*next));
+            let most = end + u32::from(writes.has_unknown_outcome);
+            errors.unwanted += u64::from(next.saturating_sub(most));
         }
-        faults
+        errors
     }
 }
 

@@ -14,7 +14,7 @@ const MAGIC: &[u8] = b"k8s\0";
 
 /// What a frame tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameType {
     /// An object is there.
     Added,
     /// It was changed.
@@ -31,7 +31,7 @@ pub enum Kind {
 
 /// Cuts a stream into frames; keeps the start of a frame whose end has not come.
 #[derive(Debug)]
-pub struct Cutter {
+pub struct FrameCutter {
     format: WireFormat,
     limit: usize,
     partial: Vec<u8>,
@@ -40,17 +40,17 @@ pub struct Cutter {
 /// A frame that is longer than any should be.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {0} bytes or more, which no watch sends")]
-pub struct TooLong(usize);
+pub struct FrameTooLong(usize);
 
 /// Reads versions out of frames.
-pub struct Versions {
+pub struct VersionFinder {
     format: WireFormat,
     name: Finder<'static>,
 }
 
-// === impl Cutter ===
+// === impl FrameCutter ===
 
-impl Cutter {
+impl FrameCutter {
     /// Takes frames of up to 64 MiB.
     pub fn new(format: WireFormat) -> Self {
         Self::with_limit(format, MAX_FRAME)
@@ -71,13 +71,17 @@ impl Cutter {
     /// # Errors
     ///
     /// When a frame is too long, behind those before it; this is of no more use then.
-    pub fn cut(&mut self, mut chunk: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), TooLong> {
+    pub fn cut(
+        &mut self,
+        mut chunk: &[u8],
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), FrameTooLong> {
         while !self.partial.is_empty() && !chunk.is_empty() {
-            let (more, rest) = chunk.split_at(self.belonging(chunk));
+            let (more, rest) = chunk.split_at(self.missing_bytes(chunk));
             self.check(self.partial.len() + more.len())?;
             self.partial.extend_from_slice(more);
             chunk = rest;
-            if self.is_whole()? {
+            if self.is_partial_complete()? {
                 each(&self.partial);
                 self.partial = Vec::new();
             }
@@ -98,7 +102,7 @@ impl Cutter {
     }
 
     /// How many of the next bytes are the partial frame's, as far as is known.
-    fn belonging(&self, chunk: &[u8]) -> usize {
+    fn missing_bytes(&self, chunk: &[u8]) -> usize {
         let missing = match self.format {
             WireFormat::Json => memchr(b'\n', chunk).map_or(chunk.len(), |at| at + 1),
             WireFormat::Protobuf => {
@@ -111,7 +115,7 @@ impl Cutter {
     }
 
     /// Whether the partial frame has all that belongs to it.
-    fn is_whole(&self) -> Result<bool, TooLong> {
+    fn is_partial_complete(&self) -> Result<bool, FrameTooLong> {
         match self.format {
             WireFormat::Json => Ok(self.partial.ends_with(b"\n")),
             WireFormat::Protobuf => Ok(self.frame_length(&self.partial)?.is_some()),
@@ -119,7 +123,7 @@ impl Cutter {
     }
 
     /// Length of the first frame, if it is whole.
-    fn frame_length(&self, bytes: &[u8]) -> Result<Option<usize>, TooLong> {
+    fn frame_length(&self, bytes: &[u8]) -> Result<Option<usize>, FrameTooLong> {
         let length = match self.format {
             WireFormat::Json => memchr(b'\n', bytes).map(|at| at + 1),
             WireFormat::Protobuf => message_length(bytes),
@@ -128,9 +132,9 @@ impl Cutter {
         Ok(length.filter(|length| *length <= bytes.len()))
     }
 
-    fn check(&self, length: usize) -> Result<(), TooLong> {
+    fn check(&self, length: usize) -> Result<(), FrameTooLong> {
         match length > self.limit {
-            true => Err(TooLong(length)),
+            true => Err(FrameTooLong(length)),
             false => Ok(()),
         }
     }
@@ -142,9 +146,9 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
     Some(u32::from_be_bytes(*prefix) as usize + LENGTH_PREFIX)
 }
 
-// === impl Kind ===
+// === impl FrameType ===
 
-impl Kind {
+impl FrameType {
     /// Of a whole frame; only the first letter is looked at.
     pub fn of(format: WireFormat, frame: &[u8]) -> Self {
         let at = match format {
@@ -162,9 +166,9 @@ impl Kind {
     }
 }
 
-// === impl Versions ===
+// === impl VersionFinder ===
 
-impl Versions {
+impl VersionFinder {
     /// Of frames in this format.
     pub fn new(format: WireFormat) -> Self {
         Self {
@@ -255,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn frames_do_not_hang_on_how_the_stream_was_cut() {
-        type Make = fn(&str, &str) -> Vec<u8>;
+    fn frames_do_not_depend_on_chunk_boundaries() {
+        type EncodeFrame = fn(&str, &str) -> Vec<u8>;
         for (format, make) in [
-            (WireFormat::Json, json as Make),
+            (WireFormat::Json, json as EncodeFrame),
             (WireFormat::Protobuf, protobuf),
         ] {
             let frames = [
@@ -268,7 +272,7 @@ mod tests {
             ];
             let stream = frames.concat();
             for size in 1..=stream.len() {
-                let mut cutter = Cutter::new(format);
+                let mut cutter = FrameCutter::new(format);
                 let mut found = Vec::new();
                 for chunk in stream.chunks(size) {
                     let each = |frame: &[u8]| found.push(frame.to_vec());
@@ -283,20 +287,23 @@ mod tests {
     #[test]
     fn kinds_and_versions_are_read() {
         let table = [
-            ("ADDED", Kind::Added),
-            ("MODIFIED", Kind::Modified),
-            ("DELETED", Kind::Deleted),
-            ("BOOKMARK", Kind::Bookmark),
-            ("ERROR", Kind::Error),
-            ("OTHER", Kind::Unknown),
+            ("ADDED", FrameType::Added),
+            ("MODIFIED", FrameType::Modified),
+            ("DELETED", FrameType::Deleted),
+            ("BOOKMARK", FrameType::Bookmark),
+            ("ERROR", FrameType::Error),
+            ("OTHER", FrameType::Unknown),
         ];
         for (name, kind) in table {
-            assert_eq!(Kind::of(WireFormat::Json, &json(name, "1")), kind);
-            assert_eq!(Kind::of(WireFormat::Protobuf, &protobuf(name, "1")), kind);
+            assert_eq!(FrameType::of(WireFormat::Json, &json(name, "1")), kind);
+            assert_eq!(
+                FrameType::of(WireFormat::Protobuf, &protobuf(name, "1")),
+                kind
+            );
         }
         let (texts, messages) = (
-            Versions::new(WireFormat::Json),
-            Versions::new(WireFormat::Protobuf),
+            VersionFinder::new(WireFormat::Json),
+            VersionFinder::new(WireFormat::Protobuf),
         );
         for (version, number) in [
             ("1", Some(1)),
@@ -317,14 +324,14 @@ mod tests {
 
     #[test]
     fn endless_frames_are_refused() {
-        let mut cutter = Cutter::new(WireFormat::Protobuf);
+        let mut cutter = FrameCutter::new(WireFormat::Protobuf);
         assert!(cutter.cut(&[0xff; 8], |_| ()).is_err());
-        let mut cutter = Cutter::new(WireFormat::Json);
+        let mut cutter = FrameCutter::new(WireFormat::Json);
         let chunk = vec![b'x'; MAX_FRAME / 2 + 1];
         assert!(cutter.cut(&chunk, |_| ()).is_ok());
         assert!(cutter.cut(&chunk, |_| ()).is_err());
         // What counts is the frame, not the chunk that ends it.
-        let mut cutter = Cutter::with_limit(WireFormat::Json, 8);
+        let mut cutter = FrameCutter::with_limit(WireFormat::Json, 8);
         let mut frames = 0;
         for chunk in [&b"1234567"[..], b"\n12345\n12345\n12345"] {
             cutter.cut(chunk, |_| frames += 1).expect("short frames");

@@ -3,8 +3,8 @@
 
 pub(super) mod checker;
 pub(super) mod frames;
+pub(super) mod list_storm;
 pub(super) mod receivers;
 pub(super) mod slot;
-pub(super) mod storm;
 pub(super) mod tally;
 pub(super) mod watcher;

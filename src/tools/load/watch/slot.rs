@@ -1,6 +1,6 @@
 //! The connections of watchers and of clients that list.
 
-use crate::tools::load::shared::Shared;
+use crate::tools::load::run_state::RunState;
 use crate::upstream::DedicatedConnection;
 use crate::upstream::Error;
 use crate::upstream::HttpVersion;
@@ -20,12 +20,12 @@ impl Slot {
         }
     }
 
-    pub(super) async fn connection(&self, shared: &Shared) -> Result<DedicatedConnection, Error> {
+    pub(super) async fn connection(&self, run_state: &RunState) -> Result<DedicatedConnection, Error> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());
         }
-        let opened = shared.client.open_connection(self.version).await?;
+        let opened = run_state.client.open_connection(self.version).await?;
         Ok(slot.insert(opened).clone())
     }
 

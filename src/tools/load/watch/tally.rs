@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_counted_by_time_and_by_wait() {
+    fn events_are_counted_by_time_and_by_latency() {
         let mut tally = Tally::new(1_000_000_000);
         tally.record(500_000_000, 400_000_000, Some(450_000_000));
         tally.record(1_500_000_000, 1_400_000_000, Some(1_600_000_000));

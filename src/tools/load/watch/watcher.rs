@@ -18,15 +18,15 @@ use crate::body::Body;
 use crate::body::empty;
 use crate::tools::load::config::Protocol;
 use crate::tools::load::error::with_causes;
-use crate::tools::load::selector::wanted;
-use crate::tools::load::shared::Shared;
+use crate::tools::load::run_state::RunState;
+use crate::tools::load::selector::selected_objects;
 use crate::tools::load::target::request;
 use crate::upstream::Error;
 
+use super::checker::Arrival;
 use super::checker::Checker;
-use super::checker::Verdict;
-use super::frames::Cutter;
-use super::frames::Kind;
+use super::frames::FrameCutter;
+use super::frames::FrameType;
 use super::slot::Slot;
 use super::tally::Tally;
 
@@ -36,16 +36,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
 /// What the watchers of a thread share.
-pub(crate) struct Ward {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct WatcherContext {
+    pub(crate) run_state: Arc<RunState>,
     pub(crate) tally: Mutex<Tally>,
     /// So that not all connect at once.
-    pub(crate) opening: Semaphore,
+    pub(crate) opening_permits: Semaphore,
 }
 
 /// What became of a watcher.
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatcherStats {
     pub(crate) checker: Checker,
     /// Nanoseconds from its request until it had seen everything.
     pub(crate) synced_after: Option<u64>,
@@ -59,10 +59,10 @@ pub(crate) struct Watched {
 
 /// A watcher at work.
 struct Watcher {
-    ward: Arc<Ward>,
+    context: Arc<WatcherContext>,
     number: u32,
-    cutter: Cutter,
-    result: Watched,
+    cutter: FrameCutter,
+    result: WatcherStats,
     opened_at: u64,
     is_synced: bool,
     /// While what comes may be the state of objects rather than a change.
@@ -72,10 +72,14 @@ struct Watcher {
 }
 
 /// Watches until it is told to stop.
-pub(crate) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watched {
-    let shared = Arc::clone(&ward.shared);
-    let mut watcher = Watcher::new(ward, number);
-    let mut stopped = pin!(shared.stopped());
+pub(crate) async fn watch(
+    context: Arc<WatcherContext>,
+    slot: Arc<Slot>,
+    number: u32,
+) -> WatcherStats {
+    let run_state = Arc::clone(&context.run_state);
+    let mut watcher = Watcher::new(context, number);
+    let mut stopped = pin!(run_state.stopped());
     loop {
         let body = tokio::select! {
             biased;
@@ -102,24 +106,24 @@ pub(crate) async fn watch(ward: Arc<Ward>, slot: Arc<Slot>, number: u32) -> Watc
             // Trailers tell nothing.
             let Ok(data) = data else { continue };
             if let Err(problem) = watcher.take(&data) {
-                shared.fail(format!("watcher {number} got {problem}"));
+                run_state.fail(format!("watcher {number} got {problem}"));
                 return watcher.result;
             }
         }
-        watcher.has_ended();
+        watcher.on_end();
         // A server that ends each watch at once must not be asked in a tight loop by thousands.
         tokio::select! {
             () = &mut stopped => return watcher.result,
             () = sleep(FIRST_PAUSE) => {}
         }
-        if !matches!(shared.config.protocol, Protocol::Http2) {
+        if !matches!(run_state.config.protocol, Protocol::Http2) {
             slot.forget().await;
         }
     }
 }
 
 /// What a request for a watch came to.
-pub(crate) enum Opened {
+pub(crate) enum OpenOutcome {
     /// It runs; and when it was asked for, in nanoseconds of the run's clock.
     Watch(Body, u64),
     /// The version that it should go on at is too old for the server: 410.
@@ -129,25 +133,30 @@ pub(crate) enum Opened {
 }
 
 /// Opens a watch over `slot`; patient with servers that are busy.
-pub(crate) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64) -> Opened {
-    let shared = &ward.shared;
+pub(crate) async fn open(
+    context: &WatcherContext,
+    slot: &Slot,
+    path: &str,
+    retries: &mut u64,
+) -> OpenOutcome {
+    let run_state = &context.run_state;
     let mut pause = FIRST_PAUSE;
     loop {
-        let error = match attempt(ward, slot, path).await {
-            Ok((body, asked_at)) => return Opened::Watch(body, asked_at),
-            Err(error) if error.is_expired() => return Opened::Expired,
+        let error = match attempt(context, slot, path).await {
+            Ok((body, asked_at)) => return OpenOutcome::Watch(body, asked_at),
+            Err(error) if error.is_expired() => return OpenOutcome::Expired,
             Err(error) => error,
         };
-        let told = format!("a watch of {path} was refused: {}", with_causes(&error));
+        let problem = format!("a watch of {path} was refused: {}", with_causes(&error));
         let is_final = error.status().is_some_and(|status| {
             (400..500).contains(&status.code) && !matches!(status.code, 408 | 429)
         });
-        let is_syncing = shared.measured_from().is_none();
-        if is_final || is_syncing && Instant::now() + pause > shared.sync_deadline {
-            shared.fail(told);
-            return Opened::Refused;
+        let is_syncing = run_state.measured_from().is_none();
+        if is_final || is_syncing && Instant::now() + pause > run_state.sync_deadline {
+            run_state.fail(problem);
+            return OpenOutcome::Refused;
         }
-        tracing::debug!(told, "trying again");
+        tracing::debug!(problem, "trying again");
         *retries += 1;
         slot.forget_broken(&error).await;
         sleep(error.retry_after().unwrap_or(pause)).await;
@@ -156,21 +165,21 @@ pub(crate) async fn open(ward: &Ward, slot: &Slot, path: &str, retries: &mut u64
 }
 
 /// The answer's body, and when it was asked for.
-async fn attempt(ward: &Ward, slot: &Slot, path: &str) -> Result<(Body, u64), Error> {
+async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(Body, u64), Error> {
     // The semaphore is never closed.
-    let _turn = ward.opening.acquire().await;
-    let shared = &ward.shared;
+    let _permit = context.opening_permits.acquire().await;
+    let run_state = &context.run_state;
     // Not before: waiting for the turn is this program's doing.
-    let asked_at = shared.clock.now();
-    let connection = slot.connection(shared).await?;
-    let request = request(Method::GET, path, shared.accept(), empty());
+    let asked_at = run_state.clock.now();
+    let connection = slot.connection(run_state).await?;
+    let request = request(Method::GET, path, run_state.accept(), empty());
     let request = request.map_err(|error| Error::Request(error.into()))?;
-    let response = shared.client.request_over(&connection, request).await?;
+    let response = run_state.client.request_over(&connection, request).await?;
     let content_type = response.headers().get(http::header::CONTENT_TYPE);
     let answered = content_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let asked = match shared.config.format {
+    let asked = match run_state.config.format {
         WireFormat::Json => "application/json",
         WireFormat::Protobuf => "application/vnd.kubernetes.protobuf",
     };
@@ -184,9 +193,9 @@ async fn attempt(ward: &Ward, slot: &Slot, path: &str) -> Result<(Body, u64), Er
 }
 
 impl Watcher {
-    fn new(ward: Arc<Ward>, number: u32) -> Self {
-        let config = &ward.shared.config;
-        let wanted = wanted(
+    fn new(context: Arc<WatcherContext>, number: u32) -> Self {
+        let config = &context.run_state.config;
+        let selected_objects = selected_objects(
             config.selector.as_ref(),
             number,
             config.watchers,
@@ -194,146 +203,153 @@ impl Watcher {
         );
         Self {
             number,
-            cutter: Cutter::new(config.format),
-            result: Watched {
-                checker: Checker::new(wanted),
+            cutter: FrameCutter::new(config.format),
+            result: WatcherStats {
+                checker: Checker::new(selected_objects),
                 synced_after: None,
                 ends: 0,
                 expired: 0,
                 retries: 0,
             },
-            opened_at: ward.shared.clock.now(),
+            opened_at: context.run_state.clock.now(),
             is_synced: false,
             is_initial: true,
             last_version: None,
             has_error: false,
-            ward,
+            context,
         }
     }
 
     /// `None` when it gave up, and said why.
     async fn open(&mut self, slot: &Slot) -> Option<Body> {
         let body = loop {
-            let path = self.ward.shared.watch_path(self.number, self.last_version);
-            match open(&self.ward, slot, &path, &mut self.result.retries).await {
-                Opened::Watch(body, asked_at) => {
+            let path = self
+                .context
+                .run_state
+                .watch_path(self.number, self.last_version);
+            match open(&self.context, slot, &path, &mut self.result.retries).await {
+                OpenOutcome::Watch(body, asked_at) => {
                     if !self.is_synced {
                         self.opened_at = asked_at;
                     }
                     break body;
                 }
-                Opened::Refused => return None,
-                Opened::Expired => {
+                OpenOutcome::Refused => return None,
+                OpenOutcome::Expired => {
                     tracing::debug!(number = self.number, path, "a watch has expired");
-                    self.has_expired();
+                    self.on_expired();
                     // A server that refuses what asks for no version, too, must not be asked in a tight loop.
                     sleep(FIRST_PAUSE).await;
                 }
             }
         };
-        let shared = &self.ward.shared;
-        self.cutter = Cutter::new(shared.config.format);
-        if !shared.config.watch_list && self.result.checker.has_seen_all() {
-            self.is_now_synced(shared.clock.now());
+        let run_state = &self.context.run_state;
+        self.cutter = FrameCutter::new(run_state.config.format);
+        if !run_state.config.watch_list && self.result.checker.has_seen_all() {
+            self.mark_synced(run_state.clock.now());
         }
         Some(body)
     }
 
-    fn is_now_synced(&mut self, now: u64) {
+    fn mark_synced(&mut self, now: u64) {
         if !self.is_synced {
             self.is_synced = true;
             self.result.synced_after = Some(now - self.opened_at);
-            self.ward.shared.synced.fetch_add(1, Ordering::Relaxed);
+            self.context
+                .run_state
+                .synced
+                .fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The watch is over: the next one goes on where it was, or, after an error, begins anew.
-    fn has_ended(&mut self) {
+    fn on_end(&mut self) {
         self.result.ends += 1;
         if std::mem::take(&mut self.has_error) {
-            self.has_expired();
+            self.on_expired();
         }
     }
 
     /// The next watch begins anew, from the objects as they are then.
-    fn has_expired(&mut self) {
+    fn on_expired(&mut self) {
         self.result.expired += 1;
         self.last_version = None;
-        self.result.checker.begin_anew();
+        self.result.checker.restart();
         self.is_initial = true;
     }
 
     /// Remembers where to go on; not while states come, whose versions are in no order.
-    fn goes_on_at(&mut self, version: Option<u64>) {
+    fn resume_from(&mut self, version: Option<u64>) {
         if !self.is_initial {
             self.last_version = version.or(self.last_version);
         }
     }
 
     fn take(&mut self, chunk: &[u8]) -> Result<(), String> {
-        let ward = Arc::clone(&self.ward);
-        let shared = &ward.shared;
-        let now = shared.clock.now();
-        let from = shared.measured_from();
-        let mut tally = ward.tally.lock();
+        let context = Arc::clone(&self.context);
+        let run_state = &context.run_state;
+        let now = run_state.clock.now();
+        let from = run_state.measured_from();
+        let mut tally = context.tally.lock();
         if from.is_some() {
             tally.bytes += chunk.len() as u64;
         }
-        let mut cutter = std::mem::replace(&mut self.cutter, Cutter::new(shared.config.format));
+        let mut cutter =
+            std::mem::replace(&mut self.cutter, FrameCutter::new(run_state.config.format));
         let cut = cutter.cut(chunk, |frame| {
-            self.take_frame(shared, &mut tally, now, from, frame);
+            self.take_frame(run_state, &mut tally, now, from, frame);
         });
         self.cutter = cutter;
         drop(tally);
-        if !shared.config.watch_list && self.result.checker.has_seen_all() {
-            self.is_now_synced(now);
+        if !run_state.config.watch_list && self.result.checker.has_seen_all() {
+            self.mark_synced(now);
         }
         cut.map_err(|error| error.to_string())
     }
 
     fn take_frame(
         &mut self,
-        shared: &Shared,
+        run_state: &RunState,
         tally: &mut Tally,
         now: u64,
         from: Option<u64>,
         frame: &[u8],
     ) {
-        let kind = Kind::of(shared.config.format, frame);
-        if kind == Kind::Error {
+        let frame_type = FrameType::of(run_state.config.format, frame);
+        if frame_type == FrameType::Error {
             self.has_error = true;
             tracing::debug!(number = self.number, frame = %String::from_utf8_lossy(frame), "an error");
             return;
         }
-        let version = shared.versions.find(frame);
-        if kind == Kind::Bookmark {
+        let version = run_state.versions.find(frame);
+        if frame_type == FrameType::Bookmark {
             tally.bookmarks += 1;
             if memmem::find(frame, INITIAL_EVENTS_END).is_some() {
                 self.is_initial = false;
-                self.is_now_synced(now);
+                self.mark_synced(now);
             }
             // Where the states begin without a list, the first bookmark comes behind them.
-            self.is_initial &= shared.config.watch_list;
-            self.goes_on_at(version);
+            self.is_initial &= run_state.config.watch_list;
+            self.resume_from(version);
             return;
         }
-        let Some(marker) = shared.markers.find(frame) else {
+        let Some(marker) = run_state.markers.find(frame) else {
             tally.foreign += 1;
             return;
         };
-        if kind == Kind::Deleted {
-            self.result.checker.take_deletion();
+        if frame_type == FrameType::Deleted {
+            self.result.checker.record_deletion();
             return;
         }
-        let is_state = self.is_initial && kind == Kind::Added;
+        let is_state = self.is_initial && frame_type == FrameType::Added;
         self.is_initial &= is_state;
-        self.goes_on_at(version);
+        self.resume_from(version);
         let checker = &mut self.result.checker;
-        let verdict = checker.take(marker.object, marker.sequence, version, is_state);
-        if marker.sequence > 0 && matches!(verdict, Verdict::Delivered | Verdict::Late) {
-            shared.delivered.fetch_add(1, Ordering::Relaxed);
+        let arrival = checker.record(marker.object, marker.sequence, version, is_state);
+        if marker.sequence > 0 && matches!(arrival, Arrival::New | Arrival::Late) {
+            run_state.delivered.fetch_add(1, Ordering::Relaxed);
             if let Some(from) = from {
-                let acknowledged = shared.acknowledgements.get(marker.number);
+                let acknowledged = run_state.acknowledgements.get(marker.number);
                 let since = |at: u64| at.saturating_sub(from);
                 tally.record(since(now), since(marker.scheduled), acknowledged.map(since));
             }

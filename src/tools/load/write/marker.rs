@@ -93,7 +93,7 @@ mod tests {
     };
 
     #[test]
-    fn is_found_between_other_bytes() {
+    fn a_marker_is_found_between_other_bytes() {
         let finder = MarkerFinder::new("0a1b2c3d");
         let text = MARKER.to_text("0a1b2c3d");
         let frame = format!("{{\"a\":\"kubefan-load/other:\",\"b\":\"{text}\"}}\n");
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_marker_is_none() {
+    fn half_a_marker_is_not_found() {
         let finder = MarkerFinder::new("r");
         let text = MARKER.to_text("r");
         for end in 0..text.len() {

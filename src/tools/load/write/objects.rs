@@ -4,21 +4,21 @@ use serde_json::Value;
 use serde_json::json;
 
 use crate::api::Resource;
-use crate::tools::load::selector::Carried;
+use crate::tools::load::selector::Attribute;
 use crate::tools::load::selector::SelectorTemplate;
 
 use super::marker::Marker;
 
 /// Who made an object, by the label that says so.
-pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+pub(crate) const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// The value of that label.
-pub(crate) const US: &str = "kubefan-load";
+pub(crate) const LOAD_TEST: &str = "kubefan-load";
 /// The label with the run's id.
-pub(crate) const RUN: &str = "kubefan-load/run";
+pub(crate) const RUN_LABEL: &str = "kubefan-load/run";
 /// The annotation that is changed.
-const MARKER: &str = "kubefan-load/write";
+const MARKER_ANNOTATION: &str = "kubefan-load/write";
 /// The annotation that fills kinds without data.
-const FILLER: &str = "kubefan-load/filler";
+const FILLER_ANNOTATION: &str = "kubefan-load/filler";
 /// Nobody pulls it, as no scheduler of that name places the pods.
 const IMAGE: &str = "kubefan-load.invalid/none";
 
@@ -59,18 +59,18 @@ impl Objects {
     }
 
     /// The value that object `number` is selected by.
-    fn selected(&self, number: u32) -> Option<(Carried<'_>, String)> {
+    fn selected(&self, number: u32) -> Option<(Attribute<'_>, String)> {
         let selector = self.selector.as_ref()?;
         // Never zero: a load test has a watcher.
         Some((
-            selector.carried(),
-            selector.value(number % self.watchers.max(1)),
+            selector.attribute(),
+            selector.value_for(number % self.watchers.max(1)),
         ))
     }
 
     pub(crate) fn name(&self, number: u32) -> String {
         match self.selected(number) {
-            Some((Carried::Name, name)) => name,
+            Some((Attribute::Name, name)) => name,
             _ => format!("load-{}-{number}", self.run),
         }
     }
@@ -82,8 +82,8 @@ impl Objects {
             "kind": self.kind,
             "metadata": {
                 "name": self.name(number),
-                "labels": { MANAGED_BY: US, RUN: self.run },
-                "annotations": { MARKER: self.marker(number, 0, 0, 0) },
+                "labels": { MANAGED_BY_LABEL: LOAD_TEST, RUN_LABEL: self.run },
+                "annotations": { MARKER_ANNOTATION: self.marker(number, 0, 0, 0) },
             },
         });
         let filler = "x".repeat(self.filler);
@@ -91,18 +91,18 @@ impl Objects {
             "configmaps" => object["data"] = json!({ "filler": filler }),
             // Base64 of something, of the same length.
             "secrets" => object["data"] = json!({ "filler": "eHh4".repeat(self.filler / 4) }),
-            _ => object["metadata"]["annotations"][FILLER] = filler.into(),
+            _ => object["metadata"]["annotations"][FILLER_ANNOTATION] = filler.into(),
         }
         match self.group_resource.as_str() {
             "pods" => {
                 object["spec"] = json!({
-                    "schedulerName": US,
+                    "schedulerName": LOAD_TEST,
                     "automountServiceAccountToken": false,
                     "terminationGracePeriodSeconds": 0,
                     "containers": [{ "name": "none", "image": IMAGE }],
                 });
             }
-            "leases.coordination.k8s.io" => object["spec"] = json!({ "holderIdentity": US }),
+            "leases.coordination.k8s.io" => object["spec"] = json!({ "holderIdentity": LOAD_TEST }),
             "services" => {
                 object["spec"] = json!({ "clusterIP": "None", "ports": [{ "port": 80 }] });
             }
@@ -113,8 +113,10 @@ impl Objects {
             _ => {}
         }
         match self.selected(number) {
-            Some((Carried::Label(key), value)) => object["metadata"]["labels"][key] = value.into(),
-            Some((Carried::Spec(field), value)) => object["spec"][field] = value.into(),
+            Some((Attribute::Label(key), value)) => {
+                object["metadata"]["labels"][key] = value.into()
+            }
+            Some((Attribute::Spec(field), value)) => object["spec"][field] = value.into(),
             _ => {}
         }
         object
@@ -127,14 +129,14 @@ impl Objects {
         let length = self.name(0).len();
         metadata["name"] = format!("{:a<length$.length$}", format!("p{}", self.run)).into();
         let length = self.marker(0, 0, 0, 0).len();
-        metadata["annotations"][MARKER] = "x".repeat(length).into();
+        metadata["annotations"][MARKER_ANNOTATION] = "x".repeat(length).into();
         object
     }
 
     /// The merge patch of a write.
     pub(crate) fn patch(&self, marker: Marker) -> String {
         let marker = marker.to_text(&self.run);
-        format!(r#"{{"metadata":{{"annotations":{{"{MARKER}":"{marker}"}}}}}}"#)
+        format!(r#"{{"metadata":{{"annotations":{{"{MARKER_ANNOTATION}":"{marker}"}}}}}}"#)
     }
 
     fn marker(&self, object: u32, sequence: u32, number: u32, scheduled: u64) -> String {
@@ -149,7 +151,7 @@ impl Objects {
 
     /// The label selector of all objects of the run.
     pub(crate) fn label_selector(&self) -> String {
-        format!("{RUN}={}", self.run)
+        format!("{RUN_LABEL}={}", self.run)
     }
 }
 
@@ -212,8 +214,8 @@ mod tests {
                 "{selector}"
             );
             let object = objects.object(1);
-            assert_eq!(object["metadata"]["labels"][RUN], "0a1b2c3d");
-            assert_eq!(object["metadata"]["labels"][MANAGED_BY], US);
+            assert_eq!(object["metadata"]["labels"][RUN_LABEL], "0a1b2c3d");
+            assert_eq!(object["metadata"]["labels"][MANAGED_BY_LABEL], LOAD_TEST);
             let found = MarkerFinder::new("0a1b2c3d").find(object.to_string().as_bytes());
             assert_eq!(
                 found.map(|marker| (marker.object, marker.sequence)),
@@ -239,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_probe_is_as_large_and_has_no_marker() {
+    fn the_probe_is_as_large_as_an_object_and_has_no_marker() {
         let objects = objects("", "configmaps", "ConfigMap", None);
         let (probe, object) = (objects.probe().to_string(), objects.object(0).to_string());
         assert_eq!(probe.len(), object.len());
@@ -260,14 +262,14 @@ mod tests {
         };
         let objects = objects("", "configmaps", "ConfigMap", None);
         let patch: Value = serde_json::from_str(&objects.patch(marker)).expect("JSON");
-        let text = patch["metadata"]["annotations"][MARKER]
+        let text = patch["metadata"]["annotations"][MARKER_ANNOTATION]
             .as_str()
             .expect("a marker");
         assert_eq!(
             MarkerFinder::new("0a1b2c3d").find(text.as_bytes()),
             Some(marker)
         );
-        let created = &objects.object(0)["metadata"]["annotations"][MARKER];
+        let created = &objects.object(0)["metadata"]["annotations"][MARKER_ANNOTATION];
         assert_eq!(created.as_str().map(str::len), Some(text.len()));
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Schedule {
 
 /// One write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct ScheduledWrite {
     /// Among all writes.
     pub(crate) number: u64,
     pub(crate) object: u32,
@@ -47,16 +47,16 @@ impl Schedule {
         self.objects.min(MAX_WRITERS)
     }
 
-    /// The `turn`th write of `writer`.
-    pub(crate) fn turn(&self, writer: u32, turn: u32) -> Turn {
+    /// The `index`th write of `writer`.
+    pub(crate) fn write(&self, writer: u32, index: u32) -> ScheduledWrite {
         let writers = self.writers();
         let own = (writer..self.objects).step_by(writers as usize).len();
         // A writer has an object, and so many of them fit into 32 bits.
         let own = (own as u32).max(1);
-        Turn {
-            number: u64::from(turn) * u64::from(writers) + u64::from(writer),
-            object: writer + turn % own * writers,
-            sequence: turn / own + 1,
+        ScheduledWrite {
+            number: u64::from(index) * u64::from(writers) + u64::from(writer),
+            object: writer + index % own * writers,
+            sequence: index / own + 1,
         }
     }
 
@@ -77,7 +77,7 @@ impl Schedule {
     }
 
     /// The writes that its writer has from this one on, itself with them; where the server decides, only itself.
-    pub(crate) fn left_from(&self, number: u64) -> u64 {
+    pub(crate) fn remaining_from(&self, number: u64) -> u64 {
         let writes = self.writes().unwrap_or(number + 1);
         writes
             .saturating_sub(number)
@@ -102,13 +102,13 @@ mod tests {
             let mut numbers = Vec::new();
             let mut last = HashMap::new();
             for writer in 0..schedule.writers() {
-                for turn in 0..40 {
-                    let turn = schedule.turn(writer, turn);
-                    numbers.push(turn.number);
-                    assert!(turn.object < objects, "{turn:?}");
-                    let before = last.insert(turn.object, (writer, turn.sequence));
+                for index in 0..40 {
+                    let write = schedule.write(writer, index);
+                    numbers.push(write.number);
+                    assert!(write.object < objects, "{write:?}");
+                    let before = last.insert(write.object, (writer, write.sequence));
                     let expected = before.map_or(1, |(_, sequence)| sequence + 1);
-                    assert_eq!(turn.sequence, expected, "{turn:?}");
+                    assert_eq!(write.sequence, expected, "{write:?}");
                     // Another writer could be a write ahead.
                     assert!(before.is_none_or(|(other, _)| other == writer));
                 }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn times_do_not_hang_on_the_server() {
+    fn due_times_do_not_depend_on_the_server() {
         let second = Duration::from_secs(1);
         let table = [
             (70.0, 30, 2_100, 70, Some(second)),
@@ -139,11 +139,11 @@ mod tests {
         // Of ten writes and four writers: 1, 5 and 9 are the second writer's.
         let ten = Schedule::new(Rate::PerSecond(10.0), 4, second);
         let left: Vec<_> = [1, 5, 9, 3, 7, 10]
-            .map(|number| ten.left_from(number))
+            .map(|number| ten.remaining_from(number))
             .into();
         assert_eq!(left, [3, 2, 1, 2, 1, 0]);
         let fastest = Schedule::new(Rate::Max, 20, second);
         assert_eq!((fastest.writes(), fastest.due(1)), (None, None));
-        assert_eq!(fastest.left_from(7), 1);
+        assert_eq!(fastest.remaining_from(7), 1);
     }
 }

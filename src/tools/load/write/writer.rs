@@ -14,10 +14,10 @@ use crate::shutdown::Shutdown;
 use crate::tools::load::clock::nanoseconds;
 use crate::tools::load::error::with_causes;
 use crate::tools::load::histogram::Histogram;
-use crate::tools::load::shared::LAST_ANSWERS;
-use crate::tools::load::shared::Shared;
+use crate::tools::load::run_state::LAST_ANSWERS;
+use crate::tools::load::run_state::RunState;
 use crate::tools::load::target::json_request;
-use crate::tools::load::watch::checker::Written;
+use crate::tools::load::watch::checker::ObjectWrites;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;
@@ -26,7 +26,7 @@ use crate::upstream::collect;
 use super::marker::Marker;
 use super::objects::Objects;
 use super::schedule::Schedule;
-use super::schedule::Turn;
+use super::schedule::ScheduledWrite;
 
 const PATCH: &str = "application/merge-patch+json";
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -39,8 +39,8 @@ const LATE: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: usize = 16 << 20;
 
 /// What is written, and where.
-pub(crate) struct Writing {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct WriteJob {
+    pub(crate) run_state: Arc<RunState>,
     pub(crate) client: Client,
     pub(crate) objects: Objects,
     /// The collection's path.
@@ -50,9 +50,9 @@ pub(crate) struct Writing {
 
 /// What was written.
 #[derive(Debug, Default)]
-pub(crate) struct Wrote {
+pub(crate) struct WriteStats {
     /// By object.
-    pub(crate) written: Vec<Written>,
+    pub(crate) by_object: Vec<ObjectWrites>,
     pub(crate) acknowledged: u64,
     /// Requests that failed and were sent again.
     pub(crate) retries: u64,
@@ -67,59 +67,56 @@ pub(crate) struct Wrote {
 }
 
 /// Writes everything; returns when the last write is acknowledged or given up.
-pub(crate) async fn write(writing: Writing, shutdown: &Shutdown) -> Wrote {
-    let start = writing.shared.measure();
-    let writers = writing.schedule.writers();
-    let writing = Arc::new(writing);
+pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
+    let start = job.run_state.start_measuring();
+    let writers = job.schedule.writers();
+    let job = Arc::new(job);
     let tickets: Arc<Vec<Semaphore>> = Arc::new((0..writers).map(|_| Semaphore::new(0)).collect());
     let metronome = {
-        let (writing, tickets) = (Arc::clone(&writing), Arc::clone(&tickets));
-        tokio::task::spawn_blocking(move || issue(&writing, &tickets, start))
+        let (job, tickets) = (Arc::clone(&job), Arc::clone(&tickets));
+        tokio::task::spawn_blocking(move || issue_tickets(&job, &tickets, start))
     };
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {
-            let (writing, tickets) = (Arc::clone(&writing), Arc::clone(&tickets));
+            let (job, tickets) = (Arc::clone(&job), Arc::clone(&tickets));
             shutdown.spawn(async move {
                 let tickets = &tickets[writer as usize];
-                writing.write_all(writer, tickets, start).await
+                job.write_all(writer, tickets, start).await
             })
         })
         .collect();
-    let mut wrote = Wrote {
-        written: vec![Written::default(); writing.objects_count()],
-        ..Wrote::default()
+    let mut stats = WriteStats {
+        by_object: vec![ObjectWrites::default(); job.objects_count()],
+        ..WriteStats::default()
     };
     for task in tasks {
         match task.await {
-            Ok(part) => wrote.add(part),
-            Err(error) => writing
-                .shared
-                .fail(format!("a writer ended early: {error}")),
+            Ok(part) => stats.add(part),
+            Err(error) => job.run_state.fail(format!("a writer ended early: {error}")),
         }
     }
     if let Err(error) = metronome.await {
-        writing
-            .shared
+        job.run_state
             .fail(format!("the schedule ended early: {error}"));
     }
-    wrote
+    stats
 }
 
 /// Gives each writer a ticket when its next write is due. A thread of its own, as a runtime's timers are only
 /// good to a millisecond.
-fn issue(writing: &Writing, tickets: &[Semaphore], start: u64) {
-    let schedule = &writing.schedule;
+fn issue_tickets(job: &WriteJob, tickets: &[Semaphore], start: u64) {
+    let schedule = &job.schedule;
     for number in 0..schedule.writes().unwrap_or_default() {
         let due = start + schedule.due(number).map_or(0, nanoseconds);
         loop {
-            let left = due.saturating_sub(writing.shared.clock.now());
-            if left == 0 || writing.shared.is_over() {
+            let left = due.saturating_sub(job.run_state.clock.now());
+            if left == 0 || job.run_state.is_writing_over() {
                 break;
             }
             // Short enough to hear soon that it is over.
             std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(100)));
         }
-        if writing.shared.is_over() {
+        if job.run_state.is_writing_over() {
             tickets.iter().for_each(Semaphore::close);
             return;
         }
@@ -128,23 +125,23 @@ fn issue(writing: &Writing, tickets: &[Semaphore], start: u64) {
     }
 }
 
-impl Writing {
+impl WriteJob {
     fn objects_count(&self) -> usize {
-        self.shared.config.objects as usize
+        self.run_state.config.objects as usize
     }
 
     /// Waits until the write of this number is due; false when it never will be.
-    async fn is_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
+    async fn wait_until_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
         match self.schedule.writes() {
             None => {
                 let end = start + nanoseconds(self.schedule.duration());
-                while !self.shared.enters_window() {
-                    if self.shared.clock.now() >= end || self.shared.is_over() {
+                while !self.run_state.try_enter_window() {
+                    if self.run_state.clock.now() >= end || self.run_state.is_writing_over() {
                         return false;
                     }
                     sleep(WINDOW_PAUSE).await;
                 }
-                self.shared.clock.now() < end
+                self.run_state.clock.now() < end
             }
             Some(writes) if number >= writes => false,
             // Closed when the rest of the schedule is given up.
@@ -155,43 +152,43 @@ impl Writing {
         }
     }
 
-    async fn write_all(&self, writer: u32, tickets: &Semaphore, start: u64) -> Part {
-        let mut part = Part {
-            wrote: Wrote::default(),
+    async fn write_all(&self, writer: u32, tickets: &Semaphore, start: u64) -> WriterStats {
+        let mut part = WriterStats {
+            stats: WriteStats::default(),
             objects: HashMap::new(),
         };
-        let deadline = self.shared.clock.at(start) + self.schedule.duration() + LATE;
-        for turn in 0.. {
-            let turn = self.schedule.turn(writer, turn);
-            if self.shared.is_over()
-                || !self.is_due(turn.number, tickets, start).await
-                || self.shared.is_over()
+        let deadline = self.run_state.clock.at(start) + self.schedule.duration() + LATE;
+        for index in 0.. {
+            let write = self.schedule.write(writer, index);
+            if self.run_state.is_writing_over()
+                || !self.wait_until_due(write.number, tickets, start).await
+                || self.run_state.is_writing_over()
             {
                 break;
             }
             if Instant::now() > deadline {
-                part.wrote.given_up += self.schedule.left_from(turn.number);
+                part.stats.given_up += self.schedule.remaining_from(write.number);
                 break;
             }
-            let now = self.shared.clock.now();
-            let due = self.schedule.due(turn.number);
+            let now = self.run_state.clock.now();
+            let due = self.schedule.due(write.number);
             let scheduled = due.map_or(now, |due| start + nanoseconds(due));
-            part.wrote.lateness.record(now.saturating_sub(scheduled));
+            part.stats.lateness.record(now.saturating_sub(scheduled));
             let is_written = self
-                .write_one(turn, scheduled, deadline, &mut part.wrote)
+                .write_one(write, scheduled, deadline, &mut part.stats)
                 .await;
-            let written = part.objects.entry(turn.object as usize).or_default();
+            let object_writes = part.objects.entry(write.object as usize).or_default();
             if !is_written {
-                written.perhaps_more = true;
+                object_writes.has_unknown_outcome = true;
                 // What comes after a signal was not due.
-                part.wrote.given_up += match self.shared.is_over() {
+                part.stats.given_up += match self.run_state.is_writing_over() {
                     true => 1,
-                    false => self.schedule.left_from(turn.number),
+                    false => self.schedule.remaining_from(write.number),
                 };
                 break;
             }
-            written.acknowledged = turn.sequence;
-            part.wrote.ended = self.shared.clock.now().saturating_sub(start);
+            object_writes.acknowledged = write.sequence;
+            part.stats.ended = self.run_state.clock.now().saturating_sub(start);
         }
         part
     }
@@ -199,34 +196,34 @@ impl Writing {
     /// Sends a write until it is acknowledged; the same one, so that at most one change comes of it.
     async fn write_one(
         &self,
-        turn: Turn,
+        write: ScheduledWrite,
         scheduled: u64,
         deadline: Instant,
-        wrote: &mut Wrote,
+        stats: &mut WriteStats,
     ) -> bool {
         let marker = Marker {
-            object: turn.object,
-            sequence: turn.sequence,
+            object: write.object,
+            sequence: write.sequence,
             // Its low bits are enough to tell the writes of some hours apart.
-            number: turn.number as u32,
+            number: write.number as u32,
             scheduled,
         };
-        let path = format!("{}/{}", self.path, self.objects.name(turn.object));
+        let path = format!("{}/{}", self.path, self.objects.name(write.object));
         let body = self.objects.patch(marker);
-        let clock = self.shared.clock;
+        let clock = self.run_state.clock;
         let mut pause = FIRST_PAUSE;
         loop {
             let sent = clock.now();
             let answer = tokio::select! {
                 answer = self.send(&path, body.clone()) => answer,
-                () = self.too_late(deadline) => return false,
+                () = self.answer_overdue(deadline) => return false,
             };
             let error = match answer {
                 Ok(()) => {
                     let now = clock.now();
-                    self.shared.acknowledgements.set(marker.number, now);
-                    wrote.latency.record(now - sent);
-                    wrote.acknowledged += 1;
+                    self.run_state.acknowledgements.set(marker.number, now);
+                    stats.latency.record(now - sent);
+                    stats.acknowledged += 1;
                     return true;
                 }
                 Err(error) => error,
@@ -235,25 +232,25 @@ impl Writing {
                 (400..500).contains(&status.code) && !matches!(status.code, 408 | 409 | 429)
             });
             if is_final {
-                self.shared
+                self.run_state
                     .fail(format!("a write was refused: {}", with_causes(&error)));
                 return false;
             }
             let wait = error.retry_after().unwrap_or(pause);
-            if self.shared.is_over() || Instant::now() + wait > deadline {
+            if self.run_state.is_writing_over() || Instant::now() + wait > deadline {
                 tracing::debug!(%error, "a write is given up");
                 return false;
             }
-            wrote.retries += 1;
+            stats.retries += 1;
             sleep(wait).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
     /// Completes when no answer is waited for any longer.
-    async fn too_late(&self, deadline: Instant) {
+    async fn answer_overdue(&self, deadline: Instant) {
         let after_signal = async {
-            self.shared.over().await;
+            self.run_state.writing_over().await;
             sleep(LAST_ANSWERS).await;
         };
         tokio::select! {
@@ -274,17 +271,17 @@ impl Writing {
 }
 
 /// What one writer wrote.
-struct Part {
-    wrote: Wrote,
-    objects: HashMap<usize, Written>,
+struct WriterStats {
+    stats: WriteStats,
+    objects: HashMap<usize, ObjectWrites>,
 }
 
-impl Wrote {
-    fn add(&mut self, part: Part) {
-        for (object, written) in part.objects {
-            self.written[object] = written;
+impl WriteStats {
+    fn add(&mut self, part: WriterStats) {
+        for (object, object_writes) in part.objects {
+            self.by_object[object] = object_writes;
         }
-        let more = part.wrote;
+        let more = part.stats;
         self.acknowledged += more.acknowledged;
         self.retries += more.retries;
         self.given_up += more.given_up;

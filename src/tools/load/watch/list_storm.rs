@@ -16,7 +16,7 @@ use crate::shutdown::Shutdown;
 use crate::tools::load::clock::nanoseconds;
 use crate::tools::load::histogram::Histogram;
 use crate::tools::load::histogram::Latency;
-use crate::tools::load::shared::Shared;
+use crate::tools::load::run_state::RunState;
 use crate::tools::load::target::request;
 use crate::upstream::Error;
 
@@ -37,44 +37,44 @@ pub struct Lists {
 }
 
 #[derive(Default)]
-struct Listed {
+struct ListStats {
     latency: Histogram,
     bytes: u64,
     failed: u64,
 }
 
 /// Lists at work, on threads of their own: what they decrypt and read holds up neither writers nor watchers.
-pub(crate) struct Storm(Vec<oneshot::Receiver<Listed>>);
+pub(crate) struct ListStorm(Vec<oneshot::Receiver<ListStats>>);
 
-impl Storm {
+impl ListStorm {
     /// Starts as many threads as receive, or fewer where there are fewer clients.
-    pub(crate) fn start(shared: &Arc<Shared>, shutdown: &Shutdown) -> io::Result<Self> {
-        let clients = shared.config.list_storm;
-        let threads = shared.config.threads.min(clients);
+    pub(crate) fn start(run_state: &Arc<RunState>, shutdown: &Shutdown) -> io::Result<Self> {
+        let clients = run_state.config.list_storm;
+        let threads = run_state.config.threads.min(clients);
         let started = (0..threads).map(|thread| {
-            let (told, listed) = oneshot::channel();
-            let (shared, shutdown) = (Arc::clone(shared), shutdown.clone());
+            let (sender, listed) = oneshot::channel();
+            let (run_state, shutdown) = (Arc::clone(run_state), shutdown.clone());
             let runtime = Builder::new_current_thread().enable_all().build()?;
             // A remainder of so few is small.
             let clients = (thread..clients).step_by(threads as usize).len();
             std::thread::Builder::new()
                 .name(format!("load-lists-{thread}"))
                 .spawn(move || {
-                    let done = runtime.block_on(rage(shared, &shutdown, clients));
+                    let done = runtime.block_on(list_concurrently(run_state, &shutdown, clients));
                     // Nobody is there when the run was aborted.
-                    let _ = told.send(done);
+                    let _ = sender.send(done);
                 })?;
             Ok(listed)
         });
         Ok(Self(started.collect::<io::Result<_>>()?))
     }
 
-    /// What came of it, after [`Shared::stop`].
+    /// What came of it, after [`RunState::stop`].
     pub(crate) async fn finish(self) -> io::Result<Option<Lists>> {
         if self.0.is_empty() {
             return Ok(None);
         }
-        let mut all = Listed::default();
+        let mut all = ListStats::default();
         for thread in self.0 {
             all.add(&thread.await.map_err(io::Error::other)?);
         }
@@ -86,7 +86,7 @@ impl Storm {
     }
 }
 
-impl Listed {
+impl ListStats {
     fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency);
         self.bytes += other.bytes;
@@ -94,31 +94,35 @@ impl Listed {
     }
 }
 
-async fn rage(shared: Arc<Shared>, shutdown: &Shutdown, clients: usize) -> Listed {
+async fn list_concurrently(
+    run_state: Arc<RunState>,
+    shutdown: &Shutdown,
+    clients: usize,
+) -> ListStats {
     let clients: Vec<_> = (0..clients)
-        .map(|_| shutdown.spawn(list_on(Arc::clone(&shared))))
+        .map(|_| shutdown.spawn(list_on(Arc::clone(&run_state))))
         .collect();
-    let mut all = Listed::default();
+    let mut all = ListStats::default();
     for client in clients {
         match client.await {
             Ok(listed) => all.add(&listed),
-            Err(error) => shared.fail(format!("a list ended early: {error}")),
+            Err(error) => run_state.fail(format!("a list ended early: {error}")),
         }
     }
     all
 }
 
 /// Lists over a connection of its own, as clients of a herd have it.
-async fn list_on(shared: Arc<Shared>) -> Listed {
-    let mut listed = Listed::default();
-    let slot = Slot::new(shared.version());
-    let stopped = shared.stopped();
+async fn list_on(run_state: Arc<RunState>) -> ListStats {
+    let mut listed = ListStats::default();
+    let slot = Slot::new(run_state.http_version());
+    let stopped = run_state.stopped();
     let mut stopped = std::pin::pin!(stopped);
     loop {
         let list = tokio::select! {
             biased;
             () = &mut stopped => return listed,
-            list = list(&shared, &slot) => list,
+            list = list(&run_state, &slot) => list,
         };
         match list {
             Ok((took, bytes)) => {
@@ -140,21 +144,21 @@ async fn list_on(shared: Arc<Shared>) -> Listed {
 }
 
 /// Reads a whole list and keeps nothing of it; gives its nanoseconds and its bytes.
-async fn list(shared: &Shared, slot: &Slot) -> Result<(u64, u64), Error> {
-    let path = format!("{}?resourceVersion=0", shared.collection);
-    let accept = shared.config.format.media_type();
+async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
+    let path = format!("{}?resourceVersion=0", run_state.collection);
+    let accept = run_state.config.format.media_type();
     let request = request(Method::GET, &path, accept, empty());
     let request = request.map_err(|error| Error::Request(error.into()))?;
-    let connection = slot.connection(shared).await?;
-    let started = shared.clock.now();
-    let answer = shared.client.request_over(&connection, request).await?;
+    let connection = slot.connection(run_state).await?;
+    let started = run_state.clock.now();
+    let answer = run_state.client.request_over(&connection, request).await?;
     let mut body = answer.into_body();
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(Error::Transport)?;
         bytes += frame.data_ref().map_or(0, |data| data.len() as u64);
     }
-    Ok((shared.clock.now() - started, bytes))
+    Ok((run_state.clock.now() - started, bytes))
 }
 
 #[cfg(test)]
@@ -183,15 +187,15 @@ mod tests {
         let config = Config {
             list_storm: 5,
             threads: 2,
-            ..Config::of_tests()
+            ..Config::for_tests()
         };
         let client = Client::in_memory(&dial);
-        let shared = Arc::new(Shared::new(&config, client, "/x".to_owned(), "r"));
+        let run_state = Arc::new(RunState::new(&config, client, "/x".to_owned(), "r"));
         let shutdown = Shutdown::new(shutdown::Config {
             not_ready_delay: Duration::ZERO,
             grace: Duration::ZERO,
         });
-        let storm = Storm::start(&shared, &shutdown).expect("threads");
+        let list_storm = ListStorm::start(&run_state, &shutdown).expect("threads");
         let mut seen = std::collections::BTreeMap::<_, u32>::new();
         // Whoever dials again has counted a failure.
         for _ in 0..2 * config.list_storm {
@@ -200,8 +204,12 @@ mod tests {
         }
         let names: Vec<_> = seen.keys().map(String::as_str).collect();
         assert_eq!(names, ["load-lists-0", "load-lists-1"]);
-        shared.stop();
-        let lists = storm.finish().await.expect("threads").expect("a storm");
+        run_state.stop();
+        let lists = list_storm
+            .finish()
+            .await
+            .expect("threads")
+            .expect("a storm");
         assert!(lists.failed >= 5, "{lists:?}");
         assert_eq!(lists.latency_ms.count, 0);
     }

@@ -19,7 +19,7 @@ use super::clock::Acknowledgements;
 use super::clock::Clock;
 use super::config::Config;
 use super::config::Protocol;
-use super::watch::frames::Versions;
+use super::watch::frames::VersionFinder;
 use super::write::marker::MarkerFinder;
 
 /// Time until every watcher has to have seen all objects.
@@ -35,7 +35,7 @@ const SLOW_STREAM_WINDOW: u32 = (1 << 16) - 1;
 const WATCH_SECONDS: u64 = 3_600;
 
 /// One run's common state.
-pub(super) struct Shared {
+pub(super) struct RunState {
     pub(super) config: Config,
     pub(super) client: Client,
     /// The path that is watched and listed.
@@ -43,13 +43,13 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) acknowledgements: Acknowledgements,
     pub(super) markers: MarkerFinder,
-    pub(super) versions: Versions,
+    pub(super) versions: VersionFinder,
     /// Nanoseconds of the clock from which events count; none yet when it is the maximum.
     measured_from: AtomicU64,
     /// Watchers that have seen every object.
     pub(super) synced: AtomicUsize,
     /// Watchers that don't read and whose watches are open.
-    pub(super) slow: AtomicU32,
+    pub(super) open_slow_watches: AtomicU32,
     /// Writes that were sent, where they are limited by what came.
     pub(super) sent: AtomicU64,
     /// True until the window is full; then false until half of it has reached every watcher.
@@ -60,11 +60,11 @@ pub(super) struct Shared {
     fatal: Mutex<Option<String>>,
     is_cut_short: AtomicBool,
     /// True when no more is to be written.
-    over: watch::Sender<bool>,
+    writing_over: watch::Sender<bool>,
     stop: watch::Sender<bool>,
 }
 
-impl Shared {
+impl RunState {
     pub(super) fn new(config: &Config, client: Client, collection: String, run: &str) -> Self {
         Self {
             config: config.clone(),
@@ -73,23 +73,23 @@ impl Shared {
             clock: Clock::start(),
             acknowledgements: Acknowledgements::default(),
             markers: MarkerFinder::new(run),
-            versions: Versions::new(config.format),
+            versions: VersionFinder::new(config.format),
             measured_from: AtomicU64::new(u64::MAX),
             synced: AtomicUsize::new(0),
-            slow: AtomicU32::new(0),
+            open_slow_watches: AtomicU32::new(0),
             sent: AtomicU64::new(0),
             is_window_open: AtomicBool::new(true),
             delivered: AtomicU64::new(0),
             sync_deadline: Instant::now() + SYNC_LIMIT,
             fatal: Mutex::new(None),
             is_cut_short: AtomicBool::new(false),
-            over: watch::Sender::new(false),
+            writing_over: watch::Sender::new(false),
             stop: watch::Sender::new(false),
         }
     }
 
     /// From now on, events count; gives the moment.
-    pub(super) fn measure(&self) -> u64 {
+    pub(super) fn start_measuring(&self) -> u64 {
         let now = self.clock.now();
         self.measured_from.store(now, Ordering::Release);
         now
@@ -104,7 +104,7 @@ impl Shared {
     /// Ends everything, for a reason that more tries would not change. The first one counts.
     pub(super) fn fail(&self, problem: String) {
         self.fatal.lock().get_or_insert(problem);
-        self.over.send_replace(true);
+        self.writing_over.send_replace(true);
     }
 
     pub(super) fn failure(&self) -> Option<String> {
@@ -112,7 +112,7 @@ impl Shared {
     }
 
     /// Takes a place in the window of writes that have not reached every watcher; false when it is full.
-    pub(super) fn enters_window(&self) -> bool {
+    pub(super) fn try_enter_window(&self) -> bool {
         let Some(window) = self.config.window else {
             return true;
         };
@@ -135,7 +135,7 @@ impl Shared {
     /// Gives up the rest of the schedule.
     pub(super) fn cut_short(&self) {
         self.is_cut_short.store(true, Ordering::Relaxed);
-        self.over.send_replace(true);
+        self.writing_over.send_replace(true);
     }
 
     pub(super) fn is_cut_short(&self) -> bool {
@@ -143,15 +143,15 @@ impl Shared {
     }
 
     /// True when no more is to be written: the rest is given up, or the run has failed.
-    pub(super) fn is_over(&self) -> bool {
-        *self.over.borrow()
+    pub(super) fn is_writing_over(&self) -> bool {
+        *self.writing_over.borrow()
     }
 
-    /// Completes when [`Shared::is_over`] does.
-    pub(super) async fn over(&self) {
-        let mut over = self.over.subscribe();
+    /// Completes when [`RunState::is_writing_over`] does.
+    pub(super) async fn writing_over(&self) {
+        let mut writing_over = self.writing_over.subscribe();
         // The sender lives here, so it can't be gone.
-        let _ = over.wait_for(|over| *over).await;
+        let _ = writing_over.wait_for(|writing_over| *writing_over).await;
     }
 
     /// Lets the watchers end.
@@ -167,16 +167,16 @@ impl Shared {
     }
 
     /// What the watchers' connections speak.
-    pub(super) fn version(&self) -> HttpVersion {
-        self.version_with(STREAM_WINDOW)
+    pub(super) fn http_version(&self) -> HttpVersion {
+        self.http_version_with_window(STREAM_WINDOW)
     }
 
     /// The same of watchers that don't read: little is taken for them.
-    pub(super) fn slow_version(&self) -> HttpVersion {
-        self.version_with(SLOW_STREAM_WINDOW)
+    pub(super) fn slow_http_version(&self) -> HttpVersion {
+        self.http_version_with_window(SLOW_STREAM_WINDOW)
     }
 
-    fn version_with(&self, stream_window: u32) -> HttpVersion {
+    fn http_version_with_window(&self, stream_window: u32) -> HttpVersion {
         match self.config.protocol {
             Protocol::Http1 => HttpVersion::Http1,
             Protocol::Http2 => HttpVersion::Http2 {
@@ -213,7 +213,7 @@ impl Shared {
             }
         }
         if let Some(selector) = &self.config.selector {
-            query.append_pair(selector.parameter(), &selector.of(number));
+            query.append_pair(selector.parameter(), &selector.for_watcher(number));
         }
         format!("{}?{}", self.collection, query.finish())
     }
@@ -227,60 +227,60 @@ mod tests {
     use super::*;
     use crate::upstream::Dial;
 
-    fn shared(config: &Config) -> Shared {
+    fn run_state(config: &Config) -> RunState {
         let dial: Dial = Arc::new(|| Err(io::Error::from(io::ErrorKind::ConnectionRefused)));
-        Shared::new(config, Client::in_memory(&dial), "/x".to_owned(), "r")
+        RunState::new(config, Client::in_memory(&dial), "/x".to_owned(), "r")
     }
 
     #[tokio::test]
-    async fn the_window_has_so_many_places_for_writes_that_are_under_way() {
+    async fn the_window_limits_writes_in_flight() {
         let selector = || "app=a-{i}".parse().expect("a selector");
         for (selector, events_of_a_write) in [(None, 3), (Some(selector()), 1)] {
-            let shared = shared(&Config {
+            let run_state = run_state(&Config {
                 watchers: 3,
                 window: Some(2),
                 selector,
-                ..Config::of_tests()
+                ..Config::for_tests()
             });
-            let entered = || (0..9).filter(|_| shared.enters_window()).count();
+            let entered = || (0..9).filter(|_| run_state.try_enter_window()).count();
             assert_eq!(entered(), 2);
-            shared
+            run_state
                 .delivered
                 .fetch_add(events_of_a_write - 1, Ordering::Relaxed);
             assert_eq!(entered(), 0);
-            shared.delivered.fetch_add(1, Ordering::Relaxed);
+            run_state.delivered.fetch_add(1, Ordering::Relaxed);
             assert_eq!(entered(), 1);
         }
         // A larger one opens again when half of it is empty.
-        let shared_by_four = shared(&Config {
+        let shared_by_four = run_state(&Config {
             window: Some(4),
-            ..Config::of_tests()
+            ..Config::for_tests()
         });
-        let entered = || (0..9).filter(|_| shared_by_four.enters_window()).count();
+        let entered = || (0..9).filter(|_| shared_by_four.try_enter_window()).count();
         let mut counts = vec![entered()];
         for _ in 0..2 {
             shared_by_four.delivered.fetch_add(1, Ordering::Relaxed);
             counts.push(entered());
         }
         assert_eq!(counts, [4, 0, 2]);
-        let endless = shared(&Config::of_tests());
-        assert!((0..100_000).all(|_| endless.enters_window()));
+        let endless = run_state(&Config::for_tests());
+        assert!((0..100_000).all(|_| endless.try_enter_window()));
     }
 
     #[tokio::test]
     async fn writing_is_over_after_a_signal_and_after_a_failure() {
-        type End = fn(&Shared);
+        type End = fn(&RunState);
         let ends: [(End, bool); 2] = [
-            (Shared::cut_short, true),
-            (|shared| shared.fail("x".to_owned()), false),
+            (RunState::cut_short, true),
+            (|run_state| run_state.fail("x".to_owned()), false),
         ];
         for (end, is_cut_short) in ends {
-            let shared = shared(&Config::of_tests());
-            assert!(!shared.is_over());
-            end(&shared);
-            shared.over().await;
-            assert!(shared.is_over());
-            assert_eq!(shared.is_cut_short(), is_cut_short);
+            let run_state = run_state(&Config::for_tests());
+            assert!(!run_state.is_writing_over());
+            end(&run_state);
+            run_state.writing_over().await;
+            assert!(run_state.is_writing_over());
+            assert_eq!(run_state.is_cut_short(), is_cut_short);
         }
     }
 }

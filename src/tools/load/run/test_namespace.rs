@@ -15,14 +15,14 @@ use crate::api::Resource;
 use crate::body::empty;
 use crate::shutdown::Shutdown;
 use crate::tools::load::error::Error;
-use crate::tools::load::target::failed;
+use crate::tools::load::target::invalid_path;
 use crate::tools::load::target::json_request;
-use crate::tools::load::target::not_a_path;
 use crate::tools::load::target::request;
-use crate::tools::load::write::objects::MANAGED_BY;
+use crate::tools::load::target::server_error;
+use crate::tools::load::write::objects::LOAD_TEST;
+use crate::tools::load::write::objects::MANAGED_BY_LABEL;
 use crate::tools::load::write::objects::Objects;
-use crate::tools::load::write::objects::RUN;
-use crate::tools::load::write::objects::US;
+use crate::tools::load::write::objects::RUN_LABEL;
 use crate::tools::load::write::objects::WITH_TEMPLATE;
 use crate::upstream;
 use crate::upstream::Client;
@@ -41,13 +41,13 @@ const SETTLED: Duration = Duration::from_secs(3);
 const CREATIONS: usize = 16;
 
 /// The namespace and the objects of a run.
-pub(super) struct Stage {
+pub(super) struct TestNamespace {
     client: Client,
     resource: Resource,
-    pub(super) namespace: String,
+    pub(super) name: String,
     /// True when the user named it.
     is_named: bool,
-    claim: Claim,
+    ownership: Ownership,
     /// True while objects may come into being of which nobody knows.
     is_in_doubt: bool,
     pub(super) objects: Objects,
@@ -55,18 +55,18 @@ pub(super) struct Stage {
 
 /// Whose the namespace is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Claim {
+enum Ownership {
     /// Nothing was asked of the server yet.
-    None,
+    NotCreated,
     /// Its creation was sent, and perhaps carried out.
-    Perhaps,
+    Unknown,
     /// The run's: it goes when the run goes.
-    Ours,
+    Owned,
     /// It was there before.
-    Given,
+    Existing,
 }
 
-impl Stage {
+impl TestNamespace {
     /// Of the namespace of that name, or of one of the run's own; nothing is on the server yet.
     pub(super) fn new(
         client: Client,
@@ -74,13 +74,13 @@ impl Stage {
         namespace: Option<&str>,
         objects: Objects,
     ) -> Self {
-        let own = format!("{US}-{}", objects.run);
+        let own = format!("{LOAD_TEST}-{}", objects.run);
         Self {
             client,
             resource,
-            namespace: namespace.unwrap_or(&own).to_owned(),
+            name: namespace.unwrap_or(&own).to_owned(),
             is_named: namespace.is_some(),
-            claim: Claim::None,
+            ownership: Ownership::NotCreated,
             is_in_doubt: false,
             objects,
         }
@@ -88,28 +88,28 @@ impl Stage {
 
     /// Makes the namespace, unless it is there.
     ///
-    /// Not cancel safe, but for [`Stage::clean_up`], which finds out what came of it.
+    /// Not cancel safe, but for [`TestNamespace::clean_up`], which finds out what came of it.
     pub(super) async fn prepare(&mut self) -> Result<(), Error> {
-        let name = &self.namespace;
+        let name = &self.name;
         let manifest = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": { "name": name, "labels": { MANAGED_BY: US, RUN: self.objects.run } },
+            "metadata": { "name": name, "labels": { MANAGED_BY_LABEL: LOAD_TEST, RUN_LABEL: self.objects.run } },
         });
-        self.claim = Claim::Perhaps;
+        self.ownership = Ownership::Unknown;
         match send(&self.client, Method::POST, NAMESPACES, &manifest).await {
-            Ok(_) => self.claim = Claim::Ours,
+            Ok(_) => self.ownership = Ownership::Owned,
             // Who may not make namespaces may have been given one.
             Err(Failure::Server(error))
                 if self.is_named && (is_code(&error, 409) || error.is_forbidden()) =>
             {
-                self.claim = Claim::Given;
+                self.ownership = Ownership::Existing;
             }
             Err(failure) => {
                 if !failure.is_in_doubt() {
-                    self.claim = Claim::None;
+                    self.ownership = Ownership::NotCreated;
                 }
-                return Err(failure.named(|| format!("create namespace {name}")));
+                return Err(failure.describe(|| format!("create namespace {name}")));
             }
         }
         Ok(())
@@ -117,13 +117,13 @@ impl Stage {
 
     /// The path of the objects.
     pub(super) fn path(&self) -> String {
-        self.resource.gvr.path(Some(&self.namespace))
+        self.resource.gvr.path(Some(&self.name))
     }
 
     /// Makes `count` objects of `size` bytes, as near as their filler lets them come; gives the size that
     /// they have. Begins nothing more once `shutdown` drains.
     ///
-    /// Not cancel safe, but for [`Stage::clean_up`].
+    /// Not cancel safe, but for [`TestNamespace::clean_up`].
     pub(super) async fn fill(
         &mut self,
         count: u32,
@@ -152,7 +152,7 @@ impl Stage {
             let failures = || created.iter().filter_map(|created| created.as_ref().err());
             self.is_in_doubt = failures().any(Failure::is_in_doubt);
             for created in created {
-                created.map_err(|failure| failure.named(|| self.creation()))?;
+                created.map_err(|failure| failure.describe(|| self.creation()))?;
             }
         }
     }
@@ -180,7 +180,7 @@ impl Stage {
                 {
                     sleep(PAUSE).await;
                 }
-                Err(failure) => return Err(failure.named(|| self.creation())),
+                Err(failure) => return Err(failure.describe(|| self.creation())),
             }
         }
     }
@@ -196,9 +196,8 @@ impl Stage {
             self.path()
         );
         let deleted = delete(&self.client, &path).await;
-        deleted.map_err(|failure| {
-            failure.named(|| format!("delete the objects in {}", self.namespace))
-        })
+        deleted
+            .map_err(|failure| failure.describe(|| format!("delete the objects in {}", self.name)))
     }
 
     /// Deletes the objects, and the namespace if it is the run's own; also those of which it is not known
@@ -211,7 +210,7 @@ impl Stage {
         let left = |error: &dyn std::fmt::Display| {
             Error::Refused(format!(
                 "namespace {} could not be cleaned up, please look after it: {error}",
-                self.namespace
+                self.name
             ))
         };
         match timeout(CLEANUP, self.clear()).await {
@@ -225,12 +224,12 @@ impl Stage {
     }
 
     async fn clear(&self) -> Result<(), Error> {
-        match self.claim {
-            Claim::None => Ok(()),
-            Claim::Given => self.delete_all_objects().await,
-            Claim::Perhaps if !self.has_appeared().await? => Ok(()),
-            Claim::Perhaps => self.delete_namespace().await,
-            Claim::Ours => {
+        match self.ownership {
+            Ownership::NotCreated => Ok(()),
+            Ownership::Existing => self.delete_all_objects().await,
+            Ownership::Unknown if !self.has_appeared().await? => Ok(()),
+            Ownership::Unknown => self.delete_namespace().await,
+            Ownership::Owned => {
                 // First, as their deletion is quicker than a namespace's. What is left goes with it.
                 let deleted = timeout(CLEANUP / 2, self.delete_objects()).await;
                 tracing::debug!(?deleted, "the objects");
@@ -254,26 +253,26 @@ impl Stage {
     /// Whether a namespace whose creation was not answered is there, and made by this run.
     async fn has_appeared(&self) -> Result<bool, Error> {
         let from = Instant::now();
-        let path = format!("{NAMESPACES}/{}", self.namespace);
+        let path = format!("{NAMESPACES}/{}", self.name);
         loop {
             match self.client.get_json::<Value>(&path).await {
-                Ok(found) => return Ok(found["metadata"]["labels"][RUN] == *self.objects.run),
+                Ok(found) => return Ok(found["metadata"]["labels"][RUN_LABEL] == *self.objects.run),
                 Err(error) if error.is_not_found() && from.elapsed() > SETTLED => return Ok(false),
                 Err(error) if error.is_not_found() || is_passing(&error) => sleep(PAUSE).await,
                 Err(error) => {
-                    return Err(failed(|| "see whether it was made".to_owned())(error));
+                    return Err(server_error(|| "see whether it was made".to_owned())(error));
                 }
             }
         }
     }
 
     async fn delete_namespace(&self) -> Result<(), Error> {
-        let path = format!("{NAMESPACES}/{}", self.namespace);
+        let path = format!("{NAMESPACES}/{}", self.name);
         match delete(&self.client, &path).await {
             Ok(()) => Ok(()),
             // It is being deleted: a first answer was lost.
             Err(Failure::Server(error)) if is_code(&error, 409) => Ok(()),
-            Err(failure) => Err(failure.named(|| "delete it".to_owned())),
+            Err(failure) => Err(failure.describe(|| "delete it".to_owned())),
         }
     }
 }
@@ -293,10 +292,10 @@ impl Failure {
         }
     }
 
-    fn named(self, what: impl FnOnce() -> String) -> Error {
+    fn describe(self, what: impl FnOnce() -> String) -> Error {
         match self {
-            Self::Path(error) => not_a_path(&error),
-            Self::Server(error) => failed(what)(error),
+            Self::Path(error) => invalid_path(&error),
+            Self::Server(error) => server_error(what)(error),
         }
     }
 }
