@@ -40,14 +40,14 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct DemoApp {
     kubefan: App,
     simulated: SimulatedApp,
-    cluster: Shutdown,
+    cluster_shutdown: Shutdown,
     kubeconfig: PathBuf,
-    _inner: InnerKubeconfig,
+    _inner: TempKubeconfig,
 }
 
 /// The file by which kubefan finds the simulated API server. It is read again now and then, so it
 /// stays until the end.
-struct InnerKubeconfig(PathBuf);
+struct TempKubeconfig(PathBuf);
 
 /// What kubefan did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,11 +59,11 @@ pub struct Totals {
     /// Those of them that the API server had no work with.
     pub from_cache: u64,
     /// Events given to clients by caches.
-    pub sent: u64,
+    pub events_sent: u64,
     /// Requests that the simulated API server received.
-    pub upstream: u64,
+    pub upstream_requests: u64,
     /// Changes that the simulated API server told kubefan.
-    pub events: u64,
+    pub upstream_events: u64,
 }
 
 impl DemoApp {
@@ -73,11 +73,11 @@ impl DemoApp {
     ///
     /// When a listener can't be opened, or a file can't be written.
     pub async fn start(config: DemoConfig) -> anyhow::Result<Self> {
-        let cluster = Shutdown::new(shutdown::Config {
+        let cluster_shutdown = Shutdown::new(shutdown::Config {
             not_ready_delay: Duration::ZERO,
             grace: GRACE,
         });
-        let simulator = Simulator::new(cluster.clone());
+        let simulator = Simulator::new(cluster_shutdown.clone());
         let mut workload = Workload::new(workload::Config {
             nodes: config.nodes,
             pods: config.pods,
@@ -85,7 +85,7 @@ impl DemoApp {
             now: SystemTime::now(),
         });
         for operation in workload.initial() {
-            perform(&simulator, operation);
+            apply(&simulator, operation);
         }
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sim_config = SimConfig {
@@ -93,18 +93,19 @@ impl DemoApp {
             admin_listen: any,
             definitions: Vec::new(),
         };
-        let simulated = SimulatedApp::serve(&sim_config, simulator.clone(), cluster.clone());
+        let simulated =
+            SimulatedApp::serve(&sim_config, simulator.clone(), cluster_shutdown.clone());
         let simulated = simulated.await?;
-        let inner = InnerKubeconfig::new(&simulated.url())?;
+        let inner = TempKubeconfig::new(&simulated.url())?;
         let kubefan = kubefan(&config, &inner).await?;
         write_kubeconfig(&config.kubeconfig_out, &kubefan.url())?;
         if config.churn > 0 {
-            cluster.spawn_background(live(simulator, workload, config.churn));
+            cluster_shutdown.spawn_background(run_churn(simulator, workload, config.churn));
         }
         Ok(Self {
             kubefan,
             simulated,
-            cluster,
+            cluster_shutdown,
             kubeconfig: config.kubeconfig_out,
             _inner: inner,
         })
@@ -133,9 +134,9 @@ impl DemoApp {
             watchers: sum(&kubefan, "kubefan_watchers", ""),
             requests: sum(&kubefan, "kubefan_requests_total", ""),
             from_cache: sum(&kubefan, "kubefan_requests_total", "outcome=\"cache\""),
-            sent: sum(&kubefan, "kubefan_events_sent_total", ""),
-            upstream: sum(&simulated, "kubefan_requests_total", ""),
-            events: sum(&kubefan, "kubefan_events_total", ""),
+            events_sent: sum(&kubefan, "kubefan_events_sent_total", ""),
+            upstream_requests: sum(&simulated, "kubefan_requests_total", ""),
+            upstream_events: sum(&kubefan, "kubefan_events_total", ""),
         }
     }
 
@@ -145,14 +146,14 @@ impl DemoApp {
         match outcome {
             Outcome::Aborted => outcome,
             Outcome::Drained | Outcome::Unfinished { .. } => {
-                self.cluster.drain().await;
+                self.cluster_shutdown.drain().await;
                 outcome
             }
         }
     }
 }
 
-async fn kubefan(config: &DemoConfig, inner: &InnerKubeconfig) -> anyhow::Result<App> {
+async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<App> {
     let app = App::start(ServeConfig {
         kubeconfig: Some(inner.0.clone()),
         context: None,
@@ -167,7 +168,7 @@ async fn kubefan(config: &DemoConfig, inner: &InnerKubeconfig) -> anyhow::Result
     app.await
 }
 
-impl InnerKubeconfig {
+impl TempKubeconfig {
     /// One for `server`, under a name that nobody can have taken before.
     fn new(server: &str) -> anyhow::Result<Self> {
         let name = format!("kubefan-demo-{}.kubeconfig", uuid::Uuid::new_v4());
@@ -177,7 +178,7 @@ impl InnerKubeconfig {
     }
 }
 
-impl Drop for InnerKubeconfig {
+impl Drop for TempKubeconfig {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
             tracing::debug!(%error, "the inner kubeconfig stays");
@@ -201,7 +202,7 @@ fn write_kubeconfig(file: &Path, server: &str) -> anyhow::Result<()> {
 }
 
 /// Makes `churn` changes a second, until it is dropped.
-async fn live(simulator: Simulator, mut workload: Workload, churn: u32) {
+async fn run_churn(simulator: Simulator, mut workload: Workload, churn: u32) {
     let mut ticks = interval(CHURN_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut due = 0.0;
@@ -210,12 +211,12 @@ async fn live(simulator: Simulator, mut workload: Workload, churn: u32) {
         due += f64::from(churn) * CHURN_TICK.as_secs_f64();
         while due >= 1.0 {
             due -= 1.0;
-            perform(&simulator, workload.churn(SystemTime::now()));
+            apply(&simulator, workload.churn(SystemTime::now()));
         }
     }
 }
 
-fn perform(simulator: &Simulator, operation: Operation) {
+fn apply(simulator: &Simulator, operation: Operation) {
     let target = operation.target().clone();
     let gvr = GroupVersionResource::new(target.group, target.version, target.resource);
     let namespace = target.namespace.as_deref();

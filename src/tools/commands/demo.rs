@@ -51,9 +51,9 @@ async fn run(config: DemoConfig) -> Result<(), Error> {
                 totals.requests,
                 totals.from_cache,
                 totals.watchers,
-                totals.sent,
-                totals.upstream,
-                totals.events,
+                totals.events_sent,
+                totals.upstream_requests,
+                totals.upstream_events,
             ));
         }
     };

@@ -111,7 +111,7 @@ impl Admin {
             "/faults/server-error" => next(RequestFault::ServerError),
             "/faults/wrong-content-type" => next(RequestFault::WrongContentType),
             "/faults/revision-back" => {
-                self.simulator.turn_back();
+                self.simulator.restore_backup();
                 Ok(())
             }
             _ => return plain_text(StatusCode::NOT_FOUND, HELP),

@@ -51,27 +51,28 @@ pub enum WatchFault {
 
 /// The faults that are asked for. Cheap to clone.
 #[derive(Clone)]
-pub struct Faults {
+pub struct FaultInjector {
     requests: Arc<Mutex<Option<(RequestFault, u32)>>>,
     watches: broadcast::Sender<WatchFault>,
     /// Milliseconds before each frame of a watch.
     delay: Arc<AtomicU64>,
 }
 
-type Next = Pin<Box<dyn Future<Output = (broadcast::Receiver<WatchFault>, WatchFault)> + Send>>;
+type NextWatchFault =
+    Pin<Box<dyn Future<Output = (broadcast::Receiver<WatchFault>, WatchFault)> + Send>>;
 
 /// A watch's body that faults reach.
 pub(super) struct FaultyBody {
     inner: Body,
-    faults: Faults,
-    next: Next,
-    state: State,
-    held: Option<(Pin<Box<Sleep>>, Bytes)>,
+    faults: FaultInjector,
+    next_fault: NextWatchFault,
+    state: StreamState,
+    delayed: Option<(Pin<Box<Sleep>>, Bytes)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Sound,
+enum StreamState {
+    Healthy,
     Broken,
     Gone,
     /// Half of a frame is to be sent, then this follows.
@@ -82,9 +83,9 @@ enum State {
     Ended,
 }
 
-// === impl Faults ===
+// === impl FaultInjector ===
 
-impl Default for Faults {
+impl Default for FaultInjector {
     fn default() -> Self {
         Self {
             requests: Arc::default(),
@@ -94,7 +95,7 @@ impl Default for Faults {
     }
 }
 
-impl Faults {
+impl FaultInjector {
     /// Lets the next `count` requests for resources fail so; none when it is 0.
     pub fn fail_requests(&self, fault: RequestFault, count: u32) {
         *self.requests.lock() = (count > 0).then_some((fault, count));
@@ -113,7 +114,7 @@ impl Faults {
     }
 
     /// The fault of the request that has come now, if it is to have one.
-    pub(super) fn next_request(&self) -> Option<RequestFault> {
+    pub(super) fn take_request_fault(&self) -> Option<RequestFault> {
         let mut requests = self.requests.lock();
         let (fault, count) = (*requests)?;
         *requests = (count > 1).then_some((fault, count - 1));
@@ -121,18 +122,18 @@ impl Faults {
     }
 
     /// `body` with the faults that are going to be.
-    pub(super) fn around(&self, body: Body) -> FaultyBody {
+    pub(super) fn wrap(&self, body: Body) -> FaultyBody {
         FaultyBody {
             inner: body,
             faults: self.clone(),
-            next: next(self.watches.subscribe()),
-            state: State::Sound,
-            held: None,
+            next_fault: next_watch_fault(self.watches.subscribe()),
+            state: StreamState::Healthy,
+            delayed: None,
         }
     }
 }
 
-fn next(mut faults: broadcast::Receiver<WatchFault>) -> Next {
+fn next_watch_fault(mut faults: broadcast::Receiver<WatchFault>) -> NextWatchFault {
     Box::pin(async move {
         loop {
             match faults.recv().await {
@@ -167,14 +168,14 @@ impl RequestFault {
 
 impl FaultyBody {
     fn take_fault(&mut self, cx: &mut Context<'_>) {
-        while let Poll::Ready((receiver, fault)) = self.next.as_mut().poll(cx) {
-            self.next = next(receiver);
+        while let Poll::Ready((receiver, fault)) = self.next_fault.as_mut().poll(cx) {
+            self.next_fault = next_watch_fault(receiver);
             self.state = match fault {
-                WatchFault::Drop => State::Broken,
-                WatchFault::Gone => State::Gone,
-                WatchFault::HalfFrame => State::Half { breaks: true },
-                WatchFault::Stall => State::Half { breaks: false },
-                WatchFault::Silence => State::Silent,
+                WatchFault::Drop => StreamState::Broken,
+                WatchFault::Gone => StreamState::Gone,
+                WatchFault::HalfFrame => StreamState::Half { breaks: true },
+                WatchFault::Stall => StreamState::Half { breaks: false },
+                WatchFault::Silence => StreamState::Silent,
             };
         }
     }
@@ -182,12 +183,12 @@ impl FaultyBody {
     /// The next frame, after the delay that is asked for.
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         loop {
-            if let Some((sleep, bytes)) = &mut self.held {
+            if let Some((sleep, bytes)) = &mut self.delayed {
                 if sleep.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
                 let bytes = std::mem::take(bytes);
-                self.held = None;
+                self.delayed = None;
                 return Poll::Ready(Some(Ok(bytes)));
             }
             let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
@@ -203,7 +204,7 @@ impl FaultyBody {
                 0 => return Poll::Ready(Some(Ok(bytes))),
                 milliseconds => {
                     let delay = Duration::from_millis(milliseconds);
-                    self.held = Some((Box::pin(tokio::time::sleep(delay)), bytes));
+                    self.delayed = Some((Box::pin(tokio::time::sleep(delay)), bytes));
                 }
             }
         }
@@ -222,17 +223,17 @@ impl http_body::Body for FaultyBody {
         this.take_fault(cx);
         loop {
             match this.state {
-                State::Ended => return Poll::Ready(None),
-                State::Broken => {
-                    this.state = State::Ended;
+                StreamState::Ended => return Poll::Ready(None),
+                StreamState::Broken => {
+                    this.state = StreamState::Ended;
                     let error = std::io::Error::from(std::io::ErrorKind::ConnectionAborted);
                     return Poll::Ready(Some(Err(error.into())));
                 }
-                State::Gone => {
-                    this.state = State::Ended;
-                    return Poll::Ready(Some(Ok(Frame::data(gone()))));
+                StreamState::Gone => {
+                    this.state = StreamState::Ended;
+                    return Poll::Ready(Some(Ok(Frame::data(gone_frame()))));
                 }
-                State::Sound | State::Half { .. } | State::Silent => {}
+                StreamState::Healthy | StreamState::Half { .. } | StreamState::Silent => {}
             }
             let bytes = match this.poll_inner(cx) {
                 Poll::Ready(Some(Ok(bytes))) => bytes,
@@ -242,9 +243,13 @@ impl http_body::Body for FaultyBody {
             };
             match this.state {
                 // Taken off all the same: so the body ends when the process drains.
-                State::Silent => {}
-                State::Half { breaks } => {
-                    this.state = if breaks { State::Broken } else { State::Silent };
+                StreamState::Silent => {}
+                StreamState::Half { breaks } => {
+                    this.state = if breaks {
+                        StreamState::Broken
+                    } else {
+                        StreamState::Silent
+                    };
                     let half = bytes.slice(..bytes.len() / 2);
                     return Poll::Ready(Some(Ok(Frame::data(half))));
                 }
@@ -254,7 +259,7 @@ impl http_body::Body for FaultyBody {
     }
 }
 
-fn gone() -> Bytes {
+fn gone_frame() -> Bytes {
     let status = Status::expired_watch(ResourceVersion(1), ResourceVersion(2));
     Encoder::new(WireFormat::Json, "", "").error(&status)
 }

@@ -17,17 +17,21 @@ use super::print;
 use super::read::forms;
 
 /// The `Accept` header; empty when there is none.
-pub(super) fn accept(headers: &HeaderMap) -> String {
+pub(super) fn accept_header(headers: &HeaderMap) -> String {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     accept.unwrap_or_default().to_owned()
 }
 
 /// The answer that tells `status`, in the layout that the client wants.
-pub(super) async fn told(status: &Status, headers: &HeaderMap, query: &str) -> Response<Body> {
+pub(super) async fn status_response(
+    status: &Status,
+    headers: &HeaderMap,
+    query: &str,
+) -> Response<Body> {
     let response = server::respond(status, WireFormat::Json);
-    if forms::indents_errors(&accept(headers)) || is_pretty(headers, query) {
-        indented(response).await
+    if forms::indents_errors(&accept_header(headers)) || is_pretty(headers, query) {
+        indent(response).await
     } else {
         response
     }
@@ -42,7 +46,7 @@ pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
 }
 
 /// The same answer for people: without a line's end, as the API server has it.
-pub(super) async fn indented(response: Response<Body>) -> Response<Body> {
+pub(super) async fn indent(response: Response<Body>) -> Response<Body> {
     let (parts, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
         let failed = Status::internal_error("the answer could not be read");
@@ -50,7 +54,7 @@ pub(super) async fn indented(response: Response<Body>) -> Response<Body> {
     };
     let body = body.to_bytes();
     let body = match std::str::from_utf8(&body) {
-        Ok(text) => print::indented(text).into(),
+        Ok(text) => print::indent_json(text).into(),
         Err(_) => body,
     };
     Response::from_parts(parts, server::full(body))

@@ -12,11 +12,11 @@ use crate::codec::OBJECT_META;
 use super::refusal;
 
 /// Top-level keys that come first, and those that come last.
-const FIRST: &[&str] = &["kind", "apiVersion", "metadata"];
-const LAST: &[&str] = &["status"];
+const FIRST_KEYS: &[&str] = &["kind", "apiVersion", "metadata"];
+const LAST_KEYS: &[&str] = &["status"];
 
 /// Top-level keys that are printed though they are null: of EndpointSlices and Events.
-const NULLABLE: &[&str] = &[
+const NULLABLE_KEYS: &[&str] = &[
     "endpoints",
     "ports",
     "firstTimestamp",
@@ -25,10 +25,10 @@ const NULLABLE: &[&str] = &[
 ];
 
 /// Top-level keys that are not printed when they are empty: of ConfigMaps and Secrets.
-const DATA: &[&str] = &["data", "binaryData"];
+const DATA_KEYS: &[&str] = &["data", "binaryData"];
 
 /// Letters of generated names.
-const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 /// A text member of `metadata`; empty when absent.
 pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
@@ -40,7 +40,7 @@ pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
 /// # Errors
 ///
 /// 400 when it, or the object around it, is something else.
-pub(super) fn of(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
+pub(super) fn metadata_mut(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
     let wrong = || Status::bad_request("the object provided has no metadata");
     let members = object.as_object_mut().ok_or_else(wrong)?;
     let metadata = members
@@ -57,7 +57,7 @@ pub(super) fn now() -> String {
 /// `prefix` with five letters behind it.
 pub(super) fn generated_name(prefix: &str) -> String {
     let mut random = rand::rng();
-    let letter = |_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())]);
+    let letter = |_| char::from(SUFFIX_ALPHABET[random.random_range(0..SUFFIX_ALPHABET.len())]);
     let suffix: String = (0..5).map(letter).collect();
     format!("{}{suffix}", &prefix[..prefix.len().min(58)])
 }
@@ -102,7 +102,7 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     let Value::Object(mut members) = object else {
         return object;
     };
-    without_empty(&mut members, is_custom);
+    remove_empty(&mut members, is_custom);
     if is_custom {
         return sorted(members.into());
     }
@@ -114,14 +114,14 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
         }
         members.insert(
             "metadata".to_owned(),
-            picked(metadata, &OBJECT_META, &[]).into(),
+            with_key_order(metadata, &OBJECT_META, &[]).into(),
         );
     }
-    picked(members, FIRST, LAST).into()
+    with_key_order(members, FIRST_KEYS, LAST_KEYS).into()
 }
 
 /// Takes out the maps and lists that are not printed when nothing is in them.
-fn without_empty(members: &mut Map<String, Value>, is_custom: bool) {
+fn remove_empty(members: &mut Map<String, Value>, is_custom: bool) {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
         Value::Array(items) => items.is_empty(),
@@ -130,7 +130,8 @@ fn without_empty(members: &mut Map<String, Value>, is_custom: bool) {
     if let Some(Value::Object(metadata)) = members.get_mut("metadata") {
         metadata.retain(|_, value| !is_empty(value));
     }
-    members.retain(|key, value| is_custom || !DATA.contains(&key.as_str()) || !is_empty(value));
+    members
+        .retain(|key, value| is_custom || !DATA_KEYS.contains(&key.as_str()) || !is_empty(value));
 }
 
 /// Takes an annotation out of metadata, and the annotations with the last one.
@@ -147,7 +148,11 @@ pub(super) fn hide_annotation(metadata: &mut Value, name: &str) {
 }
 
 /// `first`, then what is in neither list, then `last`; null is left out but where it is printed.
-fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map<String, Value> {
+fn with_key_order(
+    mut members: Map<String, Value>,
+    first: &[&str],
+    last: &[&str],
+) -> Map<String, Value> {
     let mut ordered = Map::new();
     let take = |members: &mut Map<String, Value>, keys: &[&str]| -> Vec<(String, Value)> {
         let take = |key: &&str| members.shift_remove_entry(*key);
@@ -158,7 +163,7 @@ fn picked(mut members: Map<String, Value>, first: &[&str], last: &[&str]) -> Map
     ordered.extend(front);
     ordered.extend(members);
     ordered.extend(end);
-    ordered.retain(|key, value| !value.is_null() || NULLABLE.contains(&key.as_str()));
+    ordered.retain(|key, value| !value.is_null() || NULLABLE_KEYS.contains(&key.as_str()));
     ordered
 }
 

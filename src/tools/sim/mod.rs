@@ -33,14 +33,14 @@ use crate::api::Status;
 use crate::shutdown::Shutdown;
 
 pub use admin::Admin;
-pub use faults::Faults;
+pub use faults::FaultInjector;
 pub use faults::RequestFault;
 pub use faults::WatchFault;
 
 use store::Store;
-use store::Target;
 use store::WriteOptions;
-use write::rules::Part;
+use store::WriteTarget;
+use write::rules::ObjectPart;
 use write::verbs::Preconditions;
 
 /// Namespaces that every cluster has.
@@ -50,7 +50,7 @@ const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kub
 #[derive(Clone)]
 pub struct Simulator {
     store: Arc<Store>,
-    faults: Faults,
+    faults: FaultInjector,
     shutdown: Shutdown,
 }
 
@@ -77,14 +77,14 @@ impl Simulator {
     pub fn new(shutdown: Shutdown) -> Self {
         let simulator = Self {
             store: Arc::new(Store::new()),
-            faults: Faults::default(),
+            faults: FaultInjector::default(),
             shutdown,
         };
         for name in NAMESPACES {
             let namespace = json!({
                 "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name},
             });
-            let target = Target::collection(kinds::namespaces(), None);
+            let target = WriteTarget::collection(kinds::namespaces(), None);
             let options = WriteOptions::default();
             let create = |state: &mut store::State| state.create(&target, namespace, options);
             let created = simulator.store.write(create);
@@ -124,7 +124,7 @@ impl Simulator {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<Value, Status> {
-        let target = Target::collection(gvr.clone(), namespace);
+        let target = WriteTarget::collection(gvr.clone(), namespace);
         let options = WriteOptions {
             keep_status: true,
             ..WriteOptions::default()
@@ -145,9 +145,9 @@ impl Simulator {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<(), Status> {
-        let target = Target {
+        let target = WriteTarget {
             name: metadata::text(&object, "name").to_owned(),
-            ..Target::collection(gvr.clone(), namespace)
+            ..WriteTarget::collection(gvr.clone(), namespace)
         };
         self.store.write(|state| state.put(&target, object))
     }
@@ -163,12 +163,13 @@ impl Simulator {
         namespace: Option<&str>,
         object: Value,
     ) -> Result<Value, Status> {
-        let target = Target {
+        let target = WriteTarget {
             name: metadata::text(&object, "name").to_owned(),
-            ..Target::collection(gvr.clone(), namespace)
+            ..WriteTarget::collection(gvr.clone(), namespace)
         };
         let options = WriteOptions::default();
-        let update = |state: &mut store::State| state.update(&target, object, Part::Whole, options);
+        let update =
+            |state: &mut store::State| state.update(&target, object, ObjectPart::Whole, options);
         self.store.write(update)
     }
 
@@ -183,9 +184,9 @@ impl Simulator {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<(), Status> {
-        let target = Target {
+        let target = WriteTarget {
             name: name.to_owned(),
-            ..Target::collection(gvr.clone(), namespace)
+            ..WriteTarget::collection(gvr.clone(), namespace)
         };
         let (none, options) = (Preconditions::default(), WriteOptions::default());
         let delete = |state: &mut store::State| state.delete(&target, &none, options);
@@ -203,9 +204,9 @@ impl Simulator {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<Value, Status> {
-        let target = Target {
+        let target = WriteTarget {
             name: name.to_owned(),
-            ..Target::collection(gvr.clone(), namespace)
+            ..WriteTarget::collection(gvr.clone(), namespace)
         };
         self.store.write(|state| state.current(&target))
     }
@@ -218,12 +219,12 @@ impl Simulator {
 
     /// Goes back to half the resource version, as a cluster restored from a backup; all watches
     /// end. Gives the version.
-    pub fn turn_back(&self) -> ResourceVersion {
+    pub fn restore_backup(&self) -> ResourceVersion {
         self.store.restore()
     }
 
     /// The faults to ask for.
-    pub fn faults(&self) -> &Faults {
+    pub fn faults(&self) -> &FaultInjector {
         &self.faults
     }
 }

@@ -18,7 +18,7 @@ pub(super) fn line(value: &Value) -> String {
 
 /// JSON in one line for people, two spaces a level and without an end of line; numbers and texts
 /// stay as they are written.
-pub(super) fn indented(json: &str) -> String {
+pub(super) fn indent_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len() * 2);
     let mut depth = 0_usize;
     let (mut in_text, mut escaped) = (false, false);
@@ -72,14 +72,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prints() {
+    fn values_are_printed_compact_and_indented() {
         let value = json!({"a": [], "b": {}, "c": [1, {"d": "<:,{\"\\"}], "e": 1e20});
         assert_eq!(
             compact(&value),
             r#"{"a":[],"b":{},"c":[1,{"d":"\u003c:,{\"\\"}],"e":100000000000000000000}"#
         );
         assert_eq!(
-            indented(&line(&value)),
+            indent_json(&line(&value)),
             r#"{
   "a": [],
   "b": {},

@@ -88,7 +88,7 @@ pub(super) fn not_simulated(what: &str) -> Status {
 }
 
 /// 404 for a path that a real API server has and the simulator hasn't.
-pub(super) fn no_such_thing(what: &str) -> Status {
+pub(super) fn not_simulated_path(what: &str) -> Status {
     let message = format!("the simulated API server has no {what}");
     Status::failure(404, "NotFound", message)
 }
@@ -101,7 +101,7 @@ pub(super) fn not_acceptable() -> Status {
 }
 
 /// A refusal as plain text: of what is no Kubernetes object, kubectl prints no other.
-pub(super) fn in_words(status: &Status) -> Response<Body> {
+pub(super) fn plain_text_status(status: &Status) -> Response<Body> {
     let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     server::plain_text(code, status.message.clone() + "\n")
 }

@@ -21,7 +21,7 @@ use super::kinds::discovery;
 use super::layout;
 use super::print;
 use super::refusal;
-use super::write::request::Write;
+use super::write::request::WriteRequest;
 
 impl Simulator {
     /// Answers one request.
@@ -34,7 +34,7 @@ impl Simulator {
         let query = request.uri().query().unwrap_or_default().to_owned();
         let info = RequestInfo::parse(request.method(), path, &query);
         let fault = if info.is_resource_request {
-            self.faults.next_request()
+            self.faults.take_request_fault()
         } else {
             None
         };
@@ -48,10 +48,10 @@ impl Simulator {
         let mut response = match answer {
             Ok(response) if is_watch => {
                 let faults = &self.faults;
-                response.map(|body| server::boxed(faults.around(body)))
+                response.map(|body| server::boxed(faults.wrap(body)))
             }
             Ok(response) => response,
-            Err(status) => layout::told(&status, &headers, &query).await,
+            Err(status) => layout::status_response(&status, &headers, &query).await,
         };
         if fault == Some(RequestFault::WrongContentType) {
             let wrong = HeaderValue::from_static("text/html");
@@ -72,10 +72,10 @@ impl Simulator {
         if matches!(info.path.rsplit('/').next(), Some("watch" | "proxy")) {
             return Ok(refusal::no_request_info(&info.path));
         }
-        if info.path.starts_with("/openapi/v3/") && explains(headers) {
-            return Ok(refusal::in_words(&discovery::no_schemas()));
+        if info.path.starts_with("/openapi/v3/") && is_kubectl_explain(headers) {
+            return Ok(refusal::plain_text_status(&discovery::no_schemas()));
         }
-        let aggregated = asks_for_aggregated(headers);
+        let aggregated = accepts_aggregated_discovery(headers);
         let document = match discovery::answer(&info.path, &self.store.kinds(), aggregated) {
             Err(status) if status == Status::path_not_found() => {
                 let mut segments = info.path.split('/').filter(|part| !part.is_empty());
@@ -91,7 +91,7 @@ impl Simulator {
                 };
             }
             Err(status) if status == discovery::no_schemas() => {
-                return Ok(refusal::in_words(&status));
+                return Ok(refusal::plain_text_status(&status));
             }
             document => document?,
         };
@@ -103,7 +103,7 @@ impl Simulator {
         };
         let answer = server::answer(media_type, server::full(print::line(&document)));
         if layout::is_pretty(headers, query) {
-            Ok(layout::indented(answer).await)
+            Ok(layout::indent(answer).await)
         } else {
             Ok(answer)
         }
@@ -123,10 +123,10 @@ impl Simulator {
         if is_read && info.subresource != "scale" {
             return self.read(info, query, &parts.method, &parts.headers).await;
         }
-        if !accepts_json(&layout::accept(&parts.headers)) {
+        if !accepts_json(&layout::accept_header(&parts.headers)) {
             return Err(refusal::not_acceptable());
         }
-        let write = Write::read(info, query, &parts.headers, body).await?;
+        let write = WriteRequest::read(info, query, &parts.headers, body).await?;
         let (code, object) = self.write(&write, query)?;
         let body = server::full(print::line(&object));
         let mut response = server::answer(WireFormat::Json.media_type(), body);
@@ -142,9 +142,9 @@ impl Simulator {
     /// for custom resources that nobody defined.
     fn has_path(&self, info: &RequestInfo) -> bool {
         let gvr = info.gvr();
-        let served = gvr.as_ref().and_then(|gvr| self.store.served(gvr));
-        match served {
-            Some(served) => !served.kind.is_custom || info.verb != "proxy",
+        let served_kind = gvr.as_ref().and_then(|gvr| self.store.served_kind(gvr));
+        match served_kind {
+            Some(served_kind) => !served_kind.kind.is_custom || info.verb != "proxy",
             None => self.has_builtin(&info.group),
         }
     }
@@ -152,14 +152,14 @@ impl Simulator {
 
 /// True for `kubectl explain`, which asks for the documents that `kubectl create` asks for too, and
 /// fails in words of its own when there are no schemas in them.
-fn explains(headers: &HeaderMap) -> bool {
+fn is_kubectl_explain(headers: &HeaderMap) -> bool {
     let command = headers.get("kubectl-command");
     command.is_some_and(|command| command.as_bytes().ends_with(b" explain"))
 }
 
 /// True when the groups are asked for with all that is in them.
-fn asks_for_aggregated(headers: &HeaderMap) -> bool {
-    let accept = layout::accept(headers).replace(' ', "");
+fn accepts_aggregated_discovery(headers: &HeaderMap) -> bool {
+    let accept = layout::accept_header(headers).replace(' ', "");
     accept.split(',').any(|clause| {
         let mut parts = clause.split(';');
         let is_json = parts.next() == Some("application/json");

@@ -17,7 +17,7 @@ use crate::tools::workload::dice::Dice;
 /// Pods that one drain moves, at most.
 const MAX_EVICTIONS: usize = 12;
 /// Deployments that allow one of them a replica more than usual.
-const DEPLOYMENTS_A_SCALED_ONE: usize = 20;
+const DEPLOYMENTS_PER_SCALED_ONE: usize = 20;
 
 /// One operation, or nothing if there is nothing to tell.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(super) enum Step {
     TrimReplicaSets(usize),
     CreatePod(u32, Owner),
     Bind(u32),
-    Reach(u32, Phase),
+    EnterPhase(u32, Phase),
     Terminate(u32),
     DeletePod(u32),
     EndpointSlice(usize),
@@ -128,9 +128,9 @@ fn startup(pod: u32) -> [Step; 5] {
     [
         Step::Bind(pod),
         Step::Event(pod, Reason::Scheduled),
-        Step::Reach(pod, Phase::Creating),
+        Step::EnterPhase(pod, Phase::Creating),
         Step::Event(pod, Reason::Started),
-        Step::Reach(pod, Phase::Running),
+        Step::EnterPhase(pod, Phase::Running),
     ]
 }
 
@@ -190,7 +190,7 @@ fn autoscale(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     let all = &cluster.deployments;
     let is_over = |i: &usize| all[*i].replicas > all[*i].usual_replicas;
     let over: Vec<usize> = (0..all.len()).filter(is_over).collect();
-    if over.len() <= all.len() / DEPLOYMENTS_A_SCALED_ONE {
+    if over.len() <= all.len() / DEPLOYMENTS_PER_SCALED_ONE {
         let deployment = take_deployment(cluster, dice)?;
         return Some(scale_steps(deployment, cluster));
     }
@@ -239,7 +239,7 @@ fn job(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
         Step::JobStatus(job, JobStatus::Active),
     ];
     steps.extend(startup(pod));
-    steps.push(Step::Reach(pod, Phase::Succeeded));
+    steps.push(Step::EnterPhase(pod, Phase::Succeeded));
     steps.push(Step::JobStatus(job, JobStatus::Complete));
     let excess = (cluster.jobs.len() + 1).saturating_sub(cluster.max_jobs);
     let is_done = |job: &(&u32, &Job)| job.1.status == JobStatus::Complete;
@@ -260,12 +260,12 @@ fn crash(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     if let Some(pod) = dice.pick(pods).copied() {
         steps = vec![
             Step::Event(pod, Reason::Unhealthy),
-            Step::Reach(pod, Phase::Crashed),
+            Step::EnterPhase(pod, Phase::Crashed),
             Step::EndpointSlice(deployment),
             Step::ReplicaSetStatus(set),
             Step::DeploymentStatus(deployment),
             Step::Event(pod, Reason::BackOff),
-            Step::Reach(pod, Phase::Running),
+            Step::EnterPhase(pod, Phase::Running),
             Step::EndpointSlice(deployment),
             Step::ReplicaSetStatus(set),
             Step::DeploymentStatus(deployment),

@@ -26,13 +26,13 @@ use crate::tools::workload::activity::Activity;
 use crate::tools::workload::cluster::Cluster;
 use crate::tools::workload::cluster::Id;
 use crate::tools::workload::dice::Dice;
+pub use crate::tools::workload::operation::ObjectPath;
 pub use crate::tools::workload::operation::Operation;
-pub use crate::tools::workload::operation::Target;
 
 /// Activities (a rollout, a drained node, a job) that go on at once, at least.
 const MIN_ACTIVITIES: usize = 3;
 /// Pods that allow one activity more.
-const PODS_AN_ACTIVITY: usize = 150;
+const PODS_PER_ACTIVITY: usize = 150;
 /// Events that are kept, whatever the size of the cluster.
 const MAX_EVENTS: usize = 200;
 
@@ -106,23 +106,23 @@ impl Workload {
     }
 
     fn renew_lease(&mut self) -> Operation {
-        let turn = self.next_lease % self.cluster.leases.len();
-        self.next_lease = turn + 1;
-        self.cluster.leases[turn].renewed = self.cluster.clock.micros();
-        let lease = self.cluster.updated(Id::Lease(turn), None);
+        let index = self.next_lease % self.cluster.leases.len();
+        self.next_lease = index + 1;
+        self.cluster.leases[index].renewed = self.cluster.clock.micros();
+        let lease = self.cluster.updated(Id::Lease(index), None);
         lease.expect("leases are never deleted")
     }
 
     fn heartbeat(&mut self) -> Option<Operation> {
-        let turn = self.next_node % self.cluster.nodes.len().max(1);
+        let index = self.next_node % self.cluster.nodes.len().max(1);
         let now = self.cluster.clock.seconds();
-        let node = self.cluster.nodes.get_mut(turn)?;
+        let node = self.cluster.nodes.get_mut(index)?;
         if node.heartbeat == now {
             return None;
         }
         node.heartbeat = now;
-        self.next_node = turn + 1;
-        self.cluster.updated(Id::Node(turn), Some("status"))
+        self.next_node = index + 1;
+        self.cluster.updated(Id::Node(index), Some("status"))
     }
 
     fn edit_config_map(&mut self) -> Option<Operation> {
@@ -135,19 +135,19 @@ impl Workload {
     }
 
     fn advance_activity(&mut self) -> Option<Operation> {
-        let wanted = MIN_ACTIVITIES + self.cluster.pods.len() / PODS_AN_ACTIVITY;
+        let wanted = MIN_ACTIVITIES + self.cluster.pods.len() / PODS_PER_ACTIVITY;
         if self.activities.len() < wanted {
             let started = activity::start(&mut self.cluster, &mut self.dice);
             self.activities.extend(started);
         }
-        let turn = self.dice.index(self.activities.len())?;
-        while let Some(step) = self.activities[turn].next_step() {
+        let index = self.dice.index(self.activities.len())?;
+        while let Some(step) = self.activities[index].next_step() {
             let operation = perform::perform(step, &mut self.cluster, &mut self.dice);
             if operation.is_some() {
                 return operation;
             }
         }
-        self.activities.swap_remove(turn);
+        self.activities.swap_remove(index);
         None
     }
 }

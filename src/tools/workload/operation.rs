@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// Where an object lives; the parts of its path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Target {
+pub struct ObjectPath {
     /// API group; empty for the core group.
     pub group: &'static str,
     /// Version in the group.
@@ -23,14 +23,14 @@ pub enum Operation {
     /// The object isn't there yet.
     Create {
         /// Where it lives.
-        target: Target,
+        target: ObjectPath,
         /// The whole object, its status too.
         object: Value,
     },
     /// The object is there, and differs.
     Update {
         /// Where it lives.
-        target: Target,
+        target: ObjectPath,
         /// The whole new object.
         object: Value,
         /// `status` if only that part changed; none if it didn't. `metadata.managedFields` may
@@ -40,13 +40,13 @@ pub enum Operation {
     /// The object is there.
     Delete {
         /// Where it lives.
-        target: Target,
+        target: ObjectPath,
     },
 }
 
 impl Operation {
     /// Where the object lives.
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &ObjectPath {
         match self {
             Self::Create { target, .. } | Self::Update { target, .. } | Self::Delete { target } => {
                 target
@@ -54,7 +54,7 @@ impl Operation {
         }
     }
 
-    pub(super) fn create((target, object): (Target, Value)) -> Self {
+    pub(super) fn create((target, object): (ObjectPath, Value)) -> Self {
         Self::Create { target, object }
     }
 }

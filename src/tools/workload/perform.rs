@@ -40,7 +40,7 @@ pub(super) fn perform(step: Step, cluster: &mut Cluster, dice: &mut Dice) -> Opt
             cluster.created(Id::Pod(id))
         }
         Step::Bind(id) => bind(id, cluster, dice),
-        Step::Reach(id, phase) => reach(id, phase, cluster),
+        Step::EnterPhase(id, phase) => enter_phase(id, phase, cluster),
         Step::Terminate(id) => terminate(id, cluster),
         Step::DeletePod(id) => delete_pod(id, cluster),
         Step::EndpointSlice(deployment) => update_slice(deployment, cluster),
@@ -112,7 +112,7 @@ fn bind(id: u32, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
     cluster.updated(Id::Pod(id), None)
 }
 
-fn reach(id: u32, phase: Phase, cluster: &mut Cluster) -> Option<Operation> {
+fn enter_phase(id: u32, phase: Phase, cluster: &mut Cluster) -> Option<Operation> {
     let now = cluster.clock.seconds();
     let node = cluster.pods.get(&id)?.node?;
     if phase == Phase::Creating {

@@ -60,44 +60,48 @@ pub(super) async fn read(
     let mut answer = read_authoritative(collection, representation, info, query, shutdown).await;
     if matches!(answer, Err(Miss::Forward(Reason::AheadOfCache))) {
         let deadline = Instant::now() + FUTURE_WAIT;
-        if reader.wait_for(asked_version(query), deadline).await {
+        if reader.wait_for(requested_version(query), deadline).await {
             answer = read_authoritative(collection, representation, info, query, shutdown).await;
         }
     }
     answer.map_err(|miss| match miss {
         Miss::Absent(status) | Miss::Reject(status) => *status,
         Miss::ForwardUnproven(_) => Status::too_many_consistent_reads(),
-        Miss::Forward(reason) => refusal(reason, collection, info, query),
+        Miss::Forward(reason) => status_for(reason, collection, info, query),
     })
 }
 
 /// What is said where a cache would ask the API server.
-fn refusal(
+fn status_for(
     reason: Reason,
     collection: &Arc<dyn Collection>,
     info: &RequestInfo,
     query: &str,
 ) -> Status {
-    let asked = asked_version(query);
+    let requested = requested_version(query);
     let current = collection.reader().stats().applied.unwrap_or_default();
     match reason {
-        Reason::AheadOfCache => Status::too_large_resource_version(asked, current),
-        Reason::PastState if asked > current => Status::too_large_resource_version(asked, current),
+        Reason::AheadOfCache => Status::too_large_resource_version(requested, current),
+        Reason::PastState if requested > current => {
+            Status::too_large_resource_version(requested, current)
+        }
         Reason::PastState => match continue_token(query) {
             Some(token) => Status::expired_continue(&token),
             None => Status::expired_list(),
         },
         Reason::NotCached => Status::storage_reinitializing(1),
-        Reason::Malformed | Reason::UnknownField => check(&info.verb, query, collection.fields())
-            .map_or_else(Status::from, |()| {
-                Status::bad_request("malformed parameters")
-            }),
+        Reason::Malformed | Reason::UnknownField => {
+            check_parameters(&info.verb, query, collection.fields())
+                .map_or_else(Status::from, |()| {
+                    Status::bad_request("malformed parameters")
+                })
+        }
         _ => Status::path_not_found(),
     }
 }
 
 /// What is wrong with the parameters.
-fn check(verb: &str, query: &str, fields: &SelectableFields) -> Result<(), Malformed> {
+fn check_parameters(verb: &str, query: &str, fields: &SelectableFields) -> Result<(), Malformed> {
     if verb != "watch" {
         request_timeout(&Query::parse(query))?;
     }
@@ -113,7 +117,7 @@ fn check(verb: &str, query: &str, fields: &SelectableFields) -> Result<(), Malfo
     }
 }
 
-fn asked_version(query: &str) -> ResourceVersion {
+fn requested_version(query: &str) -> ResourceVersion {
     let query = Query::parse(query);
     let text = query.first("resourceVersion").unwrap_or_default();
     text.parse().unwrap_or_default()

@@ -60,7 +60,7 @@ impl Form {
 }
 
 /// Turns plain bodies into those of another form.
-pub(crate) trait Convert: Send {
+pub(crate) trait Converter: Send {
     /// The body of a LIST.
     fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
     /// The body of a GET.
@@ -70,10 +70,10 @@ pub(crate) trait Convert: Send {
 }
 
 /// The body of a watch, frame by frame in another form.
-struct Stream<C> {
+struct ConvertedBody<C> {
     body: Body,
     splitter: FrameSplitter,
-    convert: C,
+    converter: C,
 }
 
 /// The verb that decides what can be asked for.
@@ -90,7 +90,7 @@ pub(crate) fn read_verb(verb: &str) -> ReadVerb {
 /// # Errors
 ///
 /// 406 for what the simulator has no form for.
-pub(crate) fn asked(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<Form, Status> {
+pub(crate) fn negotiate(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<Form, Status> {
     let media_type = |clause: &&str| {
         clause
             .split(';')
@@ -115,7 +115,7 @@ pub(crate) fn asked(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<Form, S
 
 /// The refusal of a list as an object's metadata, or the other way round.
 fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
-    let asks = |name: &str| {
+    let accepts = |name: &str| {
         let mut parameters = accept.split([',', ';']).map(str::trim);
         parameters.any(|parameter| parameter.strip_prefix("as=") == Some(name))
     };
@@ -124,7 +124,7 @@ fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
         ReadVerb::Get => ("PartialObjectMetadataList", false),
         ReadVerb::Watch => return None,
     };
-    asks(wanted).then(|| {
+    accepts(wanted).then(|| {
         if kind.is_custom && !is_list {
             return Status::failure(500, "", "content is not a list");
         }
@@ -156,22 +156,22 @@ pub(crate) fn indents_errors(accept: &str) -> bool {
     !accept.is_empty() && accept.split(',').all(|clause| clause.contains("as="))
 }
 
-/// `plain` in the form that `convert` makes.
+/// `plain` in the form that `converter` makes.
 ///
 /// # Errors
 ///
 /// 500 when the plain answer can't be read, which is a fault of the simulator's.
-pub(crate) async fn converted<C: Convert + Unpin + 'static>(
+pub(crate) async fn convert_body<C: Converter + Unpin + 'static>(
     plain: Response<Body>,
     verb: ReadVerb,
-    convert: C,
+    converter: C,
 ) -> Result<Response<Body>, Status> {
     if verb == ReadVerb::Watch {
         return Ok(plain.map(|body| {
-            server::boxed(Stream {
+            server::boxed(ConvertedBody {
                 body,
                 splitter: FrameSplitter::new(WireFormat::Json, FRAME_LIMIT),
-                convert,
+                converter,
             })
         }));
     }
@@ -179,14 +179,14 @@ pub(crate) async fn converted<C: Convert + Unpin + 'static>(
     let plain = body.collect().await;
     let plain = plain.map_err(|error| Status::internal_error(error.to_string()))?;
     let converted = match verb {
-        ReadVerb::List => convert.list(&plain.to_bytes()),
-        ReadVerb::Get | ReadVerb::Watch => convert.object(&plain.to_bytes()),
+        ReadVerb::List => converter.list(&plain.to_bytes()),
+        ReadVerb::Get | ReadVerb::Watch => converter.object(&plain.to_bytes()),
     };
     let converted = converted.map_err(|error| Status::internal_error(error.to_string()))?;
     Ok(Response::from_parts(parts, server::full(converted)))
 }
 
-impl<C: Convert + Unpin> http_body::Body for Stream<C> {
+impl<C: Converter + Unpin> http_body::Body for ConvertedBody<C> {
     type Data = Bytes;
     type Error = Box<dyn std::error::Error + Send + Sync>;
 
@@ -197,7 +197,7 @@ impl<C: Convert + Unpin> http_body::Body for Stream<C> {
         let this = self.get_mut();
         loop {
             if let Some(frame) = this.splitter.next() {
-                let event = frame.and_then(|frame| this.convert.event(frame));
+                let event = frame.and_then(|frame| this.converter.event(frame));
                 return Poll::Ready(Some(event.map(Frame::data).map_err(Into::into)));
             }
             match Pin::new(&mut this.body).poll_frame(cx) {

@@ -25,7 +25,7 @@ use crate::tools::sim::Simulator;
 use crate::tools::sim::kinds;
 use crate::tools::sim::layout;
 use crate::tools::sim::refusal;
-use crate::tools::sim::store::collection::Served;
+use crate::tools::sim::store::collection::ServedKind;
 
 use forms::Form;
 use tables::Table;
@@ -39,48 +39,48 @@ impl Simulator {
         method: &Method,
         headers: &HeaderMap,
     ) -> Result<Response<Body>, Status> {
-        let served = self.served(info)?;
-        let kind = &served.kind;
+        let served_kind = self.served_kind(info)?;
+        let kind = &served_kind.kind;
         if *method == Method::HEAD && !kind.is_custom {
             return Err(Status::method_not_allowed());
         }
-        if let Some(fault) = name_fault(info) {
+        if let Some(fault) = invalid_name_reason(info) {
             let name = &info.name;
             let message = format!("Name parameter invalid: \"{name}\": may not {fault}");
             return Err(Status::bad_request(message));
         }
-        let (verb, accept) = (forms::read_verb(&info.verb), layout::accept(headers));
-        let form = forms::asked(&accept, verb, kind)?;
+        let (verb, accept) = (forms::read_verb(&info.verb), layout::accept_header(headers));
+        let form = forms::negotiate(&accept, verb, kind)?;
         let table = match form {
-            Form::Table => Some(Table::asked(&accept, query)?),
+            Form::Table => Some(Table::negotiate(&accept, query)?),
             Form::Whole(_) | Form::Metadata(_) => None,
         };
         let query = without_deprecated_path(info, query)?;
-        let plain = self.plain(&served, form, info, &query).await?;
+        let plain = self.read_objects(&served_kind, form, info, &query).await?;
         let answer = match (form, table) {
             (Form::Table, Some(table)) => {
-                let rows = table.rows(kind, self.printer(&kind.resource));
-                forms::converted(plain, verb, rows).await?
+                let rows = table.row_converter(kind, self.printer(&kind.resource));
+                forms::convert_body(plain, verb, rows).await?
             }
             _ => plain,
         };
         match verb != ReadVerb::Watch
             && (form == Form::Whole(true) || layout::is_pretty(headers, &query))
         {
-            true => Ok(layout::indented(answer).await),
+            true => Ok(layout::indent(answer).await),
             false => Ok(answer),
         }
     }
 
     /// The answer, with whole objects where a Table is made of it.
-    async fn plain(
+    async fn read_objects(
         &self,
-        served: &Arc<Served>,
+        served_kind: &Arc<ServedKind>,
         form: Form,
         info: &RequestInfo,
         query: &str,
     ) -> Result<Response<Body>, Status> {
-        let collection: Arc<dyn server::Collection> = Arc::<Served>::clone(served);
+        let collection: Arc<dyn server::Collection> = Arc::<ServedKind>::clone(served_kind);
         let answer = authoritative::read(
             &collection,
             form.representation(),
@@ -90,7 +90,7 @@ impl Simulator {
         );
         let answer = answer.await;
         answer.or_else(|mut status| {
-            let gvr = &served.kind.resource.gvr;
+            let gvr = &served_kind.kind.resource.gvr;
             if status.code != 504 {
                 return Err(status);
             }
@@ -127,22 +127,25 @@ impl Simulator {
     }
 
     /// The collection to read from, and whether it has what is asked for.
-    fn served(&self, info: &RequestInfo) -> Result<Arc<Served>, Status> {
+    fn served_kind(&self, info: &RequestInfo) -> Result<Arc<ServedKind>, Status> {
         let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
-        let served = self.store.served(&gvr).ok_or_else(Status::path_not_found)?;
+        let served_kind = self
+            .store
+            .served_kind(&gvr)
+            .ok_or_else(Status::path_not_found)?;
         match info.subresource.as_str() {
             "" => {}
-            "status" if served.kind.has_status => {}
-            "log" => return Err(refusal::no_such_thing("containers, and so no logs")),
-            _ if served.kind.is_custom => return Err(Status::not_found(&gvr, &info.name)),
+            "status" if served_kind.kind.has_status => {}
+            "log" => return Err(refusal::not_simulated_path("containers, and so no logs")),
+            _ if served_kind.kind.is_custom => return Err(Status::not_found(&gvr, &info.name)),
             _ => return Err(Status::path_not_found()),
         }
-        Ok(served)
+        Ok(served_kind)
     }
 }
 
 /// What is wrong with the name in the path, which no object can have.
-fn name_fault(info: &RequestInfo) -> Option<&'static str> {
+fn invalid_name_reason(info: &RequestInfo) -> Option<&'static str> {
     match info.name.as_str() {
         "." => Some("be '.'"),
         ".." => Some("be '..'"),

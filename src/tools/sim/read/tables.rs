@@ -24,7 +24,7 @@ use crate::tools::sim::kinds::Kind;
 use crate::tools::sim::metadata;
 use crate::tools::sim::print;
 
-use super::forms::Convert;
+use super::forms::Converter;
 
 /// The Table that a request asks for.
 pub(crate) struct Table {
@@ -33,7 +33,7 @@ pub(crate) struct Table {
 }
 
 /// Turns objects of one resource into rows.
-struct Rows {
+struct RowConverter {
     resource: Arc<Resource>,
     printer: Printer,
     decoder: Decoder,
@@ -48,7 +48,7 @@ impl Table {
     /// # Errors
     ///
     /// 400 for an `includeObject` that there is not.
-    pub(crate) fn asked(accept: &str, query: &str) -> Result<Self, Status> {
+    pub(crate) fn negotiate(accept: &str, query: &str) -> Result<Self, Status> {
         let is_v1 = |clause: &str| {
             let mut parameters = clause.split(';').map(str::trim);
             clause.contains("as=Table") && parameters.any(|parameter| parameter == "v=v1")
@@ -65,9 +65,13 @@ impl Table {
     }
 
     /// What makes it of plain answers.
-    pub(crate) fn rows(&self, kind: &Kind, printer: Printer) -> impl Convert + Unpin + use<> {
+    pub(crate) fn row_converter(
+        &self,
+        kind: &Kind,
+        printer: Printer,
+    ) -> impl Converter + Unpin + use<> {
         let hidden = kind.hidden_annotation();
-        Rows {
+        RowConverter {
             resource: Arc::clone(&kind.resource),
             decoder: Decoder::new(WireFormat::Json, Arc::default()),
             writer: TableWriter::new(self.version, self.include, printer.columns()),
@@ -77,7 +81,7 @@ impl Table {
     }
 }
 
-impl Convert for Rows {
+impl Converter for RowConverter {
     fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error> {
         let page = self.decoder.list(plain)?;
         let rows = page.items.iter().map(|item| self.row(item));
@@ -116,7 +120,7 @@ impl Convert for Rows {
     }
 }
 
-impl Rows {
+impl RowConverter {
     fn row(&self, object: &Object) -> Result<String, codec::Error> {
         let api_version = self.resource.gvr.api_version();
         let mut row = RowObject {

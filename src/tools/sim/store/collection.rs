@@ -30,7 +30,7 @@ const RETENTION_AGE: Duration = Duration::from_secs(300);
 const RETENTION_EVENTS: usize = 1024;
 
 /// The reading side of a kind.
-pub(crate) struct Served {
+pub(crate) struct ServedKind {
     pub(crate) kind: Kind,
     reader: Reader,
     encoder: Arc<Encoder>,
@@ -38,7 +38,7 @@ pub(crate) struct Served {
 
 /// A kind's objects.
 pub(crate) struct Collection {
-    pub(crate) served: Arc<Served>,
+    pub(crate) served_kind: Arc<ServedKind>,
     writer: Writer,
     decoder: Decoder,
 }
@@ -63,13 +63,13 @@ impl Collection {
             None => encoder,
         };
         let decoder = Decoder::new(WireFormat::Json, Arc::clone(&kind.fields));
-        let served = Served {
+        let served_kind = ServedKind {
             kind,
             reader,
             encoder: Arc::new(encoder),
         };
         Self {
-            served: Arc::new(served),
+            served_kind: Arc::new(served_kind),
             writer,
             decoder,
         }
@@ -77,13 +77,13 @@ impl Collection {
 
     /// The object at `key`.
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Value> {
-        let snapshot = self.served.reader.snapshot()?;
+        let snapshot = self.served_kind.reader.snapshot()?;
         self.value(&*snapshot.get(key)?)
     }
 
     /// The keys of what `selection` selects.
     pub(crate) fn keys(&self, selection: &Selection) -> Vec<ObjectKey> {
-        let Some(snapshot) = self.served.reader.snapshot() else {
+        let Some(snapshot) = self.served_kind.reader.snapshot() else {
             return Vec::new();
         };
         let objects = snapshot.list(selection, None);
@@ -133,12 +133,12 @@ impl Collection {
     }
 
     fn value(&self, object: &Object) -> Option<Value> {
-        let parts = self.served.encoder.object_body(object);
+        let parts = self.served_kind.encoder.object_body(object);
         serde_json::from_slice(&parts.concat()).ok()
     }
 }
 
-impl server::Collection for Served {
+impl server::Collection for ServedKind {
     fn reader(&self) -> &Reader {
         &self.reader
     }

@@ -19,7 +19,7 @@ use crate::tools::sim::kinds::custom;
 use crate::tools::sim::metadata;
 
 use collection::Collection;
-use collection::Served;
+use collection::ServedKind;
 
 /// Where the revision counter starts: small versions look like mistakes.
 const FIRST_REVISION: u64 = 1000;
@@ -57,12 +57,12 @@ impl Store {
     }
 
     /// The reading side of `gvr`, complete up to the newest change of any kind.
-    pub(crate) fn served(&self, gvr: &GroupVersionResource) -> Option<Arc<Served>> {
+    pub(crate) fn served_kind(&self, gvr: &GroupVersionResource) -> Option<Arc<ServedKind>> {
         let mut state = self.state.lock();
         let revision = ResourceVersion(state.revision);
         let collection = state.collections.get_mut(gvr)?;
         collection.catch_up(revision);
-        Some(Arc::clone(&collection.served))
+        Some(Arc::clone(&collection.served_kind))
     }
 
     /// True when a built-in kind of the group is served.
@@ -70,7 +70,7 @@ impl Store {
         let state = self.state.lock();
         let mut all = state.collections.iter();
         all.any(|(gvr, collection)| {
-            let is_custom = collection.served.kind.is_custom;
+            let is_custom = collection.served_kind.kind.is_custom;
             gvr.group == group && !is_custom
         })
     }
@@ -80,7 +80,7 @@ impl Store {
         let state = self.state.lock();
         let collections = state.collections.values();
         collections
-            .map(|collection| collection.served.kind.clone())
+            .map(|collection| collection.served_kind.kind.clone())
             .collect()
     }
 
@@ -110,7 +110,7 @@ impl Store {
 
 /// What a write is about.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct WriteTarget {
     pub(crate) gvr: GroupVersionResource,
     pub(crate) namespace: Option<String>,
     /// Empty for a collection.
@@ -126,9 +126,9 @@ pub(crate) struct WriteOptions {
     pub(crate) keep_status: bool,
 }
 
-// === impl Target ===
+// === impl WriteTarget ===
 
-impl Target {
+impl WriteTarget {
     pub(crate) fn collection(gvr: GroupVersionResource, namespace: Option<&str>) -> Self {
         Self {
             gvr,
@@ -159,9 +159,9 @@ impl State {
     /// # Errors
     ///
     /// 404 when it isn't served, or in the other scope.
-    pub(crate) fn kind(&self, target: &Target) -> Result<Kind, Status> {
+    pub(crate) fn kind(&self, target: &WriteTarget) -> Result<Kind, Status> {
         let collection = self.collections.get(&target.gvr);
-        let kind = collection.map(|collection| &collection.served.kind);
+        let kind = collection.map(|collection| &collection.served_kind.kind);
         let kind = kind.ok_or_else(Status::path_not_found)?;
         match kind.resource.namespaced == target.namespace.is_some() {
             true => Ok(kind.clone()),
@@ -174,7 +174,7 @@ impl State {
     /// # Errors
     ///
     /// 404.
-    pub(crate) fn current(&self, target: &Target) -> Result<Value, Status> {
+    pub(crate) fn current(&self, target: &WriteTarget) -> Result<Value, Status> {
         let collection = self.collections.get(&target.gvr);
         let object = collection.and_then(|collection| collection.get(&target.key()));
         object.ok_or_else(|| Status::not_found(&target.gvr, &target.name))
@@ -203,9 +203,10 @@ impl State {
         if !options.dry_run {
             self.revision += 1;
             let version = self.revision.to_string();
-            metadata::of(&mut object)?.insert("resourceVersion".to_owned(), version.into());
+            metadata::metadata_mut(&mut object)?
+                .insert("resourceVersion".to_owned(), version.into());
         }
-        let object = metadata::in_order(object, collection.served.kind.is_custom);
+        let object = metadata::in_order(object, collection.served_kind.kind.is_custom);
         if options.dry_run {
             return Ok(object);
         }

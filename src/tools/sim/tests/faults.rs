@@ -24,7 +24,7 @@ use super::support::get;
 use super::support::send;
 use super::support::simulator;
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 fn maps() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "configmaps")
@@ -34,7 +34,7 @@ fn map(name: &str, value: u32) -> Value {
     json!({"metadata": {"name": name}, "data": {"value": value.to_string()}})
 }
 
-async fn ask(simulator: &Simulator, fault: &str) -> u16 {
+async fn post_to_admin(simulator: &Simulator, fault: &str) -> u16 {
     let admin = Admin::new(simulator.clone(), Registry::new());
     let request = Request::post(fault).body(()).expect("a request");
     let Ok(response) = admin.answer(request).await;
@@ -42,7 +42,7 @@ async fn ask(simulator: &Simulator, fault: &str) -> u16 {
 }
 
 async fn watch(simulator: &Simulator, query: &str) -> Body {
-    let request = Request::get(format!("{MAPS}?watch=true&{query}"));
+    let request = Request::get(format!("{CONFIG_MAPS}?watch=true&{query}"));
     let request = request.body(full("")).expect("a request");
     let response = simulator.clone().answer(request).await;
     assert_eq!(response.status(), 200);
@@ -62,13 +62,13 @@ fn event(bytes: &Bytes) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_break_as_asked() {
+async fn watches_break_as_injected() {
     let simulator = simulator();
     let create = |name: &str| {
         let made = simulator.create(&maps(), Some("default"), map(name, 1));
         made.expect("created")
     };
-    let now = || get(&simulator, MAPS);
+    let now = || get(&simulator, CONFIG_MAPS);
 
     for (index, fault) in ["drop-watches", "gone", "half-frame", "stall", "silence"]
         .into_iter()
@@ -86,7 +86,10 @@ async fn watches_break_as_asked() {
             .expect("a frame")
             .expect("sound");
         assert_eq!(event(&first)["type"], "ADDED", "{fault}");
-        assert_eq!(ask(&simulator, &format!("/faults/{fault}")).await, 200);
+        assert_eq!(
+            post_to_admin(&simulator, &format!("/faults/{fault}")).await,
+            200
+        );
         create(&format!("after-{index}"));
         match fault {
             "drop-watches" => assert_eq!(next(&mut body).await, Ok(Some(Err(())))),
@@ -116,33 +119,42 @@ async fn watches_break_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_fail_as_asked() {
+async fn requests_fail_as_injected() {
     let simulator = simulator();
     assert_eq!(
-        ask(&simulator, "/faults/too-many-requests?retryAfter=7&count=2").await,
+        post_to_admin(&simulator, "/faults/too-many-requests?retryAfter=7&count=2").await,
         200
     );
     for _ in 0..2 {
-        let busy = get(&simulator, MAPS).await;
+        let busy = get(&simulator, CONFIG_MAPS).await;
         assert_eq!(
             (busy.code, &busy.headers["retry-after"]),
             (429, &"7".parse().expect("text"))
         );
     }
-    assert_eq!(get(&simulator, MAPS).await.code, 200);
-    assert_eq!(ask(&simulator, "/faults/server-error").await, 200);
-    assert_eq!(get(&simulator, MAPS).await.code, 500);
-    assert_eq!(ask(&simulator, "/faults/wrong-content-type").await, 200);
-    let wrong = get(&simulator, MAPS).await;
+    assert_eq!(get(&simulator, CONFIG_MAPS).await.code, 200);
+    assert_eq!(post_to_admin(&simulator, "/faults/server-error").await, 200);
+    assert_eq!(get(&simulator, CONFIG_MAPS).await.code, 500);
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/wrong-content-type").await,
+        200
+    );
+    let wrong = get(&simulator, CONFIG_MAPS).await;
     assert_eq!(
         (wrong.code, &wrong.headers["content-type"]),
         (200, &"text/html".parse().expect("text"))
     );
-    assert_eq!(ask(&simulator, "/faults/none-such").await, 404);
-    assert_eq!(ask(&simulator, "/faults/slow?milliseconds=x").await, 400);
+    assert_eq!(post_to_admin(&simulator, "/faults/none-such").await, 404);
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/slow?milliseconds=x").await,
+        400
+    );
 
     let mut body = watch(&simulator, "resourceVersion=0").await;
-    assert_eq!(ask(&simulator, "/faults/slow?milliseconds=5000").await, 200);
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/slow?milliseconds=5000").await,
+        200
+    );
     let started = tokio::time::Instant::now();
     simulator
         .create(&maps(), Some("default"), map("slow", 1))
@@ -156,7 +168,7 @@ async fn requests_fail_as_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn history_is_compacted_and_turned_back() {
+async fn history_can_be_compacted_and_restored() {
     let simulator = simulator();
     let made = simulator
         .create(&maps(), Some("default"), map("a", 1))
@@ -176,7 +188,7 @@ async fn history_is_compacted_and_turned_back() {
             .expect("a frame")
             .expect("sound");
     }
-    assert_eq!(ask(&simulator, "/compact").await, 200);
+    assert_eq!(post_to_admin(&simulator, "/compact").await, 200);
     let mut late = watch(&simulator, &format!("resourceVersion={old}")).await;
     let gone = next(&mut late)
         .await
@@ -194,15 +206,18 @@ async fn history_is_compacted_and_turned_back() {
         .expect("sound");
     assert_eq!(event(&added)["type"], "ADDED", "who had everything goes on");
 
-    let before = get(&simulator, MAPS).await;
-    assert_eq!(ask(&simulator, "/faults/revision-back").await, 200);
+    let before = get(&simulator, CONFIG_MAPS).await;
+    assert_eq!(
+        post_to_admin(&simulator, "/faults/revision-back").await,
+        200
+    );
     let gone = next(&mut open)
         .await
         .expect("in time")
         .expect("a frame")
         .expect("sound");
     assert_eq!(event(&gone)["object"]["code"], 410);
-    let after = get(&simulator, MAPS).await;
+    let after = get(&simulator, CONFIG_MAPS).await;
     let version = |list: &Value| -> u64 {
         let version = list["metadata"]["resourceVersion"]
             .as_str()
@@ -282,7 +297,7 @@ impl Client {
     }
 
     async fn list(&mut self, simulator: &Simulator) -> String {
-        let list = get(simulator, MAPS).await.body;
+        let list = get(simulator, CONFIG_MAPS).await.body;
         let items = list["items"].as_array().expect("items").clone();
         self.objects = items.into_iter().map(|item| (name(&item), item)).collect();
         let version = list["metadata"]["resourceVersion"].as_str();
@@ -345,7 +360,7 @@ async fn run(steps: &[Step]) {
                 simulator.compact();
             }
             Step::TurnBack => {
-                simulator.turn_back();
+                simulator.restore_backup();
                 // A client whose versions are of another history can only list again.
                 (client.version, client.stream) = (None, None);
             }
@@ -355,7 +370,7 @@ async fn run(steps: &[Step]) {
     // A silent stream is given up, as by a client that expects bookmarks.
     client.stream = None;
     client.read(&simulator).await;
-    let list = get(&simulator, MAPS).await.body;
+    let list = get(&simulator, CONFIG_MAPS).await.body;
     let items = list["items"].as_array().expect("items");
     let now: BTreeMap<_, _> = items
         .iter()
@@ -381,6 +396,13 @@ proptest! {
 async fn a_body_beyond_the_limit_is_refused() {
     let simulator = simulator();
     let body = vec![b' '; 4 << 20];
-    let refused = send(&simulator, Method::POST, MAPS, "application/json", body).await;
+    let refused = send(
+        &simulator,
+        Method::POST,
+        CONFIG_MAPS,
+        "application/json",
+        body,
+    )
+    .await;
     assert_eq!(refused.code, 413);
 }

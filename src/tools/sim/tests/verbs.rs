@@ -41,7 +41,7 @@ async fn delete(simulator: &Simulator, path: &str, options: Value) -> Answer {
     send(simulator, Method::DELETE, path, "application/json", body).await
 }
 
-const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 fn deployment(name: &str) -> Value {
@@ -60,11 +60,11 @@ fn deployment(name: &str) -> Value {
 }
 
 #[tokio::test]
-async fn create() {
+async fn created_objects_are_stored_and_validated() {
     let simulator = simulator();
     let made = post(
         &simulator,
-        MAPS,
+        CONFIG_MAPS,
         json!({"metadata": {"name": "a"}, "data": {"k": "v"}}),
     )
     .await;
@@ -76,11 +76,14 @@ async fn create() {
     assert_eq!(metadata["namespace"], "default");
     let keys: Vec<_> = made.body.as_object().expect("an object").keys().collect();
     assert_eq!(keys, ["kind", "apiVersion", "metadata", "data"]);
-    assert_eq!(get(&simulator, &format!("{MAPS}/a")).await.body, made.body);
+    assert_eq!(
+        get(&simulator, &format!("{CONFIG_MAPS}/a")).await.body,
+        made.body
+    );
 
     let generated = post(
         &simulator,
-        MAPS,
+        CONFIG_MAPS,
         json!({"metadata": {"generateName": "g-"}}),
     )
     .await;
@@ -89,33 +92,38 @@ async fn create() {
 
     let refused = [
         (
-            MAPS,
+            CONFIG_MAPS,
             json!({"metadata": {"name": "a"}}),
             409,
             "AlreadyExists",
         ),
-        (MAPS, json!({"metadata": {"name": "A_b"}}), 422, "Invalid"),
-        (MAPS, json!({"metadata": {}}), 422, "Invalid"),
         (
-            MAPS,
+            CONFIG_MAPS,
+            json!({"metadata": {"name": "A_b"}}),
+            422,
+            "Invalid",
+        ),
+        (CONFIG_MAPS, json!({"metadata": {}}), 422, "Invalid"),
+        (
+            CONFIG_MAPS,
             json!({"kind": "Pod", "metadata": {"name": "b"}}),
             400,
             "BadRequest",
         ),
         (
-            MAPS,
+            CONFIG_MAPS,
             json!({"metadata": {"name": "b", "namespace": "x"}}),
             400,
             "BadRequest",
         ),
-        (MAPS, json!({"metadata": "x"}), 400, "BadRequest"),
+        (CONFIG_MAPS, json!({"metadata": "x"}), 400, "BadRequest"),
         (
-            MAPS,
+            CONFIG_MAPS,
             json!({"metadata": {"name": "b", "labels": 5}}),
             400,
             "BadRequest",
         ),
-        (MAPS, json!([]), 400, "BadRequest"),
+        (CONFIG_MAPS, json!([]), 400, "BadRequest"),
         (
             "/api/v1/namespaces/no/configmaps",
             json!({"metadata": {"name": "b"}}),
@@ -140,7 +148,7 @@ async fn create() {
 }
 
 #[tokio::test]
-async fn update_status_and_generation() {
+async fn updates_change_status_and_generation_separately() {
     let simulator = simulator();
     let made = post(&simulator, DEPLOYMENTS, deployment("web")).await;
     assert_eq!(made.code, 201, "{made:?}");
@@ -181,7 +189,7 @@ async fn update_status_and_generation() {
 }
 
 #[tokio::test]
-async fn patch_scale_and_dry_run() {
+async fn patches_scale_and_dry_runs_are_carried_out() {
     let simulator = simulator();
     post(&simulator, DEPLOYMENTS, deployment("web")).await;
     let path = format!("{DEPLOYMENTS}/web");
@@ -223,11 +231,11 @@ async fn patch_scale_and_dry_run() {
 }
 
 #[tokio::test]
-async fn delete_with_preconditions_finalizers_and_collections() {
+async fn deletions_honour_preconditions_and_finalizers() {
     let simulator = simulator();
     let map = json!({"metadata": {"name": "a", "finalizers": ["x/y"]}});
-    let made = post(&simulator, MAPS, map).await;
-    let path = format!("{MAPS}/a");
+    let made = post(&simulator, CONFIG_MAPS, map).await;
+    let path = format!("{CONFIG_MAPS}/a");
     let wrong = delete(
         &simulator,
         &path,
@@ -249,11 +257,11 @@ async fn delete_with_preconditions_finalizers_and_collections() {
 
     for (name, app) in [("b", "x"), ("c", "x"), ("d", "y")] {
         let map = json!({"metadata": {"name": name, "labels": {"app": app}}});
-        post(&simulator, MAPS, map).await;
+        post(&simulator, CONFIG_MAPS, map).await;
     }
     let some = delete(
         &simulator,
-        &format!("{MAPS}?labelSelector=app%3Dx"),
+        &format!("{CONFIG_MAPS}?labelSelector=app%3Dx"),
         json!({}),
     )
     .await;
@@ -264,18 +272,18 @@ async fn delete_with_preconditions_finalizers_and_collections() {
     );
     let gone = delete(&simulator, "/api/v1/namespaces/default", json!({})).await;
     assert_eq!((gone.code, &gone.body["status"]), (200, &"Success".into()));
-    assert_eq!(get(&simulator, &format!("{MAPS}/d")).await.code, 404);
-    let late = post(&simulator, MAPS, json!({"metadata": {"name": "e"}})).await;
+    assert_eq!(get(&simulator, &format!("{CONFIG_MAPS}/d")).await.code, 404);
+    let late = post(&simulator, CONFIG_MAPS, json!({"metadata": {"name": "e"}})).await;
     assert_eq!(late.code, 404);
 }
 
 #[tokio::test]
-async fn lists_pages_and_versions() {
+async fn lists_support_pages_and_versions() {
     let simulator = simulator();
     for name in ["a", "b", "c"] {
-        post(&simulator, MAPS, json!({"metadata": {"name": name}})).await;
+        post(&simulator, CONFIG_MAPS, json!({"metadata": {"name": name}})).await;
     }
-    let all = get(&simulator, MAPS).await;
+    let all = get(&simulator, CONFIG_MAPS).await;
     let names = |answer: &Answer| -> Vec<String> {
         let items = answer.body["items"].as_array().expect("items");
         let name = |item: &Value| {
@@ -287,28 +295,36 @@ async fn lists_pages_and_versions() {
         items.iter().map(name).collect()
     };
     assert_eq!(names(&all), ["a", "b", "c"]);
-    let first = get(&simulator, &format!("{MAPS}?limit=2")).await;
+    let first = get(&simulator, &format!("{CONFIG_MAPS}?limit=2")).await;
     assert_eq!(first.body["metadata"]["remainingItemCount"], 1);
     let token = first.body["metadata"]["continue"]
         .as_str()
         .expect("a token");
-    delete(&simulator, &format!("{MAPS}/c"), json!({})).await;
-    let second = get(&simulator, &format!("{MAPS}?limit=2&continue={token}")).await;
+    delete(&simulator, &format!("{CONFIG_MAPS}/c"), json!({})).await;
+    let second = get(
+        &simulator,
+        &format!("{CONFIG_MAPS}?limit=2&continue={token}"),
+    )
+    .await;
     assert_eq!(names(&second), ["c"], "a page shows the state of the first");
     let version = all.body["metadata"]["resourceVersion"]
         .as_str()
         .expect("a version");
-    let exact = format!("{MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
+    let exact = format!("{CONFIG_MAPS}?resourceVersion={version}&resourceVersionMatch=Exact");
     assert_eq!(names(&get(&simulator, &exact).await), ["a", "b", "c"]);
     simulator.compact();
     assert_eq!(get(&simulator, &exact).await.code, 410);
-    let next = get(&simulator, &format!("{MAPS}?limit=2&continue={token}")).await;
+    let next = get(
+        &simulator,
+        &format!("{CONFIG_MAPS}?limit=2&continue={token}"),
+    )
+    .await;
     assert_eq!(next.code, 410);
-    let unknown = get(&simulator, &format!("{MAPS}?fieldSelector=x%3Dy")).await;
+    let unknown = get(&simulator, &format!("{CONFIG_MAPS}?fieldSelector=x%3Dy")).await;
     assert_eq!(unknown.code, 400, "{unknown:?}");
     // Every kind's lists are of the newest revision of all.
     let pods = get(&simulator, "/api/v1/pods").await;
-    let maps = get(&simulator, MAPS).await;
+    let maps = get(&simulator, CONFIG_MAPS).await;
     let version = |answer: &Answer| answer.body["metadata"]["resourceVersion"].clone();
     assert_eq!(version(&pods), version(&maps));
 }
@@ -316,7 +332,7 @@ async fn lists_pages_and_versions() {
 #[tokio::test(start_paused = true)]
 async fn a_version_in_the_future_is_waited_for_and_refused() {
     let simulator = simulator();
-    let future = get(&simulator, &format!("{MAPS}?resourceVersion=999999")).await;
+    let future = get(&simulator, &format!("{CONFIG_MAPS}?resourceVersion=999999")).await;
     assert_eq!(future.code, 504, "{future:?}");
     let message = future.body["message"].as_str().expect("a message");
     assert!(
@@ -326,7 +342,7 @@ async fn a_version_in_the_future_is_waited_for_and_refused() {
 }
 
 #[tokio::test]
-async fn definitions_make_kinds() {
+async fn definitions_add_and_remove_kinds() {
     let simulator = simulator();
     let definitions = include_str!(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -352,7 +368,7 @@ async fn definitions_make_kinds() {
 }
 
 #[tokio::test]
-async fn discovery_reviews_and_what_there_is_not() {
+async fn discovery_and_reviews_are_served_and_missing_paths_are_not_found() {
     let simulator = simulator();
     for (path, kind) in [
         ("/api", "APIVersions"),

@@ -9,7 +9,7 @@ use crate::tools::sim::kinds::Kind;
 use crate::tools::sim::kinds::custom;
 
 /// Fills in what a new object of `kind` lacks.
-pub(crate) fn fill(kind: &Kind, object: &mut Value) {
+pub(crate) fn fill_defaults(kind: &Kind, object: &mut Value) {
     if kind.is_custom {
         return;
     }

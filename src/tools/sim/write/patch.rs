@@ -11,7 +11,7 @@ use super::strategic;
 
 /// A patch's format, told by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Format {
+pub(crate) enum PatchFormat {
     /// RFC 7386.
     Merge,
     /// RFC 6902.
@@ -20,7 +20,7 @@ pub(crate) enum Format {
     Strategic,
 }
 
-impl Format {
+impl PatchFormat {
     /// The format of a media type.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl Format {
 /// 400 for what is no patch, 415 for a strategic one of a custom resource, 422 for one that can't
 /// be applied.
 pub(crate) fn apply(
-    format: Format,
+    format: PatchFormat,
     body: &[u8],
     resource: &Resource,
     object: Value,
@@ -57,7 +57,7 @@ pub(crate) fn apply(
     let unreadable = |error: serde_json::Error| Status::bad_request(error.to_string());
     let mut patched = object;
     match format {
-        Format::Json => {
+        PatchFormat::Json => {
             let patch: Patch = serde_json::from_slice(body).map_err(unreadable)?;
             let name = crate::tools::sim::metadata::text(&patched, "name").to_owned();
             json_patch::patch(&mut patched, &patch).map_err(|error| {
@@ -68,14 +68,16 @@ pub(crate) fn apply(
                 Status::failure(422, "Invalid", message)
             })?;
         }
-        Format::Merge | Format::Strategic => {
+        PatchFormat::Merge | PatchFormat::Strategic => {
             let patch: Value = serde_json::from_slice(body).map_err(unreadable)?;
             match (patch, format) {
-                (Value::Object(_), Format::Strategic) if !resource_has_strategies(resource) => {
+                (Value::Object(_), PatchFormat::Strategic)
+                    if !resource_has_strategies(resource) =>
+                {
                     let what = format!("strategic merge patches of {}", resource.gvr);
                     return Err(refusal::not_simulated(&what));
                 }
-                (Value::Object(patch), Format::Strategic) => {
+                (Value::Object(patch), PatchFormat::Strategic) => {
                     strategic::merge(resource, &mut patched, patch)?;
                 }
                 (patch @ Value::Object(_), _) => json_patch::merge(&mut patched, &patch),
@@ -109,29 +111,29 @@ mod tests {
     #[test]
     fn formats_by_media_type() {
         let rows = [
-            ("application/merge-patch+json", Ok(Format::Merge)),
+            ("application/merge-patch+json", Ok(PatchFormat::Merge)),
             (
                 "application/json-patch+json; charset=utf-8",
-                Ok(Format::Json),
+                Ok(PatchFormat::Json),
             ),
             (
                 "application/strategic-merge-patch+json",
-                Ok(Format::Strategic),
+                Ok(PatchFormat::Strategic),
             ),
             ("application/apply-patch+yaml", Err(415)),
             ("text/plain", Err(415)),
         ];
         for (media_type, expected) in rows {
-            let format = Format::of(media_type).map_err(|status| status.code);
+            let format = PatchFormat::of(media_type).map_err(|status| status.code);
             assert_eq!(format, expected, "{media_type}");
         }
     }
 
     #[test]
-    fn patches() {
-        use Format::Json;
-        use Format::Merge;
-        use Format::Strategic;
+    fn each_format_is_applied() {
+        use PatchFormat::Json;
+        use PatchFormat::Merge;
+        use PatchFormat::Strategic;
         let object = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"l": [1, 2]}});
         let rows = [
             (

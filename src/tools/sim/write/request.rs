@@ -16,11 +16,11 @@ use crate::server::RequestInfo;
 use crate::tools::sim::Simulator;
 use crate::tools::sim::kinds;
 use crate::tools::sim::refusal;
-use crate::tools::sim::store::Target;
 use crate::tools::sim::store::WriteOptions;
+use crate::tools::sim::store::WriteTarget;
 
 use super::patch;
-use super::rules::Part;
+use super::rules::ObjectPart;
 use super::subresources;
 use super::verbs::Preconditions;
 
@@ -28,7 +28,7 @@ use super::verbs::Preconditions;
 const BODY_LIMIT: usize = 3 << 20;
 
 /// A write, read as far as its headers go.
-pub(crate) struct Write<'a> {
+pub(crate) struct WriteRequest<'a> {
     info: &'a RequestInfo,
     query: Query,
     content_type: String,
@@ -43,7 +43,7 @@ impl Simulator {
     /// As the API server answers.
     pub(crate) fn write(
         &self,
-        write: &Write<'_>,
+        write: &WriteRequest<'_>,
         query: &str,
     ) -> Result<(StatusCode, Value), Status> {
         let info = write.info;
@@ -64,7 +64,7 @@ impl Simulator {
                     .write(|state| state.create(&target, object, options))?;
                 return Ok((StatusCode::CREATED, created));
             }
-            ("create", _) => Err(refusal::no_such_thing("such subresource")),
+            ("create", _) => Err(refusal::not_simulated_path("such subresource")),
             ("get", "scale") => self.store.write(|state| state.scale(&target)),
             ("update", "scale") => self.update_scale(write, &target, options),
             ("patch", "scale") => self.patch_scale(write, &target, options),
@@ -87,8 +87,8 @@ impl Simulator {
 
     fn update_scale(
         &self,
-        write: &Write<'_>,
-        target: &Target,
+        write: &WriteRequest<'_>,
+        target: &WriteTarget,
         options: WriteOptions,
     ) -> Result<Value, Status> {
         let scale = write.object()?;
@@ -98,11 +98,11 @@ impl Simulator {
 
     fn patch_scale(
         &self,
-        write: &Write<'_>,
-        target: &Target,
+        write: &WriteRequest<'_>,
+        target: &WriteTarget,
         options: WriteOptions,
     ) -> Result<Value, Status> {
-        let format = patch::Format::of(&write.content_type)?;
+        let format = patch::PatchFormat::of(&write.content_type)?;
         self.store.write(|state| {
             let resource = state.kind(target)?.resource;
             let scale = patch::apply(format, &write.body, &resource, state.scale(target)?)?;
@@ -112,12 +112,12 @@ impl Simulator {
 
     fn patch(
         &self,
-        write: &Write<'_>,
-        target: &Target,
-        part: Part,
+        write: &WriteRequest<'_>,
+        target: &WriteTarget,
+        part: ObjectPart,
         options: WriteOptions,
     ) -> Result<Value, Status> {
-        let format = patch::Format::of(&write.content_type)?;
+        let format = patch::PatchFormat::of(&write.content_type)?;
         self.store.write(|state| {
             let resource = state.kind(target)?.resource;
             let object = patch::apply(format, &write.body, &resource, state.current(target)?)?;
@@ -127,8 +127,8 @@ impl Simulator {
 
     fn delete_collection(
         &self,
-        write: &Write<'_>,
-        target: &Target,
+        write: &WriteRequest<'_>,
+        target: &WriteTarget,
         query: &str,
         options: WriteOptions,
     ) -> Result<Value, Status> {
@@ -136,24 +136,24 @@ impl Simulator {
             return Err(Status::method_not_allowed());
         }
         let (_, options) = write.delete_options(options)?;
-        let served = self.store.served(&target.gvr);
-        let served = served.ok_or_else(Status::path_not_found)?;
+        let served_kind = self.store.served_kind(&target.gvr);
+        let served_kind = served_kind.ok_or_else(Status::path_not_found)?;
         let namespace = target.namespace.as_deref();
         let selection = ListOptions::parse(query)?;
-        let selection = selection.selection(namespace, &served.kind.fields)?;
+        let selection = selection.selection(namespace, &served_kind.kind.fields)?;
         self.store
             .write(|state| state.delete_collection(target, &selection, options))
     }
 
-    fn no_such_verb(&self, target: &Target) -> Status {
-        match self.store.served(&target.gvr) {
-            Some(served) if served.kind.is_custom => refusal::no_verb(&target.gvr),
+    fn no_such_verb(&self, target: &WriteTarget) -> Status {
+        match self.store.served_kind(&target.gvr) {
+            Some(served_kind) if served_kind.kind.is_custom => refusal::no_verb(&target.gvr),
             _ => Status::method_not_allowed(),
         }
     }
 }
 
-impl<'a> Write<'a> {
+impl<'a> WriteRequest<'a> {
     /// Reads the request's headers and its body.
     ///
     /// # Errors
@@ -175,23 +175,23 @@ impl<'a> Write<'a> {
         })
     }
 
-    fn target(&self) -> Result<Target, Status> {
+    fn target(&self) -> Result<WriteTarget, Status> {
         let info = self.info;
         let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
         let is_namespace = gvr == kinds::namespaces();
         let namespace = Some(info.namespace.clone());
-        Ok(Target {
+        Ok(WriteTarget {
             gvr,
             namespace: namespace.filter(|name| !name.is_empty() && !is_namespace),
             name: info.name.clone(),
         })
     }
 
-    fn part(&self) -> Result<Part, Status> {
+    fn part(&self) -> Result<ObjectPart, Status> {
         match self.info.subresource.as_str() {
-            "" | "scale" => Ok(Part::Main),
-            "status" => Ok(Part::Status),
-            _ => Err(refusal::no_such_thing("such subresource")),
+            "" | "scale" => Ok(ObjectPart::Main),
+            "status" => Ok(ObjectPart::Status),
+            _ => Err(refusal::not_simulated_path("such subresource")),
         }
     }
 

@@ -8,11 +8,11 @@ use crate::api::Status;
 use crate::tools::sim::kinds::Kind;
 use crate::tools::sim::metadata;
 use crate::tools::sim::refusal;
-use crate::tools::sim::store::Target;
+use crate::tools::sim::store::WriteTarget;
 
 /// Which part of an object an update may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum ObjectPart {
     /// All but the status.
     Main,
     /// The status alone.
@@ -26,13 +26,13 @@ pub(super) fn merged(
     kind: &Kind,
     current: &Value,
     mut object: Value,
-    part: Part,
+    part: ObjectPart,
 ) -> Result<Value, Status> {
     let status = match part {
-        Part::Main if kind.has_status => current.get("status").cloned(),
+        ObjectPart::Main if kind.has_status => current.get("status").cloned(),
         _ => object.get("status").cloned(),
     };
-    if part == Part::Status {
+    if part == ObjectPart::Status {
         object = current.clone();
     }
     let is_changed = |key: &&String| !matches!(key.as_str(), "metadata" | "status");
@@ -53,7 +53,7 @@ pub(super) fn merged(
     let is_new_generation =
         counts_generations(kind) && (is_relabelled || content(current) != content(&object));
     let generation = current["metadata"]["generation"].as_u64();
-    let kept = [
+    let kept_keys = [
         "uid",
         "creationTimestamp",
         "deletionTimestamp",
@@ -61,8 +61,8 @@ pub(super) fn merged(
         "resourceVersion",
         "generation",
     ];
-    let fields = metadata::of(&mut object)?;
-    for key in kept {
+    let fields = metadata::metadata_mut(&mut object)?;
+    for key in kept_keys {
         match current["metadata"].get(key) {
             Some(value) => fields.insert(key.to_owned(), value.clone()),
             None => fields.shift_remove(key),
@@ -90,32 +90,32 @@ pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), 
         ("apiVersion", resource.gvr.api_version()),
     ];
     for (key, expected) in expected {
-        let given = members
+        let value = members
             .entry(key)
             .or_insert_with(|| expected.clone().into());
-        if given.as_str() != Some(expected.as_str()) {
-            let given = given.as_str().unwrap_or_default();
+        if value.as_str() != Some(expected.as_str()) {
+            let value = value.as_str().unwrap_or_default();
             return Err(Status::bad_request(format!(
-                "the {key} in the data ({given}) does not match the expected {key} ({expected})"
+                "the {key} in the data ({value}) does not match the expected {key} ({expected})"
             )));
         }
     }
     Ok(())
 }
 
-pub(super) fn check_namespace(target: &Target, object: &mut Value) -> Result<(), Status> {
-    let fields = metadata::of(object)?;
+pub(super) fn check_namespace(target: &WriteTarget, object: &mut Value) -> Result<(), Status> {
+    let fields = metadata::metadata_mut(object)?;
     let Some(namespace) = &target.namespace else {
         fields.shift_remove("namespace");
         return Ok(());
     };
-    let given = fields
+    let value = fields
         .entry("namespace")
         .or_insert_with(|| namespace.clone().into());
-    if given.as_str() == Some("") {
-        *given = namespace.clone().into();
+    if value.as_str() == Some("") {
+        *value = namespace.clone().into();
     }
-    match given.as_str() == Some(namespace) {
+    match value.as_str() == Some(namespace) {
         true => Ok(()),
         false => Err(Status::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
@@ -135,7 +135,7 @@ pub(super) fn name_for(resource: &Resource, object: &mut Value) -> Result<String
         return Err(refusal::invalid(resource, "", "metadata.name", why));
     }
     let name = metadata::generated_name(&prefix);
-    metadata::of(object)?.insert("name".to_owned(), name.clone().into());
+    metadata::metadata_mut(object)?.insert("name".to_owned(), name.clone().into());
     Ok(name)
 }
 
@@ -151,12 +151,12 @@ pub(super) fn counts_generations(kind: &Kind) -> bool {
 }
 
 /// Kinds whose DELETE answers with the object.
-pub(super) fn tells_deleted(kind: &Kind) -> bool {
+pub(super) fn returns_deleted_object(kind: &Kind) -> bool {
     let kinds = ["Pod", "Service", "ServiceAccount", "PersistentVolumeClaim"];
     !kind.is_custom && kinds.contains(&kind.resource.kind.as_str())
 }
 
-pub(super) fn success(target: &Target, uid: &str) -> Value {
+pub(super) fn success(target: &WriteTarget, uid: &str) -> Value {
     let mut details = json!({"name": target.name, "kind": target.gvr.resource, "uid": uid});
     if !target.gvr.group.is_empty() {
         details["group"] = target.gvr.group.clone().into();

@@ -20,7 +20,7 @@ enum Strategy {
 
 /// The field that a list stands in, empty for the object itself; the list; its key, empty for sets.
 /// All other lists are replaced.
-const LISTS: &[(&str, &str, &str)] = &[
+const LIST_STRATEGIES: &[(&str, &str, &str)] = &[
     ("", "secrets", "name"),
     ("metadata", "finalizers", ""),
     ("metadata", "ownerReferences", "uid"),
@@ -46,8 +46,8 @@ const LISTS: &[(&str, &str, &str)] = &[
     ("status", "resourceClaimStatuses", "name"),
 ];
 
-const ORDER: &str = "$setElementOrder/";
-const DELETE: &str = "$deleteFromPrimitiveList/";
+const ORDER_DIRECTIVE: &str = "$setElementOrder/";
+const DELETE_DIRECTIVE: &str = "$deleteFromPrimitiveList/";
 
 /// Merges `patch` into an object of `resource`.
 ///
@@ -79,7 +79,7 @@ impl Merger {
             "initContainers" | "ephemeralContainers" => "containers",
             other => other,
         };
-        let mut lists = LISTS
+        let mut lists = LIST_STRATEGIES
             .iter()
             .filter(|_| !self.is_definition || parent == "metadata");
         match lists.find(|(of, name, _)| *of == parent && *name == list) {
@@ -117,11 +117,11 @@ impl Merger {
             map.retain(|key, _| kept.iter().any(|kept| kept == key));
         }
         let before = map.clone();
-        let mut orders = Vec::new();
+        let mut element_orders = Vec::new();
         for (key, value) in patch {
-            if let Some(list) = key.strip_prefix(ORDER) {
-                orders.push((list.to_owned(), items(value)));
-            } else if let Some(list) = key.strip_prefix(DELETE) {
+            if let Some(list) = key.strip_prefix(ORDER_DIRECTIVE) {
+                element_orders.push((list.to_owned(), items(value)));
+            } else if let Some(list) = key.strip_prefix(DELETE_DIRECTIVE) {
                 remove(map, list, &items(value));
             } else if key.starts_with('$') {
                 return Err(unknown(&key));
@@ -129,7 +129,7 @@ impl Merger {
                 self.member(map, key, value, place)?;
             }
         }
-        for (name, order) in orders {
+        for (name, order) in element_orders {
             let strategy = self.strategy(place, &name);
             if let Some(Value::Array(list)) = map.get_mut(&name) {
                 let before = before.get(&name).and_then(Value::as_array);

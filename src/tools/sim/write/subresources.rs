@@ -7,10 +7,10 @@ use crate::api::Status;
 use crate::tools::sim::metadata;
 use crate::tools::sim::refusal;
 use crate::tools::sim::store::State;
-use crate::tools::sim::store::Target;
 use crate::tools::sim::store::WriteOptions;
+use crate::tools::sim::store::WriteTarget;
 
-use super::rules::Part;
+use super::rules::ObjectPart;
 
 impl State {
     /// The Scale of `target`.
@@ -18,7 +18,7 @@ impl State {
     /// # Errors
     ///
     /// 404 when it isn't there or can't be scaled.
-    pub(crate) fn scale(&self, target: &Target) -> Result<Value, Status> {
+    pub(crate) fn scale(&self, target: &WriteTarget) -> Result<Value, Status> {
         let kind = self.kind(target)?;
         if !kind.has_scale {
             return Err(match kind.is_custom {
@@ -36,7 +36,7 @@ impl State {
     /// 404, 409, or 422 without a count.
     pub(crate) fn set_scale(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         scale: &Value,
         options: WriteOptions,
     ) -> Result<Value, Status> {
@@ -54,20 +54,21 @@ impl State {
         }
         let version = metadata::text(scale, "resourceVersion");
         if !version.is_empty() {
-            metadata::of(&mut object)?.insert("resourceVersion".to_owned(), version.into());
+            metadata::metadata_mut(&mut object)?
+                .insert("resourceVersion".to_owned(), version.into());
         }
         let replicas = replicas.as_u64().unwrap_or_default();
         if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             spec.insert("replicas".to_owned(), replicas.into());
         }
-        let updated = self.update(target, object, Part::Main, options)?;
+        let updated = self.update(target, object, ObjectPart::Main, options)?;
         Ok(scale_of(&updated))
     }
 }
 
 fn scale_of(object: &Value) -> Value {
     let metadata = &object["metadata"];
-    let mut kept = serde_json::Map::new();
+    let mut scale_metadata = serde_json::Map::new();
     for key in [
         "name",
         "namespace",
@@ -76,7 +77,7 @@ fn scale_of(object: &Value) -> Value {
         "creationTimestamp",
     ] {
         if let Some(value) = metadata.get(key) {
-            kept.insert(key.to_owned(), value.clone());
+            scale_metadata.insert(key.to_owned(), value.clone());
         }
     }
     let labels = object["spec"]["selector"]["matchLabels"].as_object();
@@ -86,7 +87,7 @@ fn scale_of(object: &Value) -> Value {
         .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
         .collect();
     json!({
-        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": kept,
+        "kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": scale_metadata,
         "spec": {"replicas": object["spec"]["replicas"].as_u64().unwrap_or_default()},
         "status": {
             "replicas": object["status"]["replicas"].as_u64().unwrap_or_default(),

@@ -12,12 +12,12 @@ use crate::tools::sim::kinds::custom;
 use crate::tools::sim::metadata;
 use crate::tools::sim::refusal;
 use crate::tools::sim::store::State;
-use crate::tools::sim::store::Target;
 use crate::tools::sim::store::WriteOptions;
+use crate::tools::sim::store::WriteTarget;
 
 use super::defaults;
 use super::rules;
-use super::rules::Part;
+use super::rules::ObjectPart;
 
 /// What a DELETE says beside what is to be deleted.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +34,7 @@ impl State {
     /// 400, 404, 409 or 422, as the API server has them.
     pub(crate) fn create(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         mut object: Value,
         options: WriteOptions,
     ) -> Result<Value, Status> {
@@ -48,7 +48,7 @@ impl State {
             return Err(Status::bad_request(message));
         }
         self.check_namespace_exists(target)?;
-        let target = Target {
+        let target = WriteTarget {
             name,
             ..target.clone()
         };
@@ -61,7 +61,7 @@ impl State {
         {
             members.shift_remove("status");
         }
-        let fields = metadata::of(&mut object)?;
+        let fields = metadata::metadata_mut(&mut object)?;
         for key in [
             "deletionTimestamp",
             "deletionGracePeriodSeconds",
@@ -75,13 +75,13 @@ impl State {
         if !options.keep_status || !fields.contains_key("creationTimestamp") {
             fields.insert("creationTimestamp".to_owned(), metadata::now().into());
         }
-        defaults::fill(&kind, &mut object);
+        defaults::fill_defaults(&kind, &mut object);
         if target.gvr == kinds::definitions() && custom::kind(&object).is_none() {
             let why = "Required value: group, scope, names and one stored version";
             return Err(refusal::invalid(&kind.resource, &target.name, "spec", why));
         }
         if rules::counts_generations(&kind) {
-            metadata::of(&mut object)?.insert("generation".to_owned(), 1.into());
+            metadata::metadata_mut(&mut object)?.insert("generation".to_owned(), 1.into());
         }
         self.commit(&target.gvr, EventType::Added, object, options)
     }
@@ -93,9 +93,9 @@ impl State {
     /// 400, 404, 409, as the API server has them.
     pub(crate) fn update(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         mut object: Value,
-        part: Part,
+        part: ObjectPart,
         options: WriteOptions,
     ) -> Result<Value, Status> {
         let kind = self.kind(target)?;
@@ -145,7 +145,7 @@ impl State {
     /// # Errors
     ///
     /// 404 for a kind that isn't served, 400 for what is no object.
-    pub(crate) fn put(&mut self, target: &Target, object: Value) -> Result<(), Status> {
+    pub(crate) fn put(&mut self, target: &WriteTarget, object: Value) -> Result<(), Status> {
         self.kind(target)?;
         let event_type = match self.current(target) {
             Ok(_) => EventType::Modified,
@@ -163,7 +163,7 @@ impl State {
     /// 404, or 409 when a precondition doesn't hold.
     pub(crate) fn delete(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         preconditions: &Preconditions,
         options: WriteOptions,
     ) -> Result<Value, Status> {
@@ -174,7 +174,7 @@ impl State {
             if !metadata::text(&object, "deletionTimestamp").is_empty() {
                 return Ok(object);
             }
-            let fields = metadata::of(&mut object)?;
+            let fields = metadata::metadata_mut(&mut object)?;
             fields.insert("deletionTimestamp".to_owned(), metadata::now().into());
             fields.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
             return self.commit(&target.gvr, EventType::Modified, object, options);
@@ -186,7 +186,7 @@ impl State {
             self.delete_custom(&object, options)?;
         }
         let deleted = self.commit(&target.gvr, EventType::Deleted, object, options)?;
-        Ok(match rules::tells_deleted(&kind) {
+        Ok(match rules::returns_deleted_object(&kind) {
             true => deleted,
             false => rules::success(target, metadata::text(&deleted, "uid")),
         })
@@ -199,13 +199,13 @@ impl State {
     /// 404.
     pub(crate) fn delete_collection(
         &mut self,
-        target: &Target,
+        target: &WriteTarget,
         selection: &Selection,
         options: WriteOptions,
     ) -> Result<Value, Status> {
         let collection = self.collections.get(&target.gvr);
         let collection = collection.ok_or_else(Status::path_not_found)?;
-        let kind = collection.served.kind.clone();
+        let kind = collection.served_kind.kind.clone();
         let mut items = Vec::new();
         for key in collection.keys(selection) {
             let target = target.named(&key);
@@ -220,29 +220,29 @@ impl State {
         }))
     }
 
-    fn check_namespace_exists(&self, target: &Target) -> Result<(), Status> {
+    fn check_namespace_exists(&self, target: &WriteTarget) -> Result<(), Status> {
         let Some(namespace) = &target.namespace else {
             return Ok(());
         };
-        let namespace = Target {
+        let namespace = WriteTarget {
             name: namespace.clone(),
-            ..Target::collection(kinds::namespaces(), None)
+            ..WriteTarget::collection(kinds::namespaces(), None)
         };
         self.current(&namespace).map(|_| ())
     }
 
     fn empty_namespace(&mut self, name: &str, options: WriteOptions) -> Result<(), Status> {
         let namespaced = self.collections.values();
-        let namespaced = namespaced.filter(|c| c.served.kind.resource.namespaced);
+        let namespaced = namespaced.filter(|c| c.served_kind.kind.resource.namespaced);
         let all: Vec<_> = namespaced
-            .map(|collection| collection.served.kind.resource.gvr.clone())
+            .map(|collection| collection.served_kind.kind.resource.gvr.clone())
             .collect();
         let selection = Selection {
             namespace: Some(name.to_owned()),
             ..Selection::default()
         };
         for gvr in all {
-            let target = Target::collection(gvr, Some(name));
+            let target = WriteTarget::collection(gvr, Some(name));
             self.delete_collection(&target, &selection, options)?;
         }
         Ok(())
@@ -252,14 +252,14 @@ impl State {
         let Some(kind) = custom::kind(definition) else {
             return Ok(());
         };
-        let target = Target::collection(kind.resource.gvr.clone(), None);
+        let target = WriteTarget::collection(kind.resource.gvr.clone(), None);
         self.delete_collection(&target, &Selection::default(), options)?;
         Ok(())
     }
 }
 
 impl Preconditions {
-    fn check(&self, target: &Target, object: &Value) -> Result<(), Status> {
+    fn check(&self, target: &WriteTarget, object: &Value) -> Result<(), Status> {
         let checks = [
             ("UID", "uid", &self.uid),
             ("ResourceVersion", "resourceVersion", &self.resource_version),

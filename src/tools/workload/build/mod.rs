@@ -27,7 +27,7 @@ const DAY: i64 = 86_400;
 const MICROS: i64 = 1_000_000;
 /// How old the cluster is.
 const AGE: i64 = 40 * DAY;
-const PODS_A_TENANT: usize = 90;
+const PODS_PER_TENANT: usize = 90;
 const EVENTS: usize = 20;
 const KUBE_SYSTEM: &str = "kube-system";
 
@@ -128,7 +128,7 @@ impl Builder<'_> {
 
     /// Makes them all and tells the tenants'.
     fn namespaces(&mut self, pods: usize) -> Vec<String> {
-        let count = (pods / PODS_A_TENANT).max(2);
+        let count = (pods / PODS_PER_TENANT).max(2);
         let tenants: Vec<_> = (0..count).map(|i| numbered(&names::TENANTS, i)).collect();
         let system = names::SYSTEM_NAMESPACES.map(str::to_owned);
         for name in system.iter().chain(&tenants) {

@@ -17,7 +17,7 @@ use crate::tools::workload::names;
 use crate::tools::workload::perform;
 use crate::tools::workload::records;
 
-const PODS_A_FINISHED_JOB: usize = 80;
+const PODS_PER_FINISHED_JOB: usize = 80;
 const PROXY: &str = "kube-proxy";
 const AGENT: &str = "node-agent";
 
@@ -89,7 +89,7 @@ impl Builder<'_> {
 
     /// Cron jobs, and what they left; tells how many pods.
     pub(super) fn finished_jobs(&mut self, tenants: &[String], left: usize) -> usize {
-        let count = left / PODS_A_FINISHED_JOB;
+        let count = left / PODS_PER_FINISHED_JOB;
         for (i, tenant) in tenants.iter().enumerate() {
             let name = names::CRON_JOBS[i % names::CRON_JOBS.len()];
             let age = self.dice.between(AGE / 2, AGE);
@@ -130,12 +130,12 @@ impl Builder<'_> {
         }
         self.pod(Owner::Job(id), None, Phase::Succeeded);
         if self.cluster.nodes.is_empty() {
-            self.unfinish(id);
+            self.reopen_job(id);
         }
     }
 
     /// A job whose pod found no node isn't complete.
-    pub(super) fn unfinish(&mut self, id: u32) {
+    pub(super) fn reopen_job(&mut self, id: u32) {
         if let Some(Job { status, .. }) = self.cluster.jobs.get_mut(&id) {
             *status = JobStatus::Active;
         }

@@ -32,7 +32,7 @@ pub(super) fn cron_job(cron_job: &CronJob) -> Value {
             "suspend": false,
         }),
     );
-    draft.wrote("helm", cron_job.identity.created);
+    draft.managed_by("helm", cron_job.identity.created);
     let status = json!({"lastScheduleTime": time(cron_job.scheduled)});
     draft.status(status, MANAGER, cron_job.identity.written);
     draft.finish()
@@ -64,7 +64,7 @@ pub(super) fn job(job: &Job, cluster: &Cluster) -> Option<Value> {
             "template": pod_template(&owner.template, &owner.tag, labels),
         }),
     );
-    draft.wrote(MANAGER, job.identity.created);
+    draft.managed_by(MANAGER, job.identity.created);
     draft.status(status(job), MANAGER, job.identity.written);
     Some(draft.finish())
 }

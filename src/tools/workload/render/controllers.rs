@@ -60,7 +60,7 @@ pub(super) fn deployment(deployment: &Deployment) -> Value {
     );
     let pods = pod_template(template, &deployment.tag, app_labels(template));
     draft.change("spec", |spec| spec["template"] = pods);
-    draft.wrote("helm", identity.created);
+    draft.managed_by("helm", identity.created);
     draft.meta(
         "annotations",
         json!({REVISION: deployment.revision.to_string()}),
@@ -78,7 +78,7 @@ fn deployment_status(deployment: &Deployment) -> Value {
         true => ("NewReplicaSetAvailable", "has successfully progressed"),
         false => ("ReplicaSetUpdated", "is progressing"),
     };
-    let (availability, says) = match is_available {
+    let (availability, message) = match is_available {
         true => ("MinimumReplicasAvailable", "has minimum availability"),
         false => (
             "MinimumReplicasUnavailable",
@@ -90,7 +90,7 @@ fn deployment_status(deployment: &Deployment) -> Value {
             {
                 "lastTransitionTime": changed,
                 "lastUpdateTime": changed,
-                "message": format!("Deployment {says}."),
+                "message": format!("Deployment {message}."),
                 "reason": availability,
                 "status": if is_available { "True" } else { "False" },
                 "type": "Available",
@@ -155,7 +155,7 @@ pub(super) fn replica_set(set: &ReplicaSet, cluster: &Cluster) -> Option<Value> 
     );
     let pods = pod_template(template, &set.tag, labels);
     draft.change("spec", |spec| spec["template"] = pods);
-    draft.wrote(MANAGER, set.identity.created);
+    draft.managed_by(MANAGER, set.identity.created);
     let mut status = json!({"replicas": set.status.replicas});
     let ready = set.status.ready;
     let total = set.status.replicas;
@@ -192,7 +192,7 @@ pub(super) fn daemon_set(set: &DaemonSet) -> Value {
             },
         }),
     );
-    draft.wrote("kubeadm", set.identity.created);
+    draft.managed_by("kubeadm", set.identity.created);
     let status = json!({
         "currentNumberScheduled": set.pods,
         "desiredNumberScheduled": set.pods,

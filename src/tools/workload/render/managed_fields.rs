@@ -6,7 +6,7 @@ use serde_json::Value;
 /// Parts of metadata that belong to a writer.
 const METADATA: [&str; 4] = ["annotations", "generateName", "labels", "ownerReferences"];
 /// Parts of an object that nobody owns.
-const NOBODYS: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
+const UNMANAGED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
 /// Fields of everything but the status.
 pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Value>) -> Value {
@@ -21,7 +21,7 @@ pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Valu
     for (key, value) in object {
         match key.as_str() {
             "spec" => drop(fields.insert("f:spec".to_owned(), of_part(value))),
-            key if NOBODYS.contains(&key) => {}
+            key if UNMANAGED.contains(&key) => {}
             key => drop(fields.insert(format!("f:{key}"), of_value(key, value))),
         }
     }

@@ -65,7 +65,7 @@ impl Draft {
     }
 
     /// Who wrote all that is there by now, status apart.
-    pub(super) fn wrote(&mut self, manager: &str, seconds: i64) {
+    pub(super) fn managed_by(&mut self, manager: &str, seconds: i64) {
         let fields = managed_fields::of_object(&self.object, &self.metadata);
         self.manager(manager, seconds, fields, None);
     }

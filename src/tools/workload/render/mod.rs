@@ -14,11 +14,11 @@ use serde_json::Value;
 
 use crate::tools::workload::cluster::Cluster;
 use crate::tools::workload::cluster::Id;
-use crate::tools::workload::operation::Target;
+use crate::tools::workload::operation::ObjectPath;
 
 impl Cluster {
     /// An object and where it lives; none if it is gone.
-    pub(super) fn render(&self, id: Id) -> Option<(Target, Value)> {
+    pub(super) fn render(&self, id: Id) -> Option<(ObjectPath, Value)> {
         let object = match id {
             Id::Namespace(i) => small::namespace(self.namespaces.get(i)?),
             Id::Node(i) => node::node(i, self.nodes.get(i)?),
@@ -40,7 +40,7 @@ impl Cluster {
     }
 
     /// Where an object lives; none if it is gone.
-    pub(super) fn target(&self, id: Id) -> Option<Target> {
+    pub(super) fn target(&self, id: Id) -> Option<ObjectPath> {
         let identity = self.identity(id)?;
         let (group, resource) = match id {
             Id::Namespace(_) => ("", "namespaces"),
@@ -59,7 +59,7 @@ impl Cluster {
             Id::EndpointSlice(_) => ("discovery.k8s.io", "endpointslices"),
             Id::Event(_) => ("", "events"),
         };
-        Some(Target {
+        Some(ObjectPath {
             group,
             version: "v1",
             resource,

@@ -36,7 +36,7 @@ pub(super) fn service(service: &Service) -> Value {
     }
     draft.meta("labels", labels);
     draft.set("spec", spec);
-    draft.wrote("helm", service.identity.created);
+    draft.managed_by("helm", service.identity.created);
     draft.set("status", json!({"loadBalancer": {}}));
     draft.finish()
 }
@@ -85,7 +85,7 @@ pub(super) fn endpoint_slice(slice: &EndpointSlice, cluster: &Cluster) -> Option
         "protocol": protocol(service),
     });
     draft.set("ports", json!([port]));
-    draft.wrote("kube-controller-manager", slice.identity.written);
+    draft.managed_by("kube-controller-manager", slice.identity.written);
     Some(draft.finish())
 }
 

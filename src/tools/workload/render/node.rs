@@ -48,7 +48,7 @@ pub(super) fn node(index: usize, node: &Node) -> Value {
         }),
     );
     draft.set("spec", spec(index, node));
-    draft.wrote("kubelet", node.identity.created);
+    draft.managed_by("kubelet", node.identity.created);
     draft.status(status(index, node), "kubelet", node.identity.written);
     draft.finish()
 }

@@ -37,7 +37,7 @@ pub(super) fn pod(pod: &Pod, cluster: &Cluster) -> Option<Value> {
     draft.meta("annotations", pod_template::annotations(origin.template));
     draft.owner(origin.api_version, origin.kind, origin.owner);
     draft.set("spec", pod_template::pod_spec(origin.template, origin.tag));
-    draft.wrote("kube-controller-manager", pod.identity.created);
+    draft.managed_by("kube-controller-manager", pod.identity.created);
     draft.meta("generation", json!(1));
     draft.change("spec", |spec| admit(spec, pod, origin.template));
     draft.status(

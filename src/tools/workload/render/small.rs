@@ -25,7 +25,7 @@ pub(super) fn namespace(identity: &Identity) -> Value {
         "labels",
         json!({"kubernetes.io/metadata.name": identity.name}),
     );
-    draft.wrote("kubectl-create", identity.created);
+    draft.managed_by("kubectl-create", identity.created);
     draft.set("spec", json!({"finalizers": ["kubernetes"]}));
     draft.set("status", json!({"phase": "Active"}));
     draft.finish()
@@ -49,7 +49,7 @@ pub(super) fn lease(lease: &Lease, cluster: &Cluster) -> Value {
         spec["leaseTransitions"] = json!(3);
     }
     draft.set("spec", spec);
-    draft.wrote(manager, lease.identity.written);
+    draft.managed_by(manager, lease.identity.written);
     draft.finish()
 }
 
@@ -64,7 +64,7 @@ pub(super) fn config_map(map: &ConfigMap) -> Value {
         Contents::Settings => (json!({"settings.yaml": settings(map)}), "helm"),
     };
     draft.set("data", data);
-    draft.wrote(manager, map.identity.written);
+    draft.managed_by(manager, map.identity.written);
     draft.finish()
 }
 
@@ -94,7 +94,7 @@ pub(super) fn secret(secret: &Secret) -> Value {
         json!({"key": secret.key, "password": secret.password}),
     );
     draft.set("type", json!("Opaque"));
-    draft.wrote("external-secrets", secret.identity.written);
+    draft.managed_by("external-secrets", secret.identity.written);
     draft.finish()
 }
 
@@ -125,6 +125,6 @@ pub(super) fn event(event: &Event, cluster: &Cluster) -> Value {
         "type",
         json!(if event.warning { "Warning" } else { "Normal" }),
     );
-    draft.wrote(event.source, event.identity.written);
+    draft.managed_by(event.source, event.identity.written);
     draft.finish()
 }

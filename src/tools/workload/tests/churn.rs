@@ -70,7 +70,7 @@ fn pods_are_near_replicas(store: &Store) {
 }
 
 #[test]
-fn it_looks_like_life() {
+fn churn_resembles_a_live_cluster() {
     let mut workload = workload(20, 400, 6);
     workload.initial().for_each(drop);
     let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
@@ -140,7 +140,7 @@ fn endpoints_never_name_a_pod_that_was_deleted_before() {
 }
 
 #[test]
-fn a_seed_gives_one_stream() {
+fn a_seed_determines_the_operations() {
     let hash = |seed| {
         let mut workload = workload(5, 60, seed);
         let mut hash = Fnv::default();
@@ -159,7 +159,7 @@ fn a_seed_gives_one_stream() {
 }
 
 #[test]
-fn time_never_stands_still() {
+fn timestamps_always_advance() {
     let mut workload = workload(2, 10, 1);
     let renewed = |workload: &mut Workload| {
         loop {

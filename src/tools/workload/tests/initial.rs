@@ -28,7 +28,7 @@ use super::support::workload;
 const KIB: usize = 1024;
 
 #[test]
-fn counts_are_those_of_the_config() {
+fn counts_match_the_configuration() {
     for (nodes, pods) in [
         (50, 1_000),
         (3, 10),
@@ -47,7 +47,7 @@ fn counts_are_those_of_the_config() {
 }
 
 #[test]
-fn every_kind_is_there() {
+fn every_kind_is_created() {
     let store = Store::initial(&mut workload(50, 1_000, 1));
     let kinds = [
         ("namespaces", 10),
@@ -86,7 +86,7 @@ fn pods_are_of_real_size() {
 }
 
 #[test]
-fn what_is_referred_to_was_created_before() {
+fn referenced_objects_are_created_first() {
     let mut seen = std::collections::BTreeSet::new();
     let mut namespaces = std::collections::BTreeSet::new();
     for operation in workload(10, 200, 3).initial() {
@@ -137,7 +137,7 @@ fn endpoints_are_the_ready_pods() {
 
 /// Every object is of its kind's type, and nothing gets lost there: no field is misspelt.
 #[test]
-fn every_object_is_one_of_kubernetes() {
+fn every_object_parses_as_its_kubernetes_type() {
     let mut workload = workload(5, 120, 7);
     let initial: Vec<_> = workload.initial().collect();
     let later = churn(&mut workload).take(2_000);
@@ -193,7 +193,7 @@ fn pretty_eq(left: &Value, right: &Value) {
 }
 
 #[test]
-fn a_thousand_pods_come_with_all_that_belongs_to_them() {
+fn a_thousand_pods_come_with_their_related_objects() {
     let count = workload(50, 1_000, 1).initial().count();
     assert!(count > 2_000, "{count}");
 }

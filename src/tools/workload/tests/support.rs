@@ -8,8 +8,8 @@ use std::time::UNIX_EPOCH;
 use serde_json::Value;
 
 use crate::tools::workload::Config;
+use crate::tools::workload::ObjectPath;
 use crate::tools::workload::Operation;
-use crate::tools::workload::Target;
 use crate::tools::workload::Workload;
 
 /// Between two operations of [`churn`].
@@ -35,7 +35,7 @@ pub(super) fn churn(workload: &mut Workload) -> impl Iterator<Item = Operation> 
 
 /// What is there after the operations so far.
 #[derive(Default)]
-pub(super) struct Store(pub(super) BTreeMap<Target, Value>);
+pub(super) struct Store(pub(super) BTreeMap<ObjectPath, Value>);
 
 impl Store {
     pub(super) fn initial(workload: &mut Workload) -> Self {
@@ -74,13 +74,13 @@ impl Store {
     }
 
     pub(super) fn of(&self, resource: &str) -> impl Iterator<Item = &Value> {
-        let is_wanted = move |(target, _): &(&Target, &Value)| target.resource == resource;
+        let is_wanted = move |(target, _): &(&ObjectPath, &Value)| target.resource == resource;
         self.0.iter().filter(is_wanted).map(|(_, object)| object)
     }
 }
 
-fn check_place(target: &Target, object: &Value) {
-    let Target { group, version, .. } = target;
+fn check_place(target: &ObjectPath, object: &Value) {
+    let ObjectPath { group, version, .. } = target;
     let api_version = match *group {
         "" => (*version).to_owned(),
         group => format!("{group}/{version}"),
@@ -92,7 +92,7 @@ fn check_place(target: &Target, object: &Value) {
 }
 
 /// An update changes something, and only in the part that it names.
-fn check_update(target: &Target, before: &Value, after: &Value, subresource: Option<&str>) {
+fn check_update(target: &ObjectPath, before: &Value, after: &Value, subresource: Option<&str>) {
     let without_managers = |object: &Value| {
         let mut object = object.clone();
         object["metadata"]

@@ -10,9 +10,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
-use super::cluster::At;
 use super::cluster::Cluster;
 use super::cluster::PODS;
+use super::cluster::Revision;
 use super::cluster::View;
 use super::cluster::key_of;
 use super::network::Replica;
@@ -23,49 +23,49 @@ const QUIET: Duration = Duration::from_millis(1);
 /// A client that asked for bookmarks gives a watch without any up.
 const SILENCE: Duration = Duration::from_secs(90);
 
-pub(super) type Checked = Result<(), String>;
+pub(super) type CheckResult = Result<(), String>;
 
 /// What a client asks for.
-pub(super) struct Want {
+pub(super) struct Subscription {
     path: &'static str,
     query: &'static str,
     selects: fn(&Value) -> bool,
 }
 
-pub(super) const WANTS: [Want; 7] = [
-    Want {
+pub(super) const SUBSCRIPTIONS: [Subscription; 7] = [
+    Subscription {
         path: "/api/v1/pods",
         query: "",
         selects: |_| true,
     },
-    Want {
+    Subscription {
         path: "/api/v1/namespaces/default/pods",
         query: "",
         selects: |pod| pod["metadata"]["namespace"] == "default",
     },
-    Want {
+    Subscription {
         path: "/api/v1/namespaces/default-b/pods",
         query: "&fieldSelector=metadata.name%3Dx",
         selects: |pod| {
             pod["metadata"]["namespace"] == "default-b" && pod["metadata"]["name"] == "x"
         },
     },
-    Want {
+    Subscription {
         path: "/api/v1/pods",
         query: "&labelSelector=app%3Dweb",
         selects: |pod| pod["metadata"]["labels"]["app"] == "web",
     },
-    Want {
+    Subscription {
         path: "/api/v1/pods",
         query: "&labelSelector=app+notin+(web)",
         selects: |pod| pod["metadata"]["labels"]["app"] != "web",
     },
-    Want {
+    Subscription {
         path: "/api/v1/pods",
         query: "&fieldSelector=spec.nodeName%3Dn1",
         selects: |pod| pod["spec"]["nodeName"] == "n1",
     },
-    Want {
+    Subscription {
         path: "/api/v1/namespaces/default/pods",
         query: "&labelSelector=app%3Dweb&fieldSelector=status.phase%3DRunning",
         selects: |pod| {
@@ -105,11 +105,11 @@ pub(super) enum List {
 }
 
 /// What kubefans serve, and what was seen of it.
-pub(super) struct Site {
+pub(super) struct Testbed {
     pub(super) cluster: Cluster,
     pub(super) replicas: Vec<Replica>,
     /// The newest state that each replica's cache has shown.
-    pub(super) shown: Vec<At>,
+    pub(super) shown: Vec<Revision>,
     /// What happened, for the report of a failure.
     pub(super) trace: Vec<String>,
     pub(super) counts: Counts,
@@ -125,29 +125,29 @@ pub(super) struct Counts {
     pub(super) expired: u64,
     pub(super) resumed: u64,
     /// Deletions that a relist told.
-    pub(super) implied: u64,
+    pub(super) implied_deletions: u64,
 }
 
 pub(super) struct Client {
     name: usize,
-    want: &'static Want,
+    subscription: &'static Subscription,
     bookmarks: bool,
     /// `timeoutSeconds` of its watches.
     seconds: u32,
     pub(super) replica: usize,
     /// `None` when it has to list.
-    known: Option<Known>,
+    known: Option<ClientState>,
     stream: Option<Stream>,
     tamper: Option<Tamper>,
     tampered: u32,
-    held: Option<Value>,
+    held_back: Option<Value>,
 }
 
 /// What a client was told, and the version that it would go on from.
 #[derive(Clone)]
-struct Known {
+struct ClientState {
     view: View,
-    at: At,
+    at: Revision,
 }
 
 struct Stream {
@@ -157,7 +157,7 @@ struct Stream {
     is_forwarded: bool,
     last_frame: Instant,
     /// The least state that the initial objects may be of; `None` when there are none to come.
-    initial: Option<(View, At)>,
+    initial: Option<(View, Revision)>,
     start: u64,
     /// The client had exactly the state of its version when the stream began.
     is_strict: bool,
@@ -196,16 +196,16 @@ fn without_version(object: &Value) -> Value {
     object
 }
 
-async fn body_of(response: Response<Incoming>) -> Result<Value, String> {
+async fn read_json(response: Response<Incoming>) -> Result<Value, String> {
     let body = response.into_body().collect().await;
     let body = body.map_err(|error| format!("body: {error}"))?.to_bytes();
     serde_json::from_slice(&body).map_err(|error| format!("body: {error}"))
 }
 
-// === impl Want ===
+// === impl Subscription ===
 
-impl Want {
-    fn of(&self, state: &View) -> View {
+impl Subscription {
+    fn select(&self, state: &View) -> View {
         let selected = state.iter().filter(|(_, object)| (self.selects)(object));
         selected
             .map(|(key, object)| (key.clone(), Arc::clone(object)))
@@ -213,15 +213,15 @@ impl Want {
     }
 }
 
-// === impl Site ===
+// === impl Testbed ===
 
-impl Site {
+impl Testbed {
     pub(super) fn note(&mut self, what: impl FnOnce() -> String) {
         self.trace.push(what());
     }
 
     /// The state of a replica's cache never goes back.
-    fn show(&mut self, replica: usize, at: At) -> Checked {
+    fn record_shown(&mut self, replica: usize, at: Revision) -> CheckResult {
         let shown = &mut self.shown[replica];
         if at < *shown {
             return Err(format!("replica {replica} shows {at:?} after {shown:?}"));
@@ -251,7 +251,7 @@ impl Site {
             200 | 404 | 410 | 500 | 503 | 504 if may_forward => Ok(None),
             code => Err(format!(
                 "GET {target}: {code}: {:?}",
-                body_of(response).await
+                read_json(response).await
             )),
         }
     }
@@ -260,10 +260,10 @@ impl Site {
 // === impl Client ===
 
 impl Client {
-    pub(super) fn new(name: usize, want: usize, bookmarks: bool, seconds: u32) -> Self {
+    pub(super) fn new(name: usize, subscription: usize, bookmarks: bool, seconds: u32) -> Self {
         Self {
             name,
-            want: &WANTS[want],
+            subscription: &SUBSCRIPTIONS[subscription],
             bookmarks,
             seconds,
             replica: 0,
@@ -271,7 +271,7 @@ impl Client {
             stream: None,
             tamper: None,
             tampered: 0,
-            held: None,
+            held_back: None,
         }
     }
 
@@ -283,21 +283,21 @@ impl Client {
     /// Drops the watch.
     pub(super) fn cut(&mut self) {
         self.stream = None;
-        self.held = None;
+        self.held_back = None;
     }
 
     /// Comes from the API server itself with the state of some versions ago.
-    pub(super) fn arrive(&mut self, site: &mut Site, behind: u64) {
+    pub(super) fn arrive(&mut self, testbed: &mut Testbed, behind: u64) {
         self.cut();
-        let at = site.cluster.earlier(behind);
-        let view = self.want.of(site.cluster.state(at));
-        site.note(|| format!("client {} arrives with {at:?}", self.name));
-        self.known = Some(Known { view, at });
+        let at = testbed.cluster.earlier(behind);
+        let view = self.subscription.select(testbed.cluster.state(at));
+        testbed.note(|| format!("client {} arrives with {at:?}", self.name));
+        self.known = Some(ClientState { view, at });
     }
 
     /// Lists; a failure that it has to live with changes nothing.
-    pub(super) async fn list(&mut self, site: &mut Site, how: List) -> Checked {
-        let asked = site.cluster.now();
+    pub(super) async fn list(&mut self, testbed: &mut Testbed, how: List) -> CheckResult {
+        let requested_at = testbed.cluster.now();
         let last = self.known.as_ref().map_or(1, |known| known.at.version);
         let parameters = match how {
             List::Any => "resourceVersion=0".to_owned(),
@@ -308,16 +308,16 @@ impl Client {
                 format!("resourceVersion={last}&resourceVersionMatch=NotOlderThan&limit={limit}")
             }
         };
-        let Want { path, query, .. } = self.want;
+        let Subscription { path, query, .. } = self.subscription;
         let mut target = format!("{path}?{parameters}{query}");
         let mut view = View::new();
         let mut version = None;
         loop {
             let may_forward = how != List::Any;
-            let Some(response) = site.get(self.replica, &target, may_forward).await? else {
+            let Some(response) = testbed.get(self.replica, &target, may_forward).await? else {
                 return Ok(());
             };
-            let mut list = match body_of(response).await {
+            let mut list = match read_json(response).await {
                 Ok(list) => list,
                 Err(_) if may_forward => return Ok(()),
                 Err(error) => return Err(error),
@@ -344,16 +344,17 @@ impl Client {
                 return Err("a page that nobody asked for".to_owned());
             };
             target = format!("{path}?limit={limit}&continue={token}{query}");
-            site.cluster
+            testbed
+                .cluster
                 .put(view.len() % PODS.len(), limit as usize % 2, 0);
         }
         let version = version.expect("there is a first page");
-        let at = site.cluster.place(version);
+        let at = testbed.cluster.revision_of(version);
         let at = at.ok_or_else(|| format!("a list at {version}, which never was"))?;
-        site.note(|| format!("client {} lists ({how:?}): {at:?}", self.name));
+        testbed.note(|| format!("client {} lists ({how:?}): {at:?}", self.name));
         match how {
-            List::Any => site.show(self.replica, at)?,
-            List::MostRecent if at < asked => return Err(format!("{at:?} is not recent")),
+            List::Any => testbed.record_shown(self.replica, at)?,
+            List::MostRecent if at < requested_at => return Err(format!("{at:?} is not recent")),
             List::Exact if version != last => return Err(format!("not exactly {last}")),
             _ if version < last && how != List::MostRecent => {
                 return Err(format!("a list at {version}, not at {last}"));
@@ -361,36 +362,36 @@ impl Client {
             _ => {}
         }
         self.cut();
-        self.check(site, &view, at, "the list")?;
-        site.counts.lists += 1;
-        self.known = Some(Known { view, at });
+        self.check(testbed, &view, at, "the list")?;
+        testbed.counts.lists += 1;
+        self.known = Some(ClientState { view, at });
         Ok(())
     }
 
     /// Watches from the version that it has, once it has one.
-    pub(super) async fn watch(&mut self, site: &mut Site) -> Checked {
+    pub(super) async fn watch(&mut self, testbed: &mut Testbed) -> CheckResult {
         self.cut();
         // No kubefan can tell a client that comes with the version of a history which is no more.
-        let now = site.cluster.now();
+        let now = testbed.cluster.now();
         self.known.take_if(|known| known.at.history != now.history);
         if self.known.is_none() {
-            self.list(site, List::Any).await?;
+            self.list(testbed, List::Any).await?;
         }
-        let Some(Known { view, at }) = self.known.clone() else {
+        let Some(ClientState { view, at }) = self.known.clone() else {
             return Ok(());
         };
         let target = self.watch_target(&format!("resourceVersion={}", at.version));
-        let Some(response) = site.get(self.replica, &target, false).await? else {
+        let Some(response) = testbed.get(self.replica, &target, false).await? else {
             return Ok(());
         };
-        let is_strict = view == self.want.of(site.cluster.state(at));
-        site.note(|| {
+        let is_strict = view == self.subscription.select(testbed.cluster.state(at));
+        testbed.note(|| {
             format!(
                 "client {} watches from {at:?}, strict {is_strict}",
                 self.name
             )
         });
-        site.counts.resumed += 1;
+        testbed.counts.resumed += 1;
         self.stream = Some(Stream {
             body: response.into_body(),
             buffer: Vec::new(),
@@ -404,11 +405,15 @@ impl Client {
     }
 
     /// Watches from the beginning: the most `recent` state, or any.
-    pub(super) async fn watch_list(&mut self, site: &mut Site, is_recent: bool) -> Checked {
+    pub(super) async fn watch_list(
+        &mut self,
+        testbed: &mut Testbed,
+        is_recent: bool,
+    ) -> CheckResult {
         self.cut();
         let least = match is_recent {
-            true => site.cluster.now(),
-            false => site.shown[self.replica],
+            true => testbed.cluster.now(),
+            false => testbed.shown[self.replica],
         };
         let version = if is_recent { "" } else { "0" };
         let target = self.watch_target(&format!(
@@ -418,10 +423,10 @@ impl Client {
             true => target,
             false => format!("{target}&allowWatchBookmarks=true"),
         };
-        let Some(response) = site.get(self.replica, &target, is_recent).await? else {
+        let Some(response) = testbed.get(self.replica, &target, is_recent).await? else {
             return Ok(());
         };
-        site.note(|| {
+        testbed.note(|| {
             format!(
                 "client {} opens a watch-list, recent {is_recent}",
                 self.name
@@ -441,7 +446,7 @@ impl Client {
     }
 
     fn watch_target(&self, start: &str) -> String {
-        let Want { path, query, .. } = self.want;
+        let Subscription { path, query, .. } = self.subscription;
         let bookmarks = match self.bookmarks {
             true => "&allowWatchBookmarks=true",
             false => "",
@@ -451,28 +456,36 @@ impl Client {
     }
 
     /// Reads one object.
-    pub(super) async fn get(&self, site: &mut Site, pod: usize, is_recent: bool) -> Checked {
+    pub(super) async fn get(
+        &self,
+        testbed: &mut Testbed,
+        pod: usize,
+        is_recent: bool,
+    ) -> CheckResult {
         let (namespace, name) = PODS[pod];
         let parameters = if is_recent { "" } else { "?resourceVersion=0" };
         let target = format!("/api/v1/namespaces/{namespace}/pods/{name}{parameters}");
-        let Some(response) = site.get(self.replica, &target, true).await? else {
+        let Some(response) = testbed.get(self.replica, &target, true).await? else {
             return Ok(());
         };
         let is_found = response.status() == 200;
-        let Ok(object) = body_of(response).await else {
+        let Ok(object) = read_json(response).await else {
             return Ok(());
         };
-        let current = site.cluster.state(site.cluster.now()).get(&key_of(pod));
+        let current = testbed
+            .cluster
+            .state(testbed.cluster.now())
+            .get(&key_of(pod));
         if is_recent && current.map(|current| &**current) != is_found.then_some(&object) {
             return Err(format!("GET {target}: {object}, not {current:?}"));
         }
         if is_found {
             let version = number(&object)?;
-            let at = site
+            let at = testbed
                 .cluster
-                .place(version)
+                .revision_of(version)
                 .ok_or("a version that never was")?;
-            let stored = site.cluster.state(at).get(&key_of(pod));
+            let stored = testbed.cluster.state(at).get(&key_of(pod));
             if stored.map(|stored| &**stored) != Some(&object) {
                 return Err(format!("GET {target}: {object}, which never was"));
             }
@@ -481,7 +494,7 @@ impl Client {
     }
 
     /// Takes up to `limit` frames of those that are there.
-    pub(super) async fn read(&mut self, site: &mut Site, limit: usize) -> Checked {
+    pub(super) async fn read(&mut self, testbed: &mut Testbed, limit: usize) -> CheckResult {
         for _ in 0..limit {
             let Some(stream) = &mut self.stream else {
                 return Ok(());
@@ -493,12 +506,12 @@ impl Client {
                 }
                 Read::Quiet => return Ok(()),
                 Read::Line(line) => match serde_json::from_slice(&line) {
-                    Ok(event) => self.take(site, event)?,
+                    Ok(event) => self.take(testbed, event)?,
                     Err(_) if stream.is_forwarded => self.cut(),
                     Err(error) => return Err(format!("{error}: {line:?}")),
                 },
                 Read::End if stream.buffer.is_empty() || stream.is_forwarded => {
-                    site.note(|| format!("client {}: end", self.name));
+                    testbed.note(|| format!("client {}: end", self.name));
                     self.cut();
                 }
                 Read::End => return Err("half a frame".to_owned()),
@@ -510,37 +523,41 @@ impl Client {
     }
 
     /// Does what a client does: lists if it must, watches, reads all there is.
-    pub(super) async fn follow(&mut self, site: &mut Site) -> Checked {
+    pub(super) async fn follow(&mut self, testbed: &mut Testbed) -> CheckResult {
         if self.stream.is_none() {
-            self.watch(site).await?;
+            self.watch(testbed).await?;
         }
-        self.read(site, usize::MAX).await
+        self.read(testbed, usize::MAX).await
     }
 
     /// Whether it has the state of this moment.
-    pub(super) fn is_current(&self, site: &Site) -> bool {
-        let now = self.want.of(site.cluster.state(site.cluster.now()));
+    pub(super) fn is_current(&self, testbed: &Testbed) -> bool {
+        let now = self
+            .subscription
+            .select(testbed.cluster.state(testbed.cluster.now()));
         self.known.as_ref().is_some_and(|known| known.view == now)
     }
 
-    pub(super) fn describe(&self, site: &Site) -> String {
-        let now = self.want.of(site.cluster.state(site.cluster.now()));
+    pub(super) fn describe(&self, testbed: &Testbed) -> String {
+        let now = self
+            .subscription
+            .select(testbed.cluster.state(testbed.cluster.now()));
         let known = self.known.as_ref();
         format!(
             "client {} ({}?{}) has {:?} of [{}], not {:?} of [{}]; watching: {}",
             self.name,
-            self.want.path,
-            self.want.query,
+            self.subscription.path,
+            self.subscription.query,
             known.map(|known| known.at),
             known.map(|known| brief(&known.view)).unwrap_or_default(),
-            site.cluster.now(),
+            testbed.cluster.now(),
             brief(&now),
             self.stream.is_some(),
         )
     }
 
-    fn check(&self, site: &Site, view: &View, at: At, what: &str) -> Checked {
-        let expected = self.want.of(site.cluster.state(at));
+    fn check(&self, testbed: &Testbed, view: &View, at: Revision, what: &str) -> CheckResult {
+        let expected = self.subscription.select(testbed.cluster.state(at));
         match *view == expected {
             true => Ok(()),
             false => Err(format!(
@@ -553,41 +570,41 @@ impl Client {
     }
 
     /// Takes an event, or what the fault that is to be found makes of it.
-    fn take(&mut self, site: &mut Site, event: Value) -> Checked {
+    fn take(&mut self, testbed: &mut Testbed, event: Value) -> CheckResult {
         let is_live = self.stream.as_ref().is_some_and(|s| s.initial.is_none());
         let is_bookmark = event["type"] == "BOOKMARK";
         if !is_live || event["type"] == "ERROR" {
-            return self.event(site, &event);
+            return self.event(testbed, &event);
         }
-        if let Some(held) = self
-            .held
+        if let Some(held_back) = self
+            .held_back
             .take_if(|_| is_bookmark || self.tamper == Some(Tamper::Swap))
         {
-            self.event(site, &event)?;
-            return self.event(site, &held);
+            self.event(testbed, &event)?;
+            return self.event(testbed, &held_back);
         }
         if is_bookmark {
-            return self.event(site, &event);
+            return self.event(testbed, &event);
         }
         self.tampered += 1;
         match self.tamper {
             Some(Tamper::Drop) if self.tampered.is_multiple_of(3) => Ok(()),
             Some(Tamper::Duplicate) if self.tampered.is_multiple_of(3) => {
-                self.event(site, &event)?;
-                self.event(site, &event)
+                self.event(testbed, &event)?;
+                self.event(testbed, &event)
             }
             Some(Tamper::Swap | Tamper::Postpone) if self.tampered.is_multiple_of(3) => {
-                self.held = Some(event);
+                self.held_back = Some(event);
                 Ok(())
             }
-            _ => self.event(site, &event),
+            _ => self.event(testbed, &event),
         }
     }
 
-    fn event(&mut self, site: &mut Site, event: &Value) -> Checked {
+    fn event(&mut self, testbed: &mut Testbed, event: &Value) -> CheckResult {
         let object = &event["object"];
         let event_type = event["type"].as_str().unwrap_or_default().to_owned();
-        site.note(|| {
+        testbed.note(|| {
             let version = number(object).unwrap_or_default();
             format!(
                 "client {}: {event_type} {}@{version}",
@@ -603,21 +620,21 @@ impl Client {
             if !is_expected {
                 return Err(format!("client {}: {event}", self.name));
             }
-            site.counts.expired += 1;
+            testbed.counts.expired += 1;
             self.cut();
             self.known = None;
             return Ok(());
         }
         if stream.initial.is_some() {
-            return self.initial(site, &event_type, object);
+            return self.initial(testbed, &event_type, object);
         }
         if event_type == "BOOKMARK" {
-            return self.bookmark(site, number(object)?);
+            return self.bookmark(testbed, number(object)?);
         }
-        self.change(site, &event_type, object)
+        self.change(testbed, &event_type, object)
     }
 
-    fn initial(&mut self, site: &mut Site, event_type: &str, object: &Value) -> Checked {
+    fn initial(&mut self, testbed: &mut Testbed, event_type: &str, object: &Value) -> CheckResult {
         let stream = self.stream.as_mut().expect("it told this");
         let (view, least) = stream.initial.as_mut().expect("it is not over");
         let end = &object["metadata"]["annotations"]["k8s.io/initial-events-end"];
@@ -636,20 +653,20 @@ impl Client {
                 let version = number(object)?;
                 stream.start = version;
                 let is_forwarded = stream.is_forwarded;
-                let at = site
+                let at = testbed
                     .cluster
-                    .place(version)
+                    .revision_of(version)
                     .ok_or("a version that never was")?;
                 if at < least {
                     return Err(format!("initial events of {at:?}, not of {least:?}"));
                 }
                 if !is_forwarded {
                     // Others may have been shown more since the watch was opened.
-                    let shown = &mut site.shown[self.replica];
+                    let shown = &mut testbed.shown[self.replica];
                     *shown = at.max(*shown);
                 }
-                self.check(site, &view, at, "the initial state")?;
-                self.known = Some(Known { view, at });
+                self.check(testbed, &view, at, "the initial state")?;
+                self.known = Some(ClientState { view, at });
                 Ok(())
             }
             _ => Err(format!(
@@ -659,76 +676,80 @@ impl Client {
         }
     }
 
-    fn bookmark(&mut self, site: &mut Site, version: u64) -> Checked {
+    fn bookmark(&mut self, testbed: &mut Testbed, version: u64) -> CheckResult {
         let known = self.known.as_ref().ok_or("a bookmark before all")?;
-        let at = At {
+        let at = Revision {
             version,
             ..known.at
         };
-        if !self.bookmarks || version < known.at.version || site.cluster.place(version) != Some(at)
+        if !self.bookmarks
+            || version < known.at.version
+            || testbed.cluster.revision_of(version) != Some(at)
         {
             return Err(format!("client {}: bookmark {version}", self.name));
         }
-        self.check(site, &known.view, at, "the bookmark")?;
-        site.counts.bookmarks += 1;
+        self.check(testbed, &known.view, at, "the bookmark")?;
+        testbed.counts.bookmarks += 1;
         self.known.as_mut().expect("looked at just now").at = at;
         Ok(())
     }
 
-    fn change(&mut self, site: &mut Site, event_type: &str, object: &Value) -> Checked {
+    fn change(&mut self, testbed: &mut Testbed, event_type: &str, object: &Value) -> CheckResult {
         let stream = self.stream.as_ref().expect("it told this");
         let known = self.known.as_mut().ok_or("a change before all")?;
         let key = key(object);
         let version = number(object)?;
-        let says = |what: &str| {
+        let violation = |what: &str| {
             let last = known.at;
             Err(format!(
                 "client {}: {event_type} {key}@{version} {what} (last: {last:?})",
                 self.name
             ))
         };
-        let at = At {
+        let at = Revision {
             version,
             ..known.at
         };
-        if site.cluster.place(version) != Some(at) {
-            return says("is of no or another history");
+        if testbed.cluster.revision_of(version) != Some(at) {
+            return violation("is of no or another history");
         }
         // Deletions that a relist found are told at the version before it.
         let is_deletion = event_type == "DELETED";
         if version < known.at.version || (version == known.at.version && !is_deletion) {
-            return says("is out of order");
+            return violation("is out of order");
         }
-        let held = known.view.get(&key);
+        let previous = known.view.get(&key);
         let uid = |object: &Value| object["metadata"]["uid"].clone();
-        let is_same = held.is_some_and(|held| uid(held) == uid(object));
+        let is_same = previous.is_some_and(|previous| uid(previous) == uid(object));
         let is_repeated = is_deletion && version == stream.start;
         let is_fitting = match event_type {
-            "ADDED" => held.is_none(),
+            "ADDED" => previous.is_none(),
             "MODIFIED" => is_same,
             "DELETED" => is_same || is_repeated,
-            _ => return says("is of no known type"),
+            _ => return violation("is of no known type"),
         };
         if stream.is_strict && !is_fitting {
-            return says("does not fit");
+            return violation("does not fit");
         }
         if is_deletion {
-            let last = held.map(|held| without_version(held));
+            let last = previous.map(|previous| without_version(previous));
             let is_last = last.is_none_or(|last| last == without_version(object));
             if stream.is_strict && !is_last {
-                return says("is not what it was");
+                return violation("is not what it was");
             }
-            site.counts.implied += u64::from(version == known.at.version);
+            testbed.counts.implied_deletions += u64::from(version == known.at.version);
             known.view.remove(&key);
         } else {
-            let stored = site.cluster.state(at).get(&key);
-            if stored.map(|stored| &**stored) != Some(object) || !(self.want.selects)(object) {
-                return says("was not so");
+            let stored = testbed.cluster.state(at).get(&key);
+            if stored.map(|stored| &**stored) != Some(object)
+                || !(self.subscription.selects)(object)
+            {
+                return violation("was not so");
             }
             known.view.insert(key, Arc::new(object.clone()));
         }
         known.at = at;
-        site.counts.changes += 1;
+        testbed.counts.changes += 1;
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ pub(super) type View = BTreeMap<String, Arc<Value>>;
 
 /// A version, and the history that it belongs to: another one begins when a backup is restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct At {
+pub(super) struct Revision {
     pub(super) history: usize,
     pub(super) version: u64,
 }
@@ -75,32 +75,32 @@ impl Cluster {
         }
     }
 
-    pub(super) fn now(&self) -> At {
+    pub(super) fn now(&self) -> Revision {
         let last = self.histories.len() - 1;
-        At {
+        Revision {
             history: last,
             version: self.histories[last].last(),
         }
     }
 
     /// Where `version` belongs: histories don't overlap, as each begins at half the last one's end.
-    pub(super) fn place(&self, version: u64) -> Option<At> {
+    pub(super) fn revision_of(&self, version: u64) -> Option<Revision> {
         let has = |history: &History| (history.first..=history.last()).contains(&version);
         let history = self.histories.iter().rposition(has)?;
-        Some(At { history, version })
+        Some(Revision { history, version })
     }
 
     /// The version `behind` versions ago, of the current history.
-    pub(super) fn earlier(&self, behind: u64) -> At {
+    pub(super) fn earlier(&self, behind: u64) -> Revision {
         let now = self.now();
         let first = self.histories[now.history].first;
-        At {
+        Revision {
             version: now.version.saturating_sub(behind).max(first),
             ..now
         }
     }
 
-    pub(super) fn state(&self, at: At) -> &View {
+    pub(super) fn state(&self, at: Revision) -> &View {
         let history = &self.histories[at.history];
         let index = usize::try_from(at.version - history.first).expect("small numbers");
         &history.states[index]
@@ -159,8 +159,8 @@ impl Cluster {
     }
 
     /// A backup is restored: another history begins, at a lower version.
-    pub(super) fn turn_back(&mut self) {
-        let version = self.simulator.turn_back().0;
+    pub(super) fn restore_backup(&mut self) {
+        let version = self.simulator.restore_backup().0;
         let mut state = self.state(self.now()).clone();
         for object in state.values_mut() {
             Arc::make_mut(object)["metadata"]["resourceVersion"] = version.to_string().into();

@@ -38,13 +38,13 @@ use crate::shutdown::Shutdown;
 use crate::tools::sim::RequestFault;
 use crate::tools::sim::WatchFault;
 
-use client::Checked;
+use client::CheckResult;
 use client::Client;
 use client::Counts;
 use client::List;
-use client::Site;
+use client::SUBSCRIPTIONS;
 use client::Tamper;
-use client::WANTS;
+use client::Testbed;
 use cluster::APPS;
 use cluster::Cluster;
 use cluster::NODES;
@@ -64,14 +64,14 @@ const TRACE: usize = 60;
 struct Scenario {
     replicas: usize,
     retention_bytes: Option<usize>,
-    clients: Vec<Customer>,
+    clients: Vec<ClientSpec>,
     ops: Vec<Op>,
     seed: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Customer {
-    want: usize,
+struct ClientSpec {
+    subscription: usize,
     bookmarks: bool,
     seconds: u32,
 }
@@ -91,7 +91,7 @@ enum Op {
         app: usize,
     },
     /// Created and deleted at once.
-    Flash {
+    CreateAndDelete {
         pod: usize,
     },
     Burst {
@@ -103,7 +103,7 @@ enum Op {
     Wait(u64),
     Client {
         client: usize,
-        does: ClientOp,
+        action: ClientOp,
     },
     Fault(Fault),
 }
@@ -126,75 +126,75 @@ enum Fault {
     Requests(RequestFault, u32),
     Slow(u64),
     Compact,
-    TurnBack,
+    RestoreBackup,
     /// All connections of a replica break.
     Sever(usize),
     /// And can't be made anew.
-    Part(usize),
+    Partition(usize),
     Heal(usize),
 }
 
 /// What is made wrong, for the property to find.
 #[derive(Clone, Copy, Debug)]
-enum Wrong {
+enum PlantedBug {
     Client(Tamper),
     Cache(Mutation),
 }
 
 /// What may go wrong.
-type Faults = fn() -> BoxedStrategy<Fault>;
+type FaultStrategy = fn() -> BoxedStrategy<Fault>;
 
-fn of_watches(fault: WatchFault) -> BoxedStrategy<Fault> {
+fn watch_faults(fault: WatchFault) -> BoxedStrategy<Fault> {
     Just(Fault::Watches(fault)).boxed()
 }
 
-fn of_requests(fault: RequestFault) -> BoxedStrategy<Fault> {
+fn request_faults(fault: RequestFault) -> BoxedStrategy<Fault> {
     (1..4_u32)
         .prop_map(move |count| Fault::Requests(fault, count))
         .boxed()
 }
 
-fn of_links() -> BoxedStrategy<Fault> {
+fn link_faults() -> BoxedStrategy<Fault> {
     let replica = || select(vec![0_usize, 1]);
     prop_oneof![
         2 => replica().prop_map(Fault::Sever),
-        2 => replica().prop_map(Fault::Part),
+        2 => replica().prop_map(Fault::Partition),
         2 => replica().prop_map(Fault::Heal),
     ]
     .boxed()
 }
 
 /// A watch that is resumed sees no difference; only one that can't be does.
-fn of_history(fault: Fault) -> BoxedStrategy<Fault> {
-    prop_oneof![2 => Just(fault), 1 => Just(Fault::Watches(WatchFault::Drop)), 1 => of_links()]
+fn history_faults(fault: Fault) -> BoxedStrategy<Fault> {
+    prop_oneof![2 => Just(fault), 1 => Just(Fault::Watches(WatchFault::Drop)), 1 => link_faults()]
         .boxed()
 }
 
 /// Each fault by its name; those of requests go with what makes kubefan ask.
-const FAULTS: [(&str, Faults); 12] = [
-    ("drop-watches", || of_watches(WatchFault::Drop)),
-    ("gone", || of_watches(WatchFault::Gone)),
-    ("half-frame", || of_watches(WatchFault::HalfFrame)),
-    ("stall", || of_watches(WatchFault::Stall)),
-    ("silence", || of_watches(WatchFault::Silence)),
+const FAULTS: [(&str, FaultStrategy); 12] = [
+    ("drop-watches", || watch_faults(WatchFault::Drop)),
+    ("gone", || watch_faults(WatchFault::Gone)),
+    ("half-frame", || watch_faults(WatchFault::HalfFrame)),
+    ("stall", || watch_faults(WatchFault::Stall)),
+    ("silence", || watch_faults(WatchFault::Silence)),
     ("too-many-requests", || {
-        let fault = of_requests(RequestFault::TooManyRequests(2));
-        prop_oneof![fault, of_watches(WatchFault::Drop)].boxed()
+        let fault = request_faults(RequestFault::TooManyRequests(2));
+        prop_oneof![fault, watch_faults(WatchFault::Drop)].boxed()
     }),
     ("server-error", || {
-        let fault = of_requests(RequestFault::ServerError);
-        prop_oneof![fault, of_watches(WatchFault::Gone)].boxed()
+        let fault = request_faults(RequestFault::ServerError);
+        prop_oneof![fault, watch_faults(WatchFault::Gone)].boxed()
     }),
     ("wrong-content-type", || {
-        let fault = of_requests(RequestFault::WrongContentType);
-        prop_oneof![fault, of_watches(WatchFault::Gone)].boxed()
+        let fault = request_faults(RequestFault::WrongContentType);
+        prop_oneof![fault, watch_faults(WatchFault::Gone)].boxed()
     }),
     ("slow", || {
         select(vec![0, 5, 300, 2000]).prop_map(Fault::Slow).boxed()
     }),
-    ("compact", || of_history(Fault::Compact)),
-    ("revision-back", || of_history(Fault::TurnBack)),
-    ("links", of_links),
+    ("compact", || history_faults(Fault::Compact)),
+    ("revision-back", || history_faults(Fault::RestoreBackup)),
+    ("links", link_faults),
 ];
 
 fn no_faults() -> BoxedStrategy<Fault> {
@@ -236,25 +236,26 @@ fn op(faults: BoxedStrategy<Fault>) -> impl Strategy<Value = Op> {
         8 => (pod.clone(), app.clone(), node).prop_map(|(pod, app, node)| Op::Put { pod, app, node }),
         3 => pod.clone().prop_map(|pod| Op::Delete { pod }),
         2 => (pod.clone(), app).prop_map(|(pod, app)| Op::Recreate { pod, app }),
-        1 => pod.clone().prop_map(|pod| Op::Flash { pod }),
+        1 => pod.clone().prop_map(|pod| Op::CreateAndDelete { pod }),
         1 => (pod, 10..40_usize).prop_map(|(pod, changes)| Op::Burst { pod, changes }),
         1 => Just(Op::Tick),
         5 => wait.prop_map(Op::Wait),
         4 => faults.prop_map(Op::Fault),
-        20 => (0..CLIENTS, client_op()).prop_map(|(client, does)| Op::Client { client, does }),
+        20 => (0..CLIENTS, client_op()).prop_map(|(client, action)| Op::Client { client, action }),
     ]
 }
 
-fn scenario(replicas: usize, faults: Faults) -> impl Strategy<Value = Scenario> {
+fn scenario(replicas: usize, faults: FaultStrategy) -> impl Strategy<Value = Scenario> {
     let seconds = select(vec![5, 30, 600]);
-    let customer =
-        (0..WANTS.len(), any::<bool>(), seconds).prop_map(|(want, bookmarks, seconds)| Customer {
-            want,
+    let spec = (0..SUBSCRIPTIONS.len(), any::<bool>(), seconds).prop_map(
+        |(subscription, bookmarks, seconds)| ClientSpec {
+            subscription,
             bookmarks,
             seconds,
-        });
+        },
+    );
     let retention = option::weighted(0.5, select(vec![3000, 8000]));
-    let clients = vec(customer, CLIENTS);
+    let clients = vec(spec, CLIENTS);
     (retention, clients, vec(op(faults()), 1..80), any::<u64>()).prop_map(
         move |(retention_bytes, clients, ops, seed)| Scenario {
             replicas,
@@ -266,14 +267,14 @@ fn scenario(replicas: usize, faults: Faults) -> impl Strategy<Value = Scenario> 
     )
 }
 
-struct World {
-    site: Site,
+struct ContractRun {
+    testbed: Testbed,
     clients: Vec<Client>,
 }
 
-// === impl World ===
+// === impl ContractRun ===
 
-impl World {
+impl ContractRun {
     async fn new(scenario: &Scenario, tamper: Option<Tamper>) -> Self {
         let cluster = Cluster::new(Shutdown::new(shutdown::Config::default()));
         let mut replicas = Vec::new();
@@ -285,18 +286,18 @@ impl World {
             };
             replicas.push(Replica::start(&cluster.simulator, config).await);
         }
-        let client = |(name, customer): (usize, &Customer)| {
-            let Customer {
-                want,
+        let client = |(name, spec): (usize, &ClientSpec)| {
+            let ClientSpec {
+                subscription,
                 bookmarks,
                 seconds,
-            } = *customer;
-            Client::new(name, want, bookmarks, seconds).with_tamper(tamper)
+            } = *spec;
+            Client::new(name, subscription, bookmarks, seconds).with_tamper(tamper)
         };
         let first = cluster.now();
         Self {
             clients: scenario.clients.iter().enumerate().map(client).collect(),
-            site: Site {
+            testbed: Testbed {
                 shown: vec![first; replicas.len()],
                 cluster,
                 replicas,
@@ -306,21 +307,21 @@ impl World {
         }
     }
 
-    async fn run(&mut self, ops: &[Op]) -> Checked {
+    async fn run(&mut self, ops: &[Op]) -> CheckResult {
         for op in ops {
-            self.site.note(|| format!("> {op:?}"));
+            self.testbed.note(|| format!("> {op:?}"));
             self.step(op).await?;
         }
         self.recover().await?;
         // Whoever watches is told what comes next.
-        self.site.cluster.put(0, 0, 0);
-        self.site.cluster.put(0, 1, 1);
-        self.site.cluster.delete(0);
+        self.testbed.cluster.put(0, 0, 0);
+        self.testbed.cluster.put(0, 1, 1);
+        self.testbed.cluster.delete(0);
         self.recover().await
     }
 
-    async fn step(&mut self, op: &Op) -> Checked {
-        let cluster = &mut self.site.cluster;
+    async fn step(&mut self, op: &Op) -> CheckResult {
+        let cluster = &mut self.testbed.cluster;
         match *op {
             Op::Put { pod, app, node } => cluster.put(pod, app, node),
             Op::Delete { pod } => cluster.delete(pod),
@@ -328,7 +329,7 @@ impl World {
                 cluster.delete(pod);
                 cluster.put(pod, app, 0);
             }
-            Op::Flash { pod } => {
+            Op::CreateAndDelete { pod } => {
                 cluster.put(pod, 0, 0);
                 cluster.delete(pod);
             }
@@ -338,38 +339,38 @@ impl World {
             Op::Tick => cluster.tick(),
             Op::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds)).await,
             Op::Fault(fault) => self.fail(fault),
-            Op::Client { client, ref does } => self.client(client, does).await?,
+            Op::Client { client, ref action } => self.client(client, action).await?,
         }
         Ok(())
     }
 
-    async fn client(&mut self, client: usize, does: &ClientOp) -> Checked {
-        let (client, site) = (&mut self.clients[client], &mut self.site);
-        match *does {
-            ClientOp::List(how) => client.list(site, how).await,
-            ClientOp::WatchList { is_recent } => client.watch_list(site, is_recent).await,
+    async fn client(&mut self, client: usize, action: &ClientOp) -> CheckResult {
+        let (client, testbed) = (&mut self.clients[client], &mut self.testbed);
+        match *action {
+            ClientOp::List(how) => client.list(testbed, how).await,
+            ClientOp::WatchList { is_recent } => client.watch_list(testbed, is_recent).await,
             ClientOp::Arrive { behind } => {
-                client.arrive(site, behind);
-                client.watch(site).await
+                client.arrive(testbed, behind);
+                client.watch(testbed).await
             }
-            ClientOp::Watch => client.watch(site).await,
-            ClientOp::Read { frames } => client.read(site, frames).await,
+            ClientOp::Watch => client.watch(testbed).await,
+            ClientOp::Read { frames } => client.read(testbed, frames).await,
             ClientOp::Cut => {
                 client.cut();
                 Ok(())
             }
             ClientOp::Switch => {
-                client.replica = (client.replica + 1) % site.replicas.len();
-                client.watch(site).await
+                client.replica = (client.replica + 1) % testbed.replicas.len();
+                client.watch(testbed).await
             }
-            ClientOp::Get { pod, is_recent } => client.get(site, pod, is_recent).await,
+            ClientOp::Get { pod, is_recent } => client.get(testbed, pod, is_recent).await,
         }
     }
 
     fn fail(&mut self, fault: Fault) {
-        let Site {
+        let Testbed {
             cluster, replicas, ..
-        } = &mut self.site;
+        } = &mut self.testbed;
         let link = |replica: usize| &replicas[replica % replicas.len()].link;
         match fault {
             Fault::Watches(fault) => cluster.simulator.faults().fail_watches(fault),
@@ -383,38 +384,38 @@ impl World {
             Fault::Compact => {
                 cluster.simulator.compact();
             }
-            Fault::TurnBack => cluster.turn_back(),
+            Fault::RestoreBackup => cluster.restore_backup(),
             Fault::Sever(replica) => link(replica).cut(true),
-            Fault::Part(replica) => link(replica).cut(false),
+            Fault::Partition(replica) => link(replica).cut(false),
             Fault::Heal(replica) => link(replica).heal(),
         }
     }
 
     /// Once nothing goes wrong any more, everybody has what is before long.
-    async fn recover(&mut self) -> Checked {
-        let faults = self.site.cluster.simulator.faults();
+    async fn recover(&mut self) -> CheckResult {
+        let faults = self.testbed.cluster.simulator.faults();
         faults.fail_requests(RequestFault::ServerError, 0);
         faults.slow_down(Duration::ZERO);
-        self.site
+        self.testbed
             .replicas
             .iter()
             .for_each(|replica| replica.link.heal());
-        let newcomers = (0..self.site.replicas.len()).map(|replica| {
+        let newcomers = (0..self.testbed.replicas.len()).map(|replica| {
             let mut newcomer = Client::new(CLIENTS + replica, 0, true, 600);
             newcomer.replica = replica;
             newcomer
         });
         let mut newcomers: Vec<_> = newcomers.collect();
         let limit = Instant::now() + RECOVERY;
-        self.site.note(|| "> recover".to_owned());
-        let noted = self.site.trace.len() + TRACE / 2;
+        self.testbed.note(|| "> recover".to_owned());
+        let noted = self.testbed.trace.len() + TRACE / 2;
         loop {
-            self.site.trace.truncate(noted);
+            self.testbed.trace.truncate(noted);
             let mut behind = None;
             for client in self.clients.iter_mut().chain(&mut newcomers) {
-                client.follow(&mut self.site).await?;
-                if !client.is_current(&self.site) {
-                    behind = Some(client.describe(&self.site));
+                client.follow(&mut self.testbed).await?;
+                if !client.is_current(&self.testbed) {
+                    behind = Some(client.describe(&self.testbed));
                 }
             }
             match behind {
@@ -428,7 +429,7 @@ impl World {
     }
 }
 
-fn play(scenario: &Scenario, tamper: Option<Tamper>) -> Result<Counts, String> {
+fn run_scenario(scenario: &Scenario, tamper: Option<Tamper>) -> Result<Counts, String> {
     without_jitter();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -436,19 +437,19 @@ fn play(scenario: &Scenario, tamper: Option<Tamper>) -> Result<Counts, String> {
         .build()
         .expect("a runtime");
     runtime.block_on(async {
-        let mut world = World::new(scenario, tamper).await;
-        let outcome = world.run(&scenario.ops).await;
+        let mut run = ContractRun::new(scenario, tamper).await;
+        let outcome = run.run(&scenario.ops).await;
         outcome.map_err(|error| {
-            let trace = &world.site.trace;
+            let trace = &run.testbed.trace;
             let last = trace.iter().skip(trace.len().saturating_sub(TRACE));
             let last: Vec<_> = last.map(String::as_str).collect();
             format!("{error}\n{}\n", last.join("\n"))
         })?;
-        Ok(world.site.counts)
+        Ok(run.testbed.counts)
     })
 }
 
-fn variable(name: &str) -> Option<u64> {
+fn env_number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
@@ -458,12 +459,12 @@ fn try_contract(
     first: u64,
     cases: u64,
     replicas: usize,
-    faults: Faults,
-    wrong: Option<Wrong>,
+    faults: FaultStrategy,
+    bug: Option<PlantedBug>,
 ) -> Result<Counts, String> {
-    let tamper = match wrong {
-        Some(Wrong::Client(tamper)) => Some(tamper),
-        Some(Wrong::Cache(_)) | None => None,
+    let tamper = match bug {
+        Some(PlantedBug::Client(tamper)) => Some(tamper),
+        Some(PlantedBug::Cache(_)) | None => None,
     };
     let total = RefCell::new(Counts::default());
     for seed in first..first + cases {
@@ -471,7 +472,7 @@ fn try_contract(
         bytes[..8].copy_from_slice(&seed.to_le_bytes());
         let settings = RunnerConfig {
             failure_persistence: None,
-            max_shrink_iters: if wrong.is_some() { 0 } else { 600 },
+            max_shrink_iters: if bug.is_some() { 0 } else { 600 },
             ..RunnerConfig::default()
         };
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
@@ -479,9 +480,11 @@ fn try_contract(
         let tree = scenario(replicas, faults).new_tree(&mut runner);
         let tree = tree.expect("the strategy filters nothing");
         let outcome = runner.run_one(tree, |scenario| {
-            let counts = match wrong {
-                Some(Wrong::Cache(rule)) => mutation::with(rule, || play(&scenario, tamper)),
-                Some(Wrong::Client(_)) | None => play(&scenario, tamper),
+            let counts = match bug {
+                Some(PlantedBug::Cache(rule)) => {
+                    mutation::with(rule, || run_scenario(&scenario, tamper))
+                }
+                Some(PlantedBug::Client(_)) | None => run_scenario(&scenario, tamper),
             };
             total.borrow_mut().add(counts.map_err(TestCaseError::fail)?);
             Ok(())
@@ -500,9 +503,9 @@ fn try_contract(
 }
 
 /// Plays `cases` scenarios, or as many as `PROPTEST_CASES` or a seed to be replayed says.
-fn contract(cases: u64, replicas: usize, faults: Faults) -> Counts {
-    let replayed = variable("KUBEFAN_CONTRACT_SEED");
-    let cases = variable("PROPTEST_CASES").unwrap_or(if replayed.is_some() { 1 } else { cases });
+fn contract(cases: u64, replicas: usize, faults: FaultStrategy) -> Counts {
+    let replayed = env_number("KUBEFAN_CONTRACT_SEED");
+    let cases = env_number("PROPTEST_CASES").unwrap_or(if replayed.is_some() { 1 } else { cases });
     match try_contract(replayed.unwrap_or(0), cases, replicas, faults, None) {
         Ok(counts) => counts,
         Err(error) => panic!("{error}"),
@@ -517,12 +520,12 @@ impl Counts {
         self.bookmarks += other.bookmarks;
         self.expired += other.expired;
         self.resumed += other.resumed;
-        self.implied += other.implied;
+        self.implied_deletions += other.implied_deletions;
     }
 }
 
 #[test]
-fn one_kubefan_keeps_the_contract() {
+fn one_replica_honours_the_contract() {
     let counts = contract(40, 1, no_faults);
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.resumed > counts.cases * 2, "{counts:?}");
@@ -532,21 +535,21 @@ fn one_kubefan_keeps_the_contract() {
 }
 
 #[test]
-fn two_kubefans_keep_it_together() {
+fn two_replicas_honour_the_contract() {
     let counts = contract(40, 2, no_faults);
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.resumed > counts.cases * 2, "{counts:?}");
 }
 
 #[test]
-fn they_keep_it_whatever_fails() {
+fn replicas_honour_the_contract_under_random_faults() {
     let counts = contract(FAULTY_CASES, 2, all_faults);
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.expired > 0, "{counts:?}");
 }
 
 #[test]
-fn they_keep_it_through_each_fault() {
+fn replicas_honour_the_contract_under_each_fault() {
     for (name, faults) in FAULTS {
         let counts = contract(6, 2, faults);
         assert!(counts.changes > counts.cases * 2, "{name}: {counts:?}");
@@ -554,45 +557,45 @@ fn they_keep_it_through_each_fault() {
 }
 
 #[test]
-fn the_property_can_fail() {
-    let wrongs = [
-        Wrong::Client(Tamper::Drop),
-        Wrong::Client(Tamper::Duplicate),
-        Wrong::Client(Tamper::Swap),
-        Wrong::Client(Tamper::Postpone),
-        Wrong::Cache(Mutation::HoleServed),
-        Wrong::Cache(Mutation::BlockNotRepeated),
-        Wrong::Cache(Mutation::BlockAtList),
-        Wrong::Cache(Mutation::NewObjectOnly),
+fn the_contract_property_detects_planted_bugs() {
+    let bugs = [
+        PlantedBug::Client(Tamper::Drop),
+        PlantedBug::Client(Tamper::Duplicate),
+        PlantedBug::Client(Tamper::Swap),
+        PlantedBug::Client(Tamper::Postpone),
+        PlantedBug::Cache(Mutation::HoleServed),
+        PlantedBug::Cache(Mutation::BlockNotRepeated),
+        PlantedBug::Cache(Mutation::BlockAtList),
+        PlantedBug::Cache(Mutation::NewObjectOnly),
     ];
-    for wrong in wrongs {
-        let outcome = try_contract(0, FAULTY_CASES, 2, all_faults, Some(wrong));
+    for bug in bugs {
+        let outcome = try_contract(0, FAULTY_CASES, 2, all_faults, Some(bug));
         let found = outcome.expect_err("the property should notice");
-        eprintln!("{wrong:?}: {}", found.lines().next().unwrap_or_default());
+        eprintln!("{bug:?}: {}", found.lines().next().unwrap_or_default());
     }
 }
 
 /// An object leaves a selection while a kubefan can't see it, and changes once more; a client that
 /// was cut between the two goes on elsewhere.
 #[test]
-fn what_left_a_selection_unseen_is_told_before_all_changes() {
-    let client = |does| Op::Client { client: 0, does };
+fn unseen_departures_from_a_selection_are_sent_before_other_changes() {
+    let client = |action| Op::Client { client: 0, action };
     let put = |pod, app| Op::Put { pod, app, node: 0 };
     let frames = |frames| client(ClientOp::Read { frames });
-    let customer = Customer {
-        want: 3,
+    let spec = ClientSpec {
+        subscription: 3,
         bookmarks: false,
         seconds: 600,
     };
     let scenario = Scenario {
         replicas: 2,
         retention_bytes: None,
-        clients: vec![customer],
+        clients: vec![spec],
         ops: vec![
             put(0, 0),
             client(ClientOp::Switch),
             client(ClientOp::Switch),
-            Op::Fault(Fault::Part(0)),
+            Op::Fault(Fault::Partition(0)),
             Op::Wait(1),
             put(0, 1),
             put(1, 0),
@@ -610,11 +613,11 @@ fn what_left_a_selection_unseen_is_told_before_all_changes() {
         let mut scenario = scenario.clone();
         let at = scenario.ops.len() - 2;
         scenario.ops[at] = frames(read);
-        if let Err(error) = play(&scenario, None) {
+        if let Err(error) = run_scenario(&scenario, None) {
             panic!("{read}: {error}");
         }
     }
     let rule = Mutation::DepartureWithChange;
-    let without = mutation::with(rule, || play(&scenario, None));
+    let without = mutation::with(rule, || run_scenario(&scenario, None));
     without.expect_err("the rule is needed");
 }

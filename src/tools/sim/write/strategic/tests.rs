@@ -16,7 +16,7 @@ fn merged(kind: &str, mut object: Value, patch: Value) -> Result<Value, u16> {
 }
 
 #[test]
-fn lists_of_a_pod() {
+fn lists_of_a_pod_merge_by_their_strategy() {
     let c = |name: &str, image: &str| json!({"name": name, "image": image});
     let two = || json!([c("a", "1"), c("b", "2")]);
     let rows = [
@@ -54,7 +54,7 @@ fn lists_of_a_pod() {
 }
 
 #[test]
-fn orders() {
+fn element_order_is_applied() {
     let rows = [
         (
             json!(["a", "b", "c"]),
@@ -95,7 +95,7 @@ fn orders() {
 }
 
 #[test]
-fn everything_else() {
+fn maps_and_scalars_merge() {
     let rows = [
         (
             "Pod",
