@@ -23,7 +23,7 @@ const CLIENTS: usize = 4;
 const LISTS: usize = 10;
 
 /// Makes each list another one, for which nothing is kept.
-static OTHER: AtomicU64 = AtomicU64::new(0);
+static NEXT_SELECTOR: AtomicU64 = AtomicU64::new(0);
 
 fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -92,11 +92,11 @@ fn lists(address: SocketAddr, accept: &'static str, encoding: &'static str, is_s
     let clients = (0..CLIENTS).map(|_| {
         thread::spawn(move || {
             for _ in 0..LISTS {
-                let other = match is_same {
+                let number = match is_same {
                     true => 0,
-                    false => OTHER.fetch_add(1, Ordering::Relaxed),
+                    false => NEXT_SELECTOR.fetch_add(1, Ordering::Relaxed),
                 };
-                list(address, accept, encoding, other);
+                list(address, accept, encoding, number);
             }
         })
     });
@@ -105,10 +105,10 @@ fn lists(address: SocketAddr, accept: &'static str, encoding: &'static str, is_s
     }
 }
 
-fn list(address: SocketAddr, accept: &str, encoding: &str, other: u64) {
+fn list(address: SocketAddr, accept: &str, encoding: &str, number: u64) {
     let mut socket = TcpStream::connect(address).expect("connected");
     let request = format!(
-        "GET /api/v1/pods?resourceVersion=0&labelSelector=none%21%3D{other} HTTP/1.1\r\n\
+        "GET /api/v1/pods?resourceVersion=0&labelSelector=none%21%3D{number} HTTP/1.1\r\n\
          Host: localhost\r\nAccept: {accept}\r\nAccept-Encoding: {encoding}\r\n\
          Connection: close\r\n\r\n"
     );

@@ -52,7 +52,7 @@ fn sixteen_changes(bencher: Bencher<'_, '_>, count: usize) {
 }
 
 /// Tasks of a runtime of one thread, each with a stream of everything.
-struct Tasks {
+struct WatcherTasks {
     runtime: Runtime,
     count: usize,
     /// How many have yet to take the last change.
@@ -60,7 +60,7 @@ struct Tasks {
     all_took: Arc<Notify>,
 }
 
-impl Tasks {
+impl WatcherTasks {
     fn spawn(reader: &Reader, count: usize, is_dispatched: bool) -> Self {
         let runtime = Builder::new_current_thread().build();
         let tasks = Self {
@@ -99,7 +99,7 @@ impl Tasks {
 #[divan::bench(args = [false, true], sample_count = 50, sample_size = 20)]
 fn tasks(bencher: Bencher<'_, '_>, is_dispatched: bool) {
     let mut pods = Pods::new(100);
-    let tasks = Tasks::spawn(&pods.reader, 1_000, is_dispatched);
+    let tasks = WatcherTasks::spawn(&pods.reader, 1_000, is_dispatched);
     pods.change(0);
     tasks.take_changes();
     bencher
@@ -114,7 +114,7 @@ fn tasks(bencher: Bencher<'_, '_>, is_dispatched: bool) {
 #[divan::bench(args = [false, true], sample_count = 500, sample_size = 1)]
 fn writer(bencher: Bencher<'_, '_>, is_dispatched: bool) {
     let mut pods = Pods::new(100);
-    let tasks = Tasks::spawn(&pods.reader, 1_000, is_dispatched);
+    let tasks = WatcherTasks::spawn(&pods.reader, 1_000, is_dispatched);
     pods.change(0);
     bencher
         .with_inputs(|| tasks.take_changes())

@@ -5,7 +5,7 @@ use std::fs;
 use crate::readme;
 use crate::repository::root;
 use crate::support::programs::apiserver::shared;
-use crate::support::programs::kubefan::Ended;
+use crate::support::programs::kubefan::ExitedProgram;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::kubefan::run;
 
@@ -38,7 +38,7 @@ fn readme_commands_work_on_the_samples() {
 }
 
 #[test]
-fn serve_and_check_tell_all_faults_and_show_shows_nothing() {
+fn serve_and_check_report_all_problems_and_show_prints_nothing() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("kubefan.yaml");
     let text = "lisen: {}\nadmin:\n  address: nowhere\n  address: 127.0.0.1:0\n";
@@ -49,7 +49,7 @@ fn serve_and_check_tell_all_faults_and_show_shows_nothing() {
         &["config", "show", "--config", path],
         &["serve", "--config", path],
     ] {
-        let Ended {
+        let ExitedProgram {
             code,
             stdout,
             stderr,
@@ -62,14 +62,14 @@ fn serve_and_check_tell_all_faults_and_show_shows_nothing() {
             ":4:3: admin.address:",
         ] {
             let line = format!("{path}{place}");
-            let is_told = stderr.lines().any(|told| told.starts_with(&line));
-            assert!(is_told, "{line} is not in {stderr}");
+            let is_reported = stderr.lines().any(|reported| reported.starts_with(&line));
+            assert!(is_reported, "{line} is not in {stderr}");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_file_names_is_cached_from_the_start() {
+async fn resources_named_in_the_file_are_cached_from_the_start() {
     let Some(server) = shared() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("kubefan.yaml");

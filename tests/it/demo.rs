@@ -19,21 +19,21 @@ use crate::support::programs::kubefan::start_in;
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cluster_lives_and_ends_cleanly() {
+async fn the_demo_cluster_changes_and_shuts_down_cleanly() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let file = |name: &str| directory.path().join(name);
     let mut command = Command::new(binary());
     command.args("demo --nodes 5 --pods 60 --churn 100 --listen 127.0.0.1:0".split(' '));
     command.arg("--kubeconfig-out").arg(file("config"));
     let mut process = start_in(&mut command, directory.path());
-    let said = || fs::read_to_string(file("stdout")).unwrap_or_default();
+    let stdout = || fs::read_to_string(file("stdout")).unwrap_or_default();
     let url = eventually("the demonstration", LIMIT, async || {
-        let said = said();
-        let is_whole = said.contains("Ctrl-C ends it");
-        let line = said
+        let stdout = stdout();
+        let is_whole = stdout.contains("Ctrl-C ends it");
+        let line = stdout
             .lines()
             .find_map(|line| line.strip_prefix("kubefan serves on "));
-        line.filter(|_| is_whole).map(str::to_owned).ok_or(said)
+        line.filter(|_| is_whole).map(str::to_owned).ok_or(stdout)
     })
     .await;
     let kubeconfig = fs::read_to_string(file("config")).expect("a kubeconfig");
@@ -70,7 +70,7 @@ async fn the_cluster_lives_and_ends_cleanly() {
 }
 
 #[test]
-fn what_can_not_be_meant_is_said() {
+fn invalid_flags_are_reported() {
     let ended = run(&["demo", "--nodes", "0", "--listen", "0.0.0.0:1"]);
     assert_eq!(ended.code, Some(64), "{ended:?}");
     assert!(

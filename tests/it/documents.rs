@@ -34,7 +34,7 @@ fn every_local_link_leads_somewhere() {
 }
 
 #[test]
-fn every_source_path_named_is_there() {
+fn every_named_source_path_exists() {
     for name in DOCUMENTS {
         for word in code_words(&document(name)) {
             let is_path = ["src/", "tests/", "config/"]
@@ -145,7 +145,7 @@ fn anchors_in(markdown: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn markdown_is_read_as_the_tests_need() {
+fn markdown_is_parsed_as_the_tests_need() {
     let markdown =
         "# A b, `c`!\n[x](y.md#z) and [u](https://v)\n`one` two `three`\n```\n`no`\n```\n";
     assert_eq!(links_in(markdown), ["y.md#z", "https://v"]);

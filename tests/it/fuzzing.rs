@@ -242,7 +242,7 @@ fn every_target_is_named_everywhere() {
 }
 
 #[test]
-fn the_seeds_hold() {
+fn properties_hold_for_the_seeds() {
     for (name, property, _) in TARGETS {
         let seeds = seeds(name);
         assert!(seeds.len() >= 10, "{name} has {} seeds", seeds.len());
@@ -254,12 +254,12 @@ fn the_seeds_hold() {
 }
 
 #[test]
-fn damaged_seeds_hold() {
+fn properties_hold_for_damaged_seeds() {
     for (name, property, words) in TARGETS {
         let seeds: Vec<_> = seeds(name).into_values().collect();
         let damage = (any::<Index>(), any::<Index>(), select(words), any::<u8>());
         let case = (select(seeds), vec(damage, 0..4));
-        hold(
+        check_property(
             name,
             property,
             case.prop_map(|(mut bytes, damages)| {
@@ -273,9 +273,9 @@ fn damaged_seeds_hold() {
 }
 
 #[test]
-fn inputs_of_the_grammars_words_hold() {
+fn properties_hold_for_inputs_of_grammar_words() {
     for (name, property, words) in TARGETS {
-        hold(
+        check_property(
             name,
             property,
             vec(select(words), 0..12).prop_map(|words| words.concat().into_bytes()),
@@ -284,13 +284,13 @@ fn inputs_of_the_grammars_words_hold() {
 }
 
 #[test]
-fn inputs_of_any_bytes_hold() {
+fn properties_hold_for_arbitrary_bytes() {
     for (name, property, _) in TARGETS {
-        hold(name, property, vec(any::<u8>(), 0..64));
+        check_property(name, property, vec(any::<u8>(), 0..64));
     }
 }
 
-fn hold(name: &str, property: fn(&[u8]), inputs: impl Strategy<Value = Vec<u8>>) {
+fn check_property(name: &str, property: fn(&[u8]), inputs: impl Strategy<Value = Vec<u8>>) {
     let config = Config {
         cases: Config::default().cases.max(500),
         failure_persistence: None,

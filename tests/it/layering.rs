@@ -86,7 +86,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
 const DOOR: (&str, &str) = ("commands", "tools");
 
 /// (crate or path, the only rooms that may name it).
-const OUTSIDERS: &[(&str, &str)] = &[
+const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("bytesize", "config"),
     ("clap", "config commands tools/config tools/commands tools"),
     ("humantime", "config"),
@@ -111,7 +111,7 @@ const OUTSIDERS: &[(&str, &str)] = &[
 /// Neighbours inside a room that must not meet: (start of the file's name, path it may not name).
 /// A request goes through the server in one direction: what decides knows nothing of what fetches,
 /// proves and answers, and what makes bodies knows neither reads nor forwarding.
-const STRANGERS: &[(&str, &str)] = &[
+const FORBIDDEN_NEIGHBOURS: &[(&str, &str)] = &[
     ("server/filters/", "::read::"),
     ("server/request/", "::decide"),
     ("server/decide", "::acquire"),
@@ -149,7 +149,7 @@ fn no_room_names_one_of_a_later_set() {
 }
 
 #[test]
-fn only_the_root_knows_the_features() {
+fn only_the_crate_root_names_features() {
     for file in rust_files(&root().join("src")) {
         let is_held = file.ends_with("src/lib.rs") || !read(&file).contains("cfg(feature");
         assert!(is_held, "{} has a cfg(feature)", file.display());
@@ -157,21 +157,21 @@ fn only_the_root_knows_the_features() {
 }
 
 #[test]
-fn rooms_keep_their_doors() {
+fn restricted_names_are_used_only_in_their_rooms() {
     let src = root().join("src");
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     for file in rust_files(&src) {
         let name = file.strip_prefix(&src).unwrap().to_str().unwrap();
         let is_root = matches!(name, "main.rs" | "lib.rs" | "internals.rs");
         if !is_root && !is_test(name) {
-            faults.extend(faults_of(name, &read(&file)));
+            violations.extend(violations_in(name, &read(&file)));
         }
     }
-    assert!(faults.is_empty(), "\n{}\n", faults.join("\n"));
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
 }
 
 #[test]
-fn every_room_of_the_table_is_there() {
+fn every_room_of_the_table_exists() {
     let src = root().join("src");
     let is_there = |room: &str| src.join(room).is_dir() || src.join(format!("{room}.rs")).is_file();
     for (_, room, _) in ROOMS {
@@ -185,39 +185,39 @@ fn is_test(name: &str) -> bool {
 }
 
 /// What is wrong with one file; `name` is its path below src.
-fn faults_of(name: &str, text: &str) -> Vec<String> {
+fn violations_in(name: &str, text: &str) -> Vec<String> {
     let room = room_of(name);
     let Some((_, _, may)) = ROOMS.iter().find(|(_, known, _)| *known == room) else {
         return vec![format!("{name}: unknown room")];
     };
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
     let code = code_of(name, room, text);
-    let mut faults = Vec::new();
+    let mut violations = Vec::new();
     let lines = text.lines().count();
     if lines > MAX_LINES {
-        faults.push(format!("{lines} lines, more than {MAX_LINES}"));
+        violations.push(format!("{lines} lines, more than {MAX_LINES}"));
     }
     if code.contains("super::super") {
-        faults.push("super::super: name the room".to_owned());
+        violations.push("super::super: name the room".to_owned());
     }
     for named in rooms_in(&code) {
         if named == "{" {
-            faults.push("crate::{…}: write one use a name".to_owned());
+            violations.push("crate::{…}: write one use a name".to_owned());
         } else if named != room && !allows(may, &named) {
-            faults.push(format!("{room} may not name {named}"));
+            violations.push(format!("{room} may not name {named}"));
         }
     }
-    for (outsider, rooms) in OUTSIDERS {
+    for (outsider, rooms) in RESTRICTED_NAMES {
         if names(&code, outsider) && !allows(rooms, room) {
-            faults.push(format!("{room} may not name {outsider}"));
+            violations.push(format!("{room} may not name {outsider}"));
         }
     }
-    for (folder, path) in STRANGERS {
+    for (folder, path) in FORBIDDEN_NEIGHBOURS {
         if name.starts_with(folder) && code.contains(path) {
-            faults.push(format!("{folder} may not name {path}"));
+            violations.push(format!("{folder} may not name {path}"));
         }
     }
-    faults
+    violations
         .iter()
         .map(|fault| format!("{name}: {fault}"))
         .collect()
@@ -298,7 +298,7 @@ fn names_after(code: &str, prefix: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn planted_faults_are_found() {
+fn planted_violations_are_found() {
     let table = [
         (
             "cache/store.rs",
@@ -369,18 +369,18 @@ fn planted_faults_are_found() {
         ("tools/other.rs", "", "unknown room"),
     ];
     for (name, text, fault) in table {
-        let found = faults_of(name, text);
+        let found = violations_in(name, text);
         assert!(
             found.contains(&format!("{name}: {fault}")),
             "{name}: {found:?}"
         );
     }
     let long = "\n".repeat(MAX_LINES + 1);
-    assert_eq!(faults_of("api/a.rs", &long).len(), 1);
+    assert_eq!(violations_in("api/a.rs", &long).len(), 1);
 }
 
 #[test]
-fn what_is_allowed_is_not_a_fault() {
+fn allowed_names_are_not_violations() {
     let table = [
         (
             "net/tls.rs",
@@ -409,6 +409,6 @@ fn what_is_allowed_is_not_a_fault() {
         ),
     ];
     for (name, text) in table {
-        assert_eq!(faults_of(name, text), Vec::<String>::new(), "{name}");
+        assert_eq!(violations_in(name, text), Vec::<String>::new(), "{name}");
     }
 }

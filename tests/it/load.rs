@@ -22,14 +22,14 @@ use crate::support::programs::sim::Sim;
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A `kubefan load` at work.
-pub(crate) struct Load {
+pub(crate) struct LoadTest {
     process: Process,
     directory: TempDir,
 }
 
 /// How one ended.
 #[derive(Debug)]
-pub(crate) struct Loaded {
+pub(crate) struct LoadResult {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -38,7 +38,7 @@ pub(crate) struct Loaded {
     pub(crate) page: String,
 }
 
-impl Load {
+impl LoadTest {
     /// With these flags, and both reports.
     pub(crate) fn start(flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
@@ -66,11 +66,11 @@ impl Load {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    pub(crate) fn ended(mut self) -> Loaded {
+    pub(crate) fn wait_for_exit(mut self) -> LoadResult {
         let status = self.process.wait(LIMIT);
         let (stdout, stderr) = (self.read("stdout"), self.read("stderr"));
         let status = status.unwrap_or_else(|| panic!("it did not end: {stdout}{stderr}"));
-        Loaded {
+        LoadResult {
             code: status.code(),
             stdout,
             stderr,
@@ -80,9 +80,9 @@ impl Load {
     }
 }
 
-impl Loaded {
+impl LoadResult {
     /// The report of its only run, in which nothing went wrong.
-    pub(crate) fn sound(&self) -> &Value {
+    pub(crate) fn only_clean_run(&self) -> &Value {
         assert_eq!(self.code, Some(0), "{self:?}");
         for run in self.report["runs"].as_array().expect("runs") {
             let events = &run["events"];
@@ -98,7 +98,7 @@ impl Loaded {
 }
 
 /// The names of the namespaces that a load test has made.
-pub(crate) async fn left(sim: &Sim) -> Vec<String> {
+pub(crate) async fn leftover_namespaces(sim: &Sim) -> Vec<String> {
     let list = sim.client().get("/api/v1/namespaces").await.ok().json();
     let items = list["items"].as_array().cloned().unwrap_or_default();
     let names = items
@@ -109,7 +109,7 @@ pub(crate) async fn left(sim: &Sim) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_event_arrives_over_both_protocols_and_nothing_is_left() {
+async fn every_event_arrives_over_both_protocols_and_no_object_is_left() {
     let sim = Sim::start(&[]).await;
     let server = sim.client().server().to_owned();
     let common = [
@@ -146,8 +146,8 @@ async fn every_event_arrives_over_both_protocols_and_nothing_is_left() {
         ),
     ];
     for (flags, protocol, connections, delivered) in runs {
-        let loaded = Load::start(&[&common, flags].concat()).ended();
-        let run = loaded.sound();
+        let result = LoadTest::start(&[&common, flags].concat()).wait_for_exit();
+        let run = result.only_clean_run();
         assert_eq!(run["settings"]["protocol"], protocol);
         assert_eq!(run["settings"]["connections"], connections);
         assert_eq!(run["writes"]["acknowledged"], 50, "{run}");
@@ -158,20 +158,20 @@ async fn every_event_arrives_over_both_protocols_and_nothing_is_left() {
         let latency = &run["events"]["from_schedule_ms"];
         assert_eq!(latency["count"], delivered);
         assert!(latency["p50"].as_f64() <= latency["p999"].as_f64(), "{run}");
-        assert!(loaded.stdout.contains("0 missed, 0 twice"), "{loaded:?}");
+        assert!(result.stdout.contains("0 missed, 0 twice"), "{result:?}");
         assert!(
-            loaded.stderr.contains("50 watchers have seen all objects"),
-            "{loaded:?}"
+            result.stderr.contains("50 watchers have seen all objects"),
+            "{result:?}"
         );
         for elsewhere in ["http-equiv", "src=", "href=", "url(", "@import", "<script"] {
             assert!(
-                !loaded.page.contains(elsewhere),
+                !result.page.contains(elsewhere),
                 "{elsewhere}: {}",
-                loaded.page
+                result.page
             );
         }
-        assert_eq!(loaded.page.matches("<svg").count(), 3);
-        assert_eq!(left(&sim).await, Vec::<String>::new());
+        assert_eq!(result.page.matches("<svg").count(), 3);
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
     }
 }
 
@@ -202,16 +202,16 @@ async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
         "--window",
         "4",
     ];
-    let loaded = Load::start(&[flags, more].concat()).ended();
-    loaded.sound();
-    assert_eq!(loaded.report["runs"][1]["settings"]["server"], *compared);
+    let result = LoadTest::start(&[flags, more].concat()).wait_for_exit();
+    result.only_clean_run();
+    assert_eq!(result.report["runs"][1]["settings"]["server"], *compared);
     assert!(
-        loaded.report["ratios"]["from_schedule_p50"].is_f64(),
-        "{loaded:?}"
+        result.report["ratios"]["from_schedule_p50"].is_f64(),
+        "{result:?}"
     );
     assert!(
-        loaded.stdout.contains(&format!("{server} / {compared}")),
-        "{loaded:?}"
+        result.stdout.contains(&format!("{server} / {compared}")),
+        "{result:?}"
     );
     for sim in [sim, other] {
         let path = "/api/v1/namespaces/default/configmaps";
@@ -223,12 +223,15 @@ async fn two_servers_are_compared_and_a_namespace_that_was_there_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_signal_ends_it_with_a_report_and_nothing_left() {
+async fn a_signal_ends_the_load_test_with_a_report_and_no_leftovers() {
     let sim = Sim::start(&[]).await;
     let server = sim.client().server().to_owned();
-    let load = Load::start(&["--server", &server, "--watchers", "5", "--duration", "5m"]);
+    let load = LoadTest::start(&["--server", &server, "--watchers", "5", "--duration", "5m"]);
     eventually("writes", LIMIT, async || {
-        let namespace = left(&sim).await.pop().ok_or("no namespace")?;
+        let namespace = leftover_namespaces(&sim)
+            .await
+            .pop()
+            .ok_or("no namespace")?;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         let list = String::from_utf8_lossy(&sim.client().get(&path).await.body).into_owned();
         // The first write of an object.
@@ -239,10 +242,10 @@ async fn a_signal_ends_it_with_a_report_and_nothing_left() {
     })
     .await;
     load.signal("INT");
-    let loaded = load.ended();
-    assert_eq!(loaded.sound()["interrupted"], true, "{loaded:?}");
-    assert!(loaded.stdout.contains("by a signal"), "{loaded:?}");
-    assert_eq!(left(&sim).await, Vec::<String>::new());
+    let result = load.wait_for_exit();
+    assert_eq!(result.only_clean_run()["interrupted"], true, "{result:?}");
+    assert!(result.stdout.contains("by a signal"), "{result:?}");
+    assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
 }
 
 /// A watch that ends with 410 begins anew, from the objects as they are then: what was between is lost.
@@ -260,18 +263,18 @@ async fn loss_is_noticed() {
         "--rate",
         "max",
     ];
-    let mut load = Load::start(&[&flags[..], &["--duration", "2s"]].concat());
+    let mut load = LoadTest::start(&[&flags[..], &["--duration", "2s"]].concat());
     while load.process.wait(Duration::from_millis(50)).is_none() {
         sim.admin(Method::POST, "/faults/gone").await.ok();
     }
-    let loaded = load.ended();
-    assert_eq!(loaded.code, Some(1), "{loaded:?}");
-    let run = &loaded.report["runs"][0];
+    let result = load.wait_for_exit();
+    assert_eq!(result.code, Some(1), "{result:?}");
+    let run = &result.report["runs"][0];
     assert!(run["events"]["missed"].as_u64() > Some(0), "{run}");
     assert!(run["watches"]["expired"].as_u64() > Some(0), "{run}");
-    assert!(loaded.stderr.contains("events missed"), "{loaded:?}");
-    assert!(loaded.page.contains("class=\"bad\""), "{loaded:?}");
-    assert_eq!(left(&sim).await, Vec::<String>::new());
+    assert!(result.stderr.contains("events missed"), "{result:?}");
+    assert!(result.page.contains("class=\"bad\""), "{result:?}");
+    assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,14 +286,14 @@ async fn the_readmes_command_runs() {
             .replace("--duration 10s", "--duration 1s");
         let words: Vec<_> = command.split_whitespace().collect();
         assert_eq!(words[..2], ["kubefan", "load"], "{command}");
-        let loaded = Load::start(&words[2..]).ended();
-        loaded.sound();
-        assert!(loaded.page.starts_with("<!doctype html>"), "{loaded:?}");
+        let result = LoadTest::start(&words[2..]).wait_for_exit();
+        result.only_clean_run();
+        assert!(result.page.starts_with("<!doctype html>"), "{result:?}");
     }
 }
 
 #[test]
-fn what_can_not_be_done_is_said() {
+fn impossible_load_tests_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
     // An address of a test network, where nobody is.
@@ -368,7 +371,7 @@ fn what_can_not_be_done_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resources_that_can_not_be_tested_with_are_refused_with_the_reason() {
+async fn unsuitable_resources_are_refused_with_the_reason() {
     let sim = Sim::start(&[]).await;
     let server = sim.client().server().to_owned();
     for (resource, part) in [
@@ -381,6 +384,6 @@ async fn resources_that_can_not_be_tested_with_are_refused_with_the_reason() {
         let ended = run(&["load", "--server", &server, "-r", resource]);
         assert_eq!(ended.code, Some(1), "{ended:?}");
         assert!(ended.stderr.contains(part), "{resource}: {ended:?}");
-        assert_eq!(left(&sim).await, Vec::<String>::new());
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
     }
 }

@@ -7,7 +7,7 @@ mod documents; // what the documents say is there: links, invariants, rooms
 mod fuzzing; // what the fuzz targets hold, of their seeds
 mod layering; // no room names another that it may not
 mod load; // kubefan load: its reports, what it notices, what it leaves
-mod load_before; // what kubefan load asks of a server, and what it makes of one that misbehaves
+mod load_through_proxy; // what kubefan load asks of a server, and what it makes of one that misbehaves
 mod readme; // every command in README.md is exercised somewhere
 mod repository; // the files of this checkout, read as text
 mod sim_end_to_end; // the simulator as a program, alone and behind kubefan

@@ -3,7 +3,7 @@
 use crate::repository::document;
 use crate::repository::root;
 
-pub(crate) const BY_THE_BOOK: &str = "tests/it/upstream/operation/by_the_book.rs";
+pub(crate) const README_COMMANDS: &str = "tests/it/upstream/operation/readme_commands.rs";
 const CONFIGURATION: &str = "tests/it/configuration.rs";
 const LOAD: &str = "tests/it/load.rs";
 const SIM: &str = "tests/it/sim_end_to_end.rs";
@@ -13,16 +13,16 @@ const COMMANDS: &[(&str, &str)] = &[
     ("cargo run -- demo", "tests/it/demo.rs"),
     (
         "cargo run --release -- serve --kubeconfig ~/.kube/config",
-        BY_THE_BOOK,
+        README_COMMANDS,
     ),
-    ("kubefan kubeconfig > kubefan.kubeconfig", BY_THE_BOOK),
+    ("kubefan kubeconfig > kubefan.kubeconfig", README_COMMANDS),
     (
         "kubectl --kubeconfig kubefan.kubeconfig get pods",
-        BY_THE_BOOK,
+        README_COMMANDS,
     ),
     (
         "kubectl --kubeconfig kubefan.kubeconfig get pods --watch",
-        BY_THE_BOOK,
+        README_COMMANDS,
     ),
     ("cargo run --release -- sim --crd widgets.yaml", SIM),
     ("curl http://127.0.0.1:8004/", SIM),
@@ -39,8 +39,11 @@ const COMMANDS: &[(&str, &str)] = &[
         "kubefan config show --config config/sidecar.yaml --listen 127.0.0.1:9001",
         CONFIGURATION,
     ),
-    ("curl 'http://127.0.0.1:8002/readyz?verbose'", BY_THE_BOOK),
-    ("curl http://127.0.0.1:8002/metrics", BY_THE_BOOK),
+    (
+        "curl 'http://127.0.0.1:8002/readyz?verbose'",
+        README_COMMANDS,
+    ),
+    ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
     ("cargo test", "tests/it/main.rs"),
 ];
 

@@ -23,7 +23,7 @@ async fn items(client: &Client, path: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubefan_follows_it_through_faults() {
+async fn kubefan_follows_the_simulator_through_faults() {
     let faults = [
         "/faults/drop-watches",
         "/faults/gone",
@@ -36,12 +36,12 @@ async fn kubefan_follows_it_through_faults() {
         "/faults/revision-back",
     ];
     for fault in faults {
-        follows_it_through(fault).await;
+        follows_through_fault(fault).await;
     }
 }
 
 /// With a kubefan of its own: the delays between attempts grow from one fault to the next.
-async fn follows_it_through(fault: &str) {
+async fn follows_through_fault(fault: &str) {
     let sim = Sim::start(&["--crd", WIDGETS]).await;
     let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["-r", "configmaps,widgets"]).await;
     let (direct, client) = (sim.client(), kubefan.client());
@@ -72,7 +72,7 @@ async fn follows_it_through(fault: &str) {
 }
 
 #[tokio::test]
-async fn admin_explains_itself() {
+async fn the_admin_endpoint_prints_its_usage() {
     let sim = Sim::start(&[]).await;
     let help = sim.admin(Method::GET, "/").await.ok();
     let help = String::from_utf8_lossy(&help.body).into_owned();
@@ -86,7 +86,7 @@ async fn admin_explains_itself() {
 }
 
 #[test]
-fn what_can_not_be_served_is_said() {
+fn unusable_settings_are_reported() {
     let not_loopback = run(&["sim", "--listen", "0.0.0.0:0"]);
     assert_eq!(not_loopback.code, Some(64), "{not_loopback:?}");
     let no_file = run(&["sim", "--listen", "127.0.0.1:0", "--crd", "none-such.yaml"]);
@@ -253,7 +253,7 @@ const COMMANDS: &[(&str, &str, i32)] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_works_on_it() {
+async fn kubectl_works_on_the_simulator() {
     let assets = match Assets::find() {
         Ok(assets) => assets,
         Err(reason) => {
@@ -277,9 +277,9 @@ async fn kubectl_works_on_it() {
             }
             word => word.to_owned(),
         });
-        let said = kubectl.run(&words.collect::<Vec<_>>()).await;
-        assert_eq!(said.code, Some(*code), "{line}: {said:?}");
-        let all = format!("{}{}", said.stdout, said.stderr);
+        let output = kubectl.run(&words.collect::<Vec<_>>()).await;
+        assert_eq!(output.code, Some(*code), "{line}: {output:?}");
+        let all = format!("{}{}", output.stdout, output.stderr);
         assert!(all.contains(expected), "{line}: {all}");
     }
 }

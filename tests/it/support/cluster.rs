@@ -52,16 +52,16 @@ pub(crate) struct Node {
 /// Starts a stub kubelet and makes `name` a node at its address.
 pub(crate) async fn start_node(server: &ApiServer, name: &str) -> Node {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let said = directory.path().join("stdout");
+    let stdout = directory.path().join("stdout");
     let mut command = Command::new(server.assets().stub_kubelet());
     command
         // Its scratch files go with ours, also when it is killed.
         .env("TMPDIR", directory.path())
         .stdin(Stdio::null())
-        .stdout(fs::File::create(&said).expect("a file"));
+        .stdout(fs::File::create(&stdout).expect("a file"));
     let process = Process::start(&mut command, Some(directory.path()));
     let port = eventually("the stub kubelet", Duration::from_secs(20), async || {
-        let line = fs::read_to_string(&said).unwrap_or_default();
+        let line = fs::read_to_string(&stdout).unwrap_or_default();
         let address = line
             .strip_prefix("listening ")
             .and_then(|rest| rest.strip_suffix('\n'));
@@ -94,10 +94,10 @@ pub(crate) async fn fill_namespace(server: &ApiServer, namespace: &str) -> TempD
     let files = files_for(namespace);
     let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), namespace);
     let path = files.path().join("namespace.yaml").display().to_string();
-    let said = kubectl
+    let stdout = kubectl
         .run(&["create".to_owned(), "-f".to_owned(), path])
         .await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert_eq!(stdout.code, Some(0), "{}", stdout.stderr);
     let base = format!("/api/v1/namespaces/{namespace}/pods");
     let running = json!({ "status": {
         "phase": "Running", "podIP": "10.1.2.3", "podIPs": [{ "ip": "10.1.2.3" }],

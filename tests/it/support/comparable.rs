@@ -187,7 +187,7 @@ pub(crate) fn frames(body: &[u8]) -> String {
 }
 
 #[test]
-fn only_what_may_differ_is_left_out() {
+fn only_allowed_differences_are_masked() {
     let list = |version, item| {
         format!(
             r#"{{"kind":"PodList","metadata":{{"resourceVersion":"{version}"}},"items":[{{"metadata":{{"resourceVersion":"{item}"}}}}]}}"#

@@ -15,15 +15,15 @@ use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::fault_proxy::Cut;
+use crate::support::proxies::fault_proxy::CutPoint;
 use crate::support::proxies::fault_proxy::FaultProxy;
-use crate::support::proxies::fault_proxy::Kind;
+use crate::support::proxies::fault_proxy::RequestKind;
 
 pub(crate) const RECOVERY: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(20);
 
 /// kubefan behind a fault proxy, and a namespace to write in.
-pub(crate) struct Faulty {
+pub(crate) struct FaultyUpstream {
     /// A client of the API server itself.
     pub(crate) direct: Client,
     pub(crate) proxy: FaultProxy,
@@ -32,7 +32,7 @@ pub(crate) struct Faulty {
     pub(crate) path: String,
 }
 
-impl Faulty {
+impl FaultyUpstream {
     pub(crate) async fn start(server: &'static ApiServer) -> Self {
         Self::start_with(server, &[]).await
     }
@@ -97,15 +97,15 @@ impl Faulty {
 
     /// Lets kubefan miss what `writes` does, then relist.
     pub(crate) async fn through_a_hole(&self, writes: impl Future<Output = ()>) {
-        let lists = self.proxy.count(Kind::List, "/configmaps");
-        let watches = self.proxy.count(Kind::Watch, "/configmaps");
+        let lists = self.proxy.count(RequestKind::List, "/configmaps");
+        let watches = self.proxy.count(RequestKind::Watch, "/configmaps");
         self.proxy.silence(true);
         writes.await;
-        self.proxy.expire(Kind::Watch, "/configmaps", 1);
-        self.proxy.cut_watches(Cut::Now);
+        self.proxy.expire(RequestKind::Watch, "/configmaps", 1);
+        self.proxy.cut_watches(CutPoint::Now);
         eventually("the relist", RECOVERY, async || {
-            let lists = self.proxy.count(Kind::List, "/configmaps") - lists;
-            let watches = self.proxy.count(Kind::Watch, "/configmaps") - watches;
+            let lists = self.proxy.count(RequestKind::List, "/configmaps") - lists;
+            let watches = self.proxy.count(RequestKind::Watch, "/configmaps") - watches;
             // The expired one, and the one after the list, or one that is both.
             if watches >= 2 {
                 Ok(())

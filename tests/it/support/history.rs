@@ -42,10 +42,10 @@ pub(crate) struct History {
 }
 
 /// Registers, each with how many of its writes were seen at the least.
-type Shown = Vec<(usize, usize)>;
+type SeenWrites = Vec<(usize, usize)>;
 
 /// What must be known by those who begin now.
-struct Floor {
+struct KnownState {
     /// How many writes of each register.
     writes: Vec<usize>,
     version: u64,
@@ -61,12 +61,12 @@ impl History {
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut order: Vec<usize> = (0..self.reads.len()).collect();
         order.sort_by_key(|&read| self.reads[read].span.began);
-        let mut floor = Floor {
+        let mut known_state = KnownState {
             writes: vec![0; self.writes.len()],
             version: 0,
         };
         // Reads under way, by their ends, with what they showed at the least.
-        let mut under_way: BinaryHeap<Reverse<(Duration, u64, Shown)>> = BinaryHeap::new();
+        let mut under_way: BinaryHeap<Reverse<(Duration, u64, SeenWrites)>> = BinaryHeap::new();
         for index in order {
             let read = &self.reads[index];
             while let Some(Reverse((ended, _, _))) = under_way.peek()
@@ -75,15 +75,18 @@ impl History {
                 let Some(Reverse((_, version, shown))) = under_way.pop() else {
                     break;
                 };
-                floor.raise(version, &shown);
+                known_state.raise(version, &shown);
             }
-            if read.version.is_some_and(|version| version < floor.version) {
-                return Err(format!("{read:?} after version {}", floor.version));
+            if read
+                .version
+                .is_some_and(|version| version < known_state.version)
+            {
+                return Err(format!("{read:?} after version {}", known_state.version));
             }
-            let shown: Result<Shown, String> = read
+            let shown: Result<SeenWrites, String> = read
                 .seen
                 .iter()
-                .map(|(register, state)| self.least(read, *register, *state, &floor))
+                .map(|(register, state)| self.least_writes(read, *register, *state, &known_state))
                 .collect();
             under_way.push(Reverse((
                 read.span.ended,
@@ -95,18 +98,18 @@ impl History {
     }
 
     /// How many writes of the register the read showed at the least.
-    fn least(
+    fn least_writes(
         &self,
         read: &Read,
         register: usize,
         state: State,
-        floor: &Floor,
+        known_state: &KnownState,
     ) -> Result<(usize, usize), String> {
         let writes = &self.writes[register];
         let acknowledged = writes.partition_point(|write| write.span.ended <= read.span.began);
         let begun = writes.partition_point(|write| write.span.began <= read.span.ended);
-        let least = acknowledged.max(floor.writes[register]);
-        let mut possible = least..=begun.max(least);
+        let least_writes = acknowledged.max(known_state.writes[register]);
+        let mut possible = least_writes..=begun.max(least_writes);
         let found = possible.find(|&count| {
             let is = count.checked_sub(1).and_then(|last| writes[last].state) == state;
             is && read
@@ -114,8 +117,8 @@ impl History {
                 .is_none_or(|version| is_at(writes, count, version))
         });
         found.map(|count| (register, count)).ok_or_else(|| {
-            let nearby = &writes[least.saturating_sub(2)..(begun + 1).min(writes.len())];
-            format!("register {register} is {state:?} in {read:?}, but at least {least} writes were known of {nearby:?}")
+            let nearby = &writes[least_writes.saturating_sub(2)..(begun + 1).min(writes.len())];
+            format!("register {register} is {state:?} in {read:?}, but at least {least_writes} writes were known of {nearby:?}")
         })
     }
 }
@@ -135,7 +138,7 @@ fn is_at(writes: &[Write], count: usize, version: u64) -> bool {
             .is_none_or(|next| next > version)
 }
 
-impl Floor {
+impl KnownState {
     fn raise(&mut self, version: u64, shown: &[(usize, usize)]) {
         self.version = self.version.max(version);
         for &(register, count) in shown {
@@ -179,7 +182,7 @@ fn example(reads: &[(u64, u64, Option<u64>, State, State)]) -> Result<(), String
 }
 
 #[test]
-fn what_can_have_been_is_told_from_what_cannot() {
+fn possible_histories_pass_and_impossible_ones_fail() {
     let (one, two, three, seven) = (Some(1), Some(2), Some(3), Some(7));
     for (what, is_possible, reads) in [
         ("nothing yet", true, &[(0, 1, Some(5), None, None)][..]),

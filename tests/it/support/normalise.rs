@@ -133,7 +133,7 @@ fn is_age(word: &str) -> bool {
 }
 
 #[test]
-fn what_must_differ_is_taken_out() {
+fn unavoidable_differences_are_masked() {
     for (before, after) in [
         (
             r#""continue":"eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjM1Nywic3RhcnQiOiIvZmlyc3RcdTAwMDAifQ"}"#,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::support::programs::kubefan::Kubefan;
 
 /// LISTs of a resource through these, by how they were answered.
-pub(crate) async fn of_lists(kubefans: &[Kubefan], resource: &str) -> BTreeMap<String, u64> {
+pub(crate) async fn list_outcomes(kubefans: &[Kubefan], resource: &str) -> BTreeMap<String, u64> {
     let wanted = [
         format!(r#"resource="{resource}""#),
         r#"verb="list""#.to_owned(),

@@ -13,9 +13,9 @@ use rand::rngs::StdRng;
 pub(crate) fn setting<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
         Err(_) => default,
-        Ok(said) => match said.parse() {
+        Ok(text) => match text.parse() {
             Ok(value) => value,
-            Err(_) => panic!("{name}={said:?} can't be read"),
+            Err(_) => panic!("{name}={text:?} can't be read"),
         },
     }
 }

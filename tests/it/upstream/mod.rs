@@ -9,5 +9,5 @@ mod operation; // README, deploy/, wrong settings, rights
 mod performance; // kubefan load, and what is measured by hand
 mod reads; // formats, headers, deadlines, and who answers
 mod sim_alike; // the simulator against the API server
-mod support_itself; // the helpers, on the API server alone
+mod support_checks; // the helpers, on the API server alone
 mod watches; // messages, resuming, WebSockets

@@ -20,7 +20,10 @@ impl Slot {
         }
     }
 
-    pub(super) async fn connection(&self, run_state: &RunState) -> Result<DedicatedConnection, Error> {
+    pub(super) async fn connection(
+        &self,
+        run_state: &RunState,
+    ) -> Result<DedicatedConnection, Error> {
         let mut slot = self.connection.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| !connection.is_closed()) {
             return Ok(connection.clone());

@@ -27,12 +27,12 @@ pub(crate) enum Start {
 /// A running watcher; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
-    shared: Arc<Shared>,
+    state: Arc<WatcherState>,
     task: JoinHandle<()>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WatcherState {
     fold: Mutex<Fold>,
     cut: Notify,
     counts: Mutex<Counts>,
@@ -56,31 +56,31 @@ impl Watcher {
         format: Format,
         from: Start,
     ) -> Self {
-        let shared = Arc::new(Shared::default());
-        let run = Run {
+        let state = Arc::new(WatcherState::default());
+        let run = WatchLoop {
             client: client.clone(),
             path: path.to_owned(),
             selector: selector.to_owned(),
             format,
-            shared: shared.clone(),
+            state: state.clone(),
         };
         Self {
-            shared,
+            state,
             task: tokio::spawn(run.run(from)),
         }
     }
 
     pub(crate) fn fold(&self) -> Fold {
-        self.shared.fold.lock().clone()
+        self.state.fold.lock().clone()
     }
 
     pub(crate) fn counts(&self) -> Counts {
-        *self.shared.counts.lock()
+        *self.state.counts.lock()
     }
 
     /// Closes the connection under the client, which resumes from its last RV.
     pub(crate) fn cut(&self) {
-        self.shared.cut.notify_waiters();
+        self.state.cut.notify_waiters();
     }
 
     /// Waits until the watcher's state is the list's.
@@ -89,7 +89,7 @@ impl Watcher {
     /// After `limit`, with the differences.
     pub(crate) async fn reaches(&self, what: &str, list: &List, limit: Duration) {
         eventually(what, limit, async || {
-            let fold = self.shared.fold.lock();
+            let fold = self.state.fold.lock();
             fold.compare(list).map_err(|difference| {
                 format!(
                     "{difference} (RV {}, list {})",
@@ -104,7 +104,7 @@ impl Watcher {
     /// Waits for the end of the initial events.
     pub(crate) async fn synced(&self) {
         eventually("the initial events", Duration::from_secs(20), async || {
-            let fold = self.shared.fold.lock();
+            let fold = self.state.fold.lock();
             if fold.synced {
                 Ok(())
             } else {
@@ -121,15 +121,15 @@ impl Drop for Watcher {
     }
 }
 
-struct Run {
+struct WatchLoop {
     client: Client,
     path: String,
     selector: String,
     format: Format,
-    shared: Arc<Shared>,
+    state: Arc<WatcherState>,
 }
 
-impl Run {
+impl WatchLoop {
     async fn run(self, from: Start) {
         let mut listed = matches!(from, Start::List) && self.relist().await;
         loop {
@@ -138,15 +138,15 @@ impl Run {
                 listed = self.relist().await;
                 continue;
             }
-            let errors = self.shared.fold.lock().errors.len();
+            let errors = self.state.fold.lock().errors.len();
             if let Err(_reason) = self.stream().await {
-                self.shared.counts.lock().failures += 1;
+                self.state.counts.lock().failures += 1;
                 sleep(Duration::from_millis(20)).await;
             }
-            if self.shared.fold.lock().errors.len() > errors {
-                self.shared.counts.lock().relists += 1;
+            if self.state.fold.lock().errors.len() > errors {
+                self.state.counts.lock().relists += 1;
                 listed = false;
-                self.shared.fold.lock().forget();
+                self.state.fold.lock().forget();
             }
         }
     }
@@ -164,37 +164,37 @@ impl Run {
             .await;
         match answer {
             Ok(answer) if answer.status.is_success() => {
-                self.shared
+                self.state
                     .fold
                     .lock()
                     .restart(&decode_list(self.format, &answer.body));
                 true
             }
             _ => {
-                self.shared.counts.lock().failures += 1;
+                self.state.counts.lock().failures += 1;
                 false
             }
         }
     }
 
     async fn stream(&self) -> Result<(), String> {
-        let cut = self.shared.cut.notified();
-        let resume = self.shared.fold.lock().resource_version().to_owned();
+        let cut = self.state.cut.notified();
+        let resume = self.state.fold.lock().resource_version().to_owned();
         let from = if resume.is_empty() { "0" } else { &resume };
         let path = self.query(&format!(
             "watch=true&allowWatchBookmarks=true&resourceVersion={from}"
         ));
         let mut stream = self.client.watch(&path, self.format).await?;
         if resume.is_empty() {
-            self.shared.fold.lock().expect_initial_events();
+            self.state.fold.lock().expect_initial_events();
         }
-        self.shared.counts.lock().streams += 1;
+        self.state.counts.lock().streams += 1;
         tokio::pin!(cut);
         loop {
             tokio::select! {
                 () = &mut cut => return Ok(()),
                 event = stream.next() => match event? {
-                    Some(event) => self.shared.fold.lock().apply(event),
+                    Some(event) => self.state.fold.lock().apply(event),
                     None => return Ok(()),
                 },
             }

@@ -93,10 +93,10 @@ pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
 
 fn available() -> Option<Assets> {
     static FOUND: OnceLock<Option<Assets>> = OnceLock::new();
-    FOUND.get_or_init(found_or_said).clone()
+    FOUND.get_or_init(find_or_report).clone()
 }
 
-fn found_or_said() -> Option<Assets> {
+fn find_or_report() -> Option<Assets> {
     match Assets::find() {
         Ok(assets) => Some(assets),
         Err(reason) if std::env::var_os("KUBEFAN_REQUIRE_UPSTREAM").is_some_and(|v| v == "1") => {

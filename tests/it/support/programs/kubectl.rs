@@ -28,7 +28,7 @@ pub(crate) struct Kubectl {
 
 /// What a command said, and its exit code: none if it was ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) stdout: String,
     pub(crate) stderr: String,
     pub(crate) code: Option<i32>,
@@ -67,12 +67,12 @@ impl Kubectl {
     }
 
     /// Runs a command to its end.
-    pub(crate) async fn run(&self, arguments: &[String]) -> Said {
+    pub(crate) async fn run(&self, arguments: &[String]) -> CommandOutput {
         let output = self.command(arguments).output();
         let output = within(&arguments.join(" "), LIMIT, output)
             .await
             .expect("kubectl runs");
-        Said {
+        CommandOutput {
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
             stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             code: output.status.code(),
@@ -86,17 +86,17 @@ impl Kubectl {
         arguments: &[String],
         lines: usize,
         meanwhile: Option<&[String]>,
-    ) -> Said {
+    ) -> CommandOutput {
         let mut child = self.start(arguments);
         let mut stdout = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let mut said = Vec::new();
+        let mut lines_read = Vec::new();
         let reading = async {
-            while said.len() < lines {
+            while lines_read.len() < lines {
                 match stdout.next_line().await {
-                    Ok(Some(line)) => said.push(line),
+                    Ok(Some(line)) => lines_read.push(line),
                     _ => break,
                 }
-                if said.len() == 1
+                if lines_read.len() == 1
                     && let Some(meanwhile) = meanwhile
                 {
                     let other = self.run(meanwhile).await;
@@ -104,16 +104,19 @@ impl Kubectl {
                 }
             }
         };
-        let whole = tokio::time::timeout(LIMIT, reading).await.is_ok() && said.len() == lines;
+        let whole = tokio::time::timeout(LIMIT, reading).await.is_ok() && lines_read.len() == lines;
         child.start_kill().expect("kubectl can be ended");
         let mut stderr = String::new();
         if let Some(mut pipe) = child.stderr.take() {
             pipe.read_to_string(&mut stderr).await.expect("text");
         }
         child.wait().await.expect("kubectl ends");
-        assert!(whole, "{arguments:?} said only {said:?}, and {stderr}");
-        Said {
-            stdout: said.join("\n"),
+        assert!(
+            whole,
+            "{arguments:?} said only {lines_read:?}, and {stderr}"
+        );
+        CommandOutput {
+            stdout: lines_read.join("\n"),
             stderr,
             code: None,
         }

@@ -43,7 +43,7 @@ pub(crate) struct Kubefan {
 
 /// A run of the binary that came to its end.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ExitedProgram {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
@@ -53,7 +53,7 @@ pub(crate) struct Ended {
 ///
 /// # Panics
 /// When it doesn't end in 20 seconds.
-pub(crate) fn run(arguments: &[&str]) -> Ended {
+pub(crate) fn run(arguments: &[&str]) -> ExitedProgram {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut command = Command::new(binary());
     command.args(arguments);
@@ -62,7 +62,7 @@ pub(crate) fn run(arguments: &[&str]) -> Ended {
     let read = |name| fs::read_to_string(directory.path().join(name)).unwrap_or_default();
     let (stdout, stderr) = (read("stdout"), read("stderr"));
     let status = status.unwrap_or_else(|| panic!("{arguments:?} did not end: {stdout}{stderr}"));
-    Ended {
+    ExitedProgram {
         code: status.code(),
         stdout,
         stderr,
@@ -118,9 +118,10 @@ impl Kubefan {
             if let Some(status) = self.process.wait(Duration::ZERO) {
                 panic!("kubefan ended with {status}: {}", self.log());
             }
-            let said = fs::read_to_string(self.directory.path().join("stdout")).unwrap_or_default();
+            let stdout =
+                fs::read_to_string(self.directory.path().join("stdout")).unwrap_or_default();
             let address = |before| {
-                let line = said
+                let line = stdout
                     .split_inclusive('\n')
                     .find_map(|line| line.strip_prefix(before));
                 line.and_then(|address| address.strip_suffix('\n'))
@@ -128,7 +129,7 @@ impl Kubefan {
             };
             address("kubefan serves on ")
                 .zip(address("admin on "))
-                .ok_or_else(|| said.clone())
+                .ok_or_else(|| stdout.clone())
         })
         .await;
         (self.url, self.admin) = (url, admin);
@@ -207,7 +208,7 @@ impl Kubefan {
     ///
     /// # Panics
     /// When it doesn't come.
-    pub(crate) fn ended(&mut self) -> ExitStatus {
+    pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
         let status = self.process.wait(DRAIN);
         status.unwrap_or_else(|| panic!("kubefan does not end: {}", self.log()))
     }
@@ -225,7 +226,7 @@ impl Drop for Kubefan {
         if self.process.wait(Duration::ZERO).is_none() {
             self.terminate();
         }
-        let status = self.ended();
+        let status = self.wait_for_exit();
         assert_eq!(status.code(), Some(0), "kubefan's end: {}", self.log());
         assert!(!log.contains("panicked at"), "{log}");
     }

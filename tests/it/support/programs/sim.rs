@@ -39,16 +39,16 @@ impl Sim {
         command.args(["sim", "--listen", "127.0.0.1:0"]);
         command.args(["--admin-listen", "127.0.0.1:0"]).args(flags);
         let process = start_in(&mut command, directory.path());
-        let said = directory.path().join("stdout");
+        let stdout = directory.path().join("stdout");
         let (url, admin) = eventually("the simulator's addresses", LIMIT, async || {
-            let said = fs::read_to_string(&said).unwrap_or_default();
-            let mut whole = said.split_inclusive('\n');
+            let stdout = fs::read_to_string(&stdout).unwrap_or_default();
+            let mut whole = stdout.split_inclusive('\n');
             let mut address = |before: &str| {
                 let line = whole.next()?.strip_suffix('\n')?;
                 line.strip_prefix(before).map(str::to_owned)
             };
             let url = address("simulated API server on ");
-            url.zip(address("admin on ")).ok_or(said)
+            url.zip(address("admin on ")).ok_or(stdout)
         })
         .await;
         Self {

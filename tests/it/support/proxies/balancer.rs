@@ -13,11 +13,11 @@ use crate::support::proxies::listener::Listener;
 #[derive(Debug)]
 pub(crate) struct Balancer {
     listener: Listener,
-    shared: Arc<Shared>,
+    state: Arc<BalancerState>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct BalancerState {
     ports: Vec<u16>,
     preferred: Mutex<Option<usize>>,
     /// Counts the cuts.
@@ -27,15 +27,15 @@ struct Shared {
 impl Balancer {
     /// In front of what listens on these ports of 127.0.0.1.
     pub(crate) async fn start(ports: &[u16]) -> Self {
-        let shared = Arc::new(Shared {
+        let state = Arc::new(BalancerState {
             ports: ports.to_vec(),
             preferred: Mutex::default(),
             cuts: watch::Sender::new(0),
         });
-        let serving = shared.clone();
+        let serving = state.clone();
         Self {
             listener: Listener::start(move |number, tcp| serve(tcp, number, serving.clone())).await,
-            shared,
+            state,
         }
     }
 
@@ -45,19 +45,19 @@ impl Balancer {
 
     /// Ends all connections, so that the next ones are shared out anew.
     pub(crate) fn cut(&self) {
-        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+        self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
     /// Gives all new connections to this server, or to each in turn.
     pub(crate) fn prefer(&self, server: Option<usize>) {
-        *self.shared.preferred.lock() = server;
+        *self.state.preferred.lock() = server;
     }
 }
 
-async fn serve(client: TcpStream, number: usize, shared: Arc<Shared>) {
-    let turn = (number - 1) % shared.ports.len();
-    let port = shared.ports[shared.preferred.lock().unwrap_or(turn)];
-    let mut cuts = shared.cuts.subscribe();
+async fn serve(client: TcpStream, number: usize, state: Arc<BalancerState>) {
+    let turn = (number - 1) % state.ports.len();
+    let port = state.ports[state.preferred.lock().unwrap_or(turn)];
+    let mut cuts = state.cuts.subscribe();
     tokio::select! {
         // A connection that breaks is the client's to notice.
         _ = pass(client, port) => {}

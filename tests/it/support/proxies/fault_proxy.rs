@@ -33,10 +33,10 @@ use tokio::time::sleep;
 use crate::support::clients::client::Client;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::proxies::listener::Listener;
-use crate::support::proxies::older::Older;
-use crate::support::proxies::relay::passed_on;
-use crate::support::proxies::relay::send_on;
-use crate::support::proxies::relay::whole;
+use crate::support::proxies::missing_feature::MissingFeature;
+use crate::support::proxies::relay::collect_body;
+use crate::support::proxies::relay::forward_request;
+use crate::support::proxies::relay::forwarded_body;
 use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::expired_watch;
@@ -45,7 +45,7 @@ use crate::support::proxies::replies::too_many_requests;
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum RequestKind {
     List,
     Watch,
     Get,
@@ -54,7 +54,7 @@ pub(crate) enum Kind {
 
 /// Where in a watch's bytes it is cut.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Cut {
+pub(crate) enum CutPoint {
     /// At once, between two frames if nothing is under way.
     Now,
     /// After this many bytes of what comes next.
@@ -71,24 +71,24 @@ pub(crate) struct FaultProxy {
 #[derive(Debug)]
 struct Control {
     upstream: Client,
-    plan: Mutex<Plan>,
+    plan: Mutex<FaultPlan>,
     /// Counts the cuts; the last one says where.
-    cuts: watch::Sender<(u64, Cut)>,
+    cuts: watch::Sender<(u64, CutPoint)>,
     silent: watch::Sender<bool>,
-    counts: Mutex<BTreeMap<(Kind, String), u32>>,
+    counts: Mutex<BTreeMap<(RequestKind, String), u32>>,
 }
 
 /// For a kind, how many of the next requests with this in their path.
-type Orders = BTreeMap<Kind, (String, u32)>;
+type PlannedFaults = BTreeMap<RequestKind, (String, u32)>;
 
 #[derive(Debug, Default)]
-struct Plan {
-    expire: Orders,
-    refuse: Orders,
+struct FaultPlan {
+    expire: PlannedFaults,
+    refuse: PlannedFaults,
     delay: Duration,
     /// How long each answer but a watch's is kept back.
     slowness: Duration,
-    older: Vec<Older>,
+    missing_features: Vec<MissingFeature>,
     /// By path, whole LISTs that are passed on now, and the most there were.
     whole_lists: BTreeMap<String, (u32, u32)>,
 }
@@ -98,7 +98,7 @@ impl FaultProxy {
         let control = Arc::new(Control {
             upstream: server.client(),
             plan: Mutex::default(),
-            cuts: watch::Sender::new((0, Cut::Now)),
+            cuts: watch::Sender::new((0, CutPoint::Now)),
             silent: watch::Sender::new(false),
             counts: Mutex::default(),
         });
@@ -114,16 +114,16 @@ impl FaultProxy {
     }
 
     /// Ends all open watches, without the end that HTTP asks for.
-    pub(crate) fn cut_watches(&self, cut: Cut) {
-        self.control.cuts.send_modify(|(count, where_)| {
+    pub(crate) fn cut_watches(&self, cut: CutPoint) {
+        self.control.cuts.send_modify(|(count, at)| {
             *count += 1;
-            *where_ = cut;
+            *at = cut;
         });
     }
 
     /// Answers the next `count` lists, or watches by an ERROR event, with 410, where the
     /// path contains `part`.
-    pub(crate) fn expire(&self, kind: Kind, part: &str, count: u32) {
+    pub(crate) fn expire(&self, kind: RequestKind, part: &str, count: u32) {
         self.control
             .plan
             .lock()
@@ -132,7 +132,7 @@ impl FaultProxy {
     }
 
     /// Answers the next `count` requests of a kind with 429, where the path contains `part`.
-    pub(crate) fn refuse(&self, kind: Kind, part: &str, count: u32) {
+    pub(crate) fn refuse(&self, kind: RequestKind, part: &str, count: u32) {
         self.control
             .plan
             .lock()
@@ -151,13 +151,13 @@ impl FaultProxy {
     }
 
     /// Knows no more of these from now on.
-    pub(crate) fn grow_older(&self, unknown: &[Older]) {
-        self.control.plan.lock().older = unknown.to_vec();
+    pub(crate) fn remove_features(&self, unknown: &[MissingFeature]) {
+        self.control.plan.lock().missing_features = unknown.to_vec();
     }
 
     /// The most LISTs of a collection that were passed on at a time, those not counted that ask for
     /// metadata or for one object alone.
-    pub(crate) fn most_whole_lists(&self, path: &str) -> u32 {
+    pub(crate) fn most_concurrent_whole_lists(&self, path: &str) -> u32 {
         let plan = self.control.plan.lock();
         plan.whole_lists.get(path).map_or(0, |(_, most)| *most)
     }
@@ -168,7 +168,7 @@ impl FaultProxy {
     }
 
     /// How many requests of a kind there were whose path contains `part`.
-    pub(crate) fn count(&self, kind: Kind, part: &str) -> u32 {
+    pub(crate) fn count(&self, kind: RequestKind, part: &str) -> u32 {
         let counts = self.control.counts.lock();
         let matching = counts
             .iter()
@@ -196,31 +196,31 @@ async fn answer(control: Arc<Control>, request: Request<Incoming>) -> Result<Rep
     })
 }
 
-fn kind_of(request: &Request<Incoming>) -> Kind {
+fn kind_of(request: &Request<Incoming>) -> RequestKind {
     let query = request.uri().query().unwrap_or_default();
     let path = request.uri().path();
     let resource = path.starts_with("/api/v1/") || path.starts_with("/apis/");
     if request.method() != Method::GET || !resource {
-        return Kind::Other;
+        return RequestKind::Other;
     }
     if form_urlencoded::parse(query.as_bytes())
         .any(|(name, value)| name == "watch" && value != "0" && value != "false")
     {
-        return Kind::Watch;
+        return RequestKind::Watch;
     }
     let prefix = if path.starts_with("/apis/") { 3 } else { 2 };
     let parts: Vec<&str> = path.trim_matches('/').split('/').skip(prefix).collect();
     match parts.as_slice() {
-        [] => Kind::Other,
-        [_] | ["namespaces", _, _] => Kind::List,
-        _ => Kind::Get,
+        [] => RequestKind::Other,
+        [_] | ["namespaces", _, _] => RequestKind::List,
+        _ => RequestKind::Get,
     }
 }
 
 impl Control {
-    fn planned(&self, kind: Kind, path: &str, headers: &HeaderMap) -> Option<Reply> {
+    fn planned(&self, kind: RequestKind, path: &str, headers: &HeaderMap) -> Option<Reply> {
         let mut plan = self.plan.lock();
-        let ordered = |orders: &mut Orders| {
+        let ordered = |orders: &mut PlannedFaults| {
             let order = orders
                 .get_mut(&kind)
                 .filter(|(part, left)| *left > 0 && path.contains(part.as_str()));
@@ -230,34 +230,37 @@ impl Control {
             return Some(too_many_requests());
         }
         ordered(&mut plan.expire).then(|| match kind {
-            Kind::Watch => expired_watch(headers),
+            RequestKind::Watch => expired_watch(headers),
             _ => expired_list(),
         })
     }
 
-    async fn forward(self: &Arc<Self>, kind: Kind, request: Request<Incoming>) -> Reply {
+    async fn forward(self: &Arc<Self>, kind: RequestKind, request: Request<Incoming>) -> Reply {
         let (mut parts, body) = request.into_parts();
-        let (older, slowness) = {
+        let (missing_features, slowness) = {
             let plan = self.plan.lock();
-            (plan.older.clone(), plan.slowness)
+            (plan.missing_features.clone(), plan.slowness)
         };
-        if let Some(reply) = older.iter().find_map(|older| older.answer(&mut parts)) {
+        if let Some(reply) = missing_features
+            .iter()
+            .find_map(|feature| feature.answer(&mut parts))
+        {
             return reply;
         }
-        let _counted = (kind == Kind::List && is_whole(&parts))
+        let _counted = (kind == RequestKind::List && is_whole(&parts))
             .then(|| WholeList::new(self, parts.uri.path()));
         // The admin's goes in its place.
         parts.headers.remove("authorization");
-        let body = whole(body).await;
-        if kind != Kind::Watch && !slowness.is_zero() {
+        let body = collect_body(body).await;
+        if kind != RequestKind::Watch && !slowness.is_zero() {
             sleep(slowness).await;
         }
-        match send_on(&self.upstream, parts, body).await {
+        match forward_request(&self.upstream, parts, body).await {
             Err(problem) => plain(StatusCode::BAD_GATEWAY, &problem),
-            Ok(response) if kind == Kind::Watch => {
+            Ok(response) if kind == RequestKind::Watch => {
                 response.map(|body| FaultyBody::new(self.clone(), body).boxed_unsync())
             }
-            Ok(response) => response.map(passed_on),
+            Ok(response) => response.map(forwarded_body),
         }
     }
 }
@@ -304,7 +307,7 @@ impl Drop for WholeList<'_> {
 /// A watch's bytes on their way back, until the plan says otherwise.
 struct FaultyBody {
     inner: Incoming,
-    cut: Pin<Box<dyn Future<Output = Cut> + Send>>,
+    cut: Pin<Box<dyn Future<Output = CutPoint> + Send>>,
     /// Bytes that may still pass after a cut was ordered.
     left: Option<usize>,
     silent: watch::Receiver<bool>,
@@ -334,7 +337,7 @@ impl FaultyBody {
         }
     }
 
-    fn poll_speaking(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_unless_silenced(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut silent = self.silent.clone();
         let speaking = self.speaking.get_or_insert_with(|| {
             Box::pin(async move {
@@ -392,14 +395,14 @@ impl Body for FaultyBody {
             && let Poll::Ready(cut) = this.cut.as_mut().poll(context)
         {
             this.left = Some(match cut {
-                Cut::Now => 0,
-                Cut::Within(bytes) => bytes,
+                CutPoint::Now => 0,
+                CutPoint::Within(bytes) => bytes,
             });
         }
         if this.left == Some(0) {
             return Poll::Ready(Some(Err("cut".to_owned())));
         }
-        std::task::ready!(this.poll_speaking(context));
+        std::task::ready!(this.poll_unless_silenced(context));
         let frame = std::task::ready!(this.poll_upstream(context));
         Poll::Ready(match frame {
             Some(Ok(frame)) if this.left.is_some() => Some(Ok(this.shorten(frame))),

@@ -63,7 +63,7 @@ where
 }
 
 #[tokio::test]
-async fn connections_end_with_it() {
+async fn connections_close_with_the_listener() {
     use tokio::io::AsyncReadExt;
     use tokio::io::AsyncWriteExt;
 

@@ -2,9 +2,9 @@
 
 pub(crate) mod balancer;
 pub(crate) mod fault_proxy;
-pub(crate) mod front;
 pub(crate) mod lagging_etcd;
 pub(crate) mod listener;
-pub(crate) mod older;
+pub(crate) mod missing_feature;
 mod relay;
 mod replies;
+pub(crate) mod scripted_proxy;

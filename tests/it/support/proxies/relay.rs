@@ -14,13 +14,13 @@ use crate::support::clients::client::chain;
 const HOP_BY_HOP: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
 /// What came of a request's body.
-pub(super) async fn whole(body: Incoming) -> Bytes {
+pub(super) async fn collect_body(body: Incoming) -> Bytes {
     let body = body.collect().await.map(|body| body.to_bytes());
     body.unwrap_or_default()
 }
 
 /// Sends the request with what `upstream` puts on every one; the error is in words.
-pub(super) async fn send_on(
+pub(super) async fn forward_request(
     upstream: &Client,
     mut parts: Parts,
     body: Bytes,
@@ -34,6 +34,6 @@ pub(super) async fn send_on(
 }
 
 /// The answer's body, as it comes.
-pub(super) fn passed_on(body: Incoming) -> UnsyncBoxBody<Bytes, String> {
+pub(super) fn forwarded_body(body: Incoming) -> UnsyncBoxBody<Bytes, String> {
     body.map_err(|error| error.to_string()).boxed_unsync()
 }

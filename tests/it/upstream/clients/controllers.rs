@@ -28,7 +28,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// How the controller manager's informers begin.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Begin {
+enum StartMode {
     /// With a LIST of any version, then a WATCH from its version.
     List,
     /// With a WATCH that asks for the most recent state; client-go's detector compares it.
@@ -37,15 +37,15 @@ enum Begin {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_list_do_their_work() {
-    controllers_do_their_work(Begin::List).await;
+    controllers_do_their_work(StartMode::List).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_watch_lists_do_their_work() {
-    controllers_do_their_work(Begin::WatchList).await;
+    controllers_do_their_work(StartMode::WatchList).await;
 }
 
-async fn controllers_do_their_work(begin: Begin) {
+async fn controllers_do_their_work(start_mode: StartMode) {
     // A server of its own: controllers change whatever they find, in all namespaces.
     let Some(server) = private().await else {
         return;
@@ -55,7 +55,7 @@ async fn controllers_do_their_work(begin: Begin) {
     };
     let before = watches(&server).await;
     let kubefan = Kubefan::start(&server, &[]).await;
-    let manager = ControllerManager::start(program, &server, &kubefan, begin);
+    let manager = ControllerManager::start(program, &server, &kubefan, start_mode);
     let cluster = Cluster {
         client: server.client(),
         namespace: server.namespace("controllers").await,
@@ -66,7 +66,7 @@ async fn controllers_do_their_work(begin: Begin) {
     cluster.collects_in_the_foreground().await;
     cluster.leaves_orphans().await;
     cluster.fills_and_empties_a_namespace().await;
-    reads_came_from_the_cache(&server, &kubefan, begin, before).await;
+    reads_came_from_the_cache(&server, &kubefan, start_mode, before).await;
     cluster.manager.end();
 }
 
@@ -84,7 +84,7 @@ async fn watches(server: &ApiServer) -> Vec<f64> {
 async fn reads_came_from_the_cache(
     server: &ApiServer,
     kubefan: &Kubefan,
-    begin: Begin,
+    start_mode: StartMode,
     before: Vec<f64>,
 ) {
     let metrics = kubefan.metrics().await;
@@ -93,9 +93,9 @@ async fn reads_came_from_the_cache(
     for verb in ["create", "update", "delete", "deletecollection"] {
         assert!(answered("forwarded", verb) > 0.0, "{verb}: {metrics}");
     }
-    match begin {
-        Begin::List => assert!(answered("cache", "list") > 20.0, "{metrics}"),
-        Begin::WatchList => assert!(answered("cache", "watch") > 20.0, "{metrics}"),
+    match start_mode {
+        StartMode::List => assert!(answered("cache", "list") > 20.0, "{metrics}"),
+        StartMode::WatchList => assert!(answered("cache", "watch") > 20.0, "{metrics}"),
     }
     let open = eventually("the caches' watches only", LIMIT, async || {
         let open = watches(server).await;
@@ -142,9 +142,14 @@ struct ControllerManager {
 }
 
 impl ControllerManager {
-    fn start(program: PathBuf, server: &ApiServer, kubefan: &Kubefan, begin: Begin) -> Self {
+    fn start(
+        program: PathBuf,
+        server: &ApiServer,
+        kubefan: &Kubefan,
+        start_mode: StartMode,
+    ) -> Self {
         let log = kubefan.file("kube-controller-manager.log");
-        let is_watch_list = begin == Begin::WatchList;
+        let is_watch_list = start_mode == StartMode::WatchList;
         let mut command = Command::new(program);
         command
             .env(
@@ -412,7 +417,7 @@ impl Cluster {
 const DETECTOR_SECONDS: &str = "5";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watch_lists_are_consistent_by_the_detector_of_client_go() {
+async fn client_gos_detector_finds_watch_lists_consistent() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let namespace = server.namespace("detector").await;
@@ -420,16 +425,18 @@ async fn watch_lists_are_consistent_by_the_detector_of_client_go() {
     // Most recent, and any: what a watch-list asks for decides who answers it.
     let mut starts = 0;
     for version in ["", "0"] {
-        let said = restart_under_churn(server, &kubefan, &namespace, version).await;
-        assert_eq!(said["watchErrors"]["count"], 0, "{said}");
-        let started = said["starts"].as_object().expect("a count for each source");
-        assert_eq!(started.len(), 7, "{said}");
+        let output = restart_under_churn(server, &kubefan, &namespace, version).await;
+        assert_eq!(output["watchErrors"]["count"], 0, "{output}");
+        let started = output["starts"]
+            .as_object()
+            .expect("a count for each source");
+        assert_eq!(started.len(), 7, "{output}");
         for (source, count) in started {
-            assert!(count.as_u64() >= Some(2), "{source}: {said}");
+            assert!(count.as_u64() >= Some(2), "{source}: {output}");
             // The detector was on: each start was compared with a LIST at its version.
-            assert_eq!(&said["comparisons"][source], count, "{source}: {said}");
+            assert_eq!(&output["comparisons"][source], count, "{source}: {output}");
         }
-        println!("version {version:?}: {}", said["comparisons"]);
+        println!("version {version:?}: {}", output["comparisons"]);
         let counts = started.values().filter_map(Value::as_u64);
         starts += counts.sum::<u64>();
     }
@@ -454,7 +461,7 @@ async fn restart_under_churn(
     let restarts = ["restarts", "--namespace", namespace, "--version", version];
     let restarts = [&restarts[..], &["--duration", &duration]].concat();
     tokio::select! {
-        said = informers::run(assets, &direct, &churn) => panic!("no churn: {said}"),
-        said = informers::run(assets, &through, &restarts) => said,
+        output = informers::run(assets, &direct, &churn) => panic!("no churn: {output}"),
+        output = informers::run(assets, &through, &restarts) => output,
     }
 }

@@ -20,8 +20,8 @@ use crate::support::normalise::normalise;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubectl::CommandOutput;
 use crate::support::programs::kubectl::Kubectl;
-use crate::support::programs::kubectl::Said;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::listener::Listener;
 
@@ -36,7 +36,7 @@ struct Line {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_says_the_same_through_kubefan() {
+async fn every_command_prints_the_same_through_kubefan() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let _node = start_node(server, "stub-node").await;
@@ -92,7 +92,7 @@ fn path_of(directory: &TempDir) -> String {
     directory.path().display().to_string()
 }
 
-async fn run(kubectl: &Kubectl, line: &Line) -> Said {
+async fn run(kubectl: &Kubectl, line: &Line) -> CommandOutput {
     match line.stop_after {
         None => kubectl.run(&line.arguments).await,
         Some(lines) => {
@@ -103,16 +103,16 @@ async fn run(kubectl: &Kubectl, line: &Line) -> Said {
     }
 }
 
-fn comparable(said: &Said, line: &Line, names: &[(&str, &str)]) -> String {
-    let code = said
+fn comparable(output: &CommandOutput, line: &Line, names: &[(&str, &str)]) -> String {
+    let code = output
         .code
         .map_or("stopped".to_owned(), |code| code.to_string());
     if line.only_exit {
         return format!("exit {code}");
     }
     let (stdout, stderr) = (
-        normalise(&said.stdout, names),
-        normalise(&said.stderr, names),
+        normalise(&output.stdout, names),
+        normalise(&output.stderr, names),
     );
     format!("exit {code}\n{stdout}\nstderr: {stderr}")
 }
@@ -207,8 +207,8 @@ async fn a_port_is_forwarded_both_ways() {
         "pod/listener".into(),
         format!(":{port}"),
     ]);
-    let mut said = BufReader::new(forward.stdout.take().expect("piped")).lines();
-    let line = within("port-forward", Duration::from_secs(20), said.next_line()).await;
+    let mut output = BufReader::new(forward.stdout.take().expect("piped")).lines();
+    let line = within("port-forward", Duration::from_secs(20), output.next_line()).await;
     let line = line.expect("text").expect("a line");
     let local = line
         .strip_prefix("Forwarding from ")
@@ -229,7 +229,7 @@ async fn a_port_is_forwarded_both_ways() {
 }
 
 #[test]
-fn a_line_of_the_list_is_understood() {
+fn a_line_of_the_list_is_parsed() {
     let line = parse(
         "[3] get pods -l 'a in (b)' ;; label pod {ns}",
         "x",

@@ -83,14 +83,14 @@ async fn the_printed_kubeconfig_works() {
         let config = directory.path().join("config");
         fs::write(&config, &printed.stdout).expect("a file");
         let kubectl = Kubectl::new(server.assets(), &config, "default");
-        let said = kubectl
+        let output = kubectl
             .run(&["get", "namespace", "default", "-o", "name"].map(str::to_owned))
             .await;
         assert_eq!(
-            (said.code, said.stdout.as_str()),
+            (output.code, output.stdout.as_str()),
             (Some(0), "namespace/default\n"),
             "{}",
-            said.stderr
+            output.stderr
         );
     }
 }
@@ -136,11 +136,11 @@ async fn a_signal_drains_open_watches_and_ends_with_success() {
             .expect("a clean end");
         assert!(end.is_none(), "{end:?}");
     }
-    assert_eq!(kubefan.ended().code(), Some(0), "{}", kubefan.log());
+    assert_eq!(kubefan.wait_for_exit().code(), Some(0), "{}", kubefan.log());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_cache_outlives_an_api_server_that_is_away() {
+async fn the_cache_survives_an_api_server_outage() {
     let Some(server) = crate::support::programs::apiserver::private().await else {
         return;
     };

@@ -7,20 +7,20 @@ use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Event;
 use crate::support::clients::frames::Format;
-use crate::support::faulty::Faulty;
+use crate::support::faulty::FaultyUpstream;
 use crate::support::faulty::RECOVERY;
 use crate::support::faulty::next;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
-use crate::support::proxies::fault_proxy::Kind;
+use crate::support::proxies::fault_proxy::RequestKind;
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
 const PROOF: &str = "x-kubefan-proof";
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-async fn filled(faulty: &Faulty, objects: usize) {
+async fn filled(faulty: &FaultyUpstream, objects: usize) {
     for number in 0..objects {
         faulty.create(&format!("object-{number}")).await;
     }
@@ -32,14 +32,14 @@ async fn filled(faulty: &Faulty, objects: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_at_a_time_share_what_is_asked_upstream() {
+async fn concurrent_readers_share_upstream_requests() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     filled(&faulty, 30).await;
     let client = faulty.kubefan.client();
     let count = |kind| faulty.proxy.count(kind, "/configmaps");
 
-    let before = count(Kind::List);
+    let before = count(RequestKind::List);
     let lists = (0..300).map(|number| {
         let selector = format!("labelSelector=side%20in%20(a,x{number})");
         let path = format!("{}?{selector}", faulty.path);
@@ -50,29 +50,29 @@ async fn readers_at_a_time_share_what_is_asked_upstream() {
         assert!(answer.header(PROOF).is_some(), "it was forwarded: {answer}");
         assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(30));
     }
-    let asked = count(Kind::List) - before;
+    let asked = count(RequestKind::List) - before;
     // Those that came before the first was sent share it; connections are not opened at once.
     assert!((1..=150).contains(&asked), "300 lists asked {asked} times");
 
-    let before = (count(Kind::List), count(Kind::Watch));
+    let before = (count(RequestKind::List), count(RequestKind::Watch));
     let watches = (0..100).map(|number| synced(&client, &faulty.path, FORMATS[number % 2]));
     for objects in join_all(watches).await {
         assert_eq!(objects, 30);
     }
-    let asked = count(Kind::List) - before.0;
+    let asked = count(RequestKind::List) - before.0;
     assert!(
         (1..=50).contains(&asked),
         "100 watch-lists asked {asked} times"
     );
-    assert_eq!(count(Kind::Watch), before.1);
+    assert_eq!(count(RequestKind::Watch), before.1);
 
-    let before = count(Kind::Get);
+    let before = count(RequestKind::Get);
     let object = format!("{}/object-7", faulty.path);
     let gets = (0..300).map(|_| client.get(&object));
     for answer in join_all(gets).await {
         assert_eq!(answer.ok().json()["metadata"]["name"], "object-7");
     }
-    let asked = count(Kind::Get) - before;
+    let asked = count(RequestKind::Get) - before;
     assert!((1..=150).contains(&asked), "300 GETs were {asked} upstream");
 }
 
@@ -94,9 +94,9 @@ async fn synced(client: &Client, path: &str, format: Format) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_proven_is_forwarded_a_few_at_a_time() {
+async fn unproven_reads_are_forwarded_a_few_concurrently() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     filled(&faulty, 3).await;
     let client = faulty.kubefan.client();
     faulty.proxy.silence(true);
@@ -140,7 +140,7 @@ async fn what_is_not_proven_is_forwarded_a_few_at_a_time() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_policy_spares_the_question() {
+async fn a_freshness_policy_avoids_upstream_proofs() {
     let Some(server) = shared() else { return };
     let flags = [
         "--freshness",
@@ -148,7 +148,7 @@ async fn a_policy_spares_the_question() {
         "--freshness",
         "secrets=bounded:1ms",
     ];
-    let faulty = Faulty::start_with(server, &flags).await;
+    let faulty = FaultyUpstream::start_with(server, &flags).await;
     filled(&faulty, 2).await;
     let client = faulty.kubefan.client();
     let proof = async |resource: &str, object: &str| {
@@ -166,7 +166,7 @@ async fn a_policy_spares_the_question() {
     assert!(["barrier", "verification-list"].contains(&proof("configmaps", "").await.as_str()));
     faulty.proxy.silence(true);
     faulty.create("unheard-of").await;
-    let lists = faulty.proxy.count(Kind::List, "/configmaps");
+    let lists = faulty.proxy.count(RequestKind::List, "/configmaps");
     let before = client.get(&faulty.path).await.ok();
     assert_eq!(before.header(PROOF), Some("recent"));
     assert_eq!(before.json()["items"].as_array().map(Vec::len), Some(2));
@@ -179,5 +179,5 @@ async fn a_policy_spares_the_question() {
         404
     );
     assert_eq!(synced(&client, &faulty.path, Format::Json).await, 2);
-    assert_eq!(faulty.proxy.count(Kind::List, "/configmaps"), lists);
+    assert_eq!(faulty.proxy.count(RequestKind::List, "/configmaps"), lists);
 }

@@ -6,17 +6,17 @@ use crate::support::clients::client::Client;
 use crate::support::clients::frames::Event;
 use crate::support::clients::frames::Format;
 use crate::support::clients::frames::decode_list;
-use crate::support::faulty::Faulty;
+use crate::support::faulty::FaultyUpstream;
 use crate::support::faulty::next;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::shared;
-use crate::support::proxies::fault_proxy::Kind;
+use crate::support::proxies::fault_proxy::RequestKind;
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
 
 /// Writes, then reads in every way that asks for the present.
-async fn reads_its_writes(faulty: &Faulty, client: &Client, name: &str) {
+async fn reads_its_writes(faulty: &FaultyUpstream, client: &Client, name: &str) {
     let written = faulty.create(name).await;
     let at_least = |version: &str| {
         let number = |text: &str| text.parse::<u64>().expect("a number");
@@ -78,7 +78,7 @@ async fn reads_follow_writes_even_when_events_are_late() {
     let Some(server) = shared() else { return };
     // 5 s is longer than a reader may wait: then the API server itself must answer.
     for (delay, rounds) in [(0, 10), (200, 2), (5_000, 1)] {
-        let faulty = Faulty::start(server).await;
+        let faulty = FaultyUpstream::start(server).await;
         faulty.create("there").await;
         let client = faulty.kubefan.client();
         for format in FORMATS {
@@ -97,7 +97,7 @@ async fn reads_follow_writes_even_when_events_are_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn cached_reads_cost_upstream_nothing() {
+async fn cached_reads_cause_no_upstream_requests() {
     let Some(server) = shared() else { return };
     let faulty = filled(server).await;
     let client = faulty.kubefan.client();
@@ -116,8 +116,8 @@ async fn cached_reads_cost_upstream_nothing() {
 }
 
 /// With twenty objects, in a cache that is there.
-async fn filled(server: &'static ApiServer) -> Faulty {
-    let faulty = Faulty::start(server).await;
+async fn filled(server: &'static ApiServer) -> FaultyUpstream {
+    let faulty = FaultyUpstream::start(server).await;
     for number in 0..20 {
         faulty.create(&format!("object-{number}")).await;
     }
@@ -126,8 +126,8 @@ async fn filled(server: &'static ApiServer) -> Faulty {
     faulty
 }
 
-fn cost(faulty: &Faulty) -> u32 {
-    [Kind::List, Kind::Watch, Kind::Get]
+fn cost(faulty: &FaultyUpstream) -> u32 {
+    [RequestKind::List, RequestKind::Watch, RequestKind::Get]
         .map(|kind| faulty.proxy.count(kind, "/configmaps"))
         .iter()
         .sum()
@@ -136,7 +136,7 @@ fn cost(faulty: &Faulty) -> u32 {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_first_list_and_its_watch_fit_together() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     // All revisions are one count, so these move it for the resources below too.
     let writing = async {
         for number in 0.. {
@@ -169,7 +169,7 @@ async fn list_then_watch(client: &Client, path: &str, format: Format) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_future_version_is_too_large_only_after_the_wait() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     let client = faulty.kubefan.client();
     let now: u64 = faulty.create("now").await.parse().expect("a number");
     client

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Format;
-use crate::support::faulty::Faulty;
+use crate::support::faulty::FaultyUpstream;
 use crate::support::faulty::RECOVERY;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
@@ -27,7 +27,7 @@ use crate::support::programs::apiserver::shared;
 use crate::support::programs::informers;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
-use crate::support::proxies::fault_proxy::Kind;
+use crate::support::proxies::fault_proxy::RequestKind;
 use crate::support::settings::setting;
 
 const PROOF: &str = "x-kubefan-proof";
@@ -57,10 +57,10 @@ fn namespace(path: &str) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 async fn informers_that_start_together_cost_a_few_lists() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     filled(&faulty.direct, &faulty.kubefan.client(), &faulty.path).await;
     let count = |kind| faulty.proxy.count(kind, "/configmaps");
-    let before = (count(Kind::List), count(Kind::Watch));
+    let before = (count(RequestKind::List), count(RequestKind::Watch));
     let config = faulty.kubefan.kubeconfig(&User::Nobody);
     let arguments = [
         "herd",
@@ -69,12 +69,15 @@ async fn informers_that_start_together_cost_a_few_lists() {
         "--namespace",
         namespace(&faulty.path),
     ];
-    let said = informers::run_plainly(server.assets(), &config, &arguments).await;
-    let asked = (count(Kind::List) - before.0, count(Kind::Watch) - before.1);
-    println!("{said}; {asked:?} LISTs and WATCHes upstream");
-    assert_eq!(said["objects"], json!([OBJECTS]), "{said}");
-    assert_eq!(said["watchErrors"]["count"], 0, "{said}");
-    assert!(asked.0 <= MOST_LISTS && asked.1 == 0, "{asked:?}: {said}");
+    let output = informers::run_plainly(server.assets(), &config, &arguments).await;
+    let asked = (
+        count(RequestKind::List) - before.0,
+        count(RequestKind::Watch) - before.1,
+    );
+    println!("{output}; {asked:?} LISTs and WATCHes upstream");
+    assert_eq!(output["objects"], json!([OBJECTS]), "{output}");
+    assert_eq!(output["watchErrors"]["count"], 0, "{output}");
+    assert!(asked.0 <= MOST_LISTS && asked.1 == 0, "{asked:?}: {output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,17 +102,17 @@ async fn long_informers_that_start_together_cost_a_few_lists() {
     };
     for round in 0..3 {
         let before = requests("LIST").await;
-        let said = informers::run_plainly(server.assets(), &config, &arguments).await;
+        let output = informers::run_plainly(server.assets(), &config, &arguments).await;
         let asked = requests("LIST").await - before;
-        println!("round {round}: {asked} LISTs upstream: {said}");
-        assert_eq!(said["objects"], json!([OBJECTS]), "{said}");
+        println!("round {round}: {asked} LISTs upstream: {output}");
+        assert_eq!(output["objects"], json!([OBJECTS]), "{output}");
         assert!(asked < f64::from(informers) / 2.0, "{asked} LISTs upstream");
     }
 }
 
 /// Readers, each with a selector of its own, who come again when they are told to, of an API server
 /// that becomes slow and quick again. Nobody may get an answer without what was written before.
-async fn slowed(faulty: &Faulty, readers: usize, slowness: Duration) {
+async fn slowed(faulty: &FaultyUpstream, readers: usize, slowness: Duration) {
     let client = faulty.kubefan.client();
     filled(&faulty.direct, &client, &faulty.path).await;
     faulty.proxy.slow_down(slowness);
@@ -150,7 +153,7 @@ async fn slowed(faulty: &Faulty, readers: usize, slowness: Duration) {
     let (_, mended) = within("all answers", 2 * RECOVERY, all).await;
     let recovered = mended.elapsed();
     let (forwarded, refused) = (forwarded.into_inner(), refused.into_inner());
-    let most = faulty.proxy.most_whole_lists(&faulty.path);
+    let most = faulty.proxy.most_concurrent_whole_lists(&faulty.path);
     println!(
         "{readers} readers, {slowness:?} an answer: {forwarded} forwarded, {most} at a time, {refused} told 429; \
          all answered {recovered:?} after the end of it"
@@ -162,17 +165,17 @@ async fn slowed(faulty: &Faulty, readers: usize, slowness: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn readers_of_a_slow_api_server_are_told_to_wait() {
+async fn readers_of_a_slow_api_server_are_asked_to_retry_later() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     slowed(&faulty, 40, Duration::from_secs(4)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "by hand: KUBEFAN_READERS, or 1,000"]
-async fn long_readers_of_a_slow_api_server_are_told_to_wait() {
+async fn long_readers_of_a_slow_api_server_are_asked_to_retry_later() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     slowed(
         &faulty,
         setting("KUBEFAN_READERS", 1_000),

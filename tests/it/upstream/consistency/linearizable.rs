@@ -43,7 +43,7 @@ const NUMBER: &str = "number-";
 const DIGITS: usize = 8;
 
 /// One that writes a register of its own, and reads all.
-struct Player {
+struct Participant {
     /// Of each replica.
     clients: Vec<Client>,
     path: String,
@@ -56,8 +56,8 @@ struct Player {
     refused: u32,
 }
 
-impl Player {
-    async fn play(mut self, until: Instant) -> Self {
+impl Participant {
+    async fn run(mut self, until: Instant) -> Self {
         while Instant::now() < until {
             match self.dice.random_range(0..10) {
                 0..3 => self.write().await,
@@ -133,7 +133,7 @@ impl Player {
             return;
         }
         let list = decode_list(format, &answer.ok().body);
-        self.saw(span, &list.resource_version, &list.items);
+        self.record_read(span, &list.resource_version, &list.items);
     }
 
     async fn watch(&mut self) {
@@ -151,7 +151,7 @@ impl Player {
                     initial_events_end: true,
                 } => {
                     let span = self.span(began);
-                    return self.saw(span, &resource_version, &items);
+                    return self.record_read(span, &resource_version, &items);
                 }
                 Event::Error { code: 504, .. } => break self.refused += 1,
                 other => panic!("{other:?}"),
@@ -178,7 +178,7 @@ impl Player {
         });
     }
 
-    fn saw(&mut self, span: Span, version: &str, items: &[Item]) {
+    fn record_read(&mut self, span: Span, version: &str, items: &[Item]) {
         let seen = (0..self.registers).map(|register| {
             let key = format!("/register-{register}");
             let item = items.iter().find(|item| item.key.ends_with(&key));
@@ -216,7 +216,7 @@ async fn history(server: &ApiServer, clients: usize, duration: Duration) {
         }
     }
     let zero = Instant::now();
-    let players = (0..clients).map(|register| Player {
+    let participants = (0..clients).map(|register| Participant {
         clients: kubefans.iter().map(Kubefan::client).collect(),
         path: path.clone(),
         register,
@@ -227,19 +227,19 @@ async fn history(server: &ApiServer, clients: usize, duration: Duration) {
         reads: Vec::new(),
         refused: 0,
     });
-    let playing = players.map(|player| tokio::spawn(player.play(zero + duration)));
+    let playing = participants.map(|player| tokio::spawn(player.run(zero + duration)));
     let playing = join_all(playing.collect::<Vec<_>>());
-    let players = within("the history", duration + Duration::from_secs(60), playing).await;
+    let participants = within("the history", duration + Duration::from_secs(60), playing).await;
     let mut history = History::default();
     let mut refused = 0;
-    for player in players {
+    for player in participants {
         let player = player.expect("a player comes to its end");
         history.writes.push(player.writes);
         history.reads.extend(player.reads);
         refused += player.refused;
     }
     let writes: usize = history.writes.iter().map(Vec::len).sum();
-    let outcomes = outcomes::of_lists(&kubefans, "configmaps").await;
+    let outcomes = outcomes::list_outcomes(&kubefans, "configmaps").await;
     println!(
         "{clients} clients, {duration:?}: {writes} writes, {} reads, {refused} refused, LISTs {outcomes:?}",
         history.reads.len()
@@ -253,14 +253,14 @@ async fn history(server: &ApiServer, clients: usize, duration: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_clients_of_two_replicas_saw_can_have_been() {
+async fn reads_of_two_replicas_are_linearizable() {
     let Some(server) = shared() else { return };
     history(server, 4, Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a minute; KUBEFAN_CLIENTS, or 8, for KUBEFAN_SECONDS, or 60"]
-async fn long_what_clients_of_two_replicas_saw_can_have_been() {
+async fn long_reads_of_two_replicas_are_linearizable() {
     let Some(server) = shared() else { return };
     let seconds = Duration::from_secs(setting("KUBEFAN_SECONDS", 60));
     history(server, setting("KUBEFAN_CLIENTS", 8), seconds).await;

@@ -36,7 +36,7 @@ use crate::support::programs::sibling::Sibling;
 use crate::support::proxies::balancer::Balancer;
 use crate::support::proxies::fault_proxy::FaultProxy;
 use crate::support::proxies::lagging_etcd::LaggingEtcd;
-use crate::support::proxies::older::Older;
+use crate::support::proxies::missing_feature::MissingFeature;
 use crate::support::settings::dice;
 use crate::support::settings::setting;
 
@@ -49,7 +49,7 @@ const READ: Duration = Duration::from_secs(60);
 /// What an API server is behind that nobody can take for one that is not.
 const LAG: Duration = Duration::from_secs(3);
 /// So often the others change.
-const ELSEWHERE: Duration = Duration::from_millis(50);
+const CHANGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How the reads of a run were answered.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,7 +83,7 @@ struct Writer {
 
 /// The last write: what must show from now on, and what no more.
 #[derive(Debug)]
-struct Written {
+struct LastWrite {
     name: String,
     shows: Option<String>,
     hides: Option<String>,
@@ -98,7 +98,7 @@ impl Writer {
         }
     }
 
-    async fn write(&mut self, client: &Client) -> Written {
+    async fn write(&mut self, client: &Client) -> LastWrite {
         let (round, before) = (self.round, self.round.wrapping_sub(1));
         self.round += 1;
         let name = format!("object-{}", round / 3);
@@ -117,7 +117,7 @@ impl Writer {
         };
         let answer = answer.ok().json();
         let version = answer["metadata"]["resourceVersion"].as_str();
-        Written {
+        LastWrite {
             name,
             shows: (round % 3 < 2).then(|| mark(round)),
             hides: (round % 3 > 0).then(|| mark(before)),
@@ -127,7 +127,7 @@ impl Writer {
     }
 }
 
-impl Written {
+impl LastWrite {
     fn check(&self, what: &str, body: &[u8], version: &str) {
         let has = |mark: &str| memmem::find(body, mark.as_bytes()).is_some();
         let shows = self.shows.as_deref().is_none_or(has);
@@ -163,7 +163,9 @@ impl Written {
 
     async fn listed(&self, client: &Client, path: &str, format: Format) -> Tally {
         let mut tally = Tally::default();
-        let answer = patiently(client, path, format, &mut tally).await.ok();
+        let answer = get_with_retries(client, path, format, &mut tally)
+            .await
+            .ok();
         tally.count(answer.header(PROOF));
         let version = decode_list(format, &answer.body).resource_version;
         self.check("LIST", &answer.body, &version);
@@ -173,7 +175,7 @@ impl Written {
     async fn got(&self, client: &Client, path: &str, format: Format) -> Tally {
         let mut tally = Tally::default();
         let path = format!("{path}/{}", self.name);
-        let answer = patiently(client, &path, format, &mut tally).await;
+        let answer = get_with_retries(client, &path, format, &mut tally).await;
         match &self.shows {
             None => assert_eq!(answer.status, 404, "{self:?}: {answer}"),
             Some(_) => {
@@ -217,7 +219,12 @@ impl Written {
 }
 
 /// A GET that comes again when it is told to.
-async fn patiently(client: &Client, path: &str, format: Format, tally: &mut Tally) -> Answer {
+async fn get_with_retries(
+    client: &Client,
+    path: &str,
+    format: Format,
+    tally: &mut Tally,
+) -> Answer {
     loop {
         let answer = client.get_as(path, format).await;
         if answer.status != 429 {
@@ -239,9 +246,9 @@ async fn cached(client: &Client, path: &str) {
 }
 
 /// Changes of other resources, until dropped.
-struct Elsewhere(JoinHandle<()>);
+struct BackgroundChanges(JoinHandle<()>);
 
-impl Elsewhere {
+impl BackgroundChanges {
     async fn start(client: Client, configmaps: &str) -> Self {
         let path = configmaps.replace("configmaps", "secrets");
         let object = json!({ "metadata": { "name": "changing" } });
@@ -251,13 +258,13 @@ impl Elsewhere {
                 let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
                 let object = format!("{path}/changing");
                 client.merge(&object, &change).await.ok();
-                tokio::time::sleep(ELSEWHERE).await;
+                tokio::time::sleep(CHANGE_INTERVAL).await;
             }
         }))
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for BackgroundChanges {
     fn drop(&mut self) {
         let stopped = self.0.is_finished();
         self.0.abort();
@@ -297,7 +304,7 @@ async fn replicas(server: &ApiServer, rounds: u32, latest: u64, quiet: Duration)
     for client in &clients {
         cached(client, &path).await;
     }
-    let _elsewhere = Elsewhere::start(server.client(), &path).await;
+    let _background = BackgroundChanges::start(server.client(), &path).await;
     tokio::time::sleep(quiet).await;
     let (mut writer, mut tally) = (Writer::new(&path), Tally::default());
     for round in 0..rounds {
@@ -332,7 +339,7 @@ async fn long_a_write_through_one_replica_is_seen_through_the_other() {
 }
 
 /// An API server, one whose cache lags, and kubefan behind a balancer in front of the two.
-struct Balanced {
+struct BalancedServers {
     lagging: LaggingEtcd,
     sibling: Sibling,
     balancer: Balancer,
@@ -346,7 +353,7 @@ struct Balanced {
 const FRESH: usize = 0;
 const LATE: usize = 1;
 
-impl Balanced {
+impl BalancedServers {
     async fn start(server: &ApiServer) -> Self {
         let path = configmaps(server).await;
         let lagging = LaggingEtcd::start(server.etcd_port()).await;
@@ -370,7 +377,7 @@ impl Balanced {
     }
 
     /// Without a lag the rest would show nothing.
-    async fn lags(&self, unseen: &Written) {
+    async fn lags(&self, unseen: &LastWrite) {
         let any = format!("{}?resourceVersion=0", self.path);
         let stale = self.sibling.client().get(&any).await.ok().to_string();
         let mark = unseen.shows.as_deref().expect("something that shows");
@@ -397,9 +404,9 @@ impl Balanced {
 /// and to one whose cache lags by up to `latest` milliseconds.
 async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
     let mut dice = dice();
-    let balanced = Balanced::start(server).await;
+    let balanced = BalancedServers::start(server).await;
     let (client, direct) = (balanced.kubefan.client(), server.client());
-    let _elsewhere = Elsewhere::start(server.client(), &balanced.path).await;
+    let _background = BackgroundChanges::start(server.client(), &balanced.path).await;
     let (mut writer, mut all) = (Writer::new(&balanced.path), Tally::default());
     balanced.lagging.lag(LAG);
     balanced.lags(&writer.write(&direct).await).await;
@@ -435,12 +442,12 @@ async fn long_a_write_is_seen_whichever_api_server_is_behind() {
 }
 
 /// Reads of six writes through a kubefan with this kubeconfig; watch-lists too, if `watched`.
-async fn six(server: &ApiServer, config: &Path, watched: bool) -> Tally {
+async fn six_rounds(server: &ApiServer, config: &Path, watched: bool) -> Tally {
     let path = configmaps(server).await;
     let kubefan = Kubefan::start_with(config, &[]).await;
     let (client, direct) = (kubefan.client(), server.client());
     cached(&client, &path).await;
-    let _elsewhere = Elsewhere::start(server.client(), &path).await;
+    let _background = BackgroundChanges::start(server.client(), &path).await;
     let (mut writer, mut tally) = (Writer::new(&path), Tally::default());
     for _ in 0..6 {
         let written = writer.write(&direct).await;
@@ -453,23 +460,26 @@ async fn six(server: &ApiServer, config: &Path, watched: bool) -> Tally {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_is_seen_though_the_api_server_is_older() {
+async fn a_write_is_seen_when_the_api_server_is_older() {
     let Some(server) = shared() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     for (unknown, watched) in [
         (
-            &[Older::MetadataProtobuf, Older::WatchListRejected][..],
+            &[
+                MissingFeature::MetadataProtobuf,
+                MissingFeature::WatchListRejected,
+            ][..],
             true,
         ),
-        (&[Older::WatchListIgnored], true),
+        (&[MissingFeature::WatchListIgnored], true),
         // Whether the watch comes so far in time is chance; a LIST is forwarded then.
-        (&[Older::Metadata], false),
+        (&[MissingFeature::Metadata], false),
     ] {
         let proxy = FaultProxy::start(server).await;
-        proxy.grow_older(unknown);
+        proxy.remove_features(unknown);
         let config = directory.path().join("config");
         kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
-        let tally = six(server, &config, watched).await;
+        let tally = six_rounds(server, &config, watched).await;
         println!("without {unknown:?}: {tally:?}");
         assert!(
             tally.proven > 0 || !watched,
@@ -479,7 +489,7 @@ async fn a_write_is_seen_though_the_api_server_is_older() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_write_is_seen_though_the_api_server_has_no_cache() {
+async fn a_write_is_seen_when_the_api_server_has_no_watch_cache() {
     let Some(server) = shared() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let flags = [
@@ -489,6 +499,6 @@ async fn a_write_is_seen_though_the_api_server_has_no_cache() {
     let sibling = Sibling::start(server, &server.etcd_url(), &flags).await;
     let config = directory.path().join("config");
     sibling.write_kubeconfig(&config);
-    let tally = six(server, &config, true).await;
+    let tally = six_rounds(server, &config, true).await;
     assert!(tally.proven > 0, "{tally:?}");
 }

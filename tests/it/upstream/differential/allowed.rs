@@ -28,46 +28,50 @@ use crate::upstream::differential::table::parameter;
 
 /// How a header may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum May {
+enum AllowedDifference {
     /// In its value; both must have it.
-    HaveAnyValue,
+    AnyValue,
     /// By being absent from what kubefan answered itself.
-    BeForwardedOnly,
+    ForwardedOnly,
     /// In every way.
-    BeAnything,
+    Any,
 }
 
-const HEADERS: [(&str, May, &str); 8] = [
-    ("date", May::HaveAnyValue, "two moments"),
+const HEADERS: [(&str, AllowedDifference, &str); 8] = [
+    ("date", AllowedDifference::AnyValue, "two moments"),
     (
         "last-modified",
-        May::HaveAnyValue,
+        AllowedDifference::AnyValue,
         "OpenAPI's alone: the moment at which the API server last had to print it anew",
     ),
     (
         "x-kubernetes-pf-flowschema-uid",
-        May::BeForwardedOnly,
+        AllowedDifference::ForwardedOnly,
         "an id of the queue that the API server let the request through; the cache has none",
     ),
     (
         "x-kubernetes-pf-prioritylevel-uid",
-        May::BeForwardedOnly,
+        AllowedDifference::ForwardedOnly,
         "likewise",
     ),
     (
         "x-kubefan-proof",
-        May::BeAnything,
+        AllowedDifference::Any,
         "kubefan's alone: how an answer from the cache was proven to be the most recent state",
     ),
     (
         "content-length",
-        May::BeAnything,
+        AllowedDifference::Any,
         "framing, which the client checks: the server sets it where it knows it",
     ),
-    ("transfer-encoding", May::BeAnything, "framing likewise"),
+    (
+        "transfer-encoding",
+        AllowedDifference::Any,
+        "framing likewise",
+    ),
     (
         "connection",
-        May::BeAnything,
+        AllowedDifference::Any,
         "of the connection, not of the answer",
     ),
 ];
@@ -79,9 +83,9 @@ pub(super) fn comparable(target: &str, is_watch: bool, is_own: bool, answer: &An
         let rule = HEADERS.iter().find(|(known, ..)| name == known);
         let value = String::from_utf8_lossy(value.as_bytes());
         match rule.map(|(_, may, _)| may) {
-            Some(May::BeAnything) => {}
-            Some(May::BeForwardedOnly) if is_own => {}
-            Some(May::HaveAnyValue) => headers.push(format!("{name}: (any)")),
+            Some(AllowedDifference::Any) => {}
+            Some(AllowedDifference::ForwardedOnly) if is_own => {}
+            Some(AllowedDifference::AnyValue) => headers.push(format!("{name}: (any)")),
             _ => headers.push(format!("{name}: {value}")),
         }
     }
@@ -122,8 +126,8 @@ fn version_of_list(target: &str) -> ListVersion {
     if is_discovery || is_pinned(target) {
         return ListVersion::Pinned;
     }
-    let asked = parameter(target, "resourceVersion").unwrap_or_default();
-    ListVersion::NotBelow(asked.parse().unwrap_or_default())
+    let clients = parameter(target, "resourceVersion").unwrap_or_default();
+    ListVersion::NotBelow(clients.parse().unwrap_or_default())
 }
 
 /// True when the request says of which RV its list is.
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_differ_is_left_out_of_bodies() {
+    fn only_allowed_differences_are_masked_in_bodies() {
         let shown = |target: &str, body: &str| comparable(target, false, false, &answer(body, &[]));
         assert_eq!(
             shown("/api/v1/x", &list(7, 5)),
@@ -195,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_may_differ_is_left_out_of_headers() {
+    fn only_allowed_differences_are_masked_in_headers() {
         let shown = |is_own, headers: &[(&'static str, &str)]| {
             comparable("/api/v1/x", false, is_own, &answer("", headers))
         };

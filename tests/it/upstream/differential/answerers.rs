@@ -23,7 +23,7 @@ pub(super) fn answerers(log: &str) -> HashMap<String, String> {
 }
 
 #[test]
-fn the_log_says_who_answered() {
+fn the_log_names_each_answerer() {
     let log = concat!(
         r#"{"level":"INFO","message":"listening"}"#,
         "\nno JSON\n",

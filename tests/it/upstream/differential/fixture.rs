@@ -23,7 +23,7 @@ use crate::support::programs::kubefan::Kubefan;
 use crate::upstream::differential::table;
 use crate::upstream::differential::table::Case;
 use crate::upstream::differential::table::Protocol;
-use crate::upstream::differential::table::Wish;
+use crate::upstream::differential::table::RequestedFormat;
 
 /// Kinds that have selectors, but are not served by default.
 const SERVER_FLAGS: [&str; 2] = [
@@ -122,7 +122,7 @@ impl Fixture {
     /// A client of the API server; of its own for those who bring credentials, since refused
     /// ones cost an HTTP/2 client its connection.
     pub(super) fn direct(&self, case: &Case<'_>) -> Client {
-        match case.row.brings("authorization") {
+        match case.row.has_header("authorization") {
             true => admin_of(&self.server, case.protocol),
             false => self.direct[case.protocol as usize].clone(),
         }
@@ -150,7 +150,7 @@ impl Fixture {
     }
 
     /// `target` with this cluster's values for its fillings.
-    pub(super) async fn filled(&self, target: &str, wish: Wish) -> String {
+    pub(super) async fn filled(&self, target: &str, requested_format: RequestedFormat) -> String {
         let mut filled = target
             .replace("{rv}", &self.before)
             .replace("{after}", &self.after);
@@ -159,7 +159,7 @@ impl Fixture {
             .any(|name| filled.contains(name))
         {
             let path = filled.split('?').next().unwrap_or_default().to_owned();
-            let page = self.page(&path, wish).await;
+            let page = self.page(&path, requested_format).await;
             let (version, start) = parts(&page.token);
             for (name, value) in [
                 ("{at}", page.at.clone()),
@@ -186,8 +186,11 @@ impl Fixture {
     }
 
     /// The first page of a collection, which kubefan keeps for those who go on from there.
-    async fn page(&self, collection: &str, wish: Wish) -> Page {
-        let is_protobuf = matches!(wish, Wish::Protobuf | Wish::MetadataProtobuf);
+    async fn page(&self, collection: &str, requested_format: RequestedFormat) -> Page {
+        let is_protobuf = matches!(
+            requested_format,
+            RequestedFormat::Protobuf | RequestedFormat::MetadataProtobuf
+        );
         let key = (collection.to_owned(), is_protobuf);
         let mut pages = self.pages.lock().await;
         if let Some(page) = pages.get(&key) {

@@ -27,8 +27,8 @@ use crate::support::poll::within;
 use answerers::answerers;
 use fixture::Fixture;
 use table::Case;
+use table::RequestedFormat;
 use table::Row;
-use table::Wish;
 
 /// The body of an answer that is no watch, without what may differ.
 pub(crate) fn comparable_body(target: &str, answer: &Answer) -> String {
@@ -54,7 +54,7 @@ const TABLES: [&str; 9] = [
 const COMPACTED: [&str; 1] = ["compacted.txt"];
 
 /// Both answers to one case.
-struct Compared<'a> {
+struct ComparedCase<'a> {
     number: usize,
     case: Case<'a>,
     target: String,
@@ -81,22 +81,22 @@ async fn every_read_is_answered_as_by_the_api_server() {
     for id in walked {
         assert_eq!(log.get(&id).map(String::as_str), Some("cache"), "{id}");
     }
-    let faults: Vec<String> = compared
+    let problems: Vec<String> = compared
         .iter()
-        .filter_map(|compared| compared.fault(&log))
+        .filter_map(|compared| compared.problem(&log))
         .collect();
-    say(&compared, &log, faults.len());
+    say(&compared, &log, problems.len());
     assert!(compared.len() >= 600, "{} cases", compared.len());
     assert!(
-        faults.is_empty(),
+        problems.is_empty(),
         "{} of {} cases:\n\n{}",
-        faults.len(),
+        problems.len(),
         compared.len(),
-        faults.join("\n")
+        problems.join("\n")
     );
 }
 
-async fn run<'a>(fixture: &Fixture, rows: &'a [Row], first: usize) -> Vec<Compared<'a>> {
+async fn run<'a>(fixture: &Fixture, rows: &'a [Row], first: usize) -> Vec<ComparedCase<'a>> {
     let cases = table::cases(rows);
     let numbered = cases.into_iter().enumerate();
     let compared = numbered.map(|(index, case)| compare(fixture, case, first + index));
@@ -108,8 +108,10 @@ async fn run<'a>(fixture: &Fixture, rows: &'a [Row], first: usize) -> Vec<Compar
     compared
 }
 
-async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compared<'a> {
-    let mut target = fixture.filled(&case.row.target, case.wish).await;
+async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> ComparedCase<'a> {
+    let mut target = fixture
+        .filled(&case.row.target, case.requested_format)
+        .await;
     let (mut direct, mut through) = both(fixture, &case, &target, number).await;
     let is_watch = case.row.is_watch();
     let shown = |answer| allowed::comparable(&target, is_watch, true, answer);
@@ -121,7 +123,7 @@ async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compar
         target = longer;
         (direct, through) = both(fixture, &case, &target, number).await;
     }
-    Compared {
+    ComparedCase {
         number,
         case,
         target,
@@ -149,7 +151,7 @@ async fn both(fixture: &Fixture, case: &Case<'_>, target: &str, number: usize) -
     tokio::join!(send(&client), send(fixture.through(case.protocol)))
 }
 
-impl Compared<'_> {
+impl ComparedCase<'_> {
     fn answerer<'l>(&self, log: &'l HashMap<String, String>) -> &'l str {
         let id = self.through.header("audit-id").unwrap_or_default();
         log.get(id)
@@ -157,38 +159,38 @@ impl Compared<'_> {
     }
 
     /// What is wrong with it, in words.
-    fn fault(&self, log: &HashMap<String, String>) -> Option<String> {
+    fn problem(&self, log: &HashMap<String, String>) -> Option<String> {
         let row = self.case.row;
         let answerer = self.answerer(log);
         let is_own = matches!(answerer, "cache" | "rejected");
         let shown = |answer| allowed::comparable(&self.target, row.is_watch(), is_own, answer);
         let (wanted, got) = (shown(&self.direct), shown(&self.through));
-        let mut faults = Vec::new();
+        let mut problems = Vec::new();
         if wanted != got {
-            faults.push(difference(&wanted, &got));
+            problems.push(difference(&wanted, &got));
         }
         if answerer != row.answerer {
-            faults.push(format!("answered by: {answerer}, not {}", row.answerer));
+            problems.push(format!("answered by: {answerer}, not {}", row.answerer));
         }
         if row
             .status
             .is_some_and(|status| self.direct.status != status)
         {
-            faults.push(format!("the API server says {}", self.direct));
+            problems.push(format!("the API server says {}", self.direct));
         }
         if let Some(items) = row.items {
             let found = self.items();
             if found != items {
-                faults.push(format!("{found} items, not {items}"));
+                problems.push(format!("{found} items, not {items}"));
             }
         }
-        let faults = faults.join("\n");
-        (!faults.is_empty()).then(|| format!("{}\n{faults}\n", self.case.name()))
+        let problems = problems.join("\n");
+        (!problems.is_empty()).then(|| format!("{}\n{problems}\n", self.case.name()))
     }
 
     fn items(&self) -> usize {
-        let format = match self.case.wish {
-            Wish::Protobuf | Wish::MetadataProtobuf => Format::Protobuf,
+        let format = match self.case.requested_format {
+            RequestedFormat::Protobuf | RequestedFormat::MetadataProtobuf => Format::Protobuf,
             _ => Format::Json,
         };
         match self.direct.status.is_success() {
@@ -212,7 +214,7 @@ fn difference(wanted: &str, got: &str) -> String {
 }
 
 /// Past the test harness, which keeps what is printed to itself when a test passes.
-fn say(compared: &[Compared<'_>], log: &HashMap<String, String>, differing: usize) {
+fn say(compared: &[ComparedCase<'_>], log: &HashMap<String, String>, differing: usize) {
     let count = |answerer| {
         let of = compared
             .iter()

@@ -36,19 +36,19 @@ const SELECTORS: [&str; 4] = [
 ];
 
 /// One walk: who is asked for the pages in turn, and how the tokens are spelled.
-struct Walk<'a> {
+struct PageWalk<'a> {
     collection: &'a str,
     selector: &'a str,
     format: Format,
     limit: usize,
     /// Asked in turn, from the first page on.
-    asked: &'a [Client],
+    clients: &'a [Client],
     without_slash: bool,
 }
 
 /// A list that was walked.
 #[derive(Debug, PartialEq, Eq)]
-struct Walked {
+struct WalkedList {
     items: Vec<Item>,
     version: String,
     pages: usize,
@@ -65,12 +65,12 @@ pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
                 let query = format!("{collection}?resourceVersion=0{selector}");
                 let all = direct.list(&query, format).await.items;
                 for limit in [1, 2, 3] {
-                    let walk = Walk {
+                    let walk = PageWalk {
                         collection,
                         selector,
                         format,
                         limit,
-                        asked: std::slice::from_ref(through),
+                        clients: std::slice::from_ref(through),
                         without_slash: false,
                     };
                     let mut versions = Vec::new();
@@ -78,8 +78,8 @@ pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
                     assert_eq!(own.items, all, "{collection} {selector} by {limit}");
                     versions.push(own.version);
                     for without_slash in [false, true] {
-                        let in_turn = Walk {
-                            asked: &[through.clone(), direct.clone()],
+                        let in_turn = PageWalk {
+                            clients: &[through.clone(), direct.clone()],
                             without_slash,
                             ..walk
                         };
@@ -94,9 +94,9 @@ pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
     cached
 }
 
-impl Walk<'_> {
+impl PageWalk<'_> {
     /// Page 1 is "not older than"; all further ones are of its very state.
-    async fn walk(&self, fixture: &Fixture, ids: &mut Vec<String>) -> Walked {
+    async fn walk(&self, fixture: &Fixture, ids: &mut Vec<String>) -> WalkedList {
         let first = format!(
             "{}?limit={}{}&resourceVersion={}&resourceVersionMatch=NotOlderThan",
             self.collection,
@@ -105,14 +105,14 @@ impl Walk<'_> {
             fixture.before()
         );
         let mut path = first;
-        let mut walked = Walked {
+        let mut walked = WalkedList {
             items: Vec::new(),
             version: String::new(),
             pages: 0,
         };
         loop {
             let id = format!("walk-{}", rand::random::<u64>());
-            let client = &self.asked[walked.pages % self.asked.len()];
+            let client = &self.clients[walked.pages % self.clients.len()];
             let answer = page(client, &path, self.format, &id).await;
             ids.push(id);
             let list = decode_list(self.format, &answer.body);
@@ -174,12 +174,12 @@ pub(super) async fn of_one_namespace(fixture: &Fixture) -> Vec<String> {
         for format in [Format::Json, Format::Protobuf] {
             let inside = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
             let wanted = fixture.admin().list(&inside, format).await.items;
-            let walk = Walk {
+            let walk = PageWalk {
                 collection: "/api/v1/configmaps",
                 selector: &selector,
                 format,
                 limit: 1,
-                asked: std::slice::from_ref(fixture.through(Protocol::Http2)),
+                clients: std::slice::from_ref(fixture.through(Protocol::Http2)),
                 without_slash: false,
             };
             let walked = walk.walk(fixture, &mut cached).await;

@@ -22,7 +22,7 @@ pub(super) enum Protocol {
 
 /// What the request asks for by its Accept header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Wish {
+pub(super) enum RequestedFormat {
     Json,
     Protobuf,
     MetadataJson,
@@ -37,10 +37,10 @@ pub(super) enum Wish {
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     /// Where it stands, for messages.
-    pub(super) place: String,
+    pub(super) location: String,
     /// `cache`, `rejected`, or the reason for forwarding.
     pub(super) answerer: String,
-    pub(super) wishes: Vec<Wish>,
+    pub(super) requested_formats: Vec<RequestedFormat>,
     pub(super) status: Option<u16>,
     pub(super) items: Option<usize>,
     pub(super) method: Method,
@@ -54,7 +54,7 @@ pub(super) struct Row {
 pub(super) struct Case<'a> {
     pub(super) row: &'a Row,
     pub(super) protocol: Protocol,
-    pub(super) wish: Wish,
+    pub(super) requested_format: RequestedFormat,
 }
 
 /// A file of tests/differential.
@@ -79,15 +79,15 @@ pub(super) fn rows(name: &str) -> Vec<Row> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        let place = format!("{name}:{}", index + 1);
+        let location = format!("{name}:{}", index + 1);
         if let Some(rest) = line.strip_prefix("each ") {
-            let (name, values) = rest.split_once(" = ").expect(&place);
+            let (name, values) = rest.split_once(" = ").expect(&location);
             each.retain(|(known, _)| known != name);
             each.push((name.to_owned(), words(values)));
             continue;
         }
-        for line in spelled_out(line, &each) {
-            rows.push(row(&place, &line));
+        for line in expand(line, &each) {
+            rows.push(row(&location, &line));
         }
     }
     rows
@@ -97,7 +97,7 @@ fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(str::to_owned).collect()
 }
 
-fn spelled_out(line: &str, each: &[(String, Vec<String>)]) -> Vec<String> {
+fn expand(line: &str, each: &[(String, Vec<String>)]) -> Vec<String> {
     let mut lines = vec![line.to_owned()];
     for (name, values) in each.iter().filter(|(name, _)| line.contains(name.as_str())) {
         let filled = lines
@@ -108,35 +108,38 @@ fn spelled_out(line: &str, each: &[(String, Vec<String>)]) -> Vec<String> {
     lines
 }
 
-fn row(place: &str, line: &str) -> Row {
+fn row(location: &str, line: &str) -> Row {
     let mut parts = line.split(" | ");
-    let mut first = parts.next().expect(place);
+    let mut first = parts.next().expect(location);
     let mut word = || {
-        let (word, rest) = first.split_once(char::is_whitespace).expect(place);
+        let (word, rest) = first.split_once(char::is_whitespace).expect(location);
         first = rest.trim_start();
         word
     };
     let answerer = word().to_owned();
-    let wishes = word().split(',').map(|name| wish(place, name)).collect();
+    let requested_formats = word()
+        .split(',')
+        .map(|name| requested_format(location, name))
+        .collect();
     let (mut status, mut items) = (None, None);
     let method = loop {
         let word = word();
         if let Some(number) = word.strip_prefix("items=") {
-            items = Some(number.parse().expect(place));
+            items = Some(number.parse().expect(location));
         } else if word.starts_with(|c: char| c.is_ascii_digit()) {
-            status = Some(word.parse().expect(place));
+            status = Some(word.parse().expect(location));
         } else {
-            break word.parse().expect(place);
+            break word.parse().expect(location);
         }
     };
     let header = |text: &str| {
-        let (name, value) = text.split_once(':').expect(place);
+        let (name, value) = text.split_once(':').expect(location);
         (name.to_owned(), value.trim().to_owned())
     };
     Row {
-        place: place.to_owned(),
+        location: location.to_owned(),
         answerer,
-        wishes,
+        requested_formats,
         status,
         items,
         method,
@@ -145,16 +148,16 @@ fn row(place: &str, line: &str) -> Row {
     }
 }
 
-fn wish(place: &str, name: &str) -> Wish {
+fn requested_format(location: &str, name: &str) -> RequestedFormat {
     match name {
-        "json" => Wish::Json,
-        "pb" => Wish::Protobuf,
-        "meta" => Wish::MetadataJson,
-        "metapb" => Wish::MetadataProtobuf,
-        "table" => Wish::Table,
-        "yaml" => Wish::Yaml,
-        "-" => Wish::Own,
-        _ => panic!("{place}: a request can't wish for {name:?}"),
+        "json" => RequestedFormat::Json,
+        "pb" => RequestedFormat::Protobuf,
+        "meta" => RequestedFormat::MetadataJson,
+        "metapb" => RequestedFormat::MetadataProtobuf,
+        "table" => RequestedFormat::Table,
+        "yaml" => RequestedFormat::Yaml,
+        "-" => RequestedFormat::Own,
+        _ => panic!("{location}: a request can't wish for {name:?}"),
     }
 }
 
@@ -183,11 +186,13 @@ pub(super) fn cases(rows: &[Row]) -> Vec<Case<'_>> {
 }
 
 fn of_protocol(row: &Row, protocol: Protocol) -> impl Iterator<Item = Case<'_>> {
-    row.wishes.iter().map(move |&wish| Case {
-        row,
-        protocol,
-        wish,
-    })
+    row.requested_formats
+        .iter()
+        .map(move |&requested_format| Case {
+            row,
+            protocol,
+            requested_format,
+        })
 }
 
 impl Row {
@@ -197,7 +202,7 @@ impl Row {
     }
 
     /// True when the row has this header.
-    pub(super) fn brings(&self, name: &str) -> bool {
+    pub(super) fn has_header(&self, name: &str) -> bool {
         self.headers.iter().any(|(header, _)| header == name)
     }
 
@@ -276,29 +281,29 @@ impl Case<'_> {
         let collection = !self.row.is_watch() && !self.row.is_object();
         let list = if collection { "List" } else { "" };
         let metadata = |media| format!("{media};as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1");
-        match self.wish {
-            Wish::Json => Some("application/json".to_owned()),
-            Wish::Protobuf => Some(format!("{PROTOBUF}{stream}")),
-            Wish::MetadataJson => Some(metadata("application/json")),
-            Wish::MetadataProtobuf => Some(metadata(PROTOBUF)),
-            Wish::Table => Some(TABLE.to_owned()),
-            Wish::Yaml => Some("application/yaml".to_owned()),
-            Wish::Own => None,
+        match self.requested_format {
+            RequestedFormat::Json => Some("application/json".to_owned()),
+            RequestedFormat::Protobuf => Some(format!("{PROTOBUF}{stream}")),
+            RequestedFormat::MetadataJson => Some(metadata("application/json")),
+            RequestedFormat::MetadataProtobuf => Some(metadata(PROTOBUF)),
+            RequestedFormat::Table => Some(TABLE.to_owned()),
+            RequestedFormat::Yaml => Some("application/yaml".to_owned()),
+            RequestedFormat::Own => None,
         }
     }
 
     /// The case in words.
     pub(super) fn name(&self) -> String {
         let Row {
-            place,
+            location,
             method,
             target,
             headers,
             ..
         } = self.row;
         let mut name = format!(
-            "{place} {:?} {:?} {method} {target}",
-            self.protocol, self.wish
+            "{location} {:?} {:?} {method} {target}",
+            self.protocol, self.requested_format
         );
         for (header, value) in headers {
             name.push_str(&format!(" | {header}: {value}"));
@@ -308,7 +313,7 @@ impl Case<'_> {
 }
 
 #[test]
-fn a_row_is_understood() {
+fn a_row_is_parsed() {
     let row = row(
         "table:1",
         r"cache json,pb 200 items=2 GET /api/v1/namespaces/a/pods?watch=1&x=a\, b | accept: x",
@@ -323,7 +328,7 @@ fn a_row_is_understood() {
         ("{l}".to_owned(), words("c d")),
     ];
     assert_eq!(
-        spelled_out("{k}{l}", &each),
+        expand("{k}{l}", &each),
         ["ac", "ad", "bc", "bd"].map(str::to_owned)
     );
     for (path, is_object) in [

@@ -41,7 +41,7 @@ fn gadget_definition(spec: &Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_new_default_of_a_custom_resource_reaches_everybody() {
+async fn a_new_default_of_a_custom_resource_reaches_every_client() {
     let Some(server) = shared() else { return };
     let direct = server.client();
     let before = json!({ "color": { "type": "string" }, "size": { "type": "integer" } });
@@ -102,7 +102,7 @@ async fn a_new_default_of_a_custom_resource_reaches_everybody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_etcd_leaves_nobody_with_an_old_object() {
+async fn a_restored_etcd_leaves_no_client_with_an_old_object() {
     let Some(server) = private().await else {
         return;
     };

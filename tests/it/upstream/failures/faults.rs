@@ -9,14 +9,14 @@ use crate::support::clients::frames::Format;
 use crate::support::clients::frames::decode_list;
 use crate::support::clients::watcher::Start;
 use crate::support::clients::watcher::Watcher;
-use crate::support::faulty::Faulty;
+use crate::support::faulty::FaultyUpstream;
 use crate::support::faulty::next;
 use crate::support::faulty::next_change;
 use crate::support::faulty::open;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::shared;
-use crate::support::proxies::fault_proxy::Cut;
-use crate::support::proxies::fault_proxy::Kind;
+use crate::support::proxies::fault_proxy::CutPoint;
+use crate::support::proxies::fault_proxy::RequestKind;
 
 const RECOVERY: Duration = Duration::from_secs(60);
 
@@ -26,7 +26,7 @@ type Client = (Format, &'static str, Watcher);
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_cuts_are_not_noticed() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
+    let faulty = FaultyUpstream::start(server).await;
     for number in 0..17 {
         faulty.create(&format!("object-{number}")).await;
     }
@@ -43,7 +43,7 @@ async fn fifty_cuts_are_not_noticed() {
         }
         cut_upstream(&faulty, cut).await;
     }
-    assert!(faulty.proxy.count(Kind::List, "/configmaps") >= 2 + 16);
+    assert!(faulty.proxy.count(RequestKind::List, "/configmaps") >= 2 + 16);
     for (format, selector, watcher) in &clients {
         let what = format!("{format:?} {selector:?}");
         let list = faulty
@@ -58,7 +58,7 @@ async fn fifty_cuts_are_not_noticed() {
     }
 }
 
-async fn start_clients(faulty: &Faulty) -> Vec<Client> {
+async fn start_clients(faulty: &FaultyUpstream) -> Vec<Client> {
     let client = faulty.kubefan.client();
     let mut clients = Vec::new();
     for format in [Format::Json, Format::Protobuf] {
@@ -82,20 +82,20 @@ async fn start_clients(faulty: &Faulty) -> Vec<Client> {
 }
 
 /// Cuts kubefan's watches among some writes; each third time the next one is expired.
-async fn cut_upstream(faulty: &Faulty, cut: usize) {
+async fn cut_upstream(faulty: &FaultyUpstream, cut: usize) {
     for number in 0..3 {
         faulty
             .write(u32::try_from(cut * 3 + number).expect("a small number"))
             .await;
     }
     if cut % 3 == 2 {
-        faulty.proxy.expire(Kind::Watch, "/configmaps", 1);
+        faulty.proxy.expire(RequestKind::Watch, "/configmaps", 1);
     }
-    let before = faulty.proxy.count(Kind::Watch, "/configmaps");
+    let before = faulty.proxy.count(RequestKind::Watch, "/configmaps");
     let place = if cut.is_multiple_of(2) {
-        Cut::Now
+        CutPoint::Now
     } else {
-        Cut::Within(cut * 7 % 300)
+        CutPoint::Within(cut * 7 % 300)
     };
     faulty.proxy.cut_watches(place);
     // Of this something comes, whatever the other writes did.
@@ -106,7 +106,7 @@ async fn cut_upstream(faulty: &Faulty, cut: usize) {
         .await
         .ok();
     eventually("kubefan watches again", RECOVERY, async || {
-        let now = faulty.proxy.count(Kind::Watch, "/configmaps");
+        let now = faulty.proxy.count(RequestKind::Watch, "/configmaps");
         if now > before {
             Ok(())
         } else {
@@ -118,7 +118,7 @@ async fn cut_upstream(faulty: &Faulty, cut: usize) {
 
 /// Brings a client to the RV of an event that came down kubefan's own watch. That of a
 /// list, or of what a relist found, may lie in a hole, where nobody can resume.
-async fn sees_a_live_event(faulty: &Faulty, watcher: &Watcher) {
+async fn sees_a_live_event(faulty: &FaultyUpstream, watcher: &Watcher) {
     // The first may still be found by a relist under way; the second is after it.
     for _ in 0..2 {
         let version: u64 = faulty.touch("object-3").await.parse().expect("a number");
@@ -138,11 +138,11 @@ async fn sees_a_live_event(faulty: &Faulty, watcher: &Watcher) {
 async fn a_client_cut_inside_a_block_of_deletions_misses_none() {
     let Some(server) = shared() else { return };
     for format in [Format::Json, Format::Protobuf] {
-        deletions_case(&Faulty::start(server).await, format).await;
+        deletions_case(&FaultyUpstream::start(server).await, format).await;
     }
 }
 
-async fn deletions_case(faulty: &Faulty, format: Format) {
+async fn deletions_case(faulty: &FaultyUpstream, format: Format) {
     for name in ["a", "b", "c", "stays"] {
         faulty.create(name).await;
     }
@@ -185,11 +185,11 @@ async fn deletions_case(faulty: &Faulty, format: Format) {
 async fn a_start_inside_a_hole_is_expired_and_at_its_ends_is_served() {
     let Some(server) = shared() else { return };
     for format in [Format::Json, Format::Protobuf] {
-        hole_case(&Faulty::start(server).await, format).await;
+        hole_case(&FaultyUpstream::start(server).await, format).await;
     }
 }
 
-async fn hole_case(faulty: &Faulty, format: Format) {
+async fn hole_case(faulty: &FaultyUpstream, format: Format) {
     let client = faulty.kubefan.client();
     faulty.create("first").await;
     let mut stream = open(&client, &faulty.path, "0", format).await;
@@ -240,9 +240,9 @@ async fn hole_case(faulty: &Faulty, format: Format) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_upstream_is_waited_for() {
     let Some(server) = shared() else { return };
-    let faulty = Faulty::start(server).await;
-    faulty.proxy.refuse(Kind::List, "/configmaps", 2);
-    faulty.proxy.refuse(Kind::Watch, "/configmaps", 2);
+    let faulty = FaultyUpstream::start(server).await;
+    faulty.proxy.refuse(RequestKind::List, "/configmaps", 2);
+    faulty.proxy.refuse(RequestKind::Watch, "/configmaps", 2);
     faulty.create("object").await;
     let client = faulty.kubefan.client();
     let watcher = Watcher::start(&client, &faulty.path, "", Format::Json, Start::Zero);

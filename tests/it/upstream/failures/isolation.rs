@@ -20,7 +20,7 @@ use crate::support::programs::kubefan::Kubefan;
 const STEP: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_holds_up_nobody() {
+async fn a_client_that_does_not_read_delays_no_other_client() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start(server, &[]).await;
     let namespace = server.namespace("slow").await;

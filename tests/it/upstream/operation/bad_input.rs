@@ -8,7 +8,7 @@ use crate::support::programs::apiserver::shared;
 use crate::support::programs::certificates::Authority;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
-use crate::support::programs::kubefan::Ended;
+use crate::support::programs::kubefan::ExitedProgram;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::kubefan::run;
 
@@ -16,7 +16,7 @@ const USAGE: i32 = 64;
 const FAILURE: i32 = 1;
 
 fn refused(arguments: &[&str], code: i32, words: &[&str]) {
-    let Ended {
+    let ExitedProgram {
         code: got,
         stdout,
         stderr,
@@ -30,10 +30,10 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
             "{arguments:?} should say {word:?}, and said {stderr}"
         );
     }
-    let said = stderr
+    let output = stderr
         .lines()
         .filter(|line| !line.contains(" INFO ") && !line.contains(" WARN "));
-    let faults: Vec<&str> = said
+    let faults: Vec<&str> = output
         .filter(|line| !line.starts_with("kubefan --help"))
         .collect();
     assert_eq!(
@@ -44,7 +44,7 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
 }
 
 #[test]
-fn a_command_line_that_cannot_be_meant_is_a_usage_error() {
+fn an_invalid_command_line_is_a_usage_error() {
     for (arguments, words) in [
         (
             &["serve", "--listen", "0.0.0.0:8001"][..],
@@ -87,7 +87,7 @@ fn a_command_line_that_cannot_be_meant_is_a_usage_error() {
 }
 
 #[test]
-fn a_kubeconfig_that_cannot_be_used_is_said() {
+fn an_unusable_kubeconfig_is_reported() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = |name: &str| directory.path().join(name).display().to_string();
     let nobody_there = format!("127.0.0.1:{}", free_port());
@@ -120,7 +120,7 @@ fn a_kubeconfig_that_cannot_be_used_is_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_does_not_fit_is_said() {
+async fn unusable_serve_settings_are_reported() {
     let Some(server) = shared() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

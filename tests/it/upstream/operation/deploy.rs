@@ -149,7 +149,7 @@ fn copied() -> Vec<String> {
 // === the image ===
 
 #[test]
-fn the_image_is_pinned_and_runs_as_nobody() {
+fn the_image_is_pinned_and_runs_unprivileged() {
     let stages = all_of("FROM");
     let toolchain = document("rust-toolchain.toml");
     let channel = toolchain.split('"').nth(1).expect("a channel");
@@ -177,7 +177,7 @@ fn the_image_is_pinned_and_runs_as_nobody() {
 }
 
 #[test]
-fn what_is_shipped_is_built_as_what_is_measured() {
+fn shipped_binaries_are_built_like_measured_ones() {
     let manifest = document("Cargo.toml");
     let settings = |profile: &str| -> BTreeSet<String> {
         let heading = format!("[profile.{profile}]\n");
@@ -202,7 +202,7 @@ fn what_is_shipped_is_built_as_what_is_measured() {
 }
 
 #[test]
-fn what_the_image_copies_is_a_whole_package() {
+fn the_image_copies_whole_packages() {
     let copy = tempfile::tempdir().expect("a temporary directory");
     let allowed: Vec<String> = document(".dockerignore")
         .lines()
@@ -232,8 +232,8 @@ fn targets_in(package: &Path) -> BTreeSet<(String, Vec<String>)> {
         .current_dir(package)
         .output()
         .expect("cargo runs");
-    let said = String::from_utf8_lossy(&metadata.stderr);
-    assert!(metadata.status.success(), "{said}");
+    let output = String::from_utf8_lossy(&metadata.stderr);
+    assert!(metadata.status.success(), "{output}");
     let metadata: Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
     let targets = metadata["packages"][0]["targets"].as_array();
     let named = targets.into_iter().flatten().map(|target| {
@@ -306,7 +306,7 @@ fn with_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
 
 /// Where systemd is, it is asked too.
 #[test]
-fn systemd_takes_the_unit() {
+fn systemd_accepts_the_unit() {
     let text = read(&root().join("deploy/systemd/kubefan.service"));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let unit = directory.path().join("kubefan.service");
@@ -320,9 +320,9 @@ fn systemd_takes_the_unit() {
     else {
         return;
     };
-    let said = String::from_utf8_lossy(&verified.stderr);
-    let own = said.lines().find(|line| line.contains("kubefan.service"));
-    assert!(verified.status.success() && own.is_none(), "{said}");
+    let output = String::from_utf8_lossy(&verified.stderr);
+    let own = output.lines().find(|line| line.contains("kubefan.service"));
+    assert!(verified.status.success() && own.is_none(), "{output}");
 }
 
 // === the manifests ===
@@ -357,7 +357,7 @@ fn the_sidecar_caches_what_the_client_reads_and_has_no_other_right() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_takes_every_manifest() {
+async fn the_api_server_accepts_every_manifest() {
     let Some(server) = shared() else { return };
     let kubectl = example(server).await;
     let dry = ["apply", "--server-side", "--dry-run=server"];
@@ -365,7 +365,7 @@ async fn the_api_server_takes_every_manifest() {
     let plain = plain_manifests();
     let plain = plain.path().display().to_string();
     for from in [["-k", &customised], ["-f", &plain]] {
-        let said = run(&kubectl, &[&dry[..], &from].concat()).await;
+        let output = run(&kubectl, &[&dry[..], &from].concat()).await;
         for made in [
             "namespace/kubefan-example",
             "serviceaccount/kube-state-metrics",
@@ -376,7 +376,7 @@ async fn the_api_server_takes_every_manifest() {
             "configmap/kubefan-kubeconfig",
             "deployment.apps/kube-state-metrics",
         ] {
-            assert!(said.contains(made), "{from:?}: no {made} in {said}");
+            assert!(output.contains(made), "{from:?}: no {made} in {output}");
         }
     }
 }
@@ -429,10 +429,10 @@ async fn example(server: &ApiServer) -> Kubectl {
 /// What kubectl says; it must succeed, and warn of nothing.
 async fn run(kubectl: &Kubectl, arguments: &[&str]) -> String {
     let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
-    let said = kubectl.run(&arguments).await;
-    let is_fine = said.code == Some(0) && !said.stderr.contains("Warning");
-    assert!(is_fine, "{arguments:?}: {said:?}");
-    said.stdout
+    let output = kubectl.run(&arguments).await;
+    let is_fine = output.code == Some(0) && !output.stderr.contains("Warning");
+    assert!(is_fine, "{arguments:?}: {output:?}");
+    output.stdout
 }
 
 // === kubefan with these rights ===
@@ -453,8 +453,10 @@ async fn start(kubeconfig: &Path, flags: &[String]) -> Kubefan {
 
 /// What the admin listener says on `path` to a probe of the node.
 async fn probe(kubefan: &Kubefan, path: &str) -> (u16, String) {
-    let said = read(&kubefan.file("stdout"));
-    let url = said.lines().find_map(|line| line.strip_prefix("admin on "));
+    let output = read(&kubefan.file("stdout"));
+    let url = output
+        .lines()
+        .find_map(|line| line.strip_prefix("admin on "));
     let client = Client::new(url.expect("an address"), Connector::plain());
     // The kubelet connects to the pod's address, and names it.
     let answer = client.with("host", "10.42.0.7:8002").get(path).await;
@@ -485,7 +487,7 @@ fn outcome(outcome: &str, reason: &str) -> BTreeSet<(String, String)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn these_rights_are_enough_and_no_more() {
+async fn the_shipped_rights_are_sufficient_and_minimal() {
     let Some(server) = shared() else { return };
     let kubectl = example(server).await;
     let config = account(&kubectl, server, ACCOUNT).await;
@@ -496,15 +498,15 @@ async fn these_rights_are_enough_and_no_more() {
         assert_eq!(probe(&kubefan, path).await.0, 200, "{path}");
     }
     eventually("all informers", LIMIT, async || {
-        let (code, said) = probe(&kubefan, "/readyz?verbose").await;
+        let (code, output) = probe(&kubefan, "/readyz?verbose").await;
         let is_listed = |(group, resource, _): &(String, String, String)| {
             let name = format!("[+]{resource}.v1");
-            let mut lines = said.lines().filter(|line| line.starts_with(&name));
+            let mut lines = output.lines().filter(|line| line.starts_with(&name));
             lines.any(|line| line.contains(group.as_str()))
         };
         match code == 200 && rights().iter().all(is_listed) {
             true => Ok(()),
-            false => Err(said),
+            false => Err(output),
         }
     })
     .await;
@@ -619,7 +621,7 @@ async fn changed_account(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_client_is_who_kubefan_is() {
+async fn the_sidecars_client_has_kubefans_identity() {
     let Some(server) = shared() else { return };
     let more = [("", "configmaps", "create")];
     let config = changed_account(server, "more", &more, &[]).await;
@@ -723,12 +725,12 @@ async fn without_watch_of_a_named_resource_it_is_not_ready() {
     let why = "[-]pods.v1 json: kubefan may not list and watch it";
     eventually("the reason", LIMIT, async || {
         let answer = kubefan.admin.get("/readyz?verbose").await;
-        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        let output = String::from_utf8_lossy(&answer.body).into_owned();
         // The other resources are cached all the same.
-        let is_said = said.contains(why) && said.contains("[+]nodes.v1 json");
-        match answer.status == 503 && is_said {
+        let is_explained = output.contains(why) && output.contains("[+]nodes.v1 json");
+        match answer.status == 503 && is_explained {
             true => Ok(()),
-            false => Err(said),
+            false => Err(output),
         }
     })
     .await;
@@ -769,18 +771,18 @@ struct Unready {
 impl Unready {
     async fn start(kubeconfig: &Path, flags: &[String]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let said = directory.path().join("stdout");
+        let output = directory.path().join("stdout");
         let mut command = Command::new(env!("CARGO_BIN_EXE_kubefan"));
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--kubeconfig"])
             .arg(kubeconfig)
             .args(flags)
             .stdin(Stdio::null())
-            .stdout(File::create(&said).expect("a file"))
+            .stdout(File::create(&output).expect("a file"))
             .stderr(File::create(directory.path().join("stderr")).expect("a file"));
         let process = Process::start(&mut command, Some(directory.path()));
         let url = eventually("kubefan's addresses", LIMIT, async || {
-            let text = read(&said);
+            let text = read(&output);
             let lines = text.strip_suffix('\n').unwrap_or_default().lines();
             let mut urls = lines.filter_map(|line| line.strip_prefix("admin on "));
             urls.next().map(str::to_owned).ok_or(text.clone())

@@ -90,7 +90,7 @@ async fn a_web_page_gets_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn own_credentials_are_judged_by_the_api_server() {
+async fn callers_credentials_are_checked_by_the_api_server() {
     let Some(server) = shared() else { return };
     let namespace = server.namespace("security").await;
     server

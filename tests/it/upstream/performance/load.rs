@@ -1,6 +1,6 @@
 //! `kubefan load` against the real API server, and against kubefan before it.
 
-use crate::load::Load;
+use crate::load::LoadTest;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
 
@@ -49,8 +49,8 @@ async fn the_api_server_loses_nothing_in_any_form() {
     ];
     for (flags, delivered) in forms {
         let config = ["--kubeconfig", &config];
-        let loaded = Load::start(&[&config[..], &COMMON, flags].concat()).ended();
-        let run = loaded.sound();
+        let loaded = LoadTest::start(&[&config[..], &COMMON, flags].concat()).wait_for_exit();
+        let run = loaded.only_clean_run();
         assert_eq!(run["events"]["delivered"], delivered, "{flags:?}: {run}");
         assert_eq!(run["writes"]["acknowledged"], 60, "{flags:?}: {run}");
         assert_eq!(run["watches"]["reconnects"], 0, "{flags:?}: {run}");
@@ -87,8 +87,8 @@ async fn kubefan_is_compared_with_the_api_server() {
     let compared = ["--compare-kubeconfig", &config];
     for format in ["json", "protobuf"] {
         let flags = [&places[..], &compared, &COMMON, &["--format", format]].concat();
-        let loaded = Load::start(&flags).ended();
-        let run = loaded.sound();
+        let loaded = LoadTest::start(&flags).wait_for_exit();
+        let run = loaded.only_clean_run();
         let reason = run["server_unknown"].as_str().unwrap_or_default();
         assert!(reason.contains("give --metrics-url"), "{run}");
         assert_ne!(run["settings"]["server"], run["settings"]["write_server"]);

@@ -216,7 +216,7 @@ const ALONE: &[Row] = &[
 ];
 
 /// What is watched, and what the load is told of it.
-struct Watched<'a> {
+struct WatchedServer<'a> {
     name: &'static str,
     kubeconfig: &'a Path,
     pid: u32,
@@ -225,13 +225,13 @@ struct Watched<'a> {
 }
 
 /// kubefan with TLS, and a kubeconfig for it.
-struct Secure {
+struct TlsKubefan {
     kubefan: Kubefan,
     kubeconfig: PathBuf,
     _authority: TempDir,
 }
 
-impl Secure {
+impl TlsKubefan {
     async fn start(upstream: &Path) -> Self {
         let authority = tempfile::tempdir().expect("a temporary directory");
         let folder = authority.path().display().to_string();
@@ -255,7 +255,7 @@ impl Secure {
 }
 
 /// Runs `kubefan load` and gives its report's only run.
-async fn load(row: &Row, watched: &Watched<'_>, directory: &TempDir) -> Value {
+async fn load(row: &Row, watched: &WatchedServer<'_>, directory: &TempDir) -> Value {
     let report = directory.path().join("report.json");
     let mut command = Command::new(binary());
     command
@@ -268,13 +268,13 @@ async fn load(row: &Row, watched: &Watched<'_>, directory: &TempDir) -> Value {
     if let Some(written) = watched.written {
         command.arg("--write-kubeconfig").arg(written);
     }
-    let before = Written::of(watched.pid);
+    let before = IoCounters::of(watched.pid);
     let output = command.output().await.expect("kubefan can be run");
-    let after = Written::of(watched.pid);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let after = IoCounters::of(watched.pid);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "{} {}: {said}",
+        "{} {}: {stderr}",
         watched.name,
         row.what
     );
@@ -287,12 +287,12 @@ async fn load(row: &Row, watched: &Watched<'_>, directory: &TempDir) -> Value {
 }
 
 /// What a process has written since its start, and in how many system calls.
-struct Written {
+struct IoCounters {
     bytes: u64,
     calls: u64,
 }
 
-impl Written {
+impl IoCounters {
     fn of(pid: u32) -> Self {
         let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("a process of ours");
         let count = |name: &str| {
@@ -325,15 +325,15 @@ async fn same(server: &ApiServer, directory: &TempDir) {
     println!("\n| same writes to both | kube-apiserver | kubefan | ratio |\n|---|---|---|---|");
     let direct = server.kubeconfig("admin");
     for row in wanted(ROWS) {
-        let secure = Secure::start(&direct).await;
+        let secure = TlsKubefan::start(&direct).await;
         let sides = [
-            Watched {
+            WatchedServer {
                 name: "kube-apiserver",
                 kubeconfig: &direct,
                 pid: server.pid(),
                 written: None,
             },
-            Watched {
+            WatchedServer {
                 name: "kubefan",
                 kubeconfig: &secure.kubeconfig,
                 pid: secure.kubefan.pid(),
@@ -369,8 +369,8 @@ async fn alone(directory: &TempDir) {
     for row in wanted(ALONE) {
         let sim = Sim::start(&[]).await;
         let written = sim.kubeconfig();
-        let secure = Secure::start(&written).await;
-        let watched = Watched {
+        let secure = TlsKubefan::start(&written).await;
+        let watched = WatchedServer {
             name: "kubefan",
             kubeconfig: &secure.kubeconfig,
             pid: secure.kubefan.pid(),

@@ -68,7 +68,7 @@ async fn a_version_that_comes_in_time_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_deadline_holds_though_nobody_answers() {
+async fn a_deadline_holds_when_the_upstream_does_not_answer() {
     let Some(server) = private().await else {
         return;
     };

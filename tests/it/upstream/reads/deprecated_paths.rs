@@ -12,7 +12,7 @@ use crate::support::programs::kubefan::Kubefan;
 const STEP: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_answers_them() {
+async fn deprecated_paths_are_answered_by_the_api_server() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let kubefan = Kubefan::start(server, &[]).await;

@@ -24,7 +24,7 @@ async fn send(client: &Client, method: &Method, path: &str, headers: &HeaderMap)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_answer_is_named_and_not_to_be_stored() {
+async fn each_answer_has_an_audit_id_and_is_not_cacheable() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start(server, &[]).await;
     let clients = [
@@ -58,7 +58,7 @@ async fn each_answer_is_named_and_not_to_be_stored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_foreign_page_is_refused_in_the_words_it_accepts() {
+async fn a_cross_site_request_is_refused_in_an_accepted_format() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start(server, &[]).await;
     for (accept, media_type, start) in [
@@ -92,7 +92,7 @@ async fn a_foreign_page_is_refused_in_the_words_it_accepts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn methods_that_are_no_reads_are_alike_over_both_protocols() {
+async fn non_read_methods_are_answered_alike_over_both_protocols() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let kubefan = Kubefan::start(server, &[]).await;

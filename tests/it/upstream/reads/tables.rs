@@ -37,7 +37,7 @@ struct Answer {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_cell_is_the_servers() {
+async fn every_table_cell_equals_the_api_servers() {
     let Some(server) = private().await else {
         return;
     };

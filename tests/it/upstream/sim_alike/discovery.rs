@@ -8,7 +8,7 @@ use crate::support::programs::apiserver::private;
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_served_is_told_alike() {
+async fn discovery_is_answered_alike() {
     let Some(server) = private().await else {
         return;
     };
@@ -19,7 +19,7 @@ async fn what_is_served_is_told_alike() {
     paths.sort();
     paths.dedup();
     paths.push("/apis".to_owned());
-    let mut said = Vec::new();
+    let mut differences = Vec::new();
     for accept in ["application/json", AGGREGATED] {
         let real = twins.real.with("accept", accept);
         let simulated = twins.simulated.with("accept", accept);
@@ -42,13 +42,13 @@ async fn what_is_served_is_told_alike() {
                 "{:8} {path} {accept}",
                 if excess.is_empty() { "same" } else { "DIFFERS" }
             );
-            said.extend(excess);
+            differences.extend(excess);
         }
     }
     assert!(
-        said.is_empty(),
+        differences.is_empty(),
         "only the simulator says:\n{}",
-        said.join("\n")
+        differences.join("\n")
     );
 }
 

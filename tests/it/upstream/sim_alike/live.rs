@@ -42,7 +42,7 @@ struct Pair {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn live_changes_are_told_alike() {
+async fn live_changes_are_sent_alike() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let sim = Sim::start(&["--crd", WIDGETS]).await;
@@ -116,7 +116,7 @@ impl Pair {
         let name = object["metadata"]["name"].as_str().expect("a name");
         for (names, object) in self.names.iter_mut().zip([real, simulated]) {
             let uid = object["metadata"]["uid"].as_str().expect("a uid");
-            names.learn(uid, name);
+            names.record_names(uid, name);
         }
     }
 

@@ -67,9 +67,9 @@ struct Difference {
 }
 
 /// What a case came to.
-enum Verdict {
+enum CaseResult {
     Same,
-    AsSaid(usize),
+    KnownDifference(usize),
     Differs(String),
 }
 
@@ -80,43 +80,45 @@ async fn every_read_is_answered_as_by_the_api_server() {
     };
     let mut twins = Twins::new(&server).await;
     let before = twins.versions().await;
-    twins.live_a_little().await;
+    twins.make_some_changes().await;
     let cases = cases(&twins);
     let differences = differences();
     let fillings = [
         fillings(&twins, &twins.real, &before.0).await,
         fillings(&twins, &twins.simulated, &before.1).await,
     ];
-    let verdicts = futures::stream::iter(&cases)
-        .map(|case| judge(case, &twins, &fillings, &differences))
+    let results = futures::stream::iter(&cases)
+        .map(|case| compare_case(case, &twins, &fillings, &differences))
         .buffered(16)
         .collect::<Vec<_>>()
         .await;
-    report(&cases, &verdicts, &differences);
+    report(&cases, &results, &differences);
 }
 
 /// Prints a row a case, and fails if one is not as it should be.
-fn report(cases: &[Case], verdicts: &[Verdict], differences: &[Difference]) {
+fn report(cases: &[Case], results: &[CaseResult], differences: &[Difference]) {
     let mut met = vec![false; differences.len()];
     let mut wrong = Vec::new();
     let mut table = String::new();
-    for (case, verdict) in cases.iter().zip(verdicts) {
-        let word = match verdict {
-            Verdict::Same => "same",
-            Verdict::AsSaid(which) => {
+    for (case, result) in cases.iter().zip(results) {
+        let word = match result {
+            CaseResult::Same => "same",
+            CaseResult::KnownDifference(which) => {
                 met[*which] = true;
                 "as said"
             }
-            Verdict::Differs(how) => {
+            CaseResult::Differs(how) => {
                 wrong.push(format!("{}\n{how}", case.title()));
                 "DIFFERS"
             }
         };
         table.push_str(&format!("{word:8} {}\n", case.title()));
     }
-    let said = verdicts.iter().filter(|v| matches!(v, Verdict::AsSaid(_)));
-    let (all, said, differing) = (cases.len(), said.count(), wrong.len());
-    println!("{table}{all} cases, {said} answered otherwise as said, {differing} differing");
+    let known = results
+        .iter()
+        .filter(|v| matches!(v, CaseResult::KnownDifference(_)));
+    let (all, known, differing) = (cases.len(), known.count(), wrong.len());
+    println!("{table}{all} cases, {known} answered otherwise as said, {differing} differing");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(all > 600, "{all}");
     let idle = differences.iter().zip(met).filter(|(_, met)| !met);
@@ -133,12 +135,12 @@ impl Case {
     }
 }
 
-async fn judge(
+async fn compare_case(
     case: &Case,
     twins: &Twins,
     fillings: &[Vec<(&'static str, String)>; 2],
     differences: &[Difference],
-) -> Verdict {
+) -> CaseResult {
     let send = async |client: &Client, fillings: &[(&'static str, String)]| {
         let request = request(case, fillings);
         let answer = client.send(
@@ -156,17 +158,19 @@ async fn judge(
     let title = case.title();
     if let Some(which) = differences.iter().position(|d| d.is_of(&title)) {
         let Difference { status, text, .. } = &differences[which];
-        let is_as_said = got.status == *status && got.to_string().contains(text.as_str());
-        return match is_as_said {
-            true => Verdict::AsSaid(which),
-            false => Verdict::Differs(format!("--- said\n{status} {text}\n--- simulated\n{got}\n")),
+        let is_known = got.status == *status && got.to_string().contains(text.as_str());
+        return match is_known {
+            true => CaseResult::KnownDifference(which),
+            false => {
+                CaseResult::Differs(format!("--- said\n{status} {text}\n--- simulated\n{got}\n"))
+            }
         };
     }
     let wanted = shown(&title, &wanted, &twins.real_names);
     let got = shown(&title, &got, &twins.simulated_names);
     match wanted == got {
-        true => Verdict::Same,
-        false => Verdict::Differs(difference(&wanted, &got)),
+        true => CaseResult::Same,
+        false => CaseResult::Differs(difference(&wanted, &got)),
     }
 }
 

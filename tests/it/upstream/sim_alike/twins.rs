@@ -91,7 +91,7 @@ impl Twins {
             _sim: sim,
         };
         twins.copy().await;
-        twins.learn().await;
+        twins.record_names().await;
         twins
     }
 
@@ -102,11 +102,11 @@ impl Twins {
             let name = namespace["metadata"]["name"].as_str().expect("a name");
             // The rest is in every cluster, and in a simulated one.
             if ours.iter().any(|own| name.starts_with(own)) {
-                copy_of(&self.simulated, NAMESPACES, &namespace, true).await;
+                copy_object(&self.simulated, NAMESPACES, &namespace, true).await;
             }
         }
         for definition in items(&self.real, DEFINITIONS).await {
-            copy_of(&self.simulated, DEFINITIONS, &definition, true).await;
+            copy_object(&self.simulated, DEFINITIONS, &definition, true).await;
         }
         self.kinds = kinds(&self.simulated).await;
         assert!(self.kinds.len() > 20, "{:?}", self.kinds);
@@ -123,7 +123,7 @@ impl Twins {
                     continue;
                 }
                 for object in items(&self.real, &path).await {
-                    copy_of(&self.simulated, &path, &object, kind.has_status).await;
+                    copy_object(&self.simulated, &path, &object, kind.has_status).await;
                 }
             }
         }
@@ -140,7 +140,7 @@ impl Twins {
     }
 
     /// Learns what the two call the objects that they have now.
-    async fn learn(&mut self) {
+    async fn record_names(&mut self) {
         for kind in self.kinds.clone() {
             let path = kind.everywhere();
             let real = items(&self.real, &path).await;
@@ -161,8 +161,8 @@ impl Twins {
                         "uid" => format!("uid of {namespace}/{name}"),
                         _ => format!("version {own}"),
                     };
-                    self.real_names.learn(&own, &common);
-                    self.simulated_names.learn(&other, &common);
+                    self.real_names.record_names(&own, &common);
+                    self.simulated_names.record_names(&other, &common);
                 }
             }
         }
@@ -184,7 +184,7 @@ impl Twins {
     }
 
     /// Changes, deletes and creates on both sides, in the same order.
-    pub(super) async fn live_a_little(&mut self) {
+    pub(super) async fn make_some_changes(&mut self) {
         for kind in self.kinds.clone() {
             let path = format!("{}/{}", kind.home, kind.one);
             let change = json!({ "metadata": { "labels": { "changed": "yes" } } });
@@ -214,7 +214,7 @@ impl Twins {
             client.merge(&red, &color("red")).await.ok();
             client.delete(&format!("{widgets}/blue")).await.ok();
         }
-        self.learn().await;
+        self.record_names().await;
     }
 }
 
@@ -247,7 +247,7 @@ pub(super) fn as_new(object: &Value) -> Value {
 }
 
 /// Creates `object` with the status that it has.
-async fn copy_of(simulated: &Client, path: &str, object: &Value, has_status: bool) {
+async fn copy_object(simulated: &Client, path: &str, object: &Value, has_status: bool) {
     let copy = as_new(object);
     simulated.create(path, &copy).await.ok();
     if has_status && copy["status"].is_object() {

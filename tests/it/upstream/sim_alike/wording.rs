@@ -18,7 +18,7 @@ pub(super) struct Names {
 
 impl Names {
     /// `own` is what both call `common`.
-    pub(super) fn learn(&mut self, own: &str, common: &str) {
+    pub(super) fn record_names(&mut self, own: &str, common: &str) {
         self.known.insert(own.to_owned(), common.to_owned());
     }
 
@@ -155,10 +155,10 @@ fn list_length(text: &str) -> usize {
 }
 
 #[test]
-fn only_names_are_made_one() {
+fn only_names_are_normalised() {
     let mut names = Names::default();
-    names.learn("7", "first");
-    names.learn("a-b", "its uid");
+    names.record_names("7", "first");
+    names.record_names("a-b", "its uid");
     let rows = [
         (
             r#"{"uid":"a-b","resourceVersion":"7","n":"7"}"#,

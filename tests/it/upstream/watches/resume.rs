@@ -65,7 +65,7 @@ async fn a_watch_goes_on_after_every_event_at_any_replica() {
             }
         }
         after_a_bookmark(&direct, &clients, &path, &from, format).await;
-        nobody_is_told_what_he_does_not_select(&clients[0], &path, &from, format).await;
+        unselected_changes_are_not_sent(&clients[0], &path, &from, format).await;
     }
 }
 
@@ -117,12 +117,7 @@ async fn take(what: &str, stream: &mut WatchReader, count: usize) -> Vec<(String
 }
 
 /// Objects that change without ever being selected are no events, but bookmarks pass them.
-async fn nobody_is_told_what_he_does_not_select(
-    client: &Client,
-    path: &str,
-    from: &str,
-    format: Format,
-) {
+async fn unselected_changes_are_not_sent(client: &Client, path: &str, from: &str, format: Format) {
     let newest = client.list(path, format).await.items;
     let newest = newest.iter().map(|item| number(&item.resource_version));
     let nothing = "labelSelector=nosuch";

@@ -258,7 +258,7 @@ async fn handshakes_and_messages_are_alike() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_client_sends_is_ignored_but_for_pings_and_the_close() {
+async fn client_messages_are_ignored_except_pings_and_close() {
     let Some(setting) = setting(&[]).await else {
         return;
     };
@@ -313,7 +313,7 @@ async fn a_watch_ends_with_its_client_and_with_kubefan() {
     .await;
     setting.kubefan.terminate();
     assert_eq!(within("the end", STEP, rest(&mut stays)).await, CLOSED);
-    let ended = setting.kubefan.ended();
+    let ended = setting.kubefan.wait_for_exit();
     assert_eq!(ended.code(), Some(0), "{}", setting.kubefan.log());
 }
 

@@ -12,29 +12,29 @@ use http::Version;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::load::Load;
-use crate::load::left;
+use crate::load::LoadTest;
+use crate::load::leftover_namespaces;
 use crate::support::poll::eventually;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::sim::Sim;
-use crate::support::proxies::front::Change;
-use crate::support::proxies::front::Fate;
-use crate::support::proxies::front::Front;
-use crate::support::proxies::front::Seen;
-use crate::support::proxies::front::passing;
+use crate::support::proxies::scripted_proxy::Change;
+use crate::support::proxies::scripted_proxy::RequestAction;
+use crate::support::proxies::scripted_proxy::ScriptedProxy;
+use crate::support::proxies::scripted_proxy::SeenRequest;
+use crate::support::proxies::scripted_proxy::forward_all;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// A run's report, and its requests.
-type Shows = fn(&Value, &[Seen]) -> bool;
+type ReportCheck = fn(&Value, &[SeenRequest]) -> bool;
 
-fn watches(seen: &[Seen]) -> impl Iterator<Item = &Seen> {
+fn watches(seen: &[SeenRequest]) -> impl Iterator<Item = &SeenRequest> {
     seen.iter().filter(|seen| seen.is_watch())
 }
 
-fn distinct<T: Ord>(seen: &[Seen], of: impl Fn(&Seen) -> T) -> usize {
+fn distinct<T: Ord>(seen: &[SeenRequest], of: impl Fn(&SeenRequest) -> T) -> usize {
     watches(seen).map(of).collect::<BTreeSet<_>>().len()
 }
 
@@ -43,7 +43,7 @@ fn distinct<T: Ord>(seen: &[Seen], of: impl Fn(&Seen) -> T) -> usize {
 async fn every_flag_is_obeyed() {
     let sim = Sim::start(&[]).await;
     let pid = std::process::id().to_string();
-    let table: [(&str, Shows); 16] = [
+    let table: [(&str, ReportCheck); 16] = [
         ("", |run, seen| {
             // What the others change.
             watches(seen).count() == 4
@@ -64,12 +64,13 @@ async fn every_flag_is_obeyed() {
             distinct(seen, |seen| seen.connection) == 3
         }),
         ("--http 1", |_, seen| {
-            let is_old = |seen: &Seen| seen.version == Version::HTTP_11;
+            let is_old = |seen: &SeenRequest| seen.version == Version::HTTP_11;
             watches(seen).all(is_old) && distinct(seen, |seen| seen.connection) == 4
         }),
         ("--resource leases", |_, seen| {
             let path = "/apis/coordination.k8s.io/v1/namespaces/";
-            let is_it = |seen: &Seen| seen.path.starts_with(path) && seen.path.contains("/leases");
+            let is_it =
+                |seen: &SeenRequest| seen.path.starts_with(path) && seen.path.contains("/leases");
             let mut writes = seen.iter().filter(|seen| seen.method == Method::PATCH);
             watches(seen).all(is_it) && writes.all(is_it)
         }),
@@ -82,7 +83,7 @@ async fn every_flag_is_obeyed() {
             watches(seen).all(|seen| seen.path == "/api/v1/configmaps")
         }),
         ("--selector-per-watcher app=load-{i}", |run, seen| {
-            let selectors = |seen: &Seen| seen.query("labelSelector").to_owned();
+            let selectors = |seen: &SeenRequest| seen.query("labelSelector").to_owned();
             let selected: BTreeSet<_> = watches(seen).map(selectors).collect();
             let expected = (0..4).map(|number| format!("app=load-{number}")).collect();
             selected == expected && run["events"]["delivered"] == 10
@@ -96,7 +97,7 @@ async fn every_flag_is_obeyed() {
             writes.map(|seen| &seen.path).collect::<BTreeSet<_>>().len() == 3
         }),
         ("--list-storm 3", |run, seen| {
-            let is_list = |seen: &&Seen| {
+            let is_list = |seen: &&SeenRequest| {
                 seen.method == Method::GET
                     && seen.query("resourceVersion") == "0"
                     && !seen.is_watch()
@@ -104,8 +105,8 @@ async fn every_flag_is_obeyed() {
             };
             let lists = || seen.iter().filter(is_list);
             let connections: BTreeSet<_> = lists().map(|seen| seen.connection).collect();
-            let told = run["lists"]["latency_ms"]["count"].as_u64();
-            connections.len() == 3 && told > Some(0) && told <= Some(lists().count() as u64)
+            let listed = run["lists"]["latency_ms"]["count"].as_u64();
+            connections.len() == 3 && listed > Some(0) && listed <= Some(lists().count() as u64)
         }),
         ("--slow-watchers 2", |run, seen| {
             let slow = watches(seen).count() == 6 && run["watches"]["slow"] == 2;
@@ -129,8 +130,8 @@ async fn every_flag_is_obeyed() {
     let token = directory.path().join("token");
     fs::write(&token, "sesame").expect("a file");
     for (flags, shows) in table {
-        let front = Front::start(sim.client(), passing).await;
-        let mut all = vec!["--server", front.url()];
+        let proxy = ScriptedProxy::start(sim.client(), forward_all).await;
+        let mut all = vec!["--server", proxy.url()];
         for (flag, value) in [
             ("--watchers", "4"),
             ("--rate", "20"),
@@ -143,42 +144,42 @@ async fn every_flag_is_obeyed() {
         let flags = flags.replace("TOKEN", &token.display().to_string());
         let flags = flags.replace("PID", &pid);
         all.extend(flags.split_whitespace());
-        let loaded = Load::start(&all).ended();
-        let run = loaded.sound();
+        let result = LoadTest::start(&all).wait_for_exit();
+        let run = result.only_clean_run();
         assert!(
-            shows(run, &front.seen()),
+            shows(run, &proxy.seen()),
             "{flags}: {run} {:#?}",
-            front.seen()
+            proxy.seen()
         );
-        assert_eq!(left(&sim).await, Vec::<String>::new());
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kubeconfig_names_a_server_on_this_machine() {
     let sim = Sim::start(&[]).await;
-    let front = Front::start(sim.client(), passing).await;
+    let proxy = ScriptedProxy::start(sim.client(), forward_all).await;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
-    kubeconfig::write(&config, front.url(), None, &User::Nobody);
+    kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
     let config = config.display().to_string();
     let flags = ["--kubeconfig", &config, "--watchers", "3"];
-    let loaded = Load::start(&[&flags[..], &["--duration", "500ms"]].concat()).ended();
-    assert_eq!(loaded.sound()["settings"]["server"], *front.url());
-    assert_eq!(watches(&front.seen()).count(), 3);
+    let result = LoadTest::start(&[&flags[..], &["--duration", "500ms"]].concat()).wait_for_exit();
+    assert_eq!(result.only_clean_run()["settings"]["server"], *proxy.url());
+    assert_eq!(watches(&proxy.seen()).count(), 3);
 }
 
 /// Each frame of a watch takes a fifth of a second, so that the third write waits for the first event.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_window_holds_writes_back_until_events_have_come() {
+async fn the_window_delays_writes_until_events_arrive() {
     let sim = Sim::start(&[]).await;
     let slow = "/faults/slow?milliseconds=200";
     sim.admin(Method::POST, slow).await.ok();
     let server = sim.client().server().to_owned();
     let common = ["--server", &server, "--watchers", "1", "--objects", "2"];
     let window = ["--rate", "max", "--window", "2", "--duration", "2s"];
-    let loaded = Load::start(&[common, window].concat()).ended();
-    let run = loaded.sound();
+    let result = LoadTest::start(&[common, window].concat()).wait_for_exit();
+    let run = result.only_clean_run();
     assert_eq!(run["settings"]["window"], 2);
     let written = run["writes"]["acknowledged"].as_u64();
     assert!(Some(2) < written && written <= Some(12), "{run}");
@@ -186,32 +187,32 @@ async fn the_window_holds_writes_back_until_events_have_come() {
 
 /// The namespace is there, but nobody was told.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_namespace_is_deleted_though_the_answer_to_its_creation_was_lost() {
+async fn a_namespace_is_deleted_when_the_answer_to_its_creation_was_lost() {
     let sim = Sim::start(&[]).await;
     const NAMESPACES: &str = "/api/v1/namespaces";
-    let is_creation = |seen: &Seen| seen.method == Method::POST && seen.path == NAMESPACES;
+    let is_creation = |seen: &SeenRequest| seen.method == Method::POST && seen.path == NAMESPACES;
     for (flags, stays) in [
         (&[][..], false),
         (&["-n", "shop"], false),
         (&["-n", "default"], true),
     ] {
-        let front = Front::start(sim.client(), move |seen| match is_creation(seen) {
-            true => Fate::AnswerLost,
-            false => Fate::Passed,
+        let proxy = ScriptedProxy::start(sim.client(), move |seen| match is_creation(seen) {
+            true => RequestAction::DropAnswer,
+            false => RequestAction::Forward,
         })
         .await;
-        let loaded = Load::start(&[&["--server", front.url()], flags].concat()).ended();
-        assert_eq!(loaded.code, Some(1), "{loaded:?}");
+        let result = LoadTest::start(&[&["--server", proxy.url()], flags].concat()).wait_for_exit();
+        assert_eq!(result.code, Some(1), "{result:?}");
         assert!(
-            loaded.stderr.contains("cannot create namespace"),
-            "{loaded:?}"
+            result.stderr.contains("cannot create namespace"),
+            "{result:?}"
         );
-        assert_eq!(left(&sim).await, Vec::<String>::new());
-        let deleted = front
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
+        let deleted = proxy
             .seen()
             .iter()
             .any(|seen| seen.method == Method::DELETE);
-        assert_eq!(deleted, !stays, "{flags:?}: {:#?}", front.seen());
+        assert_eq!(deleted, !stays, "{flags:?}: {:#?}", proxy.seen());
         let shop = sim.client().get("/api/v1/namespaces/shop").await;
         assert_eq!(shop.status, 404);
         sim.client().get("/api/v1/namespaces/default").await.ok();
@@ -220,33 +221,33 @@ async fn a_namespace_is_deleted_though_the_answer_to_its_creation_was_lost() {
 
 /// The server still works on an object when it is told to delete them all.
 #[tokio::test(flavor = "multi_thread")]
-async fn objects_that_come_into_being_after_a_signal_are_deleted() {
+async fn objects_created_after_a_signal_are_deleted() {
     let sim = Sim::start(&[]).await;
     let (released, created_late) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (created, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let front = {
+    let proxy = {
         let (released, created_late) = (Arc::clone(&released), Arc::clone(&created_late));
-        Front::start(sim.client(), move |seen| {
+        ScriptedProxy::start(sim.client(), move |seen| {
             if seen.path != OBJECTS {
-                return Fate::Passed;
+                return RequestAction::Forward;
             }
             match seen.method {
                 // Behind the probe and the first object.
                 Method::POST if created.fetch_add(1, Ordering::Relaxed) == 4 => {
-                    Fate::Held(Arc::clone(&released), Arc::clone(&created_late))
+                    RequestAction::Hold(Arc::clone(&released), Arc::clone(&created_late))
                 }
                 // The first deletion is the probe's; the second finds nothing of it yet.
                 Method::DELETE if deleted.fetch_add(1, Ordering::Relaxed) == 1 => {
-                    Fate::Told(Arc::clone(&released))
+                    RequestAction::Notify(Arc::clone(&released))
                 }
-                _ => Fate::Passed,
+                _ => RequestAction::Forward,
             }
         })
         .await
     };
-    let load = Load::start(&["--server", front.url(), "-n", "default"]);
+    let load = LoadTest::start(&["--server", proxy.url(), "-n", "default"]);
     let posts = async || {
-        let posts = front
+        let posts = proxy
             .seen()
             .iter()
             .filter(|seen| seen.method == Method::POST && seen.path == OBJECTS)
@@ -255,16 +256,16 @@ async fn objects_that_come_into_being_after_a_signal_are_deleted() {
     };
     eventually("creations", LIMIT, posts).await;
     load.signal("INT");
-    let loaded = load.ended();
+    let result = load.wait_for_exit();
     created_late.notified().await;
-    assert_eq!(loaded.code, Some(1), "{loaded:?}");
+    assert_eq!(result.code, Some(1), "{result:?}");
     assert!(
-        loaded.stderr.contains("interrupted before the first write"),
-        "{loaded:?}"
+        result.stderr.contains("interrupted before the first write"),
+        "{result:?}"
     );
     assert!(
-        !loaded.stderr.contains("could not be cleaned up"),
-        "{loaded:?}"
+        !result.stderr.contains("could not be cleaned up"),
+        "{result:?}"
     );
     let left = sim.client().get(OBJECTS).await.ok().json();
     assert_eq!(left["items"], serde_json::json!([]));
@@ -276,30 +277,30 @@ async fn a_server_that_answers_no_write_is_given_up() {
     let sim = Sim::start(&[]).await;
     for (duration, is_signalled, given_up, code) in [("500ms", false, 5, 1), ("5m", true, 1, 0)] {
         let never = Arc::new(Notify::new());
-        let front = Front::start(sim.client(), move |seen| match seen.method {
-            Method::PATCH => Fate::Held(Arc::clone(&never), Arc::default()),
-            _ => Fate::Passed,
+        let proxy = ScriptedProxy::start(sim.client(), move |seen| match seen.method {
+            Method::PATCH => RequestAction::Hold(Arc::clone(&never), Arc::default()),
+            _ => RequestAction::Forward,
         })
         .await;
-        let common = ["--server", front.url(), "--watchers", "2", "--objects", "1"];
+        let common = ["--server", proxy.url(), "--watchers", "2", "--objects", "1"];
         let writes = ["--rate", "10", "--duration", duration];
-        let load = Load::start(&[&common[..], &writes].concat());
+        let load = LoadTest::start(&[&common[..], &writes].concat());
         if is_signalled {
             let is_written = async || {
-                let seen = front.seen();
-                let is_write = |seen: &Seen| seen.method == Method::PATCH;
+                let seen = proxy.seen();
+                let is_write = |seen: &SeenRequest| seen.method == Method::PATCH;
                 seen.iter().any(is_write).then_some(()).ok_or("no write")
             };
             eventually("a write", LIMIT, is_written).await;
             load.signal("INT");
         }
-        let loaded = load.ended();
-        assert_eq!(loaded.code, Some(code), "{loaded:?}");
-        let run = &loaded.report["runs"][0];
+        let result = load.wait_for_exit();
+        assert_eq!(result.code, Some(code), "{result:?}");
+        let run = &result.report["runs"][0];
         assert_eq!(run["writes"]["acknowledged"], 0, "{run}");
         assert_eq!(run["writes"]["given_up"], given_up, "{run}");
         assert_eq!(run["interrupted"], is_signalled, "{run}");
-        assert_eq!(left(&sim).await, Vec::<String>::new());
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
     }
 }
 
@@ -317,31 +318,32 @@ fn ends_early() -> Change {
 async fn a_watch_that_is_refused_as_expired_begins_anew() {
     let sim = Sim::start(&[]).await;
     let opened = AtomicUsize::new(0);
-    let front = Front::start(sim.client(), move |seen| {
+    let proxy = ScriptedProxy::start(sim.client(), move |seen| {
         match (seen.is_watch(), seen.query("resourceVersion")) {
             (true, "0") => match opened.fetch_add(1, Ordering::Relaxed) {
-                0 => Fate::Changed(ends_early()),
-                _ => Fate::Passed,
+                0 => RequestAction::ChangeFrames(ends_early()),
+                _ => RequestAction::Forward,
             },
-            (true, _) => Fate::Expired,
-            (false, _) => Fate::Passed,
+            (true, _) => RequestAction::Expire,
+            (false, _) => RequestAction::Forward,
         }
     })
     .await;
     // An object is written once in two seconds: what was missed meanwhile shows in its state.
     let flags = ["--watchers", "1", "--rate", "10", "--duration", "2s"];
-    let loaded = Load::start(&[&["--server", front.url()], &flags[..]].concat()).ended();
-    let run = loaded.sound();
+    let result =
+        LoadTest::start(&[&["--server", proxy.url()], &flags[..]].concat()).wait_for_exit();
+    let run = result.only_clean_run();
     assert_eq!(run["watches"]["expired"], 1, "{run}");
     assert_eq!(run["watches"]["reconnects"], 1, "{run}");
-    assert_eq!(watches(&front.seen()).count(), 3, "{:#?}", front.seen());
+    assert_eq!(watches(&proxy.seen()).count(), 3, "{:#?}", proxy.seen());
 }
 
 /// What is made of a frame, and perhaps kept for the next.
-type Fault = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
+type ChangeFrame = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
 
 /// Changes the fifth write of every watch.
-fn fifth(change: Fault) -> impl Fn() -> Change {
+fn change_fifth_write(change: ChangeFrame) -> impl Fn() -> Change {
     move || {
         let mut kept = Vec::new();
         Box::new(move |frame| {
@@ -359,9 +361,9 @@ fn fifth(change: Fault) -> impl Fn() -> Change {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn events_that_are_lost_repeated_or_swapped_are_told() {
+async fn events_that_are_lost_repeated_or_swapped_are_reported() {
     let sim = Sim::start(&[]).await;
-    let table: [(&str, Fault, u64); 4] = [
+    let table: [(&str, ChangeFrame, u64); 4] = [
         ("missed", |_, _| Vec::new(), 2),
         ("duplicated", |_, frame| vec![frame.clone(), frame], 2),
         (
@@ -386,21 +388,21 @@ async fn events_that_are_lost_repeated_or_swapped_are_told() {
         ),
     ];
     for (fault, change, count) in table {
-        let change = fifth(change);
-        let front = Front::start(sim.client(), move |seen| match seen.is_watch() {
-            true => Fate::Changed(change()),
-            false => Fate::Passed,
+        let change = change_fifth_write(change);
+        let proxy = ScriptedProxy::start(sim.client(), move |seen| match seen.is_watch() {
+            true => RequestAction::ChangeFrames(change()),
+            false => RequestAction::Forward,
         })
         .await;
-        let common = ["--server", front.url(), "--watchers", "2", "--objects", "1"];
+        let common = ["--server", proxy.url(), "--watchers", "2", "--objects", "1"];
         let writes = ["--rate", "20", "--duration", "500ms"];
-        let loaded = Load::start(&[&common[..], &writes].concat()).ended();
-        assert_eq!(loaded.code, Some(1), "{loaded:?}");
-        let events = &loaded.report["runs"][0]["events"];
+        let result = LoadTest::start(&[&common[..], &writes].concat()).wait_for_exit();
+        assert_eq!(result.code, Some(1), "{result:?}");
+        let events = &result.report["runs"][0]["events"];
         for name in ["missed", "duplicated", "out_of_order", "unwanted"] {
             let expected = if name == fault { count } else { 0 };
             assert_eq!(events[name], expected, "{fault}: {events}");
         }
-        assert_eq!(left(&sim).await, Vec::<String>::new());
+        assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
     }
 }

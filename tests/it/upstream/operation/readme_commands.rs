@@ -41,7 +41,7 @@ async fn readme_is_followed() {
     let pods = "/api/v1/namespaces/default/pods";
     server.client().create(pods, &pod).await.ok();
     let reader = Reader::new(server);
-    let commands = readme::commands_run_by(readme::BY_THE_BOOK);
+    let commands = readme::commands_run_by(readme::README_COMMANDS);
     let (serve, others) = commands.split_first().expect("README.md has commands");
     let mut serving = reader.starts(serve);
     reader.waits_for_readiness(&mut serving).await;
@@ -55,11 +55,11 @@ async fn readme_is_followed() {
                 );
             }
             command => {
-                let said = reader.sees(command);
+                let output = reader.sees(command);
                 assert_eq!(
-                    said.is_empty(),
+                    output.is_empty(),
                     command.contains('>'),
-                    "{command}: {said:?}"
+                    "{command}: {output:?}"
                 );
             }
         }
@@ -125,17 +125,17 @@ impl Reader {
         eventually("README's first command", START, async || {
             let ended = serving.child().try_wait().expect("a child");
             assert!(ended.is_none(), "kubefan ended: {ended:?}");
-            let said = self.shell(probe, self.home.path()).output().expect("curl");
-            said.status.success().then_some(()).ok_or("not ready")
+            let output = self.shell(probe, self.home.path()).output().expect("curl");
+            output.status.success().then_some(()).ok_or("not ready")
         })
         .await;
     }
 
     fn sees(&self, command: &str) -> String {
-        let said = self.shell(command, self.home.path()).output().expect("sh");
-        let stderr = String::from_utf8_lossy(&said.stderr);
-        assert!(said.status.success(), "{command}: {stderr}");
-        String::from_utf8_lossy(&said.stdout).into_owned()
+        let output = self.shell(command, self.home.path()).output().expect("sh");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command}: {stderr}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     fn sees_two_lines_of(&self, command: &str) -> (String, String) {

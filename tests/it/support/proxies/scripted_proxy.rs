@@ -26,23 +26,23 @@ use tokio::sync::Notify;
 
 use crate::support::clients::client::Client;
 use crate::support::proxies::listener::Listener;
-use crate::support::proxies::relay::passed_on;
-use crate::support::proxies::relay::send_on;
-use crate::support::proxies::relay::whole;
+use crate::support::proxies::relay::collect_body;
+use crate::support::proxies::relay::forward_request;
+use crate::support::proxies::relay::forwarded_body;
 use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::plain;
 
 /// The server; ends when dropped, and all its connections with it.
 #[derive(Debug)]
-pub(crate) struct Front {
+pub(crate) struct ScriptedProxy {
     listener: Listener,
     control: Arc<Control>,
 }
 
 /// A request.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct SeenRequest {
     /// The number of its connection.
     pub(crate) connection: usize,
     pub(crate) version: Version,
@@ -57,36 +57,36 @@ pub(crate) struct Seen {
 pub(crate) type Change = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
 
 /// What becomes of a request.
-pub(crate) enum Fate {
-    Passed,
+pub(crate) enum RequestAction {
+    Forward,
     /// It is carried out, and the connection breaks before the answer.
-    AnswerLost,
+    DropAnswer,
     /// It is carried out when the first says so, and never answered; the second hears of it.
-    Held(Arc<Notify>, Arc<Notify>),
+    Hold(Arc<Notify>, Arc<Notify>),
     /// Once it is carried out, this hears of it.
-    Told(Arc<Notify>),
+    Notify(Arc<Notify>),
     /// 410.
-    Expired,
+    Expire,
     /// A watch, with frames changed.
-    Changed(Change),
+    ChangeFrames(Change),
 }
 
-type Fates = Box<dyn Fn(&Seen) -> Fate + Send + Sync>;
+type ChooseAction = Box<dyn Fn(&SeenRequest) -> RequestAction + Send + Sync>;
 
 struct Control {
     upstream: Client,
-    fates: Fates,
-    seen: Mutex<Vec<Seen>>,
+    choose_action: ChooseAction,
+    seen: Mutex<Vec<SeenRequest>>,
 }
 
-impl Front {
+impl ScriptedProxy {
     pub(crate) async fn start(
         upstream: Client,
-        fates: impl Fn(&Seen) -> Fate + Send + Sync + 'static,
+        choose_action: impl Fn(&SeenRequest) -> RequestAction + Send + Sync + 'static,
     ) -> Self {
         let control = Arc::new(Control {
             upstream,
-            fates: Box::new(fates),
+            choose_action: Box::new(choose_action),
             seen: Mutex::default(),
         });
         let serving = control.clone();
@@ -101,7 +101,7 @@ impl Front {
     }
 
     /// All requests until now.
-    pub(crate) fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.control.seen.lock().clone()
     }
 }
@@ -112,7 +112,7 @@ impl fmt::Debug for Control {
     }
 }
 
-impl Seen {
+impl SeenRequest {
     /// The value of a query parameter; empty when it is not there.
     pub(crate) fn query(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(key, _)| key == name);
@@ -139,7 +139,7 @@ async fn answer(
 ) -> io::Result<Reply> {
     let query = request.uri().query().unwrap_or_default();
     let authorization = request.headers().get("authorization");
-    let seen = Seen {
+    let seen = SeenRequest {
         connection,
         version: request.version(),
         method: request.method().clone(),
@@ -152,28 +152,28 @@ async fn answer(
             .unwrap_or_default()
             .to_owned(),
     };
-    let fate = (control.fates)(&seen);
+    let action = (control.choose_action)(&seen);
     control.seen.lock().push(seen);
-    match fate {
-        Fate::Passed => Ok(control.forward(request, None).await),
-        Fate::Changed(change) => Ok(control.forward(request, Some(change)).await),
-        Fate::Expired => Ok(expired_list()),
-        Fate::AnswerLost => {
+    match action {
+        RequestAction::Forward => Ok(control.forward(request, None).await),
+        RequestAction::ChangeFrames(change) => Ok(control.forward(request, Some(change)).await),
+        RequestAction::Expire => Ok(expired_list()),
+        RequestAction::DropAnswer => {
             control.forward(request, None).await;
             Err(io::ErrorKind::ConnectionReset.into())
         }
-        Fate::Told(done) => {
+        RequestAction::Notify(done) => {
             let reply = control.forward(request, None).await;
             done.notify_one();
             Ok(reply)
         }
-        Fate::Held(released, done) => {
+        RequestAction::Hold(released, done) => {
             let (parts, body) = request.into_parts();
-            let body = whole(body).await;
+            let body = collect_body(body).await;
             // Outlives the connection, as a server's own work does.
             tokio::spawn(async move {
                 released.notified().await;
-                let sent = send_on(&control.upstream, parts, body).await;
+                let sent = forward_request(&control.upstream, parts, body).await;
                 done.notify_one();
                 sent.map(drop)
             });
@@ -185,10 +185,10 @@ async fn answer(
 impl Control {
     async fn forward(&self, request: Request<Incoming>, change: Option<Change>) -> Reply {
         let (parts, body) = request.into_parts();
-        match send_on(&self.upstream, parts, whole(body).await).await {
+        match forward_request(&self.upstream, parts, collect_body(body).await).await {
             Err(problem) => plain(StatusCode::BAD_GATEWAY, &problem),
             Ok(response) => response.map(|body| match change {
-                None => passed_on(body),
+                None => forwarded_body(body),
                 Some(change) => changed(body, change),
             }),
         }
@@ -232,6 +232,6 @@ fn changed(
 }
 
 /// Every request is passed on.
-pub(crate) fn passing(_: &Seen) -> Fate {
-    Fate::Passed
+pub(crate) fn forward_all(_: &SeenRequest) -> RequestAction {
+    RequestAction::Forward
 }

@@ -15,7 +15,7 @@ const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"sta
 
 /// What is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Older {
+pub(crate) enum MissingFeature {
     /// Metadata alone in protobuf: 406, unless something else will do.
     MetadataProtobuf,
     /// Metadata alone in whatever format: 406.
@@ -26,7 +26,7 @@ pub(crate) enum Older {
     WatchListRejected,
 }
 
-impl Older {
+impl MissingFeature {
     /// Makes the request the one that is understood, or says what is answered to it.
     pub(super) fn answer(self, parts: &mut Parts) -> Option<Reply> {
         match self {
