@@ -127,9 +127,9 @@ impl Informer {
     pub async fn prove(
         &self,
         request: ProofRequest,
-        patience: Duration,
+        min_interval: Duration,
     ) -> Result<Proof, ProofError> {
-        self.freshness.prove(request, patience).await
+        self.freshness.prove(request, min_interval).await
     }
 
     /// How many reads that could not be proven may be forwarded at a time.

@@ -41,7 +41,7 @@ pub(super) async fn acquire(
     rest_mapper: &LiveRestMapper,
     read: &Read,
 ) -> Result<Arc<Informer>, Miss> {
-    let ready = || informers.get_ready(&read.subject, read.namespace.as_deref());
+    let ready = || informers.get_ready(&read.spec, read.namespace.as_deref());
     let informer = match (&read.plan, read.need) {
         (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
         (_, Need::At(_)) => ready().ok_or(Reason::PastState)?,
@@ -61,7 +61,7 @@ pub(super) async fn acquire(
 fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
     match (&read.plan, read.need) {
         (Plan::List { .. }, Need::MostRecent) => {
-            let filling = informers.get_or_start(&read.subject, read.namespace.as_deref());
+            let filling = informers.get_or_start(&read.spec, read.namespace.as_deref());
             filling.map_or(Miss::Forward(Reason::Unproven), |informer| {
                 Miss::forward_unproven(&informer)
             })
@@ -76,14 +76,14 @@ async fn synced_informer(
     rest_mapper: &LiveRestMapper,
     read: &Read,
 ) -> Result<Arc<Informer>, Miss> {
-    let subject = &read.subject;
+    let spec = &read.spec;
     loop {
         // Its definition may have changed meanwhile, and with it what selectors mean.
-        let current = rest_mapper.informer_spec(&subject.resource.gvr, subject.format);
-        if current.is_none_or(|current| current.fields != subject.fields) {
+        let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
+        if current.is_none_or(|current| current.fields != spec.fields) {
             return Err(Miss::Forward(Reason::NotCacheable));
         }
-        let informer = informers.get_or_start(subject, read.namespace.as_deref());
+        let informer = informers.get_or_start(spec, read.namespace.as_deref());
         let informer = informer.map_err(|refused| match refused {
             StartError::Forbidden => Reason::Forbidden,
             StartError::NotAcceptable => Reason::NoSuchFormat,

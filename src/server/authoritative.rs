@@ -28,7 +28,7 @@ pub async fn read_authoritative(
     query: &str,
     shutdown: &Shutdown,
 ) -> CacheAnswer {
-    let read = plan(collection.subject(), representation, info, query)?;
+    let read = plan(collection.spec(), representation, info, query)?;
     let newest = collection.reader().snapshot();
     let proof = newest
         .filter(|_| read.need == Need::MostRecent)

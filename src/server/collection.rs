@@ -40,7 +40,7 @@ pub trait Collection: Send + Sync {
     }
 
     /// What an informer of it would need to know.
-    fn subject(&self) -> InformerSpec {
+    fn spec(&self) -> InformerSpec {
         InformerSpec {
             resource: Arc::clone(self.resource()),
             format: self.format(),

@@ -278,7 +278,7 @@ impl Server {
 }
 
 impl KnownResources for LiveRestMapper {
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
+    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
         self.known_informer_spec(gvr, format)
     }
 }

@@ -22,11 +22,11 @@ const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 ///
 /// When the cache could not be proven to be fresh enough.
 pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Proof>, ProofError> {
-    let (asked, patience) = match &read.plan {
+    let (proof_request, min_interval) = match &read.plan {
         Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.proof_by_policy()),
         Plan::Get { .. } => return Ok(None),
-        Plan::List { asked, .. } => (asked, Duration::ZERO),
-        Plan::Watch { asked, .. } => (asked, WATCH_BATCH_WAIT),
+        Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
+        Plan::Watch { proof_request, .. } => (proof_request, WATCH_BATCH_WAIT),
     };
     match read.need {
         Need::MostRecent => {}
@@ -34,7 +34,7 @@ pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Pro
         Need::NotOlderThan(needed) if informer.reader().stats().applied < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(None),
     }
-    let proof = informer.prove(asked.clone(), patience).await;
+    let proof = informer.prove(proof_request.clone(), min_interval).await;
     if let Err(unproven) = &proof {
         tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
     }

@@ -309,15 +309,15 @@ fn deletions_carry_their_version() {
         let deleted = decoder(format).event(partial.deleted_at(&object, rv));
         let Ok(WatchEvent::Change {
             event_type: EventType::Deleted,
-            object: told,
+            object: decoded,
             ..
         }) = deleted
         else {
             panic!("no deletion: {deleted:?}");
         };
-        assert_eq!(told.resource_version, rv);
-        assert_eq!((&told.key, told.uid()), (&object.key, object.uid()));
-        assert!(told.labels().eq(object.labels()));
+        assert_eq!(decoded.resource_version, rv);
+        assert_eq!((&decoded.key, decoded.uid()), (&object.key, object.uid()));
+        assert!(decoded.labels().eq(object.labels()));
     }
 }
 

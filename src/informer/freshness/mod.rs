@@ -128,7 +128,7 @@ impl<P: FreshnessProbe> Freshness<P> {
     pub async fn prove(
         &self,
         request: ProofRequest,
-        patience: Duration,
+        min_interval: Duration,
     ) -> Result<Proof, ProofError> {
         if let Some(proof) = self.proof_by_policy() {
             return Ok(proof);
@@ -152,7 +152,7 @@ impl<P: FreshnessProbe> Freshness<P> {
             }));
             receiver.await.unwrap_or(Err(ProofError::NotReady))
         };
-        let proof = timeout(Self::TIMEOUT, self.group.join(request, patience, call)).await;
+        let proof = timeout(Self::TIMEOUT, self.group.join(request, min_interval, call)).await;
         proof.unwrap_or(Err(ProofError::TimedOut))
     }
 }

@@ -44,7 +44,7 @@ pub(crate) enum Decision {
 pub(crate) trait KnownResources {
     /// What an informer of `gvr` in `format` needs to know; `None` when discovery does not have it
     /// or it is never cached.
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec>;
+    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec>;
 }
 
 /// What becomes of the request that `facts` describe.
@@ -66,18 +66,18 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
 /// The read that `facts` describe, if a cache could answer it.
 fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
     let verb = verb(facts)?;
-    let subject = facts
+    let spec = facts
         .info
         .gvr()
-        .and_then(|gvr| known.subject(&gvr, WireFormat::Json));
-    let is_custom = subject.as_ref().is_some_and(|subject| subject.custom);
+        .and_then(|gvr| known.spec(&gvr, WireFormat::Json));
+    let is_custom = spec.as_ref().is_some_and(|spec| spec.custom);
     let representation = representation(facts, verb, is_custom)?;
-    let mut subject = subject.ok_or(Reason::NotCacheable)?;
+    let mut spec = spec.ok_or(Reason::NotCacheable)?;
     // Custom resources are JSON everywhere; their metadata alone may be answered in protobuf.
     if !is_custom {
-        subject.format = representation.format;
+        spec.format = representation.format;
     }
-    plan(subject, representation, facts.info, facts.query)
+    plan(spec, representation, facts.info, facts.query)
 }
 
 fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {

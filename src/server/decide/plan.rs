@@ -24,7 +24,7 @@ use super::reason::Reason;
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     /// Resource, and the format of the cache.
-    pub subject: InformerSpec,
+    pub spec: InformerSpec,
     /// The namespace asked for; `None` for all, and for cluster scope.
     pub namespace: Option<String>,
     /// How the answer shows objects.
@@ -59,14 +59,14 @@ pub(crate) enum Plan {
     /// A collection.
     List {
         /// Which objects.
-        asked: ProofRequest,
+        proof_request: ProofRequest,
         /// Which part of the list.
         page: Page,
     },
     /// A collection's changes.
     Watch {
         /// Of which objects.
-        asked: ProofRequest,
+        proof_request: ProofRequest,
         /// Where the stream begins.
         from: WatchFrom,
         /// How it is streamed.
@@ -100,16 +100,16 @@ pub(crate) struct WatchTerms {
 ///
 /// Why it can't.
 pub(crate) fn plan(
-    subject: InformerSpec,
+    spec: InformerSpec,
     representation: Representation,
     info: &RequestInfo,
     query: &str,
 ) -> Result<Read, Reason> {
-    let namespace = namespace(&subject, info)?;
+    let namespace = namespace(&spec, info)?;
     let (need, plan) = match info.verb.as_str() {
-        "get" => plan_get(&subject, namespace.as_deref(), info, query)?,
-        "list" => plan_list(&subject, namespace.as_deref(), query)?,
-        _ => plan_watch(&subject, namespace.as_deref(), query)?,
+        "get" => plan_get(&spec, namespace.as_deref(), info, query)?,
+        "list" => plan_list(&spec, namespace.as_deref(), query)?,
+        _ => plan_watch(&spec, namespace.as_deref(), query)?,
     };
     // A watch is long-running: it never looks at the parameter.
     let timeout = match plan {
@@ -119,7 +119,7 @@ pub(crate) fn plan(
         }
     };
     Ok(Read {
-        subject,
+        spec,
         namespace,
         representation,
         need,
@@ -129,16 +129,16 @@ pub(crate) fn plan(
 }
 
 /// The namespace asked for. A scope that is not that of the resource is the API server's to answer.
-fn namespace(subject: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, Reason> {
+fn namespace(spec: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, Reason> {
     if info.namespace.is_empty() {
         return Ok(None);
     }
-    if subject.resource.namespaced {
+    if spec.resource.namespaced {
         return Ok(Some(info.namespace.clone()));
     }
     // A Namespace's own URL reads as if it lay in itself; /api/v1/namespaces/NAME/namespaces/NAME
     // reads the same, and there is none.
-    let gvr = &subject.resource.gvr;
+    let gvr = &spec.resource.gvr;
     let is_own = gvr.group.is_empty()
         && gvr.resource == "namespaces"
         && info.verb == "get"
@@ -151,7 +151,7 @@ fn namespace(subject: &InformerSpec, info: &RequestInfo) -> Result<Option<String
 }
 
 fn plan_get(
-    subject: &InformerSpec,
+    spec: &InformerSpec,
     namespace: Option<&str>,
     info: &RequestInfo,
     query: &str,
@@ -162,7 +162,7 @@ fn plan_get(
     let is_possible = name
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !b"%/\"\\".contains(&byte));
-    if !is_possible || subject.resource.namespaced != namespace.is_some() {
+    if !is_possible || spec.resource.namespaced != namespace.is_some() {
         return Err(Reason::NotCacheable);
     }
     let name = name.to_owned();
@@ -170,13 +170,13 @@ fn plan_get(
 }
 
 fn plan_list(
-    subject: &InformerSpec,
+    spec: &InformerSpec,
     namespace: Option<&str>,
     query: &str,
 ) -> Result<(Need, Plan), Reason> {
     let options = ListOptions::parse(query).map_err(|_| Reason::Malformed)?;
     let request = options.validate_list().map_err(|_| Reason::Malformed)?;
-    let asked = asked(&options, subject, namespace, query)?;
+    let proof_request = proof_request(&options, spec, namespace, query)?;
     let first = |limit| Page { after: None, limit };
     let (need, page) = match request {
         ListRequest::MostRecent { limit } => (Need::MostRecent, first(limit)),
@@ -199,17 +199,23 @@ fn plan_list(
             (need, Page { after, limit })
         }
     };
-    Ok((need, Plan::List { asked, page }))
+    Ok((
+        need,
+        Plan::List {
+            proof_request,
+            page,
+        },
+    ))
 }
 
 fn plan_watch(
-    subject: &InformerSpec,
+    spec: &InformerSpec,
     namespace: Option<&str>,
     query: &str,
 ) -> Result<(Need, Plan), Reason> {
     let options = ListOptions::parse(query).map_err(|_| Reason::Malformed)?;
     let request = options.validate_watch().map_err(|_| Reason::Malformed)?;
-    let asked = asked(&options, subject, namespace, query)?;
+    let proof_request = proof_request(&options, spec, namespace, query)?;
     let any = Need::NotOlderThan(ResourceVersion::ZERO);
     let (need, from) = match request.start {
         WatchStart::InitialEvents(consistency) => (need(consistency), WatchFrom::Snapshot),
@@ -223,7 +229,14 @@ fn plan_watch(
         initial_events_end: request.initial_events_end,
         timeout: request.timeout,
     };
-    Ok((need, Plan::Watch { asked, from, terms }))
+    Ok((
+        need,
+        Plan::Watch {
+            proof_request,
+            from,
+            terms,
+        },
+    ))
 }
 
 fn need(consistency: Consistency) -> Need {
@@ -236,13 +249,13 @@ fn need(consistency: Consistency) -> Need {
 
 /// Which objects the options select. A field that our table lacks may be one that the API server
 /// has, of another version or of a definition that changed just now.
-fn asked(
+fn proof_request(
     options: &ListOptions,
-    subject: &InformerSpec,
+    spec: &InformerSpec,
     namespace: Option<&str>,
     query: &str,
 ) -> Result<ProofRequest, Reason> {
-    let selection = options.selection(namespace, &subject.fields);
+    let selection = options.selection(namespace, &spec.fields);
     let selection = selection.map_err(|_| Reason::UnknownField)?;
     let query = Query::parse(query);
     Ok(ProofRequest {

@@ -15,7 +15,7 @@ use crate::server::request::RequestInfo;
 struct Cluster;
 
 impl KnownResources for Cluster {
-    fn subject(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
+    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
         let (namespaced, custom) = match (gvr.group.as_str(), gvr.resource.as_str()) {
             ("", "pods") | ("apps", "deployments") => (true, false),
             ("autoscaling", "horizontalpodautoscalers") => (true, false),
@@ -294,7 +294,7 @@ fn representations_and_their_caches() {
         };
         let read = read_with(url, &attributes);
         let found = (
-            read.subject.format,
+            read.spec.format,
             read.representation.format,
             read.representation.indent,
         );
@@ -420,13 +420,13 @@ fn watch_plans() {
 #[test]
 fn selectors_are_kept_as_the_client_wrote_them() {
     let url = "/api/v1/namespaces/a/pods?labelSelector=b,a&fieldSelector=metadata.name!=x";
-    let Plan::List { asked, .. } = read_of(url).plan else {
+    let Plan::List { proof_request, .. } = read_of(url).plan else {
         panic!("a list");
     };
-    assert_eq!(asked.scope.namespace.as_deref(), Some("a"));
-    assert_eq!(asked.scope.label_selector, "b,a");
-    assert_eq!(asked.scope.field_selector, "metadata.name!=x");
-    assert_eq!(asked.selection.labels.to_string(), "a,b");
+    assert_eq!(proof_request.scope.namespace.as_deref(), Some("a"));
+    assert_eq!(proof_request.scope.label_selector, "b,a");
+    assert_eq!(proof_request.scope.field_selector, "metadata.name!=x");
+    assert_eq!(proof_request.selection.labels.to_string(), "a,b");
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub(super) fn get(
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
     let Some(object) = snapshot.get(&ObjectKey::new(read.namespace.as_deref(), name)) else {
-        let absent = Status::not_found(&read.subject.resource.gvr, name);
+        let absent = Status::not_found(&read.spec.resource.gvr, name);
         return Err(Miss::Absent(Box::new(absent)));
     };
     let encoder = collection.encoder_for(read.representation);

@@ -40,20 +40,27 @@ pub(super) async fn read(
             let snapshot = snapshot_for(read.need, proof, collection.reader())?;
             get::get(read, name, collection.as_ref(), &snapshot, delivery)
         }
-        Plan::List { asked, page } => {
+        Plan::List {
+            proof_request,
+            page,
+        } => {
             let snapshot = snapshot_for(read.need, proof, collection.reader())?;
             // The following pages must show this very state. Where it is proven of a part only, it
             // is not for everybody who names its version; then the API server has them.
             let can_page = proof.is_none_or(|proof| proof.is_whole);
             let collection = collection.as_ref();
-            let selection = &asked.selection;
+            let selection = &proof_request.selection;
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
             );
             Ok(list.await)
         }
-        Plan::Watch { asked, from, terms } => {
-            let wanted = (&asked.selection, *from, *terms);
+        Plan::Watch {
+            proof_request,
+            from,
+            terms,
+        } => {
+            let wanted = (&proof_request.selection, *from, *terms);
             watch::watch(read, wanted, collection, proof, delivery, shutdown)
         }
     }

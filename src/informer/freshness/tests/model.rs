@@ -342,8 +342,8 @@ impl World {
             sleep(Duration::from_millis(rng.random_range(0..800))).await;
             let request = random_request(&mut rng);
             let (history, acknowledged) = self.now();
-            let patience = Duration::from_millis(100 * rng.random_range(0..2));
-            let broken = match self.freshness.prove(request.clone(), patience).await {
+            let min_interval = Duration::from_millis(100 * rng.random_range(0..2));
+            let broken = match self.freshness.prove(request.clone(), min_interval).await {
                 // After a restore it may well differ at an equal version.
                 Err(ProofError::CacheDiffers) if history == 0 && self.now().0 == 0 => {
                     Some("the cache was found wrong".to_owned())

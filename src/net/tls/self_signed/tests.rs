@@ -98,14 +98,14 @@ fn a_missing_or_broken_server_file_is_replaced() {
         for text in [None, Some("no PEM")] {
             let directory = TempDir::new().unwrap();
             let path = directory.path();
-            let asked = in_directory(path, &["localhost"]);
-            asked.ensure().unwrap();
+            let self_signed = in_directory(path, &["localhost"]);
+            self_signed.ensure().unwrap();
             let before = contents(path);
             match text {
                 None => fs::remove_file(path.join(file)).unwrap(),
                 Some(text) => fs::write(path.join(file), text).unwrap(),
             }
-            asked.ensure().unwrap();
+            self_signed.ensure().unwrap();
             let after = changed(&before, &contents(path));
             assert_eq!(after, ["tls.crt", "tls.key"], "{file} {text:?}");
         }
@@ -116,11 +116,11 @@ fn a_missing_or_broken_server_file_is_replaced() {
 fn the_ca_key_is_reused_after_a_crash_between_two_files() {
     let directory = TempDir::new().unwrap();
     let path = directory.path();
-    let asked = in_directory(path, &["localhost"]);
-    asked.ensure().unwrap();
+    let self_signed = in_directory(path, &["localhost"]);
+    self_signed.ensure().unwrap();
     let before = contents(path);
     fs::remove_file(path.join("ca.crt")).unwrap();
-    asked.ensure().unwrap();
+    self_signed.ensure().unwrap();
     assert!(!changed(&before, &contents(path)).contains(&"ca.key"));
 }
 
@@ -130,17 +130,17 @@ fn a_ca_without_its_key_is_replaced_once() {
     for key in [None, Some(other)] {
         let directory = TempDir::new().unwrap();
         let path = directory.path();
-        let asked = in_directory(path, &["localhost"]);
-        asked.ensure().unwrap();
+        let self_signed = in_directory(path, &["localhost"]);
+        self_signed.ensure().unwrap();
         let before = contents(path);
         match key {
             None => fs::remove_file(path.join("ca.key")).unwrap(),
             Some(key) => fs::write(path.join("ca.key"), key).unwrap(),
         }
-        asked.ensure().unwrap();
+        self_signed.ensure().unwrap();
         let after = contents(path);
         assert_eq!(changed(&before, &after), FILES);
-        asked.ensure().unwrap();
+        self_signed.ensure().unwrap();
         assert!(changed(&after, &contents(path)).is_empty());
     }
 }

@@ -179,14 +179,14 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     let answered = content_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
-    let asked = match run_state.config.format {
+    let requested = match run_state.config.format {
         WireFormat::Json => "application/json",
         WireFormat::Protobuf => "application/vnd.kubernetes.protobuf",
     };
-    match answered.starts_with(asked) {
+    match answered.starts_with(requested) {
         true => Ok((response.into_body(), asked_at)),
         false => Err(Error::MediaType {
-            requested: asked,
+            requested,
             answered: answered.to_owned(),
         }),
     }
