@@ -29,7 +29,7 @@ pub enum Miss {
 
 impl Miss {
     /// A LIST of `informer` that could not be proven goes to the API server, if not too many do.
-    pub(super) fn forward_unproven(informer: &Informer) -> Self {
+    pub(super) fn without_proof(informer: &Informer) -> Self {
         Self::ForwardUnproven(Arc::clone(informer.unproven_permits()))
     }
 }

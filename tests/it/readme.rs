@@ -11,6 +11,7 @@ const SIM: &str = "tests/it/sim_end_to_end.rs";
 /// (command as README.md has it, the file of the repository that exercises it).
 const COMMANDS: &[(&str, &str)] = &[
     ("cargo run -- demo", "tests/it/demo.rs"),
+    ("cargo test", "tests/it/main.rs"),
     (
         "cargo run --release -- serve --kubeconfig ~/.kube/config",
         README_COMMANDS,
@@ -24,16 +25,6 @@ const COMMANDS: &[(&str, &str)] = &[
         "kubectl --kubeconfig kubefan.kubeconfig get pods --watch",
         README_COMMANDS,
     ),
-    ("cargo run --release -- sim --crd widgets.yaml", SIM),
-    ("curl http://127.0.0.1:8004/", SIM),
-    (
-        "curl -X POST http://127.0.0.1:8004/faults/drop-watches",
-        SIM,
-    ),
-    (
-        "kubefan load --server http://127.0.0.1:8003 --watchers 500 --rate 20 --duration 10s --html load.html",
-        LOAD,
-    ),
     ("kubefan config check config/kubefan.yaml", CONFIGURATION),
     (
         "kubefan config show --config config/sidecar.yaml --listen 127.0.0.1:9001",
@@ -44,7 +35,16 @@ const COMMANDS: &[(&str, &str)] = &[
         README_COMMANDS,
     ),
     ("curl http://127.0.0.1:8002/metrics", README_COMMANDS),
-    ("cargo test", "tests/it/main.rs"),
+    ("cargo run --release -- sim --crd widgets.yaml", SIM),
+    ("curl http://127.0.0.1:8004/", SIM),
+    (
+        "curl -X POST http://127.0.0.1:8004/faults/drop-watches",
+        SIM,
+    ),
+    (
+        "kubefan load --server http://127.0.0.1:8003 --watchers 500 --rate 20 --duration 10s --html load.html",
+        LOAD,
+    ),
 ];
 
 #[test]

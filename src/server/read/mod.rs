@@ -79,7 +79,7 @@ pub(super) fn without_proof(
 ) -> CacheAnswer {
     match read.plan {
         Plan::Watch { .. } => watch::without_proof(unproven, read, informer, delivery),
-        Plan::Get { .. } | Plan::List { .. } => Err(Miss::forward_unproven(informer)),
+        Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),
     }
 }
 
