@@ -63,7 +63,7 @@ fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
         (Plan::List { .. }, Need::MostRecent) => {
             let filling = informers.get_or_start(&read.spec, read.namespace.as_deref());
             filling.map_or(Miss::Forward(Reason::Unproven), |informer| {
-                Miss::forward_unproven(&informer)
+                Miss::without_proof(&informer)
             })
         }
         _ => Status::storage_reinitializing(1).into(),
