@@ -1,40 +1,41 @@
-//! Rules that the models' tests switch off, to show that a model needs each of them.
+//! Mutations: deliberate bugs that tests switch on, to show that the random models notice them.
 //!
-//! Outside of tests every question is answered `false` at compile time.
+//! In builds without tests, [`is_active`] is a constant `false`.
 
-/// A deliberate fault.
+/// A deliberate bug: each variant switches off one rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mutation {
-    /// Starts strictly inside a hole are served.
+    /// Watches that start strictly inside a hole are served. They should expire.
     HoleServed,
-    /// A start at a hole's lower end is given no block.
+    /// A watch that starts at the lower end of a hole does not get the block. It should.
     BlockNotRepeated,
-    /// The block's deletions carry the list's resource version, behind the changes.
+    /// The block comes after the changes and has the list's resource version. It should come first
+    /// and have the version at which the upstream watch was lost.
     BlockAtList,
-    /// That an object left a selection comes with its change, and not in the block.
+    /// After a relist, a watch gets the DELETED event for an object that no longer matches at the
+    /// version of the object's change. The event should be in the block.
     DepartureWithChange,
-    /// A verdict looks at the new object only.
+    /// A verdict ignores the object before the change.
     NewObjectOnly,
-    /// An open stream that waits for a future start doesn't notice a hole around it.
+    /// A stream continues although a relist put a hole around the future version that it waits for.
     FutureStartUnchecked,
-    /// Losing a part of a hole moves the log's start as any other event does.
+    /// When the log drops a hole's first event, the log still serves starts inside the hole.
     HoleEvictedAsEvents,
-    /// The index finds no group by the object before a change.
+    /// The index does not find groups by the object before a change.
     OldObjectNotIndexed,
-    /// A stream joins its group before it has read the log up to the tip: as if a commit had come in
-    /// between.
+    /// A stream joins its group before it has read the log up to the tip.
     JoinedBeforeTip,
-    /// A group's queue is taken to reach back to before the group was made.
+    /// A stream may join a group at a log position before the group was created.
     GroupStartIgnored,
-    /// What is evicted from a group's queue is not counted, so that nobody falls off.
+    /// Evictions do not change a queue's event numbers, so a stream that lost events continues.
     EvictionUncounted,
-    /// What is evicted from the log ends the streams of all groups.
+    /// An eviction from the log expires the streams of all groups, also of unaffected ones.
     EvictionExpiresAll,
-    /// The end of an epoch leaves the groups' queues as they are.
+    /// The end of an epoch does not end the groups' queues, so their streams stay open.
     QueueKeptAtEpoch,
-    /// A verification list is compared key by key: what it lacks is not looked for.
+    /// The comparison with a verification list ignores versions, and objects not in the list.
     MissingKeysIgnored,
-    /// Versions of one history prove states of another.
+    /// A proof may compare resource versions of two different histories.
     AcrossHistories,
 }
 

@@ -1,20 +1,20 @@
-//! Config: what a cache is told when it is made.
+//! Config: the settings of a cache.
 
 use std::time::Duration;
 
-/// What one cache indexes, and how much history it keeps.
+/// Which labels and fields a cache indexes, and how much history it keeps.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Names of labels that are indexed; selectable fields always are.
+    /// Names of the labels to index. All selectable fields are indexed in any case.
     pub indexed_labels: Vec<String>,
-    /// How many selectable fields the objects carry.
+    /// Number of selectable fields of each object.
     pub field_count: usize,
-    /// How long events and pinned snapshots are kept, if bytes allow.
+    /// How long events and pinned snapshots are kept, unless `retention_bytes` is exceeded first.
     pub retention_age: Duration,
-    /// Bytes of events kept at most, and of objects that only pinned snapshots hold.
-    /// `None`: the larger of 64 MiB and twice the store.
+    /// Limit of the bytes of all events in the log, and also of the bytes of objects that only
+    /// pinned snapshots hold. `None` means 64 MiB or twice the store, whichever is more.
     pub retention_bytes: Option<usize>,
-    /// So many events are kept however old they are, if bytes allow: on a quiet resource a client
-    /// may come back after an hour, and need not list again for want of a few events.
+    /// Number of newest events that are kept regardless of their age, unless `retention_bytes` is
+    /// exceeded. They let a client of a quiet resource resume after an hour without a new list.
     pub retention_events: usize,
 }

@@ -1,45 +1,78 @@
-//! The heart: one resource's objects and recent history, in one wire format.
+//! The objects and the recent history of one resource, in one wire format.
 //!
-//! One [`Writer`] changes it, any number of [`Reader`]s look at it. What holds, each with a test of
-//! that name:
+//! A cache has one [`Writer`], which belongs to the reflector that lists and watches the upstream.
+//! All other code has a [`Reader`], which can be cloned. One lock guards two things:
 //!
-//! - **I1** The log's tip is the store's version: both change in one critical section, then comes
-//!   the wake-up.
-//! - **I2** A [`Snapshot`] never changes; every answer comes from exactly one.
-//! - **I3** An [`Event`] carries the object before it; a selector's verdict needs both.
-//! - **I4** A watch delivers every matching event after its start, in order, or ends
-//!   [`Expired`]. It never skips.
-//! - **I5** The writer never waits for a reader that is slow, nor is a lock held while encoding:
-//!   under the lock a reader only clones a handle or copies a small batch of them.
-//! - **I6** One event is encoded at most once per verdict, however many watch it.
-//! - **I7** Nothing is served before the first full list; a relist yields the deletions it implies.
+//! - The *store* holds the current objects. A [`Snapshot`] is a cheap clone of it, at one resource
+//!   version.
+//! - The *event log* holds the recent changes in order, limited by age and bytes. Its newest end is
+//!   the *tip*.
 //!
-//! # Relists, holes and epochs
+//! GET and LIST are answered from a snapshot, WATCH by a [`WatchStream`]. A stream is a position in
+//! the history and not a queue, so a slow client costs the writer nothing. A stream ends with
+//! [`Expired`] (410) if an event that it still needs was dropped from the log.
 //!
-//! When the upstream watch is lost at resource version `r`, a list complete at `L` tells what is,
-//! not what happened. [`Writer::replace`] appends the difference to the log, so that watches go on:
-//! a *block* of deletions, all at `r`, then the changed objects at their own versions. The span
-//! `(r, L)` is a *hole*:
+//! # Groups and wakes
 //!
-//! - Deletions are told at `r` and never later, because a client that resumes elsewhere from a
-//!   later version than the true deletion would miss it. So are, to those who select, the objects
-//!   that no longer match: they may have stopped to match long before their last change.
-//! - A start at exactly `r` gets the whole block: whoever was cut in the middle of it holds `r` too.
-//! - A start strictly inside the hole expires: the block may lack a deletion that it needs, or
-//!   delete what was created anew.
-//! - When the log loses any event of the hole, starts below `L` expire.
+//! All streams with the same selection form a *group*, which has a queue of the events that concern
+//! it. For each change, the writer finds the groups that it may concern through an index, and
+//! determines the *verdict* (ADDED, MODIFIED, DELETED or none) once per group, not once per stream.
+//! A stream that has reached the end of its group's queue has everything up to the log's tip. A
+//! stream that starts before its group's queue first reads the log up to the tip, and then joins.
 //!
-//! What can't be told as events starts a new *epoch*: everything is dropped and all watches expire.
+//! After each change the writer wakes the streams of the groups concerned, either directly or
+//! through the [`Dispatcher`] of their thread. A relist wakes all streams, because they may need to
+//! send a bookmark. A wake is the only signal from the writer to the readers.
 //!
-//! # Who is told
+//! # Relists, holes, blocks and epochs
 //!
-//! Streams of one selection are a group with a queue of the events that concern it. The writer finds
-//! the groups of a change through an index and judges it once for each; a stream is a place in its
-//! group's queue, and at the queue's end it is at the log's tip. A stream whose start lies before the
-//! queue's walks along the log first.
+//! When the upstream watch is lost at resource version `r`, the reflector lists again. The new list
+//! is complete at `L`, but does not show the single events between `r` and `L`. [`Writer::replace`]
+//! appends the difference between the store and the list to the log, so that open watches continue:
 //!
-//! The writer wakes the streams of those groups only: through a [`Dispatcher`], where their thread
-//! has one. Relists, which streams may want to follow with a bookmark, wake all.
+//! 1. the *block*: DELETED events for the objects that are gone or were recreated. For a watch with
+//!    a selector, it also has DELETED events for the changed objects that no longer match. All
+//!    events of the block have resource version `r`.
+//! 2. the changed objects, in the order of their own resource versions.
+//!
+//! The versions strictly between `r` and `L` are a *hole*. These rules hold for it:
+//!
+//! - No event of the block has a version above `r`. Otherwise a client that is disconnected in the
+//!   middle of the block would hold a version above deletions that it did not get. It would resume
+//!   at another server from that version, and never get them.
+//! - A watch that starts at exactly `r` gets the whole block, because its client may have been
+//!   disconnected in the middle of the block.
+//! - A watch that starts inside the hole expires, even if it was opened before the relist. The
+//!   block may lack a deletion that its client needs, or delete an object that its client saw
+//!   recreated.
+//! - When the log drops the first event of the difference, all starts below `L` expire.
+//!
+//! An object that arrives with a new uid, but without a DELETED event for the old uid, opens a hole
+//! in the same way.
+//!
+//! A difference that events cannot express starts a new *epoch* (see [`EpochCause`]): store, log
+//! and pinned snapshots are dropped, and all watches expire.
+//!
+//! The random model in `tests/model` guards these rules. Each of its `model_needs_…` tests switches
+//! one rule off and expects the model to notice.
+//!
+//! # Invariants
+//!
+//! Each invariant is guarded by the test with its name.
+//!
+//! - **I1** `i1_the_log_tip_is_the_store_version`: store and log change in one critical section, so
+//!   the log always ends at the store's version. The wake comes after it.
+//! - **I2** `i2_a_snapshot_never_changes`: every answer is made from exactly one snapshot.
+//! - **I3** `i3_an_event_carries_the_previous_object_and_the_verdict_needs_both`: an [`Event`] has
+//!   the object before the change and the object after it.
+//! - **I4** `i4_a_watch_delivers_everything_in_order_or_expires`: a watch delivers every matching
+//!   event after its start, in order, or ends with [`Expired`]. It never skips an event.
+//! - **I5** `i5_the_writer_never_waits_for_a_reader_or_an_encoder`: under the lock a reader only
+//!   clones a handle or copies a small batch of handles. No lock is held while encoding.
+//! - **I6** `i6_an_event_is_encoded_at_most_once_per_verdict`: all streams share the frames of an
+//!   event, however many there are.
+//! - **I7** `i7_nothing_is_served_before_the_first_full_list`: a cache that is not ready serves
+//!   nothing. A later relist produces the deletions that it implies.
 
 mod config;
 mod groups;
@@ -72,7 +105,7 @@ pub use write::ReplaceOutcome;
 pub use write::WentBack;
 pub use write::Writer;
 
-/// Makes an empty cache that is not ready until the first [`Writer::replace`].
+/// Creates an empty cache, which is not ready until the first [`Writer::replace`].
 pub fn cache(config: Config) -> (Writer, Reader) {
     let writer = Writer::new(config);
     let reader = writer.reader().clone();

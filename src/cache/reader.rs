@@ -1,4 +1,4 @@
-//! Reader: snapshots, watches and waiting, for any number of clients.
+//! Reader: read access to a cache (snapshots, watches, and waiting for a version).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
 
-/// Looks at a cache; a clone is cheap.
+/// Read access to one cache. A clone is cheap and reads the same cache.
 #[derive(Clone)]
 pub struct Reader {
     shared: Arc<SharedCache>,
@@ -32,30 +32,31 @@ impl Reader {
         Self { shared }
     }
 
-    /// True from the first full list on, except between epochs.
+    /// True from the first full list on, except between two epochs.
     pub fn is_ready(&self) -> bool {
         self.shared.state.read().content.is_some()
     }
 
-    /// Completes when ready (true) or closed (false). Cancel safe.
+    /// Waits until the cache is ready (returns true) or closed (returns false). Cancel safe.
     pub async fn ready(&self) -> bool {
         self.wait_until(|state| state.content.is_some()).await
     }
 
-    /// Completes when all changes up to `rv` are in (true), or `deadline` passed or the cache was
-    /// closed (false). Cancel safe.
+    /// Waits until all changes up to `rv` are applied, and returns true. Returns false when
+    /// `deadline` has passed or the cache was closed. Cancel safe.
     pub async fn wait_for(&self, rv: ResourceVersion, deadline: Instant) -> bool {
         let has_applied = |state: &State| state.applied() >= Some(rv);
         let applied = timeout_at(deadline, self.wait_until(has_applied)).await;
         applied.unwrap_or(false)
     }
 
-    /// The newest snapshot; `None` while not ready.
+    /// The newest snapshot; `None` while the cache is not ready.
     pub fn snapshot(&self) -> Option<Snapshot> {
         self.shared.state.read().snapshot()
     }
 
-    /// The state at exactly `rv`, if that is the newest or pinned and not inside a hole.
+    /// The snapshot at exactly `rv`: the newest one, or a pinned one. `None` if there is neither,
+    /// or if `rv` is inside a hole.
     pub fn snapshot_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
         let state = self.shared.state.read();
         if state.applied() == Some(rv) {
@@ -68,9 +69,10 @@ impl Reader {
         self.shared.pins.lock().get(rv, age, Instant::now())
     }
 
-    /// The same objects as the state at `resource_version`, which the caller has proven them to be.
+    /// Returns `snapshot` with `resource_version` in place of its own. The caller must have proven
+    /// that the objects of `snapshot` are the state at `resource_version`.
     ///
-    /// A watch from it passes over changes up to there.
+    /// A watch that starts from the returned snapshot skips changes up to `resource_version`.
     pub fn proven_at(&self, snapshot: &Snapshot, resource_version: ResourceVersion) -> Snapshot {
         let proven = &self.shared.proven;
         proven.fetch_max(resource_version.0, Ordering::SeqCst);
@@ -80,8 +82,8 @@ impl Reader {
         }
     }
 
-    /// Keeps `snapshot` for [`Reader::snapshot_at`] while retention allows; one of an earlier epoch
-    /// is not kept.
+    /// Keeps `snapshot` for [`Reader::snapshot_at`] within the retention limits. A snapshot of an
+    /// earlier epoch is not kept.
     pub fn pin(&self, snapshot: &Snapshot) {
         let now = Instant::now();
         let evicted = {
@@ -98,11 +100,12 @@ impl Reader {
         drop(evicted);
     }
 
-    /// Opens a watch.
+    /// Opens a watch of the objects that `selection` selects.
     ///
     /// # Errors
     ///
-    /// The start is older than the log, inside a hole, or the cache is not ready.
+    /// [`Expired`] if `start` is older than the log, inside a hole, or probably a version of an
+    /// earlier epoch, or if the cache is not ready.
     pub fn watch(
         &self,
         start: WatchFrom,
@@ -111,11 +114,12 @@ impl Reader {
         WatchStream::open(&self.shared, start, selection)
     }
 
-    /// Opens a watch that begins with the objects of `snapshot`, then tells what came after it.
+    /// Opens a watch that delivers the objects of `snapshot`, then the changes after it.
     ///
     /// # Errors
     ///
-    /// The log no longer has what came after it.
+    /// [`Expired`] if the log no longer has all changes after `snapshot`, if the resource version
+    /// of `snapshot` is inside a hole, or if `snapshot` is of another epoch.
     pub fn watch_snapshot(
         &self,
         snapshot: Snapshot,
@@ -124,11 +128,11 @@ impl Reader {
         WatchStream::open_at(&self.shared, snapshot, selection)
     }
 
-    /// Opens a watch that tells what came after `snapshot`.
+    /// Opens a watch that delivers only the changes after `snapshot`.
     ///
     /// # Errors
     ///
-    /// As [`Reader::watch_snapshot`].
+    /// The same errors as [`Reader::watch_snapshot`].
     pub fn watch_after(
         &self,
         snapshot: &Snapshot,
@@ -137,7 +141,7 @@ impl Reader {
         WatchStream::open_after(&self.shared, snapshot, selection)
     }
 
-    /// Size and fate of the cache.
+    /// The current size of the cache and its counters.
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();
         let store = state.content.as_ref().map(|content| &content.store);
@@ -160,7 +164,7 @@ impl Reader {
         }
     }
 
-    /// Completes when `condition` holds (true) or the cache is closed (false).
+    /// Waits until `condition` is true (returns true) or the cache is closed (returns false).
     async fn wait_until(&self, condition: impl Fn(&State) -> bool) -> bool {
         let mut registration = Registration::default();
         poll_fn(move |cx| {

@@ -1,4 +1,4 @@
-//! What one lock guards, and what stands around it.
+//! The state that the writer and all readers of a cache share, and the lock that guards it.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -23,30 +23,29 @@ use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
 use crate::cache::wake::WakeSet;
 
-/// What writer and readers share.
 pub(super) struct SharedCache {
     pub(super) config: Config,
-    /// Taken before any other lock where both are.
+    /// Store and log. A thread that needs this lock and another one takes this lock first.
     pub(super) state: RwLock<State>,
     pub(super) pins: Mutex<Pins>,
-    /// Changes together with the log. Whoever joins at the log's tip must hold the state to know it.
+    /// All groups. To join at the log's tip, also hold the lock of `state`, so that the tip stays.
     pub(super) interest: Mutex<Interest>,
-    /// Those who wait for a version or the first list; streams wait in their groups.
+    /// Readers that wait for a resource version or the first list. Streams wait in their groups.
     pub(super) wakes: WakeSet,
-    /// Relists that were appended to a log so far.
+    /// Number of holes that relists and recreated objects have opened since the start.
     pub(super) relists: AtomicU32,
     pub(super) watchers: AtomicUsize,
-    /// The newest version that a snapshot was proven to be the state at.
+    /// The newest resource version that a proof has assigned to a snapshot.
     pub(super) proven: AtomicU64,
 }
 
-/// Store and log: they change together.
+/// The store and the log, which change together.
 pub(super) struct State {
     pub(super) epoch: u64,
-    /// `None` while not ready.
+    /// The objects and their resource version; `None` while the cache is not ready.
     pub(super) content: Option<Content>,
     pub(super) log: EventLog,
-    /// The newest version of any earlier epoch that a client may have.
+    /// The newest resource version of earlier epochs that a client may hold.
     pub(super) newest_earlier_version: ResourceVersion,
     pub(super) is_closed: bool,
     pub(super) counters: Counters,
@@ -59,11 +58,11 @@ pub(super) struct Counters {
     pub(super) relists: u64,
     pub(super) epochs: u64,
     pub(super) last_epoch_cause: Option<EpochCause>,
-    /// Bytes of the objects that were replaced or deleted since the start.
+    /// Bytes of all objects that were replaced or deleted in the store since the start.
     pub(super) replaced_bytes: u64,
 }
 
-/// What an update left behind, to be dropped outside of all locks.
+/// Values that a commit removed, to be dropped outside of all locks as this may take long.
 pub(super) struct CommitLeftovers {
     pub(super) evicted: Vec<Arc<Event>>,
     _content: Option<Content>,
@@ -92,7 +91,6 @@ impl SharedCache {
         }
     }
 
-    /// What log and pins may hold beside a store of `store_bytes`.
     pub(super) fn retention(&self, store_bytes: usize) -> Retention {
         Retention::new(&self.config, store_bytes)
     }
@@ -115,8 +113,8 @@ impl State {
         self.content.as_ref().map(|content| content.applied)
     }
 
-    /// Brings `update` into store and log together, and queues its events where they belong; adds
-    /// the groups to be woken to `to_wake`.
+    /// Applies `update` to the store and the log, and queues its events in the groups that they
+    /// concern. Adds the groups whose streams the caller must wake to `to_wake`.
     pub(super) fn append(
         &mut self,
         update: Update,
@@ -135,7 +133,7 @@ impl State {
             let position = self.log.tip();
             let event = self.log.append(event, now);
             interest.publish(position, &event, to_wake);
-            // With each, so that a relist takes no more memory than the log may have.
+            // Evicting after each event keeps a large relist within the log's memory limit.
             evicted.extend(self.log.evict(retention, now));
             interest.evict(self.log.first());
             if update.opens_hole {
@@ -146,7 +144,8 @@ impl State {
         evicted.extend(self.log.evict(retention, now));
         interest.evict(self.log.first());
         if update.opens_hole {
-            // All are to hear of it, be it for a bookmark, or because their start was jumped over.
+            // Wake all streams: they may now send a bookmark, or must expire because the hole
+            // contains the future version at which they start.
             to_wake.extend(interest.groups().cloned());
         }
         CommitLeftovers {

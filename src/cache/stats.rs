@@ -1,45 +1,45 @@
-//! Stats: how a cache fares, as numbers.
+//! Stats: the size of a cache and its counters.
 
 use crate::api::ResourceVersion;
 
-/// Why an epoch began.
+/// Why an epoch ended and a new one began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EpochCause {
-    /// An object has other bytes at an equal uid and resource version.
+    /// The upstream sent other bytes for an object whose uid and resource version are unchanged.
     BytesDiffer,
-    /// A resource version is below one that was applied: another history.
+    /// A resource version went back, so it belongs to another history (etcd was restored).
     WentBack,
 }
 
-/// A cache's size and how it fared since its start.
+/// The size of a cache, and counters since its start.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// Objects stored.
+    /// Number of objects in the store.
     pub objects: usize,
-    /// Bytes of the objects stored.
+    /// Bytes of the objects in the store.
     pub bytes: usize,
-    /// All changes up to here are in; `None` while not ready.
+    /// The resource version up to which all changes are applied; `None` while not ready.
     pub applied: Option<ResourceVersion>,
-    /// Events retained.
+    /// Number of events in the log.
     pub log_events: usize,
-    /// Bytes of the events retained, counted as if they shared no object with each other.
+    /// Bytes of the events in the log. An object that several events share is counted for each.
     pub log_bytes: usize,
-    /// The oldest resource version at which a watch can start; `None` while not ready.
+    /// The oldest resource version at which a watch can start; `None` while the cache is not ready.
     pub log_start: Option<ResourceVersion>,
-    /// Events appended since the start.
+    /// Number of events appended to the log since the start.
     pub events: u64,
-    /// Events that had to go for their bytes before their time.
+    /// Number of events evicted because of the byte limit, before they reached the retention age.
     pub evicted_early: u64,
-    /// Lists taken over since the start, the first included.
+    /// Number of lists that were applied since the start, including the first one.
     pub relists: u64,
-    /// Epochs ended since the start.
+    /// Number of epochs that ended since the start.
     pub epochs: u64,
-    /// Why the last epoch ended.
+    /// Why the last epoch ended; `None` in the first epoch.
     pub last_epoch_cause: Option<EpochCause>,
-    /// Watch streams open.
+    /// Number of open watch streams.
     pub watchers: usize,
-    /// Different selections among those that have caught up.
+    /// Number of groups, that is, of different selections of streams that have joined a group.
     pub groups: usize,
-    /// Snapshots pinned.
+    /// Number of pinned snapshots.
     pub pinned: usize,
 }

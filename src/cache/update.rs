@@ -1,4 +1,4 @@
-//! Update: what one change, or one relist, brings into store and log.
+//! Update: the new store and the new events that result from one change or one relist.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use crate::cache::log::Event;
 use crate::cache::objects::Content;
 use crate::cache::objects::Store;
 
-/// What one critical section brings in.
+/// A new store and new events, applied together in one critical section.
 pub(super) struct Update {
     pub(super) content: Content,
-    /// Deletions that were missed, for all or for some selections, told at the version applied before.
+    /// Deletions that the upstream watch missed. They carry the resource version that was applied
+    /// before this update, and some of them concern only certain selections.
     pub(super) block: Vec<Event>,
     pub(super) changes: Vec<Event>,
-    /// True when the history from the version applied before up to now is not fully known.
+    /// True if events between the version applied before and the new version may be unknown.
     pub(super) opens_hole: bool,
 }
 
@@ -62,13 +63,14 @@ impl Update {
     ) -> Self {
         let applied = object.resource_version;
         if let Some(stored) = content.store.get(object.key.as_str()) {
-            // The same text, which the indexes hold on to.
+            // Reuse the key that the indexes already hold, so that its text is in memory only once.
             object.key = stored.key.clone();
         }
         let object = Arc::new(object);
         let mut store = Store::clone(&content.store);
         let previous = store.insert(object.clone());
-        // With another uid, a deletion was missed: somewhere between `content.applied` and here.
+        // A different uid means that the old object was deleted, and that the upstream watch did
+        // not deliver the deletion. It happened after `content.applied`.
         let is_recreated = |previous: &Arc<Object>| previous.uid() != object.uid();
         let (missed, previous) = match previous {
             Some(previous) if is_recreated(&previous) => (Some(previous), None),
@@ -88,7 +90,7 @@ impl Update {
         }
     }
 
-    /// Bytes of the objects that are in no store any more after this.
+    /// Bytes of the objects that this update replaces or deletes in the store.
     pub(super) fn replaced_bytes(&self) -> u64 {
         let events = self.block.iter().chain(&self.changes);
         let events = events.filter(|event| !event.is_departure());

@@ -1,4 +1,4 @@
-//! How much a task does before the others on its thread run.
+//! CoopBudget: limits the work of a task before other tasks on its thread run.
 
 use std::future::Future;
 use std::pin::pin;
@@ -8,51 +8,52 @@ use std::task::ready;
 
 use tokio::task::yield_now;
 
-/// The work a task may do before it yields: a fraction of a millisecond.
+/// The work that a task may do before it yields. A full budget is a fraction of a millisecond.
 ///
-/// Work is counted in bytes sent; what costs more or less per byte is charged as more or fewer of
-/// them. Counting is cheaper than a look at the clock, and a test can count too.
+/// One unit is the work of sending one byte. Other work is charged the number of units that takes
+/// about the same time. Counting is cheaper than reading the clock, and gives the same result in
+/// every test run.
 #[derive(Debug, Default)]
 pub struct CoopBudget {
     spent: usize,
 }
 
 impl CoopBudget {
-    /// Units of work between two yields.
+    /// The units of work between two yields.
     pub const UNITS: usize = 512 << 10;
 
-    /// A whole budget.
+    /// Creates a full budget.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Charges work that was done. Returns false once nothing is left.
+    /// Subtracts `units` of work that was done. Returns false if the budget is spent.
     pub fn charge(&mut self, units: usize) -> bool {
         self.spent = self.spent.saturating_add(units);
         !self.is_spent()
     }
 
-    /// True when the task has to yield.
+    /// True if the budget is spent, so that the task has to yield.
     pub fn is_spent(&self) -> bool {
         self.spent >= Self::UNITS
     }
 
-    /// Makes the budget whole, for a task that waits anyway.
+    /// Refills the budget. Use this when the task has waited for another reason.
     pub fn renew(&mut self) {
         self.spent = 0;
     }
 
-    /// Ready while something is left; else pending once, woken again, and then whole.
+    /// Ready if the budget is not spent. Otherwise refills it, wakes the task and returns pending.
     pub fn poll_proceed(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_spent() {
             self.renew();
-            // Unlike a plain wake-up this lets the runtime look at its sockets, too.
+            // Unlike `wake_by_ref`, `yield_now` also lets the runtime poll its sockets first.
             ready!(pin!(yield_now()).poll(cx));
         }
         Poll::Ready(())
     }
 
-    /// Yields if nothing is left. Cancel safe.
+    /// Yields and refills the budget if it is spent. Cancel safe.
     pub async fn proceed(&mut self) {
         if self.is_spent() {
             self.renew();

@@ -1,7 +1,7 @@
-//! Group commit: one call for everybody who asked before it was made.
+//! GroupCommit: callers that arrive while a call is pending share that call.
 //!
-//! What a call finds out holds at some moment after it was sent, so it serves those who came
-//! before that moment, and nobody who came later.
+//! The result of a call is true at some time after the call was started. So it is good for all
+//! callers that arrived before the start, and for no caller that arrived later.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -20,26 +20,29 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio::time::sleep_until;
 
-/// Calls under way at once. With one, who comes right after a call began waits for two.
+/// Maximum number of calls in flight. If it were one, a caller that arrives just after a call was
+/// started would wait for the time of two calls.
 const IN_FLIGHT: usize = 2;
-/// After a call for so many, more are to be expected.
+/// A call for at least this number of callers is large. More callers are then likely to follow.
 const LARGE_GROUP: u32 = 8;
 
-/// Calls that are shared by all who ask for them before they are made.
+/// Calls that are shared by all callers that arrive before the call is started.
 ///
-/// `K` says what is asked for; the call learns of all that it is made for. `T` is its outcome.
+/// `K` is the request of one caller; a call gets the set of the requests of all its callers. `T` is
+/// the result of a call, of which each caller gets a clone.
 pub struct GroupCommit<K, T: Clone> {
     inner: Arc<Inner<K, T>>,
 }
 
-/// How soon a call may follow one that is under way. Where none is, it is made at once.
+/// The minimum time between the starts of two calls, while a call is in flight.
 ///
-/// Calls that follow each other closely find few askers each, just when many come at a time.
+/// If calls follow each other too closely, each of them serves only a few callers, even though many
+/// callers arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallSpacing {
-    /// From the beginning of a call to the next.
+    /// The time from the start of a call to the start of the next.
     pub min: Duration,
-    /// The same after a call for eight or more.
+    /// The time to use in place of `min` if the earlier call had eight or more callers.
     pub after_large_group: Duration,
 }
 
@@ -47,7 +50,7 @@ struct Inner<K, T: Clone> {
     spacing: CallSpacing,
     in_flight: Semaphore,
     pending: Mutex<PendingCall<K, T>>,
-    /// Somebody joined who is in more of a hurry.
+    /// Notified when a caller has joined that allows the pending call to start earlier.
     reschedule: Notify,
 }
 
@@ -58,15 +61,15 @@ struct PreviousCall {
 }
 
 struct PendingCall<K, T: Clone> {
-    /// Counts the calls, so that each closes its own gathering only.
+    /// The number of the newest call. A call that starts checks that it is still the newest.
     number: u64,
     requests: HashSet<K>,
     callers: u32,
-    /// When the call may be made.
+    /// The time from which the call may start; `None` if it may start at once.
     not_before: Option<Instant>,
-    /// The call before.
+    /// The last call that was started; `None` before the first one.
     previous: Option<PreviousCall>,
-    /// The call that those who come now may join.
+    /// The pending call, which new callers join; `None` if there is none.
     future: Option<WeakShared<BoxFuture<'static, T>>>,
 }
 
@@ -77,7 +80,7 @@ where
     K: Eq + Hash + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// Calls that follow each other at `spacing`.
+    /// Creates a group commit whose calls are separated by `spacing`.
     pub fn new(spacing: CallSpacing) -> Self {
         let pending = PendingCall {
             number: 0,
@@ -98,12 +101,15 @@ where
         }
     }
 
-    /// The outcome of a call that is made after this one was called: `call`, or that of another who
-    /// came before it was made.
+    /// Returns the result of a call that is started after `join` was called. It is the `call` of
+    /// this caller, or the `call` of another caller whose call was still pending.
     ///
-    /// `call` gets what all asked for whom it is made. A caller lets `min_interval` pass from
-    /// the beginning of one call to the next, for more to come.
-    /// Cancel safe: the call goes on while anybody waits for it, and is dropped with the last one.
+    /// `call` gets the requests of all callers that it serves. If a call is in flight or the last
+    /// call was large, this caller accepts to wait until `min_interval` has passed since the start
+    /// of the last call, so that more callers can join.
+    ///
+    /// Cancel safe: a call continues while any of its callers waits, and is dropped with the last
+    /// one.
     pub async fn join<F, C>(&self, request: K, min_interval: Duration, call: F) -> T
     where
         F: FnOnce(HashSet<K>) -> C + Send + 'static,
@@ -164,7 +170,7 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 // === impl Inner ===
 
 impl<K, T: Clone> Inner<K, T> {
-    /// When a call may be made for one who comes now; `None` is at once.
+    /// The time from which a call may start for a caller that arrives now; `None` means at once.
     fn not_before(&self, pending: &PendingCall<K, T>, min_interval: Duration) -> Option<Instant> {
         let PreviousCall {
             started_at,
@@ -172,7 +178,7 @@ impl<K, T: Clone> Inner<K, T> {
         } = pending.previous?;
         let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
         let pause = match (is_under_way, is_large) {
-            // One who asks again and again is no crowd, and waits for nobody.
+            // A single caller that calls repeatedly does not wait: others are unlikely to join.
             (false, false) => return None,
             (false, true) => min_interval,
             (true, false) => self.spacing.min.max(min_interval),
@@ -181,7 +187,6 @@ impl<K, T: Clone> Inner<K, T> {
         Some(started_at + pause)
     }
 
-    /// Waits until the gathering may end.
     async fn wait_for_start(&self) {
         loop {
             let not_before = self.pending.lock().not_before;
@@ -196,10 +201,10 @@ impl<K, T: Clone> Inner<K, T> {
         }
     }
 
-    /// From now on nobody joins call `number`; what was asked of it.
+    /// Closes call `number` for further callers, and returns the requests of its callers.
     fn take_requests(&self, number: u64) -> HashSet<K> {
         let mut pending = self.pending.lock();
-        debug_assert_eq!(pending.number, number, "only the newest call gathers");
+        debug_assert_eq!(pending.number, number, "only the newest call is pending");
         pending.future = None;
         pending.previous = Some(PreviousCall {
             started_at: Instant::now(),
@@ -236,7 +241,7 @@ mod tests {
             }
         }
 
-        /// When the call was made whose outcome this is, and for how many questions.
+        /// Joins a call. Returns the time of its start and its number of different requests.
         async fn join(&self, request: u32) -> (Instant, usize) {
             self.join_with(request, Duration::ZERO).await
         }
@@ -264,18 +269,19 @@ mod tests {
                 let (sent, _) = calls.join(n % 7).await;
                 assert!(
                     sent >= joined_at,
-                    "{n} was told of a call made before it came"
+                    "caller {n} got the result of an earlier call"
                 );
-                // One that ends now, and then its own.
+                // At most the rest of a call in flight, and then the caller's own call.
                 assert!(
                     joined_at.elapsed() <= 2 * CALL,
-                    "{n} waited {:?}",
+                    "caller {n} waited {:?}",
                     joined_at.elapsed()
                 );
             }
         });
         join_all(clients).await;
-        // 400 ms of two calls at a time, of which the first are for one client each.
+        // Callers arrive during 300 ms and calls take 100 ms, two concurrently. The first two calls
+        // serve one caller each.
         let made = calls.made.load(Ordering::Relaxed);
         assert!((4..=9).contains(&made), "{made} calls");
     }
@@ -300,11 +306,11 @@ mod tests {
             timeout(3 * CALL, calls.join(2)),
         );
         assert!(cancelled.is_err());
-        let (_, questions) = remaining.expect("an outcome");
+        let (_, questions) = remaining.expect("a result");
         assert_eq!(questions, 2);
         let all_cancelled = timeout(short, calls.join(3)).await;
         assert!(all_cancelled.is_err());
-        timeout(3 * CALL, calls.join(4)).await.expect("an outcome");
+        timeout(3 * CALL, calls.join(4)).await.expect("a result");
     }
 
     const SPACING: CallSpacing = CallSpacing {
@@ -312,7 +318,8 @@ mod tests {
         after_large_group: Duration::from_millis(40),
     };
 
-    /// When the calls were made, in ms, of askers who come at such times with such patience.
+    /// For each caller, given as arrival time and `min_interval` in ms, the start time in ms of the
+    /// call that served it.
     async fn start_times(callers: &[(u64, u64)]) -> Vec<u128> {
         let calls = Calls::new(SPACING);
         let began = Instant::now();
@@ -329,9 +336,9 @@ mod tests {
     async fn calls_are_spaced_while_one_is_in_flight() {
         for (callers, made) in [
             (vec![(0, 0)], vec![0]),
-            // Two are under way from 5 to 100.
+            // Two calls are in flight from 5 to 100 ms.
             (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 5, 5, 101]),
-            // The last is under way, and was for one, or for a crowd.
+            // The last call is in flight. It serves one caller in this case, and eight in the next.
             (
                 vec![(0, 0), (1, 98), (101, 0), (110, 0)],
                 vec![0, 98, 103, 198],
@@ -340,11 +347,12 @@ mod tests {
                 [vec![(0, 0)], vec![(1, 98); 8], vec![(101, 0), (110, 0)]].concat(),
                 [vec![0], vec![98; 8], vec![138, 138]].concat(),
             ),
-            // None is under way any more.
+            // If no call is in flight, a caller starts one at once.
             (vec![(0, 80), (100, 80), (200, 80)], vec![0, 100, 200]),
+            // If one is in flight, callers wait for the shortest `min_interval` of the group.
             (vec![(0, 80), (1, 80), (2, 80)], vec![0, 80, 80]),
             (vec![(0, 80), (1, 80), (20, 0)], vec![0, 20, 20]),
-            // None either, and the patience is over.
+            // The last call was large and has ended, and the shortest `min_interval` has passed.
             (
                 [vec![(0, 80)], vec![(1, 80); 8], vec![(191, 80)]].concat(),
                 [vec![0], vec![80; 8], vec![191]].concat(),
@@ -353,12 +361,12 @@ mod tests {
                 [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
                 [vec![0], vec![150; 8], vec![256, 256]].concat(),
             ),
-            // One after another, until two meet.
+            // Callers start a call at once, until one arrives while a call is in flight.
             (
                 vec![(0, 250), (101, 250), (202, 250), (203, 250), (700, 250)],
                 vec![0, 101, 202, 452, 700],
             ),
-            // The patient may come later, too.
+            // A caller with a long `min_interval` joins a call that starts earlier.
             (vec![(0, 0), (1, 0), (2, 80)], vec![0, 5, 5]),
         ] {
             assert_eq!(start_times(&callers).await, made, "{callers:?}");

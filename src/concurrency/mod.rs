@@ -1,4 +1,5 @@
-//! What tasks of one process share: one call for all who ask for the same, and a thread's time.
+//! Tools for tasks that share a resource: [`GroupCommit`] makes one call for all callers that wait
+//! for it, and [`CoopBudget`] makes long work yield to other tasks on the same thread.
 
 mod coop_budget;
 mod group_commit;

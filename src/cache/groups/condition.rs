@@ -1,4 +1,4 @@
-//! Condition: what all objects of a selection meet, by which its group can be found.
+//! Condition: a property that the objects of a selection have, by which the index finds its group.
 
 use crate::api::Field;
 use crate::api::LabelOperator;
@@ -15,7 +15,8 @@ pub(super) enum Condition {
     Namespace(Box<str>),
 }
 
-/// The sets of conditions of which an object of `selection` meets at least one, the likely best first.
+/// Sets of conditions, the probably most selective first. Each object of `selection` meets at least
+/// one condition of every set, so any one set is enough to find the group.
 pub(super) fn condition_sets(selection: &Selection) -> Vec<Vec<Condition>> {
     let terms = selection.fields.terms.iter().filter(|term| term.equal);
     let required = |field: Field| {

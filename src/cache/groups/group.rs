@@ -1,7 +1,9 @@
-//! Group: the streams of one selection, and the queue of what concerns them.
+//! Group: the streams with one selection, and the queue of the events that concern them.
 //!
-//! The writer judges an event once a group and queues it; each stream is a place in the queue. A
-//! stream at the queue's end is at the log's tip, whatever happens to others.
+//! The writer determines the verdict of an event once per group, and queues the event if it
+//! concerns the group. Each stream is a position in the queue. A stream at the end of the queue has
+//! everything up to the log's tip, even if the log has evicted events that do not concern the
+//! group.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,37 +23,36 @@ use crate::cache::wake::WakeSet;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// Queues with more room than this give it back when it is no longer needed.
+/// The capacity up to which a queue keeps unused memory.
 const IDLE_CAPACITY: usize = 16;
 
-/// All streams of one selection.
+/// All streams with one selection.
 pub(in crate::cache) struct Group {
-    /// Never given twice.
+    /// The group's number, which is never reused in this cache.
     pub(in crate::cache) id: u64,
     pub(in crate::cache) selection: Arc<Selection>,
     pub(in crate::cache) wakes: WakeSet,
-    /// Taken behind the state where both are: what is read here is in the state a moment later.
+    /// A thread that needs this lock and the state's lock takes the state's lock first.
     queue: RwLock<Queue>,
-    /// The number that the next event will have, for a look without the lock; [`NO_TIP`] when none
-    /// will follow.
+    /// The number of the next event, readable without the lock. [`NO_TIP`] if the queue has ended.
     tip: AtomicU64,
 }
 
-/// No stream comes this far.
+/// A value of [`Group::tip`] that no stream can reach, so streams always check the queue.
 const NO_TIP: u64 = u64::MAX;
 
 struct Queue {
     /// The retained events that concern the selection, in order.
     entries: VecDeque<QueuedEvent>,
-    /// Number of the first entry; numbers count the group's events and never go back.
+    /// Number of the first entry. The group's events are numbered in order, from 0.
     first: u64,
-    /// The log's tip when the group was made: what came before is not in the queue.
+    /// The log's tip when the group was created. The queue never had events before that position.
     since: u64,
     status: QueueStatus,
 }
 
 struct QueuedEvent {
-    /// In the log.
+    /// The event's position in the log.
     position: u64,
     event: Arc<Event>,
     verdict: EventType,
@@ -60,32 +61,30 @@ struct QueuedEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueueStatus {
     Open,
-    /// Nothing will follow.
+    /// The cache was closed, so no event will follow.
     Closed,
-    /// The epoch is over.
+    /// The epoch has ended.
     Expired,
 }
 
-/// What a stream found.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::cache) enum QueueRead {
-    /// Events were put into the batch; the number of the one behind them.
+    /// Events were added to the batch. Holds the number of the event after them.
     Events(u64),
-    /// None are left; the stream will be woken.
+    /// The stream is at the end of the queue, and will be woken.
     AtTip,
-    /// None are left and none will come.
+    /// The stream is at the end of the queue, and the cache was closed.
     Closed,
-    /// The stream has fallen off, or the epoch is over.
+    /// An event that the stream still needs was evicted, or the epoch has ended.
     Expired,
 }
 
-/// What a queued event takes in memory: here, and in the record of who has queued it.
+/// Bytes that a queued event takes in the group's queue and in `Interest::queue_order`.
 pub(super) const QUEUED_EVENT_BYTES: usize = size_of::<QueuedEvent>() + size_of::<(u64, u64)>();
 
 // === impl Group ===
 
 impl Group {
-    /// The group of `selection`, of what comes from log position `since` on.
     pub(in crate::cache) fn new(id: u64, selection: Arc<Selection>, since: u64) -> Self {
         Self {
             id,
@@ -101,8 +100,9 @@ impl Group {
         }
     }
 
-    /// The number of the first event from log position `position` on; `None` when the group has not
-    /// seen all of them.
+    /// The number of the group's first event at or after log position `position`; `None` if
+    /// `position` is before the group was created. Guarded by
+    /// `model_needs_a_queue_to_record_where_it_begins`.
     pub(super) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
         if position < queue.since && !mutation::is_active(Mutation::GroupStartIgnored) {
@@ -112,12 +112,13 @@ impl Group {
         Some(queue.first + queue.entries.partition_point(before) as u64)
     }
 
-    /// The number that the next event will have.
+    /// The number that the next queued event will have.
     pub(in crate::cache) fn end(&self) -> u64 {
         self.queue.read().end()
     }
 
-    /// Queues `event` of log position `position`, unless it was; true if it concerns the group.
+    /// Queues `event`, which has log position `position`, if it concerns the group. Returns true if
+    /// the event was queued now; false if it does not concern the group or was queued before.
     pub(super) fn offer(&self, position: u64, event: &Arc<Event>) -> bool {
         let Some(verdict) = event.verdict(&self.selection) else {
             return false;
@@ -135,12 +136,13 @@ impl Group {
             event: Arc::clone(event),
             verdict,
         });
-        // Before the wake-up, in an order that all threads agree on: see `read`.
+        // This store comes before the wake and uses `SeqCst`, so that `read` cannot miss the event.
         self.tip.store(queue.end(), Ordering::SeqCst);
         true
     }
 
-    /// Forgets the events before log position `first`.
+    /// Drops the events before log position `first`. Streams that still need one of them expire.
+    /// Guarded by `model_needs_streams_to_fall_off_their_queue`.
     pub(in crate::cache) fn evict(&self, first: u64) {
         let mut queue = self.queue.write();
         while queue
@@ -156,7 +158,8 @@ impl Group {
         shrink(&mut queue.entries);
     }
 
-    /// Ends the group's streams where they are.
+    /// Makes the group's streams expire at their next read, because the epoch has ended. Guarded by
+    /// `model_needs_queues_to_end_with_their_epoch`.
     pub(in crate::cache) fn expire(&self) {
         if mutation::is_active(Mutation::QueueKeptAtEpoch) {
             return;
@@ -168,25 +171,25 @@ impl Group {
         self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
-    /// Ends the group's streams once they have delivered what is queued.
+    /// Makes the group's streams end when they have delivered the queued events.
     pub(in crate::cache) fn close(&self) {
         self.queue.write().status = QueueStatus::Closed;
         self.tip.store(NO_TIP, Ordering::SeqCst);
     }
 
-    /// True when the stream that has come to `number` can go on from there.
+    /// True if a stream whose next event is `number` can continue.
     pub(in crate::cache) fn retains(&self, number: u64) -> bool {
         let queue = self.queue.read();
         queue.status != QueueStatus::Expired && queue.first <= number
     }
 
-    /// True when the stream that has come to `number` has everything.
+    /// True if a stream whose next event is `number` has all events of the queue.
     pub(in crate::cache) fn is_at_tip(&self, number: u64) -> bool {
         let queue = self.queue.read();
         queue.status != QueueStatus::Expired && number == queue.end()
     }
 
-    /// Puts up to `max` events from `number` on into `batch`; where there are none, leaves `waker`.
+    /// Adds up to `max` events from `number` to `batch`, or registers `waker` at the queue's end.
     pub(in crate::cache) fn read(
         &self,
         number: u64,
@@ -195,8 +198,10 @@ impl Group {
         registration: &mut Registration,
         waker: &Waker,
     ) -> (QueueRead, ReplacedWaker) {
-        // Without the lock, which streams on all threads would pull to and fro. Either this finds
-        // what was queued meanwhile, or whoever queues it finds the waker.
+        // Read the tip without the lock, for which streams of all threads would compete. The waker
+        // is registered before the tip is read again, and the writer moves the tip before it takes
+        // the wakers. So either this stream sees a new event, or the writer finds the waker.
+        // Guarded by `an_event_before_the_waker_is_registered_is_not_missed`.
         let seemed_at_tip = self.tip.load(Ordering::Acquire) == number;
         let mut replaced = if seemed_at_tip {
             registration.register(&self.wakes, waker)
@@ -209,7 +214,7 @@ impl Group {
         let queue = self.queue.read();
         let read = queue.read(number, max, batch);
         if read == QueueRead::AtTip && !seemed_at_tip {
-            // Under the lock, so that nothing can come in between.
+            // The queue's lock is held, so no event can be queued before the waker is registered.
             replaced = registration.register(&self.wakes, waker);
         }
         drop(queue);
@@ -243,7 +248,7 @@ impl Queue {
     }
 }
 
-/// Gives memory back that a burst took.
+/// Releases memory that a burst of events has allocated.
 pub(super) fn shrink<T>(queue: &mut VecDeque<T>) {
     if queue.capacity() > IDLE_CAPACITY && queue.len() < queue.capacity() / 4 {
         queue.shrink_to(2 * queue.len());

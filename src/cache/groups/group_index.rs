@@ -1,4 +1,4 @@
-//! Index: finds the groups that a change may concern.
+//! GroupIndex: finds the groups that a change may concern.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,26 +18,29 @@ pub(super) struct GroupIndex {
     by_key: GroupsByValue,
     by_name: GroupsByValue,
     by_namespace: GroupsByValue,
-    /// By position of the field.
+    /// By the position of the selectable field, then by its value.
     by_field: HashMap<usize, GroupsByValue>,
     by_label: HashMap<Box<str>, GroupsByValue>,
-    /// Groups without a condition to find them by.
+    /// Groups whose selection gives no condition for the index. They are checked for each change.
     unindexed: Groups,
 }
 
-/// How the index finds a group.
+/// The entries of the index under which a group is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IndexedBy {
-    /// Objects have at least one of these; with none of them nothing is selected.
+    /// The group has an entry for each of these conditions, and each object of its selection meets
+    /// at least one. If the set is empty, the selection selects nothing.
     AnyOf(Vec<Condition>),
-    /// It is always asked.
+    /// The group is in `unindexed` and is checked for each change.
     Nothing,
 }
 
 // === impl GroupIndex ===
 
 impl GroupIndex {
-    /// Shows `visit` each group that `event` may concern, some perhaps twice.
+    /// Calls `visit` for each group that `event` may concern, perhaps twice for some groups. It
+    /// looks up both the object before the change and the object after it. Guarded by
+    /// `model_needs_groups_found_by_the_previous_object`.
     pub(super) fn find(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
         let mut visit = |groups: Option<&Groups>| groups.into_iter().flatten().for_each(&mut visit);
         let (object, key) = (&event.object, &event.object.key);
@@ -71,7 +74,7 @@ impl GroupIndex {
         visit(Some(&self.unindexed));
     }
 
-    /// Makes `group` findable.
+    /// Adds `group` under the set of conditions with the fewest groups so far.
     pub(super) fn insert(&mut self, group: &Arc<Group>) -> IndexedBy {
         let sets = condition_sets(&group.selection);
         let total_groups = |conditions: &Vec<Condition>| -> usize {
@@ -130,7 +133,6 @@ impl GroupIndex {
         }
     }
 
-    /// How many groups are found by `condition`.
     fn group_count(&self, condition: &Condition) -> usize {
         let groups = match condition {
             Condition::Key(key) => self.by_key.get(key),

@@ -1,8 +1,9 @@
-//! Interest: which groups of streams a change concerns, without asking all of them.
+//! Interest: all groups of a cache, and the groups that a change concerns.
 //!
-//! A group is found by one condition that all objects of its selection meet: a name, the value of a
-//! field or label, a namespace. Of several the one is taken that fewest groups have. A selection
-//! without such a condition is asked each time.
+//! The index finds a group by a condition that all objects of its selection meet: a key, a name,
+//! the value of a field or label, or the namespace. If a selection has several such conditions, the
+//! group is indexed by the one that the fewest groups have. If it has none, the group is checked
+//! for each change.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -26,7 +27,7 @@ pub(in crate::cache) struct Interest {
     ids: HashMap<Arc<Selection>, u64>,
     members: HashMap<u64, Member>,
     index: GroupIndex,
-    /// Log position and group of what is queued somewhere, in order.
+    /// Log position and group id of each queued event of all groups, in the order of positions.
     queue_order: VecDeque<(u64, u64)>,
     next_id: u64,
 }
@@ -43,15 +44,16 @@ pub(in crate::cache) type GroupPosition = (Arc<Group>, u64);
 // === impl Interest ===
 
 impl Interest {
-    /// How many groups there are.
     pub(in crate::cache) fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// Joins the group of `selection` from log position `position` on; `None` when it hasn't all events
-    /// from there on, and the caller must read the log up to its tip first.
+    /// Adds a stream, whose next event is at log position `position`, to the group of `selection`.
+    /// Returns `None` if the group's queue does not cover all events from there; then the stream
+    /// must read the log up to the tip first.
     ///
-    /// The log is only borrowed while the state's lock is held, so its tip stays where it is.
+    /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move.
+    /// Guarded by `model_needs_the_log_read_to_the_tip_before_joining`.
     pub(in crate::cache) fn join(
         &mut self,
         selection: &Arc<Selection>,
@@ -68,7 +70,7 @@ impl Interest {
         Some((Arc::clone(&member.group), number))
     }
 
-    /// Joins the group of `selection` at the log's `tip`, or makes it.
+    /// Adds a stream that has read the log up to `tip` to its group, which is created if necessary.
     fn join_at_tip(&mut self, selection: &Arc<Selection>, tip: u64) -> GroupPosition {
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
@@ -89,9 +91,9 @@ impl Interest {
         (group, 0)
     }
 
-    /// Takes a stream out of its group, which is gone with its last one.
+    /// Removes a stream from its group, and the group if this was its last stream.
     pub(in crate::cache) fn leave(&mut self, group: &Arc<Group>) {
-        // It may be of an earlier epoch.
+        // A group of an earlier epoch is no longer a member.
         let Some(member) = self.members.get_mut(&group.id) else {
             return;
         };
@@ -105,7 +107,7 @@ impl Interest {
         }
     }
 
-    /// Queues `event` of log position `position` wherever it belongs, and adds the groups to `to_wake`.
+    /// Queues `event`, at log position `position`, in all groups concerned; adds them to `to_wake`.
     pub(in crate::cache) fn publish(
         &mut self,
         position: u64,
@@ -126,7 +128,8 @@ impl Interest {
         event.charge(queued * QUEUED_EVENT_BYTES);
     }
 
-    /// Forgets what is queued of events before log position `first`.
+    /// Drops the events before log position `first` from all queues. Only streams that still need
+    /// one of them expire. Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
     pub(in crate::cache) fn evict(&mut self, first: u64) {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| group.expire());
@@ -142,12 +145,12 @@ impl Interest {
         shrink(&mut self.queue_order);
     }
 
-    /// All groups.
     pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
         self.members.values().map(|member| &member.group)
     }
 
-    /// Ends the epoch: all streams expire, and all groups are given back.
+    /// Ends the epoch: expires all streams and removes all groups. Returns the removed groups, so
+    /// that the caller can drop them outside of its locks.
     pub(in crate::cache) fn expire(&mut self) -> Self {
         self.groups().for_each(|group| group.expire());
         let next_id = self.next_id;

@@ -1,4 +1,7 @@
-//! The streams of one selection as a group, and which groups a change concerns.
+//! Groups: streams with the same selection share a queue of the events that concern them.
+//!
+//! `Interest` holds all groups of a cache. `GroupIndex` finds those that a change may concern,
+//! without a check of each group.
 
 mod condition;
 mod group;

@@ -1,18 +1,18 @@
-//! Charge: the bytes that an event counts against its log's limit.
+//! Charge: the bytes that an event adds to its log's total, which the byte limit applies to.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-/// What an event counts in its log, until it is evicted.
+/// The bytes that one event adds to the log's total until the event is evicted.
 #[derive(Debug, Default)]
 pub(super) struct Charge {
     bytes: AtomicUsize,
     ledger: OnceLock<Arc<AtomicUsize>>,
 }
 
-/// Marks a [`Charge`] that no longer counts.
+/// The value of [`Charge::bytes`] after the event was evicted.
 const EVICTED: usize = usize::MAX;
 
 // === impl Charge ===
@@ -29,7 +29,8 @@ impl Charge {
         let Some(ledger) = self.ledger.get() else {
             return;
         };
-        // The ledger first: an eviction in between takes off only what was put on.
+        // Add to the ledger first. An eviction at the same time subtracts the event's bytes, and
+        // must never subtract bytes that the ledger does not contain yet.
         ledger.fetch_add(more, Ordering::Relaxed);
         let grow = |bytes: usize| (bytes != EVICTED).then(|| bytes + more);
         let grown = self
@@ -40,14 +41,14 @@ impl Charge {
         }
     }
 
-    /// Lets `ledger` count this charge, now and as it grows.
+    /// Adds the bytes to `ledger`, and makes later [`Charge::add`] calls add to it too.
     pub(super) fn begin(&self, ledger: &Arc<AtomicUsize>) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         ledger.fetch_add(bytes, Ordering::Relaxed);
         self.ledger.get_or_init(|| ledger.clone());
     }
 
-    /// Takes this charge off its ledger for good.
+    /// Subtracts the bytes from the ledger. Later [`Charge::add`] calls have no effect.
     pub(super) fn end(&self) {
         let bytes = self.bytes.swap(EVICTED, Ordering::Relaxed);
         if let (Some(ledger), true) = (self.ledger.get(), bytes != EVICTED) {

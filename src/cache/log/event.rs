@@ -1,4 +1,4 @@
-//! A change as the log keeps it, shared by all streams, with the frames it was encoded into.
+//! Event: one change in the log, together with its encoded frames. All streams share it.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -18,44 +18,45 @@ use crate::mutation::Mutation;
 /// One change of one object.
 #[derive(Debug)]
 pub struct Event {
-    /// What happened to the object.
+    /// The type of the change, regardless of selections.
     pub event_type: EventType,
-    /// The object after the change; of a deletion what the upstream sent with it.
+    /// The object after the change. For a deletion, the object that the upstream sent with it, or
+    /// the stored object if a relist implied the deletion.
     pub object: Arc<Object>,
-    /// The object as stored before the change.
+    /// The stored object before the change; `None` if there was none.
     pub previous: Option<Arc<Object>>,
-    /// The change's place in history. The objects' own may be lower where the change is a deletion
-    /// that a relist implied.
+    /// The version at which watches get this event. It differs from the object's in a block.
     pub resource_version: ResourceVersion,
-    /// True for what a relist tells at the version before it.
+    /// True for events in the block of a relist, which have the version applied before the relist.
     in_block: bool,
     part: ChangePart,
     frames: Frames,
-    /// Frames of the objects' metadata alone, by format; made when first asked for.
+    /// Frames with the metadata only, for JSON and then protobuf; allocated on first use.
     metadata_frames: OnceLock<Box<[Frames; 2]>>,
     charge: Charge,
 }
 
-/// Frames by verdict.
+/// One frame per verdict, at [`frame_index`].
 type Frames = [OnceLock<Bytes>; 3];
 
-/// Which part of a change an event tells.
+/// Which part of a change an event represents. A relist splits off departures into the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChangePart {
     Whole,
-    /// Only that an object leaves a selection.
+    /// Only that the object leaves the selections that it no longer matches.
     Departure,
-    /// All but that: it was told in the block.
+    /// The change without the departure, which is a separate event in the block.
     ExceptDeparture,
 }
 
-/// What an event and its place in the log take beside its objects, about.
+/// Approximate bytes of an event and its log entry, without objects and frames.
 const OVERHEAD: usize = 240;
 
 // === impl Event ===
 
 impl Event {
-    /// A change that the upstream told in `frame` as an event of type `frame_type`.
+    /// Creates the event of a change. `upstream_frame` is the upstream's own frame and its event
+    /// type, if the change was received from the upstream watch.
     pub(in crate::cache) fn new(
         event_type: EventType,
         object: Arc<Object>,
@@ -65,7 +66,7 @@ impl Event {
         let frames = Frames::default();
         let upstream_frame =
             upstream_frame.map(|(frame_type, frame)| (frame_index(frame_type), frame));
-        // The body is a slice of the frame, of which only the rest counts therefore.
+        // The object's body is a slice of the frame and is already counted in `object.size()`.
         let frame_bytes = upstream_frame.as_ref().map_or(0, |(_, frame)| frame.len());
         let bytes = OVERHEAD
             + object.size()
@@ -87,7 +88,8 @@ impl Event {
         }
     }
 
-    /// A deletion of `object` that a relist implied, told at resource version `at`.
+    /// Creates the DELETED event for `object` whose deletion the upstream watch missed. It belongs
+    /// to the block and has resource version `at`.
     pub(in crate::cache) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
         let charge = Charge::new(OVERHEAD + object.size());
         Self {
@@ -103,8 +105,8 @@ impl Event {
         }
     }
 
-    /// That `previous`, which a relist found changed to `object`, left the selections that it no
-    /// longer matches, told at resource version `at`; `None` where it matches what it matched.
+    /// Creates the event of the block, at version `at`, that removes the object from the selections
+    /// that only `previous` matches. `None` if both objects match the same selections.
     pub(in crate::cache) fn implied_departure(
         object: &Arc<Object>,
         previous: &Arc<Object>,
@@ -121,18 +123,20 @@ impl Event {
         })
     }
 
-    /// The change without what [`Event::implied_departure`] tells of it.
+    /// Removes the DELETED verdicts that [`Event::implied_departure`] already produces.
     pub(in crate::cache) fn without_departure(mut self) -> Self {
         self.part = ChangePart::ExceptDeparture;
         self
     }
 
-    /// True when this is not the event that counts for its change.
+    /// True for an event from [`Event::implied_departure`]. Its change has a second event.
     pub(in crate::cache) fn is_departure(&self) -> bool {
         self.part == ChangePart::Departure
     }
 
-    /// What this change is to someone who sees only what `selection` selects; `None`: nothing.
+    /// The event type that this change has for a client that sees only the objects of `selection`;
+    /// `None` if the change does not concern that client. Guarded by
+    /// `model_needs_the_previous_object`.
     pub fn verdict(&self, selection: &Selection) -> Option<EventType> {
         let is_selected = |object: &Arc<Object>| selection.matches(object);
         let before = match &self.previous {
@@ -149,8 +153,9 @@ impl Event {
         }
     }
 
-    /// The object that tells this event as `verdict`: an object that leaves a selection is told as
-    /// it was before. It is told at [`Event::resource_version`], whatever its own is.
+    /// The object to send for this event with `verdict`: the one before the change if the object
+    /// only leaves a selection. Send it with [`Event::resource_version`], even if its own version
+    /// differs.
     pub fn object_for(&self, verdict: EventType) -> &Arc<Object> {
         let leaves = verdict == EventType::Deleted && self.event_type != EventType::Deleted;
         match &self.previous {
@@ -159,16 +164,17 @@ impl Event {
         }
     }
 
-    /// The frame that tells this event as `verdict`, encoded at most once.
+    /// The frame of this event with `verdict`, encoded at most once.
     ///
-    /// The upstream's own frame is returned where it told the same; else the first caller's
-    /// `encode` makes it, of [`Event::object_for`] at [`Event::resource_version`]. Callers that
-    /// want the same frame meanwhile wait for it.
+    /// If the upstream sent the event with the same type, its frame is returned. Otherwise the
+    /// `encode` of the first caller must encode [`Event::object_for`] with
+    /// [`Event::resource_version`]. Concurrent callers for the same verdict wait for it. Guarded by
+    /// `i6_an_event_is_encoded_at_most_once_per_verdict`.
     pub fn frame(&self, verdict: EventType, encode: impl FnOnce() -> Bytes) -> Bytes {
         self.encoded_once(&self.frames[frame_index(verdict)], encode)
     }
 
-    /// As [`Event::frame`], the frame in `format` that tells the object's metadata alone.
+    /// The metadata-only frame of this event in `format`, encoded at most once per verdict.
     pub fn metadata_frame(
         &self,
         format: WireFormat,
@@ -195,7 +201,7 @@ impl Event {
         frame.get_or_init(encode_and_charge).clone()
     }
 
-    /// The frame that the object's body is a slice of.
+    /// The frame that the object's body is a slice of, if there is one.
     pub(in crate::cache) fn backing_frame(&self) -> Option<&Bytes> {
         let body = self.object.body.as_ptr();
         let frames = self.frames.iter().filter_map(OnceLock::get);
@@ -204,28 +210,30 @@ impl Event {
             .find(|frame| frame.as_ptr_range().contains(&body))
     }
 
-    /// True when a client that has seen all up to `start` needs not see this event.
+    /// True if a client that starts at version `start` already has this event.
     ///
-    /// Whoever holds the version of a block may have been cut in the middle of it.
+    /// A client that starts at the version of a block may have been disconnected in the middle of
+    /// the block, so it gets the whole block again. Guarded by
+    /// `model_needs_the_block_repeated_at_its_version`.
     pub(in crate::cache) fn is_known_at(&self, start: ResourceVersion) -> bool {
         self.resource_version < start
             || (self.resource_version == start
                 && (!self.in_block || mutation::is_active(Mutation::BlockNotRepeated)))
     }
 
-    /// Lets `ledger` count this event's bytes, now and when more frames are encoded.
+    /// Adds this event's bytes to `ledger`, now and whenever another frame is encoded.
     pub(super) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
         self.charge.begin(ledger);
     }
 
-    /// Counts `bytes` that were spent to keep this event at hand.
+    /// Charges `bytes` more to this event, for the memory of its entries in group queues.
     pub(in crate::cache) fn charge(&self, bytes: usize) {
         if bytes > 0 {
             self.charge.add(bytes);
         }
     }
 
-    /// Takes this event's bytes off its ledger for good.
+    /// Subtracts this event's bytes from its ledger. Later charges have no effect.
     pub(super) fn discharge(&self) {
         self.charge.end();
     }

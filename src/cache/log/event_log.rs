@@ -1,6 +1,7 @@
-//! EventLog: the changes of the recent past in order, and which starts they can serve.
+//! EventLog: the recent changes in order, and the resource versions from which a watch can start.
 //!
-//! Bounded by age and bytes; bytes win. Positions count events and never go back within an epoch.
+//! The log is limited by age and by bytes; the byte limit has priority. Each event has a position,
+//! which is the number of events before it in the same epoch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,19 +18,19 @@ use crate::cache::log::retention::Retention;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// The retained events.
+/// The retained events of one epoch, and the holes between them.
 pub(in crate::cache) struct EventLog {
     entries: VecDeque<Entry>,
-    /// Position of the first entry.
+    /// Position of the first entry, or of the next event if there are no entries.
     first: u64,
-    /// The oldest resource version whose successors are all retained.
+    /// The oldest resource version after which all events are retained.
     start: ResourceVersion,
-    /// In the order of their places.
+    /// The recorded holes, by position. A hole is removed with its first event, or by age.
     holes: VecDeque<Hole>,
-    /// Bytes of all entries, including frames encoded since.
+    /// Bytes of all entries, including frames that were encoded after the append.
     ledger: Arc<AtomicUsize>,
     evicted_early: u64,
-    /// The end of the last hole that is no longer in `holes`.
+    /// The highest `Hole::list` of the holes that were removed from `holes`.
     evicted_holes_end: ResourceVersion,
 }
 
@@ -38,26 +39,26 @@ struct Entry {
     appended_at: Instant,
 }
 
-/// A span of history that a relist jumped over; see the room's documentation.
+/// Resource versions whose single events are unknown; [`crate::cache`] has the rules.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cache) struct Hole {
-    /// What was applied before the list.
+    /// The resource version that was applied before the relist. It is not part of the hole.
     pub(in crate::cache) before: ResourceVersion,
-    /// What the list is complete at.
+    /// The resource version at which the new list is complete. It is not part of the hole.
     pub(in crate::cache) list: ResourceVersion,
-    /// Position of its first event, or where that would be.
+    /// Position of the first event of the difference, or of the next event if nothing differed.
     position: u64,
     recorded_at: Instant,
 }
 
-/// The reader's next event is no longer retained.
+/// The event at the requested position is no longer retained.
 #[derive(Debug)]
 pub(in crate::cache) struct PositionEvicted;
 
 // === impl EventLog ===
 
 impl EventLog {
-    /// An empty log of what comes after `start`.
+    /// Creates an empty log of the events after resource version `start`.
     pub(in crate::cache) fn new(start: ResourceVersion) -> Self {
         Self {
             entries: VecDeque::new(),
@@ -86,12 +87,12 @@ impl EventLog {
         self.evicted_early
     }
 
-    /// The position of the oldest event retained, or of the next one.
+    /// The position of the oldest retained event, or of the next event if the log is empty.
     pub(in crate::cache) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The position that the next event will have.
+    /// The position that the next appended event will have.
     pub(in crate::cache) fn tip(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
@@ -106,7 +107,7 @@ impl EventLog {
         event
     }
 
-    /// Notes that the events appended next, up to `list`, are a relist's.
+    /// Records a hole. Call this before appending the events of the relist's difference.
     pub(in crate::cache) fn open_hole(
         &mut self,
         before: ResourceVersion,
@@ -121,7 +122,8 @@ impl EventLog {
         });
     }
 
-    /// The hole that `version` lies strictly inside of.
+    /// The hole that `version` is strictly inside of, if there is one. Guarded by
+    /// `model_needs_starts_inside_a_hole_to_expire`.
     pub(in crate::cache) fn hole_around(&self, version: ResourceVersion) -> Option<&Hole> {
         if mutation::is_active(Mutation::HoleServed) {
             return None;
@@ -130,7 +132,7 @@ impl EventLog {
         self.holes.iter().find(surrounds)
     }
 
-    /// The position from which on a client that has seen all up to `start` has to read.
+    /// The position of the first event that a client needs if it has seen everything up to `start`.
     pub(in crate::cache) fn position_after(&self, start: ResourceVersion) -> Result<u64, Expired> {
         if let Some(expired) = self.expired(start) {
             return Err(expired);
@@ -139,7 +141,7 @@ impl EventLog {
         Ok(self.first + self.entries.partition_point(known) as u64)
     }
 
-    /// Why a start at `requested` can't be served, if so.
+    /// The reason why a watch cannot start at `requested`; `None` if it can.
     pub(in crate::cache) fn expired(&self, requested: ResourceVersion) -> Option<Expired> {
         let oldest = match self.hole_around(requested) {
             Some(hole) => hole.list,
@@ -149,10 +151,12 @@ impl EventLog {
         Some(Expired { requested, oldest })
     }
 
-    /// Why an open stream whose start was still to come can't go on, if a relist jumped over it.
+    /// The reason why a stream that waits for the future version `start` cannot continue, if a hole
+    /// was opened around `start`.
     pub(in crate::cache) fn expired_future_start(&self, start: ResourceVersion) -> Option<Expired> {
         let around = self.hole_around(start).map(|hole| hole.list);
-        // It was not there when the stream was opened, so it is from before the start to its end.
+        // The evicted hole was opened after the stream, when `start` was in the future. So the hole
+        // began below `start`, and `start` is inside it if `start` is below its end.
         let lost = (start < self.evicted_holes_end).then_some(self.evicted_holes_end);
         let oldest = around.or(lost)?.max(self.start);
         Some(Expired {
@@ -161,12 +165,11 @@ impl EventLog {
         })
     }
 
-    /// True when a reader at `position` has fallen off.
     pub(in crate::cache) fn has_evicted(&self, position: u64) -> bool {
         position < self.first
     }
 
-    /// Puts up to `max` events from `position` on into `batch` and returns the position behind them.
+    /// Appends up to `max` events from `position` to `batch`; returns the position after them.
     pub(in crate::cache) fn read(
         &self,
         position: u64,
@@ -185,9 +188,10 @@ impl EventLog {
         Ok(position + (to - from) as u64)
     }
 
-    /// Takes out what `retention` doesn't allow, for the caller to drop outside of its lock.
+    /// Removes the events and holes that exceed `retention`, and returns the events, so that the
+    /// caller can drop them outside of its lock.
     ///
-    /// The newest event stays, whatever its size: else no watch could ever be told of it.
+    /// The newest event stays even if it exceeds the byte limit; otherwise no watch could get it.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,
@@ -215,7 +219,7 @@ impl EventLog {
         evicted
     }
 
-    /// Takes out everything, so that no start below `applied` is served any more.
+    /// Removes and returns all events. After this, a start below `applied` expires.
     pub(in crate::cache) fn forget(&mut self, applied: ResourceVersion) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         while let Some(event) = self.evict_first() {
@@ -234,7 +238,8 @@ impl EventLog {
         let position = self.first;
         self.first += 1;
         self.start = self.start.max(event.resource_version);
-        // Without its first event a hole can't serve the starts at its lower end any more.
+        // The rest of a block alone would be a wrong history, so starts below the hole's end expire
+        // as soon as its first event is evicted. Guarded by `model_needs_a_torn_block_to_expire`.
         while let Some(hole) = self.holes.front().filter(|hole| hole.position <= position) {
             if !mutation::is_active(Mutation::HoleEvictedAsEvents) {
                 self.start = self.start.max(hole.list);

@@ -1,13 +1,13 @@
-//! Expired: what a client is answered whose start is no longer retained.
+//! Expired: the error of a watch that needs events that the log does not have.
 
 use crate::api::ResourceVersion;
 
-/// A start that can't be served, or a watch that can't go on: the client has to list again.
+/// A watch cannot start, or an open watch cannot continue. The client has to list again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("too old resource version: {requested} ({oldest})")]
 pub struct Expired {
-    /// Where the client wanted to start, or how far an open watch had come.
+    /// The version at which the watch should start, or the last one that an open watch reached.
     pub requested: ResourceVersion,
-    /// The oldest resource version at or above which starts are served.
+    /// The oldest resource version at which a watch could start instead.
     pub oldest: ResourceVersion,
 }

@@ -1,4 +1,7 @@
-//! The recent past: events, and the log that retains them.
+//! The event log: the recent changes of one resource, in order, and how long they are kept.
+//!
+//! [`Event`] is one change with its encoded frames. `EventLog` retains the events, records the
+//! holes between them, and decides from which resource versions a watch can start.
 
 mod batch;
 mod charge;

@@ -1,17 +1,17 @@
-//! Retention: how much of the past is kept.
+//! Retention: the limits of the log and of the pinned snapshots.
 
 use std::time::Duration;
 
 use crate::cache::config::Config;
 
-/// Bytes of history kept at least, if no limit is configured.
+/// The smallest byte limit that applies if none is configured.
 const MIN_RETENTION_BYTES: usize = 64 << 20;
 
-/// What the log may hold.
+/// The limits of the log, which also apply to the pinned snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cache) struct Retention {
     pub(in crate::cache) age: Duration,
-    /// So many events and holes stay however old they are.
+    /// Number of newest events (and of newest holes) that are kept regardless of `age`.
     pub(in crate::cache) events: usize,
     pub(in crate::cache) bytes: usize,
 }
@@ -19,7 +19,7 @@ pub(in crate::cache) struct Retention {
 // === impl Retention ===
 
 impl Retention {
-    /// What log and pins may hold beside a store of `store_bytes`.
+    /// The limits from `config`, or the default byte limit for a store of `store_bytes` bytes.
     pub(in crate::cache) fn new(config: &Config, store_bytes: usize) -> Self {
         let default = || MIN_RETENTION_BYTES.max(store_bytes.saturating_mul(2));
         Self {

@@ -1,11 +1,11 @@
-//! Content: what a cache serves at one moment.
+//! Content: the store of a cache together with its resource version.
 
 use std::sync::Arc;
 
 use crate::api::ResourceVersion;
 use crate::cache::objects::store::Store;
 
-/// The objects, and the resource version whose state they are.
+/// The current objects, and the resource version up to which all changes are applied to them.
 #[derive(Clone)]
 pub(in crate::cache) struct Content {
     pub(in crate::cache) store: Arc<Store>,

@@ -1,6 +1,6 @@
-//! Indexer: finds objects by the value of a field or label without looking at all of them.
+//! Indexer: finds the objects with a given field or label value without a scan of all objects.
 //!
-//! The namespace needs no index: it is a range of keys.
+//! Namespaces have no index, because the objects of a namespace are a range of keys.
 
 use std::hash::DefaultHasher;
 use std::hash::Hash;
@@ -20,59 +20,59 @@ use crate::cache::config::Config;
 use crate::cache::objects::key_range::KeyRange;
 use crate::cache::objects::key_range::Objects;
 
-/// One persistent index per index function; a clone shares all entries.
+/// The indexes of a store, one per index function. A clone shares all entries with the original.
 #[derive(Clone, Debug)]
 pub(super) struct Indexer {
     indexes: Vec<(IndexFunction, Index)>,
 }
 
-/// Which objects have which value. Values are told apart by their hashes: who asks looks at the
-/// objects anyway.
+/// Maps the values of one field or label to the keys of the objects. It holds only hashes of the
+/// values: two values with the same hash are harmless, because callers check each object anyway.
 #[derive(Clone, Debug, Default)]
 struct Index {
-    /// Of all but common values.
+    /// One entry for each object whose value is not common.
     entries: OrdSet<Entry>,
-    /// Of the values that `MIN_COUNTED` objects have, or had and still not many fewer.
+    /// The number of objects for each value that at least `MIN_COUNTED` objects have. A count stays
+    /// until far fewer objects have the value.
     counts: OrdMap<ValueHash, ValueCount>,
 }
 
-/// A short stand-in for a value, which need not be kept then.
+/// The hash of a value, which is stored in place of the value.
 type ValueHash = u64;
 
-/// How many objects have a value.
 #[derive(Clone, Copy, Debug, Default)]
 struct ValueCount {
     count: usize,
-    /// So many that a scan finds them as fast, and entries would only take memory.
+    /// True if a scan finds objects with this value as fast. A common value has no entries.
     is_common: bool,
 }
 
-/// Who has a value that fewer objects have is counted by its entries.
+/// From this number of objects on, the count of a value is stored, not derived from entries.
 const MIN_COUNTED: usize = 16;
-/// A value that fewer objects have is not common.
+/// The smallest number of objects that makes a value common.
 const MIN_COMMON: usize = 256;
-/// A value becomes common when one object in so many has it.
+/// A value becomes common when more than one in this number of objects has it.
 const COMMON_DIVISOR: usize = 8;
-/// A value is no longer common when only one object in so many has it.
+/// A common value becomes rare when fewer than one in this number of objects has it.
 const RARE_DIVISOR: usize = 32;
 
-/// Tells the value under which an object is found.
+/// Extracts from an object the value under which an index lists the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum IndexFunction {
-    /// The selectable field at this position; all objects have a value.
+    /// The selectable field at this position. All objects have a value, which may be empty.
     Field(usize),
-    /// The label of this name; objects without it are not in the index.
+    /// The label with this name. Objects without the label are not in the index.
     Label(Arc<str>),
 }
 
-/// Entries of one value stand together, in key order.
+/// An object key under the hash of a value. Entries are sorted by hash, then by key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry {
     value: ValueHash,
     key: ObjectKey,
 }
 
-/// Keys that one index gives for one value.
+/// The keys that one index has for one value.
 pub(super) struct Candidates<'a> {
     entries: &'a OrdSet<Entry>,
     value: ValueHash,
@@ -93,7 +93,7 @@ impl Indexer {
         }
     }
 
-    /// Moves a key from where `previous` had it to where `object` has it.
+    /// Moves a key to the entries of `object`'s values. `objects` is the store after the change.
     pub(super) fn update(
         &mut self,
         previous: Option<&Object>,
@@ -114,14 +114,15 @@ impl Indexer {
             if let (Some(object), Some(value)) = (object, after) {
                 index.insert(hash(value), &object.key, objects.len());
             }
-            // What many had among few may be rare among many.
+            // A value can become rare because the store has grown. Check this only when the size
+            // reaches a power of two, because it scans all objects.
             if previous.is_none() && objects.len().is_power_of_two() {
                 index.index_all_rare(function, objects);
             }
         }
     }
 
-    /// What each usable index gives for `selection`.
+    /// The candidates of each index that can narrow down `selection`.
     pub(super) fn candidates<'a>(&'a self, selection: &Selection) -> Vec<Candidates<'a>> {
         let required = |(function, index): &'a (IndexFunction, Index)| {
             let value = hash(function.required_by(selection)?);
@@ -172,7 +173,7 @@ impl Index {
         if !is_common {
             self.entries.remove(&Entry::new(value, key));
         }
-        // Half of it, so that a count to and fro is not begun anew each time.
+        // Drop the count only far below the limit, or it would be recomputed often near the limit.
         if count == 0 || (!is_common && count < MIN_COUNTED / 2) {
             self.counts.remove(&value);
         }
@@ -190,7 +191,6 @@ impl Index {
         }
     }
 
-    /// Enters who has a value that is common no longer.
     fn index_all_rare(&mut self, function: &IndexFunction, objects: &Objects) {
         let value_counts = self.counts.iter();
         let common = value_counts.filter(|(_, value_count)| value_count.is_common);
@@ -200,7 +200,7 @@ impl Index {
         }
     }
 
-    /// Enters who has `value`, when that is common no longer.
+    /// Adds entries for the objects with `value`, if `value` is no longer common.
     fn index_if_rare(&mut self, value: ValueHash, function: &IndexFunction, objects: &Objects) {
         let Some(ValueCount { count, is_common }) = self.counts.get(&value).copied() else {
             return;
@@ -233,7 +233,7 @@ impl IndexFunction {
         }
     }
 
-    /// The one value that all objects of `selection` have, if it says so.
+    /// The value that `selection` requires for this field or label, if it requires exactly one.
     fn required_by<'a>(&self, selection: &'a Selection) -> Option<&'a str> {
         match self {
             Self::Field(position) => {
@@ -270,7 +270,7 @@ impl Entry {
 // === impl Candidates ===
 
 impl<'a> Candidates<'a> {
-    /// The keys within `range`, in key order.
+    /// The keys that are within `range`, in key order.
     pub(super) fn keys(
         &self,
         range: &KeyRange,

@@ -1,4 +1,4 @@
-//! KeyRange: objects by key, and which of them lie between two keys.
+//! KeyRange: the map of objects by key, and ranges of its keys.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -8,23 +8,22 @@ use imbl::OrdMap;
 use crate::api::Object;
 use crate::api::ObjectKey;
 
-/// Objects by key.
+/// The objects of a store by key, in the API server's list order.
 pub(super) type Objects = OrdMap<ObjectKey, Arc<Object>>;
 
-/// A contiguous range of keys.
 #[derive(Clone, Debug)]
 pub(super) struct KeyRange {
     pub(super) from: Bound<String>,
-    /// Exclusive.
+    /// The exclusive upper bound; `None` if there is none.
     pub(super) to: Option<String>,
 }
 
 // === impl KeyRange ===
 
 impl KeyRange {
-    /// The keys of `namespace` (none: all keys) above `after`.
+    /// The keys of `namespace` that are above `after`. Without a namespace, all keys above `after`.
     pub(super) fn new(namespace: Option<&str>, after: Option<&str>) -> Self {
-        // '0' follows '/'.
+        // '0' follows '/', so it ends the range of the keys that begin with "namespace/".
         let (first, to) = match namespace {
             None | Some("") => (None, None),
             Some(namespace) => (Some(format!("{namespace}/")), Some(format!("{namespace}0"))),
@@ -42,7 +41,6 @@ impl KeyRange {
         Self::new(None, None)
     }
 
-    /// True when no key can be in it.
     pub(super) fn is_empty(&self) -> bool {
         match (&self.from, &self.to) {
             (Bound::Included(from) | Bound::Excluded(from), Some(to)) => from >= to,

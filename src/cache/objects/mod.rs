@@ -1,4 +1,7 @@
-//! The objects of one moment: how they are stored, found and shown.
+//! The current objects: the store with its indexes, snapshots of it, and pinned snapshots.
+//!
+//! The store is persistent: a clone shares all data with the original. So a snapshot is cheap, and
+//! the writer never waits for the readers of an older one.
 
 mod content;
 mod index;

@@ -1,4 +1,4 @@
-//! Pins: snapshots that are kept so that pages of a list can follow.
+//! Pins: snapshots that are kept so that a client can get further pages of its list.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,10 +9,9 @@ use crate::api::ResourceVersion;
 use crate::cache::log::Retention;
 use crate::cache::objects::snapshot::Snapshot;
 
-/// Snapshots pinned at most.
 const MAX_PINNED: usize = 1024;
 
-/// Snapshots kept for exact reads, by resource version.
+/// The snapshots that are kept for reads at an exact resource version, by that version.
 #[derive(Default)]
 pub(in crate::cache) struct Pins(BTreeMap<ResourceVersion, Pin>);
 
@@ -48,12 +47,13 @@ impl Pins {
         is_young.then(|| pin.snapshot.clone())
     }
 
-    /// Takes all out, for the caller to drop outside of its locks.
+    /// Removes and returns all pins, so that the caller can drop them outside of its locks.
     pub(in crate::cache) fn take(&mut self) -> Self {
         std::mem::take(self)
     }
 
-    /// Takes out what `retention` doesn't allow: by age, then the oldest by bytes and count.
+    /// Removes and returns the snapshots that are too old, then the lowest versions until the rest
+    /// is within the limits. `replaced_bytes` is the cache's current counter of replaced bytes.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,

@@ -1,4 +1,5 @@
-//! Snapshot: what a LIST, a GET or the first part of a watch is answered from.
+//! Snapshot: the objects at one resource version, from which a LIST, a GET or the initial part of a
+//! watch is answered.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,37 +10,38 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::objects::store::Store;
 
-/// All objects at one resource version; never changes, and a clone is cheap.
+/// All objects of a cache at one resource version. A snapshot never changes, and a clone is cheap.
 ///
-/// It keeps its objects in memory while it lives, so it should live no longer than its answer.
+/// A snapshot keeps its objects in memory, so drop it as soon as the request is answered.
 #[derive(Clone)]
 pub struct Snapshot {
     pub(in crate::cache) store: Arc<Store>,
     pub(in crate::cache) resource_version: ResourceVersion,
     pub(in crate::cache) epoch: u64,
-    /// Bytes replaced in the cache before it: what was since, a pin of it may hold alone.
+    /// The cache's counter of replaced bytes when this snapshot was taken. The increase since then
+    /// is an upper bound of the bytes that only this snapshot keeps in memory.
     pub(in crate::cache) replaced_bytes: u64,
 }
 
 // === impl Snapshot ===
 
 impl Snapshot {
-    /// The resource version whose state this is.
+    /// The resource version at which the API server's state equals this snapshot.
     pub fn resource_version(&self) -> ResourceVersion {
         self.resource_version
     }
 
-    /// Tells histories apart: versions of two epochs can't be compared.
+    /// The number of the epoch. Resource versions of two epochs must not be compared.
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
 
-    /// The object at `key`.
+    /// The object at `key`, if there is one.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.store.get(key.as_str()).cloned()
     }
 
-    /// The selected objects in key order; with `after` only those with greater keys.
+    /// The objects that `selection` selects, in key order, with keys above `after` if it is given.
     pub fn list<'a>(
         &'a self,
         selection: &'a Selection,
@@ -48,8 +50,9 @@ impl Snapshot {
         Box::new(self.store.select(selection, after))
     }
 
-    /// The objects that have to be looked at for it, in key order: whether they are selected is left
-    /// to a caller who pauses in between, for there may be many.
+    /// The objects that a list of `selection` has to check, in key order and with keys above
+    /// `after`. There may be many, so a caller that wants to yield in between uses this instead of
+    /// [`Snapshot::list`] and checks each object itself.
     pub fn candidates<'a>(
         &'a self,
         selection: &Selection,
@@ -58,12 +61,12 @@ impl Snapshot {
         self.store.candidates(selection, after)
     }
 
-    /// How many objects there are in all.
+    /// The number of all objects.
     pub fn len(&self) -> usize {
         self.store.len()
     }
 
-    /// True when there are none.
+    /// True if the snapshot has no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,6 +1,7 @@
-//! Store: all objects of one moment, ordered as the API server orders them, and indexed.
+//! Store: the objects of a cache in the API server's list order, with indexes.
 //!
-//! Persistent: a clone costs a few reference counts and shares everything with its original.
+//! The store is a persistent data structure: a clone shares all data with the original, and costs
+//! only a few reference counts.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use crate::cache::objects::index::Indexer;
 use crate::cache::objects::key_range::KeyRange;
 use crate::cache::objects::key_range::Objects;
 
-/// The objects, by key.
+/// The objects by key, with their indexes and total size.
 #[derive(Clone, Debug)]
 pub(in crate::cache) struct Store {
     objects: Objects,
@@ -24,7 +25,7 @@ pub(in crate::cache) struct Store {
     bytes: usize,
 }
 
-/// How far the sizes of candidate sets are counted before any of them will do.
+/// The counts of candidates are compared only up to this limit. Larger sets count as equal.
 const ESTIMATE_LIMIT: usize = 256;
 
 type InKeyOrder<'a> = Box<dyn Iterator<Item = &'a Arc<Object>> + Send + 'a>;
@@ -44,7 +45,7 @@ impl Store {
         self.objects.len()
     }
 
-    /// Bytes of the objects and their parsed values.
+    /// Bytes of all objects, including their keys and parsed values.
     pub(in crate::cache) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -53,12 +54,10 @@ impl Store {
         self.objects.get(key)
     }
 
-    /// All objects in key order.
     pub(in crate::cache) fn objects(&self) -> impl Iterator<Item = &Arc<Object>> {
         self.objects.values()
     }
 
-    /// Stores `object` and returns what it replaced.
     pub(in crate::cache) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let previous = self.objects.insert(object.key.clone(), object.clone());
         let objects = &self.objects;
@@ -69,7 +68,6 @@ impl Store {
         previous
     }
 
-    /// Removes and returns the object at `key`.
     pub(in crate::cache) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key)?;
         self.indexer.update(Some(&removed), None, &self.objects);
@@ -77,7 +75,7 @@ impl Store {
         Some(removed)
     }
 
-    /// The selected objects with keys above `after`, in key order, by the narrowest way.
+    /// The objects that `selection` selects, with keys above `after`, in key order.
     pub(in crate::cache) fn select<'a>(
         &'a self,
         selection: &'a Selection,
@@ -88,8 +86,8 @@ impl Store {
         selected.cloned()
     }
 
-    /// Objects with keys above `after`, in key order: all that are selected, and others where the
-    /// narrowest way passes them.
+    /// The objects that a list of `selection` must check, with keys above `after`, in key order.
+    /// They are found by key, index or key range, whichever gives the fewest.
     pub(super) fn candidates<'a>(
         &'a self,
         selection: &Selection,
@@ -109,7 +107,7 @@ impl Store {
         }
     }
 
-    /// The index that leaves the fewest objects to look at, unless `range` alone does as well.
+    /// The index that leaves the fewest objects to check. `None` if `range` alone leaves as few.
     fn narrowest(&self, selection: &Selection, range: &KeyRange) -> Option<Candidates<'_>> {
         let candidates = self.indexer.candidates(selection);
         if candidates.is_empty() {
@@ -130,13 +128,13 @@ impl Store {
         self.narrowest(selection, &range).is_some()
     }
 
-    /// The one key that can be selected, if the selection says so.
+    /// The only key that `selection` can select; `None` if it can select several keys.
     fn only_key(&self, selection: &Selection, namespace: Option<&str>) -> Option<String> {
         let name = selection.name()?;
         match namespace {
             Some("") => Some(name.to_owned()),
             Some(namespace) => Some(format!("{namespace}/{name}")),
-            // Either all objects of a resource have a namespace, or none has.
+            // A resource is either namespaced or not, so the first object shows which.
             None => {
                 let (first, _) = self.objects.get_min()?;
                 first.namespace().is_empty().then(|| name.to_owned())

@@ -1,4 +1,5 @@
-//! One test for each invariant that the room's documentation numbers, and named after it.
+//! Tests of the invariants I1 to I7 of [`crate::cache`]. Each test's name begins with its
+//! invariant.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +39,7 @@ const WRITES: u64 = 3000;
 
 type View = BTreeMap<ObjectKey, Arc<Object>>;
 
-/// A ready cache of nothing, at resource version 10.
+/// A ready cache without objects, at resource version 10.
 fn ready(config: Config) -> (Writer, Reader) {
     let (mut writer, reader) = cache(config);
     writer.replace(writer.relist(), ResourceVersion(10));
@@ -50,7 +51,7 @@ fn write(writer: &mut Writer, event_type: EventType, text: &str, version: u64, a
     writer.apply(event_type, written, None).unwrap();
 }
 
-/// Writes on another thread.
+/// Writes resource versions 11 to `10 + WRITES` on another thread.
 fn write_elsewhere(mut writer: Writer) -> thread::JoinHandle<Writer> {
     thread::spawn(move || {
         for version in 11..=10 + WRITES {
@@ -125,7 +126,7 @@ fn i3_an_event_carries_the_previous_object_and_the_verdict_needs_both() {
     use EventType::Added;
     use EventType::Deleted;
     use EventType::Modified;
-    // (event, selected label; the verdict, and whether it shows the object before)
+    // ((type, key, version and label of the change), selected label, expected verdict and body)
     let cases = [
         ((Added, "a/x", 11, "web"), "web", Some((Added, "u@11"))),
         ((Added, "a/y", 12, "db"), "web", None),
@@ -209,8 +210,8 @@ fn i4_a_watch_delivers_everything_in_order_or_expires() {
     }
 }
 
-/// What a client sees in the end that watches, takes all there is, is cut and resumes, again and again
-/// until `is_over`; it counts its `watches`.
+/// Opens watches one after another, each from the last version that the previous one delivered,
+/// until `is_over`. Counts them in `watches`, and returns the view that results from all events.
 fn resumed_until(
     is_over: &AtomicBool,
     reader: &Reader,
@@ -267,7 +268,7 @@ fn i4_a_watch_that_joins_during_writes_misses_nothing() {
                 assert_eq!(Vec::from_iter(view.into_values()), listed);
             });
         }
-        // As long as it takes, but for less than the log can hold.
+        // Write until each watcher has opened 1000 watches, but fewer events than the log can hold.
         for version in 11..100_000_u64 {
             let app = ["web", "db"][usize::from(version % 2 == 0)];
             let name = format!("a/{}", version % 7);
@@ -311,7 +312,7 @@ fn i5_the_writer_never_waits_for_a_reader_or_an_encoder() {
     let Poll::Ready(Some(WatchItem::Change { event, verdict })) = poll(&mut stream) else {
         panic!("no event");
     };
-    // All on one thread: a lock held by any of them would never be free.
+    // Everything runs on one thread, so a lock held by a reader or encoder would block the writer.
     let frame = event.frame(verdict, || {
         write(&mut writer, EventType::Added, "a/y", 12, "web");
         Bytes::from_static(b"frame")
@@ -329,7 +330,7 @@ fn i5_the_writer_never_waits_for_a_reader_or_an_encoder() {
 #[test]
 fn i6_an_event_is_encoded_at_most_once_per_verdict() {
     let (mut writer, reader) = ready(config());
-    let upstream_frame = Some(Bytes::from_static(b"as told"));
+    let upstream_frame = Some(Bytes::from_static(b"upstream"));
     let web = Arc::new(with_label("web"));
     let start = WatchFrom::After(ResourceVersion(10));
     writer
@@ -363,10 +364,10 @@ fn i6_an_event_is_encoded_at_most_once_per_verdict() {
         }
     });
     assert_eq!(encodings.load(Ordering::Relaxed), 1);
-    let as_received = (EventType::Modified, Bytes::from_static(b"as told"));
+    let as_received = (EventType::Modified, Bytes::from_static(b"upstream"));
     assert_eq!(watch(everything()), as_received);
     assert_eq!(encodings.load(Ordering::Relaxed), 1);
-    // Metadata alone is another frame in each format; the upstream told none of it.
+    // Metadata-only frames are separate frames in each format, and the upstream sent none.
     let mut stream = reader.watch(start, everything()).unwrap();
     let Some(WatchItem::Change { event, verdict }) = drain(&mut stream).pop() else {
         panic!("no event");
@@ -397,7 +398,7 @@ fn i7_nothing_is_served_before_the_first_full_list() {
     relist.add(object("a/x", "u", 9, "web"));
     assert!(
         !reader.is_ready(),
-        "a relist shows only once it is complete"
+        "a relist is visible only when it is complete"
     );
     writer.replace(relist, ResourceVersion(10));
     let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();

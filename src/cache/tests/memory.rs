@@ -1,4 +1,4 @@
-//! What a stored object holds on to, and when it lets go.
+//! Tests of the memory that stored objects keep: watch frames and the texts of keys.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::cache::cache;
 use crate::cache::tests::support::config;
 use crate::cache::tests::support::key;
 
-/// Bytes of a body that fill what is allocated for them, so that a frame takes more.
+/// Body size that exactly fills an allocation, so a copy takes less memory than its frame.
 const FULL: usize = 2048;
-/// Bytes of a body that leave room for what stands around it.
+/// Body size for which the frame takes the same allocation as a copy of the body.
 const ROOMY: usize = 2100;
 
-/// An object of `version` whose body is a slice of the frame.
+/// An object whose body of `length` bytes is a slice of a frame, and the frame.
 fn framed(text: &str, version: u64, length: usize) -> (Object, Bytes) {
     let body = format!("{version:x>length$}");
     let frame = Bytes::from(format!("{:<56}{body}\n", "type"));
@@ -58,7 +58,7 @@ async fn an_object_does_not_keep_a_frame_that_the_log_evicted() {
     }
     let before = reader.snapshot().unwrap();
     advance(Duration::from_secs(75)).await;
-    // It forgets the three, and the object of the last one was replaced meanwhile.
+    // This change makes the log evict the three events, and replaces the object of the third one.
     let (object, newer) = framed("gone", 14, FULL);
     writer
         .apply(EventType::Modified, object, Some(newer.clone()))
@@ -67,9 +67,9 @@ async fn an_object_does_not_keep_a_frame_that_the_log_evicted() {
     assert!(!is_in(&stored(&reader, "full"), &frames[0]));
     assert!(
         is_in(&stored(&reader, "roomy"), &frames[1]),
-        "it takes no more"
+        "a copy saves nothing"
     );
-    assert!(is_in(&stored(&reader, "gone"), &newer), "the log has it");
+    assert!(is_in(&stored(&reader, "gone"), &newer), "the log keeps it");
     for (text, version) in [("full", 11), ("roomy", 12)] {
         assert_eq!(stored(&reader, text), before.get(&key(text)).unwrap());
         assert_eq!(stored(&reader, text).resource_version.0, version);

@@ -1,4 +1,4 @@
-//! Tests of the room as a whole.
+//! Tests of the whole cache: invariants, relists, retention, memory, and a random model.
 
 mod invariants;
 mod memory;

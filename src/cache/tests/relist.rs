@@ -1,4 +1,4 @@
-//! What a relist tells, and what it can't tell.
+//! Tests of relists: the block, holes, new epochs, and changes that imply missed events.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::cache::tests::support::key;
 use crate::cache::tests::support::object;
 use crate::cache::tests::support::with_label;
 
-/// Four objects written at 11 to 14; applied is 20.
+/// A cache with four objects of versions 11 to 14, at resource version 20.
 fn four_objects() -> (Writer, Reader) {
     let (mut writer, reader) = cache(config());
     let mut relist = writer.relist();
@@ -61,7 +61,8 @@ fn expired(requested: u64, oldest: u64) -> Result<Vec<String>, Expired> {
     })
 }
 
-/// `a/x` kept, `a/y` gone, `b/x` created anew, `b/y` changed, `c/x` new.
+/// A list in which, compared with [`four_objects`], `a/x` is unchanged, `a/y` is gone, `b/x` is
+/// recreated, `b/y` is changed and `c/x` is new.
 fn changed_objects() -> [Object; 4] {
     [
         object("c/x", "u", 28, "web"),
@@ -97,7 +98,7 @@ fn the_block_comes_first_and_then_changes_in_order() {
         panic!("{items:?}");
     };
     let shown = event.object_for(*verdict);
-    assert_eq!(shown.resource_version, ResourceVersion(11), "its own");
+    assert_eq!(shown.resource_version, ResourceVersion(11), "own version");
     assert_eq!(stream.bookmark(), Some(ResourceVersion(30)));
     let snapshot = reader.snapshot().unwrap();
     assert_eq!(snapshot.resource_version(), ResourceVersion(30));
@@ -178,7 +179,7 @@ fn a_hole_is_recorded_even_if_nothing_differs() {
         modified: 0,
         deleted: 0,
     };
-    // At the same version nothing was jumped over.
+    // A list at the applied version opens no hole.
     assert_eq!(replace(&mut writer, &same, 20), nothing);
     assert_eq!(replace(&mut writer, &same, 23), nothing);
     assert_eq!(watch(&reader, 20).unwrap().len(), 0);
@@ -278,7 +279,7 @@ fn versions_of_an_earlier_epoch_expire_and_do_not_wait() {
     assert_eq!(watch(&reader, 20), expired(20, 9));
     assert_eq!(watch(&reader, 10), expired(10, 9));
     assert_eq!(watch(&reader, 9), Ok(vec![]));
-    // Nobody was there before: it is the future.
+    // No earlier epoch reached version 21, so the watch waits for it.
     assert_eq!(watch(&reader, 21), Ok(vec![]));
     writer.bookmark(ResourceVersion(20)).unwrap();
     assert_eq!(watch(&reader, 20), Ok(vec![]));
@@ -359,7 +360,7 @@ fn apply_implies_the_events_that_were_missed() {
         writer.apply(event_type, object, None).unwrap();
         describe(&drain(&mut stream))
     };
-    // Unknown: nothing to tell, but time goes on.
+    // A deletion of an unknown object makes no event, but increases the applied version.
     assert!(apply(Deleted, object("n/n", "u", 21, "web")).is_empty());
     assert_eq!(reader.snapshot().unwrap().resource_version().0, 21);
     assert_eq!(
@@ -374,7 +375,7 @@ fn apply_implies_the_events_that_were_missed() {
         apply(Added, object("n/x", "u2", 26, "web")),
         ["DELETED n/x@23", "ADDED n/x@26"]
     );
-    // Nobody knows when it was deleted, so this is a hole as a relist's.
+    // The version of the missed deletion is unknown, so 23 to 26 is a hole like one of a relist.
     assert_eq!(
         watch(&reader, 23).unwrap(),
         ["DELETED n/x@23", "ADDED n/x@26"]

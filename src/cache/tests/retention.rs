@@ -1,4 +1,4 @@
-//! What is kept, for how long, and what waits for what.
+//! Tests of retention (events, holes, pinned snapshots), of waiting readers, and of bookmarks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ use crate::cache::tests::support::everything;
 use crate::cache::tests::support::object;
 use crate::cache::tests::support::with_label;
 
-/// Three objects at 10.
+/// A cache with three objects, at resource version 10.
 fn three_objects(retention_bytes: Option<usize>) -> (Writer, Reader) {
     let (mut writer, reader) = cache(Config {
         retention_bytes,
@@ -139,7 +139,7 @@ fn encoded_frames_count_and_all_bytes_are_released() {
     for version in 12..30 {
         modify(&mut writer, "a/y", version);
     }
-    // Evicted but still held: what is encoded now counts no more.
+    // The event was evicted but is still referenced. Frames encoded now are not counted in the log.
     event.frame(EventType::Deleted, || Bytes::from(vec![b'x'; 450]));
     let stats = reader.stats();
     assert!(stats.log_bytes <= 3000);
@@ -158,7 +158,7 @@ fn a_block_without_its_first_event_serves_no_start_below_the_list() {
     modify(&mut writer, "a/z", 21);
     assert_eq!(served(&reader, 10), Ok(4));
     modify(&mut writer, "a/z", 22);
-    // The block's first deletion went; its second one alone would be a wrong view.
+    // The block's first deletion was evicted. Its second deletion alone would give a wrong view.
     for start in 0..20 {
         assert_eq!(served(&reader, start), Err(20), "{start}");
     }
@@ -213,7 +213,7 @@ async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
     advance(Duration::from_secs(74)).await;
     assert!(at(&reader, 10));
     advance(Duration::from_secs(1)).await;
-    assert!(!at(&reader, 10), "too old though nothing was written");
+    assert!(!at(&reader, 10), "too old, even without a write");
     pin(&reader);
     assert_eq!(reader.stats().pinned, 1);
 
@@ -225,7 +225,7 @@ async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
     modify(&mut writer, "a/x", 14);
     assert!(
         at(&reader, 13) && !at(&reader, 12),
-        "it may hold more than 2300 bytes"
+        "more than 2300 bytes were replaced since"
     );
 
     let snapshot = reader.snapshot().unwrap();
@@ -233,7 +233,7 @@ async fn pinned_snapshots_are_bounded_by_age_bytes_and_epoch() {
     reader.pin(&proven);
     assert!(at(&reader, 16));
     writer.replace(writer.relist(), ResourceVersion(20));
-    assert!(!at(&reader, 16), "inside the hole");
+    assert!(!at(&reader, 16), "16 is inside the hole");
     assert!(at(&reader, 20));
     writer.new_epoch(EpochCause::BytesDiffer);
     assert!(!at(&reader, 20) && reader.stats().pinned == 0);
@@ -290,7 +290,7 @@ async fn readers_wait_for_readiness_and_versions() {
     tokio::task::yield_now().await;
     writer.close();
     assert!(!waiting.await.unwrap());
-    assert!(!reader.ready().await, "a closed cache answers nobody");
+    assert!(!reader.ready().await, "a closed cache is never ready");
     assert_eq!(started.elapsed(), Duration::from_secs(3));
 }
 
@@ -341,7 +341,7 @@ async fn a_bookmark_covers_only_delivered_events() {
     let (mut writer, reader) = three_objects(None);
     let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
     writer.bookmark(ResourceVersion(11)).unwrap();
-    assert_eq!(stream.bookmark(), None, "the initial objects are not out");
+    assert_eq!(stream.bookmark(), None, "initial objects are not delivered");
     for expected in ["+a/x", "+a/y", "+a/z", "=10"] {
         let item = stream.next().await.unwrap();
         assert_eq!(describe(&[item]), [expected]);
@@ -350,13 +350,13 @@ async fn a_bookmark_covers_only_delivered_events() {
     }
     modify(&mut writer, "a/x", 12);
     modify(&mut writer, "a/y", 13);
-    assert_eq!(stream.bookmark(), None, "two events are not out");
+    assert_eq!(stream.bookmark(), None, "two events are not delivered");
     assert!(stream.next().await.is_some());
-    assert_eq!(stream.bookmark(), None, "one event is not out");
+    assert_eq!(stream.bookmark(), None, "one event is not delivered");
     assert!(stream.next().await.is_some());
     assert_eq!(stream.bookmark(), Some(ResourceVersion(13)));
     let tip = reader.watch(WatchFrom::Tip, everything()).unwrap();
-    assert_eq!(tip.bookmark(), None, "nothing beyond its start");
+    assert_eq!(tip.bookmark(), None, "not above the start");
     writer.bookmark(ResourceVersion(14)).unwrap();
     assert_eq!(tip.bookmark(), Some(ResourceVersion(14)));
 }

@@ -1,4 +1,4 @@
-//! What the cache's tests share: objects, selections, and a poll without a runtime.
+//! Helpers of the cache's tests: objects, selections, and reading streams without a runtime.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -36,8 +36,7 @@ pub(in crate::cache) fn key(text: &str) -> ObjectKey {
     ObjectKey::new(None, text)
 }
 
-/// The object at `text` with label `app` and its only field both set to `app`; its body tells
-/// `uid` and `version`.
+/// An object whose label `app` and only field have the value `app`. Its body is `uid@version`.
 pub(in crate::cache) fn object(text: &str, uid: &str, version: u64, app: &str) -> Object {
     object_with(text, uid, version, vec![("app".into(), app.into())], app)
 }
@@ -96,12 +95,12 @@ pub(in crate::cache) fn with_field(field: Field, equal: bool, value: &str) -> Se
     }
 }
 
-/// Polls once; the waker does nothing.
+/// Polls `stream` once, with a waker that does nothing.
 pub(in crate::cache) fn poll(stream: &mut WatchStream) -> Poll<Option<WatchItem>> {
     stream.poll_next(&mut Context::from_waker(Waker::noop()))
 }
 
-/// All items until the stream has caught up or ended.
+/// Reads all items until the stream waits or has ended.
 pub(in crate::cache) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
     let mut items = Vec::new();
     while let Poll::Ready(Some(item)) = poll(stream) {
@@ -110,7 +109,8 @@ pub(in crate::cache) fn drain(stream: &mut WatchStream) -> Vec<WatchItem> {
     items
 }
 
-/// Items in short: `+key`, `=rv` for the end of the initial ones, `ADDED key@rv`, `expired`.
+/// Short texts of items: `+key` for an initial object, `=rv` for the end of the initial objects,
+/// `ADDED key@rv` for a change, and `expired`.
 pub(in crate::cache) fn describe(items: &[WatchItem]) -> Vec<String> {
     let describe = |item: &WatchItem| match item {
         WatchItem::Initial(object) => format!("+{}", object.key),

@@ -1,7 +1,7 @@
 //! Dispatcher: wakes the streams of one thread from that thread.
 //!
-//! To wake a task on another thread takes a lock of that thread's runtime, and often a system call. So
-//! the writer wakes one task a runtime, and that one wakes its neighbours.
+//! Waking a task on another thread needs a lock of that thread's runtime, and often a system call.
+//! So the writer wakes only one task per thread, and this task wakes the streams of its own thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,10 +13,10 @@ use std::task::Waker;
 use crate::cache::wake::wake_list::Inbox;
 use crate::cache::wake::wake_list::WakeList;
 
-/// Wakes what waits for a cache on one thread: a future that this thread's runtime has to run, and that
-/// never completes.
+/// A future that wakes the readers of all caches that wait on one thread. It never completes, and
+/// the thread's runtime must run it.
 ///
-/// For a runtime that polls its tasks on one thread only, and on that thread:
+/// Use it only with a runtime that polls its tasks on one thread, and install it on that thread:
 ///
 /// ```
 /// # let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -26,12 +26,12 @@ use crate::cache::wake::wake_list::WakeList;
 /// runtime.block_on(serve);
 /// ```
 ///
-/// Whoever waits on a thread without one is woken by the writer itself, and so is everyone from the
-/// moment on when this future is dropped.
-#[must_use = "nobody on this thread is woken unless it runs"]
+/// The writer itself wakes the readers on a thread without a dispatcher, and also the readers of a
+/// dispatcher that was dropped.
+#[must_use = "no reader on this thread is woken unless it runs"]
 pub struct Dispatcher {
     inbox: Arc<Inbox>,
-    /// Taken from the inbox in one go; kept for its memory, as are the wakers.
+    /// The lists taken from the inbox; empty between polls, and kept to reuse its memory.
     lists: Vec<Arc<WakeList>>,
     wakers: Vec<Waker>,
 }
@@ -39,8 +39,7 @@ pub struct Dispatcher {
 // === impl Dispatcher ===
 
 impl Dispatcher {
-    /// Becomes the dispatcher of whatever waits on the current thread from now on, in place of an
-    /// earlier one.
+    /// Creates the dispatcher of the current thread, which replaces an earlier one for new waits.
     pub fn install() -> Self {
         Self {
             inbox: Inbox::install(),

@@ -1,9 +1,9 @@
-//! Wake-ups: the only signal from the writer to its readers.
+//! Wakes: the only signal from the writer to the readers.
 //!
-//! A reader that has caught up leaves its waker in a slot of its own, in the list of those who wait
-//! for the same on the same thread. The writer takes all wakers that were left, or has the thread's
-//! dispatcher take them. Slots are freed when their owner is dropped, so a list is as long as the
-//! readers alive.
+//! A reader that has to wait puts its waker into its slot of a list. Readers that wait for the same
+//! thing on the same thread share a list. The writer takes all wakers from the list and wakes them,
+//! or puts the list into the inbox of the thread's dispatcher, which does the same on its thread. A
+//! reader frees its slot when it is dropped, so lists do not grow.
 
 mod dispatcher;
 mod registration;

@@ -1,4 +1,4 @@
-//! Registration: a reader that waits for a wake-up.
+//! Registration: the slot of one reader in a wake list.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -6,7 +6,7 @@ use std::task::Waker;
 use crate::cache::wake::wake_list::WakeList;
 use crate::cache::wake::wake_set::WakeSet;
 
-/// One reader's slot.
+/// The slot of one reader; empty until the reader waits for the first time.
 #[derive(Default)]
 pub(in crate::cache) struct Registration(Option<ClaimedSlot>);
 
@@ -15,8 +15,8 @@ struct ClaimedSlot {
     slot: u32,
 }
 
-/// A waker that is no longer needed. To be dropped outside of all locks, since that may drop a task,
-/// and that task its stream.
+/// A waker and a slot that are no longer needed. Drop them outside of all locks: dropping a waker
+/// may drop its task, and that task may drop a stream.
 #[must_use]
 #[derive(Default)]
 pub(in crate::cache) struct ReplacedWaker {
@@ -27,9 +27,11 @@ pub(in crate::cache) struct ReplacedWaker {
 // === impl Registration ===
 
 impl Registration {
-    /// Asks for one wake-up from `set`, the same each time.
+    /// Registers `waker` for one wake from `set`. A registration must use the same set each time.
     ///
-    /// What it waits for must be looked at again after this, unless it can't change meanwhile.
+    /// After this call the reader must check its condition again, unless a lock keeps the condition
+    /// from changing. Otherwise it could miss the wake. Guarded by
+    /// `an_event_before_the_waker_is_registered_is_not_missed`.
     pub(in crate::cache) fn register(&mut self, set: &WakeSet, waker: &Waker) -> ReplacedWaker {
         #[cfg(test)]
         BEFORE_REGISTERING.take().into_iter().for_each(|act| act());
@@ -58,7 +60,8 @@ thread_local! {
         const { std::cell::Cell::new(None) };
 }
 
-/// Has `act` done once, on this thread, at the moment when a wake-up could be lost.
+/// Runs `act` once on this thread, in the next call of [`Registration::register`] before the waker
+/// is registered. At that moment a wake could be lost.
 #[cfg(test)]
 pub(in crate::cache) fn before_registering(act: impl FnOnce() + 'static) {
     BEFORE_REGISTERING.set(Some(Box::new(act)));

@@ -1,4 +1,4 @@
-//! Slots: the wakers of a list, each in the slot of the reader that left it.
+//! Slots: the wakers of a wake list, one slot per reader.
 
 use std::task::Waker;
 
@@ -6,7 +6,7 @@ use std::task::Waker;
 pub(super) struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    /// The slots that were armed since the last wake-up, each once.
+    /// The indexes of the slots that were armed since the last wake, each once.
     armed: Vec<u32>,
 }
 
@@ -19,7 +19,7 @@ struct Slot {
 // === impl Slots ===
 
 impl Slots {
-    /// Takes all wakers that were left since the last time.
+    /// Moves the wakers of all armed slots to `into`.
     pub(super) fn take_armed(&mut self, into: &mut Vec<Waker>) {
         let Self { slots, armed, .. } = self;
         let mut disarm = |index: u32| {
@@ -30,13 +30,13 @@ impl Slots {
         into.extend(armed.drain(..).filter_map(&mut disarm));
     }
 
-    /// A slot for a reader.
+    /// Reserves a slot for a reader and returns its index.
     pub(super) fn claim(&mut self) -> u32 {
         if let Some(index) = self.free.pop() {
             return index;
         }
         if self.slots.is_empty() {
-            // Most lists have one reader.
+            // Most lists have one reader, so reserve memory for exactly one.
             self.slots.reserve_exact(1);
             self.armed.reserve_exact(1);
         }
@@ -44,7 +44,7 @@ impl Slots {
         u32::try_from(self.slots.len() - 1).expect("fewer readers than 2^32")
     }
 
-    /// Leaves `waker`; gives the one that it replaces.
+    /// Puts `waker` into the slot, and returns the waker that it replaces, if there is one.
     pub(super) fn arm(&mut self, index: u32, waker: &Waker) -> Option<Waker> {
         let slot = &mut self.slots[index as usize];
         if !slot.is_armed {
@@ -57,13 +57,13 @@ impl Slots {
         }
     }
 
-    /// Takes a reader's slot back, and its waker.
+    /// Frees a reader's slot and returns its waker, if there is one.
     pub(super) fn release(&mut self, index: u32) -> Option<Waker> {
         self.free.push(index);
         self.slots[index as usize].waker.take()
     }
 
-    /// How many slots there are, and how many are armed.
+    /// The number of slots, and the number of entries in `armed`.
     #[cfg(test)]
     pub(super) fn lengths(&self) -> (usize, usize) {
         (self.slots.len(), self.armed.len())

@@ -1,4 +1,5 @@
-//! WakeList: those who wait for the same on the same thread, and the inbox of who wakes them.
+//! WakeList: the readers that wait for the same thing on the same thread, and the dispatcher's
+//! inbox.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,16 +11,16 @@ use parking_lot::Mutex;
 
 use crate::cache::wake::slots::Slots;
 
-/// The wakers left since the last wake-up by those who are woken together.
+/// The readers that are woken together, with the wakers that they registered since the last wake.
 pub(super) struct WakeList {
-    /// Who wakes them; `None`: the writer itself.
+    /// The inbox of the dispatcher that wakes the readers; `None` if the writer wakes them.
     inbox: Option<Arc<Inbox>>,
-    /// True when someone may have registered since the last notice.
+    /// True if a reader may have registered since the last [`WakeList::notify`].
     is_armed: AtomicBool,
     slots: Mutex<Slots>,
 }
 
-/// Where writers leave word of whom to wake.
+/// The wake lists that writers have passed to one dispatcher.
 #[derive(Default)]
 pub(super) struct Inbox(Mutex<Pending>);
 
@@ -37,7 +38,7 @@ thread_local! {
 // === impl WakeList ===
 
 impl WakeList {
-    /// An empty list of the current thread.
+    /// Creates an empty list for readers on the current thread.
     pub(super) fn new() -> Self {
         Self {
             inbox: Inbox::installed(),
@@ -46,17 +47,16 @@ impl WakeList {
         }
     }
 
-    /// True when who waits on the current thread belongs on it.
+    /// True if readers that wait on the current thread belong to this list.
     pub(super) fn is_local(&self) -> bool {
         Inbox::is_installed(self.inbox.as_ref())
     }
 
-    /// A slot for a reader.
     pub(super) fn claim(&self) -> u32 {
         self.slots.lock().claim()
     }
 
-    /// Asks for one wake-up; gives the waker that was left before, to be dropped outside of all locks.
+    /// Registers `waker` for one wake. Drop the returned earlier waker outside of all locks.
     pub(super) fn arm(&self, slot: u32, waker: &Waker) -> Option<Waker> {
         let mut slots = self.slots.lock();
         let replaced = slots.arm(slot, waker);
@@ -64,12 +64,12 @@ impl WakeList {
         replaced
     }
 
-    /// Takes a reader's slot back, and its waker, to be dropped outside of all locks.
+    /// Frees a reader's slot. Returns its waker, which the caller must drop outside of all locks.
     pub(super) fn release(&self, slot: u32) -> Option<Waker> {
         self.slots.lock().release(slot)
     }
 
-    /// Wakes everyone who registered since the last call; `wakers` is lent for its memory.
+    /// Wakes all readers that registered since the last call. `wakers` lends its memory.
     pub(super) fn wake_all(&self, wakers: &mut Vec<Waker>) {
         self.slots.lock().take_armed(wakers);
         wakers.drain(..).for_each(Waker::wake);
@@ -85,12 +85,11 @@ impl WakeList {
         }
     }
 
-    /// True when its dispatcher is gone and nobody else holds it, so that nobody can register.
+    /// True if the dispatcher was dropped and no other reference exists, so no reader can register.
     pub(super) fn is_abandoned(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) == 1 && self.inbox.as_ref().is_some_and(|inbox| inbox.is_closed())
     }
 
-    /// How many slots there are, and how many are armed.
     #[cfg(test)]
     pub(super) fn lengths(&self) -> (usize, usize) {
         self.slots.lock().lengths()
@@ -100,19 +99,19 @@ impl WakeList {
 // === impl Inbox ===
 
 impl Inbox {
-    /// An inbox that is the current thread's from now on, in place of an earlier one.
+    /// Creates the inbox of the current thread, in place of an earlier one.
     pub(super) fn install() -> Arc<Self> {
         let inbox = Arc::new(Self::default());
         INSTALLED.set(Some(Arc::clone(&inbox)));
         inbox
     }
 
-    /// The inbox of the current thread's dispatcher, if it has one.
+    /// The inbox of the current thread's dispatcher, if the thread has one.
     fn installed() -> Option<Arc<Self>> {
         INSTALLED.with_borrow(Clone::clone)
     }
 
-    /// True when `inbox` is what [`Inbox::installed`] gives.
+    /// True if `inbox` is the inbox of the current thread, or if both are `None`.
     fn is_installed(inbox: Option<&Arc<Self>>) -> bool {
         INSTALLED.with_borrow(|installed| match (installed, inbox) {
             (Some(installed), Some(inbox)) => Arc::ptr_eq(installed, inbox),
@@ -125,7 +124,7 @@ impl Inbox {
         self.0.lock().is_closed
     }
 
-    /// Has everyone on `list` woken, now if there is no dispatcher any more.
+    /// Makes the dispatcher wake the readers of `list`. A closed inbox wakes them directly.
     fn put(&self, list: Arc<WakeList>) {
         let waker = {
             let mut pending = self.0.lock();
@@ -141,7 +140,7 @@ impl Inbox {
         }
     }
 
-    /// Takes all out and leaves `waker` for the next time.
+    /// Moves all lists to the empty `into`, and stores `waker` for the next [`Inbox::put`].
     pub(super) fn take(&self, waker: &Waker, into: &mut Vec<Arc<WakeList>>) {
         let replaced = {
             let mut pending = self.0.lock();
@@ -151,7 +150,7 @@ impl Inbox {
         drop(replaced);
     }
 
-    /// Takes nothing more from now on; gives the lists that are left.
+    /// Closes the inbox and returns the lists that are still in it.
     pub(super) fn close(&self) -> Vec<Arc<WakeList>> {
         let mut pending = self.0.lock();
         pending.is_closed = true;

@@ -1,4 +1,4 @@
-//! WakeSet: all who wait for the same, on whatever thread.
+//! WakeSet: all readers that wait for the same thing, on any thread.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -7,19 +7,19 @@ use parking_lot::RwLock;
 
 use crate::cache::wake::wake_list::WakeList;
 
-/// All who wait for the same.
 #[derive(Default)]
 pub(in crate::cache) struct WakeSet {
-    /// A list for each thread that has a dispatcher, and one for all others.
+    /// One list for each thread that has a dispatcher, and one list for all other threads.
     lists: RwLock<Vec<Arc<WakeList>>>,
 }
 
 // === impl WakeSet ===
 
 impl WakeSet {
-    /// Has everyone woken who registered since the last call; `wakers` is lent for its memory.
+    /// Wakes all readers that registered since the last call, or makes their dispatchers do it.
+    /// `wakers` is empty before and after; passing it reuses its memory.
     pub(in crate::cache) fn notify(&self, wakers: &mut Vec<Waker>) {
-        // One by one: no lock is held while foreign code runs.
+        // Fetch the lists one by one, so that no lock is held while wakers run.
         let mut index = 0;
         while let Some(list) = self.list(index) {
             list.notify(wakers);
@@ -31,14 +31,14 @@ impl WakeSet {
         self.lists.read().get(index).map(Arc::clone)
     }
 
-    /// The list of the current thread.
+    /// The list for readers on the current thread, created if necessary.
     pub(super) fn local(&self) -> Arc<WakeList> {
         if let Some(list) = self.lists.read().iter().find(|list| list.is_local()) {
             return Arc::clone(list);
         }
         let list = Arc::new(WakeList::new());
         let mut lists = self.lists.write();
-        // In place, as someone may be counting through them.
+        // Replace an abandoned list in place: `notify` may be iterating by index at the same time.
         match lists.iter_mut().find(|list| list.is_abandoned()) {
             Some(abandoned) => *abandoned = Arc::clone(&list),
             None => {

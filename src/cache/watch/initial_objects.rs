@@ -1,4 +1,4 @@
-//! InitialObjects: a snapshot's objects that a watch begins with, some at a time.
+//! InitialObjects: the objects of a snapshot that a watch begins with, read in batches.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::objects::Snapshot;
 
-/// The objects of one snapshot that are selected, in order.
+/// The selected objects of one snapshot, in key order.
 pub(super) struct InitialObjects {
     snapshot: Snapshot,
-    /// The last key that was fetched.
+    /// The last key that was fetched; `None` before the first batch.
     after: Option<ObjectKey>,
     fetched: VecDeque<Arc<Object>>,
 }
@@ -25,12 +25,12 @@ impl InitialObjects {
         }
     }
 
-    /// The next of those that were fetched.
+    /// The next fetched object; `None` if another batch must be fetched first.
     pub(super) fn take(&mut self) -> Option<Arc<Object>> {
         self.fetched.pop_front()
     }
 
-    /// Fetches up to `max` more objects; false when there are none.
+    /// Fetches up to `max` more objects. Returns false if there are no more.
     pub(super) fn fill(&mut self, selection: &Selection, max: usize) -> bool {
         let after = self.after.as_ref().map(ObjectKey::as_str);
         self.fetched

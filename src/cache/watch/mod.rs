@@ -1,4 +1,8 @@
-//! Watches: one client's way along the changes.
+//! Watch streams: where a watch starts, and how it reads the history at its own speed.
+//!
+//! A [`WatchStream`] first delivers the objects of a snapshot, if the watch requests them, and then
+//! the changes. It reads changes from its group's queue, or from the log until it can join the
+//! group.
 
 mod initial_objects;
 mod start;

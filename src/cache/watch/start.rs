@@ -1,35 +1,35 @@
-//! Start: where a watch begins, or why it can't.
+//! Start: the position in the log at which a watch starts, or the reason why it cannot start.
 
 use crate::api::ResourceVersion;
 use crate::cache::log::Expired;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::State;
 
-/// Where a watch starts.
+/// The point in the history at which a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFrom {
-    /// The current objects, then changes.
+    /// Delivers the current objects first, then the changes.
     Snapshot,
-    /// Changes after this resource version; if it lies in the future, silence until it has passed.
+    /// Delivers the changes after this resource version, as soon as the cache has reached it.
     After(ResourceVersion),
-    /// Changes from now on.
+    /// Delivers only the changes from now on.
     Tip,
 }
 
-/// A place in the history of the current epoch.
+/// A resource version of the current epoch, with its position in the log.
 pub(super) struct Start {
-    /// What the client has seen when the changes begin.
+    /// The version up to which the client has everything before the first change is delivered.
     pub(super) version: ResourceVersion,
-    /// The position in the log of what comes after it.
+    /// The position in the log of the first event after `version`.
     pub(super) position: u64,
-    /// True while the version lies in the future.
+    /// True if the cache has not reached `version` yet.
     pub(super) is_ahead: bool,
 }
 
 // === impl WatchFrom ===
 
 impl WatchFrom {
-    /// The start, and the snapshot whose objects come first, if any do.
+    /// The start, and the snapshot whose objects the watch delivers first, if it does.
     pub(super) fn locate(self, state: &State) -> Result<(Start, Option<Snapshot>), Expired> {
         match (self, state.applied()) {
             (Self::After(version), _) => Ok((Start::resumed(state, version)?, None)),
@@ -45,7 +45,7 @@ impl WatchFrom {
 // === impl Start ===
 
 impl Start {
-    /// The start of a client that has seen all of `snapshot`.
+    /// The start of a client that has the objects of `snapshot`.
     pub(super) fn after_snapshot(state: &State, snapshot: &Snapshot) -> Result<Self, Expired> {
         let version = snapshot.resource_version;
         if snapshot.epoch != state.epoch {
@@ -54,18 +54,19 @@ impl Start {
         Self::after(state, version)
     }
 
-    /// The start of a client that says it has seen all up to `version`, of whatever history.
+    /// The start of a client that sent `version`, which may belong to an earlier epoch.
     fn resumed(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let is_ahead = state.applied().is_some_and(|applied| version > applied);
         if is_ahead && version <= state.newest_earlier_version {
-            // Of another history, most likely: silence until this one has come so far would be wrong
-            // for long, and a list too many does no harm.
+            // The version is probably from an earlier epoch. Waiting for it could hide changes for
+            // long, while an unnecessary list does no harm. Guarded by
+            // `versions_of_an_earlier_epoch_expire_and_do_not_wait`.
             return Err(other_history(state, version));
         }
         Self::after(state, version)
     }
 
-    /// The start of someone who has seen all up to `version`.
+    /// The start of a client that has everything up to `version` of the current epoch.
     fn after(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let applied = state.applied().ok_or(not_ready(version))?;
         Ok(Self {

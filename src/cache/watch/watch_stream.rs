@@ -1,8 +1,8 @@
-//! WatchStream: one client's walk along the events that concern it, at its own pace.
+//! WatchStream: delivers to one client the events that concern it, at the client's own speed.
 //!
-//! Catching up is delivery: a stream is a place in its group's queue that it moves itself, so there is
-//! no hand-over between old and live events, and a slow stream costs the writer nothing. One that
-//! starts before its group's queue does walks along the log up to the tip first.
+//! A stream is a position in its group's queue. Old and new events are read in the same way, so
+//! there is no switch between them at which an event could be lost, and a slow stream costs the
+//! writer nothing. A stream that starts before its group's queue first reads the log up to the tip.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -33,63 +33,59 @@ use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// Objects or events taken at once.
+/// Maximum number of objects or events that a stream fetches in one step.
 const BATCH: usize = 64;
-/// What an idle stream keeps allocated of its batch.
+/// Number of events for which an idle stream keeps memory allocated.
 const IDLE_CAPACITY: usize = 8;
-/// What a batch is charged that brought nothing for this client: after 16 of them others get their
-/// turn.
+/// Budget units of one fetched batch: a stream that finds no item in 16 batches yields.
 const UNITS_PER_BATCH: usize = CoopBudget::UNITS / 16;
 
-/// A watch. Ends after [`WatchItem::Expired`], or with `None` when the cache was closed.
+/// A watch of one client. It ends after [`WatchItem::Expired`], or when the cache is closed.
 pub struct WatchStream {
     shared: Arc<SharedCache>,
     selection: Arc<Selection>,
     epoch: u64,
     phase: Phase,
-    /// Whose queue the stream follows; `None` while it still reads the log.
+    /// The group whose queue the stream reads; `None` while it still reads the log.
     group: Option<Arc<Group>>,
-    /// The next event to take: its number in the group's queue, or its position in the log.
+    /// The next event to fetch: its number in the group's queue, or its log position if no group.
     next: u64,
     batch: Batch,
-    /// What the client had seen when the live part began.
+    /// The resource version after which the stream delivers changes.
     start: ResourceVersion,
-    /// True while `start` lies in the future.
+    /// True while the cache has not reached `start`.
     is_ahead: bool,
-    /// Relists that the log knew of when this stream was last asked.
+    /// The value of `SharedCache::relists` at the last call of [`WatchStream::was_relisted`].
     relists: u32,
-    /// How far the stream has come, for [`Expired::requested`].
+    /// The highest resource version that the stream has reached, for [`Expired::requested`].
     seen: ResourceVersion,
     registration: Registration,
 }
 
 enum Phase {
-    /// Gives the snapshot's objects.
     Initial(Box<InitialObjects>),
-    /// Follows the changes.
     Live,
     Ended,
 }
 
-/// What a watch delivers.
+/// One item that a watch delivers.
 #[derive(Debug)]
 pub enum WatchItem {
-    /// An object of the snapshot that the watch began with.
+    /// An object of the snapshot with which the watch begins.
     Initial(Arc<Object>),
-    /// All initial objects were given; the snapshot's resource version.
+    /// All initial objects were delivered. Holds the snapshot's resource version.
     InitialEnd(ResourceVersion),
-    /// A change.
+    /// A change that concerns this watch's selection.
     Change {
-        /// The change, shared by all who watch.
+        /// The change, shared by all streams.
         event: Arc<Event>,
-        /// What it is to this client.
+        /// The event type that the change has for this watch's selection.
         verdict: EventType,
     },
-    /// The client has to list again. Last item.
+    /// The watch cannot continue and the client has to list again. This is the last item.
     Expired(Expired),
 }
 
-/// How the next batch turned out.
 enum FillOutcome {
     Batch,
     Item(WatchItem),
@@ -133,7 +129,7 @@ impl WatchStream {
         Ok(Self::begin(shared, &state, start, selection))
     }
 
-    /// A stream of the changes after `start`.
+    /// Creates a stream of the changes after `start`, and joins its group if possible.
     fn begin(
         shared: &Arc<SharedCache>,
         state: &State,
@@ -161,21 +157,23 @@ impl WatchStream {
         stream
     }
 
-    /// The place in the group's queue for a stream that has come to `next` in the log.
+    /// Joins the group at log position `next`; `None` if more of the log must be read first.
     fn join(&self, state: &State) -> Option<GroupPosition> {
         let mut interest = self.shared.interest.lock();
         interest.join(&self.selection, self.next, &state.log)
     }
 
     fn follow(&mut self, (group, number): GroupPosition) {
-        // All of them share one.
+        // Streams of a group share one selection, which saves memory.
         self.selection = Arc::clone(&group.selection);
         self.group = Some(group);
         self.next = number;
     }
 
-    /// The next item; `None` when the cache was closed and all was delivered, or after
-    /// [`WatchItem::Expired`].
+    /// Returns the next item, or `None` after [`WatchItem::Expired`] or when the cache was closed
+    /// and everything was delivered.
+    ///
+    /// Pending means that the stream waits for a wake, or that it has to yield after much work.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
         let mut budget = CoopBudget::new();
         while budget.poll_proceed(cx).is_ready() {
@@ -200,19 +198,19 @@ impl WatchStream {
         Poll::Pending
     }
 
-    /// An item that [`WatchStream::poll_next`] would give at once and without a look at the cache;
-    /// `None` says nothing about what the cache has.
+    /// Returns the next item if it was fetched already, without a lock. `None` does not mean that
+    /// the cache has no more items.
     pub fn next_fetched(&mut self) -> Option<WatchItem> {
         self.take()
     }
 
-    /// As [`WatchStream::poll_next`]. Cancel safe.
+    /// Waits for the next item, like [`WatchStream::poll_next`]. Cancel safe.
     pub async fn next(&mut self) -> Option<WatchItem> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The resource version that a bookmark may carry now; `None` when this stream has not yet
-    /// delivered all up to it, or it says nothing beyond the start.
+    /// The resource version for a bookmark that is sent now. `None` if the stream has not delivered
+    /// all applied changes, or if the version is not above the start.
     pub fn bookmark(&self) -> Option<ResourceVersion> {
         if !matches!(self.phase, Phase::Live) || !self.batch.is_empty() {
             return None;
@@ -227,16 +225,16 @@ impl WatchStream {
         (applied > self.start).then_some(applied)
     }
 
-    /// True when a relist came since this was last asked.
+    /// True if a hole was opened since the last call (or since the stream was opened).
     ///
-    /// A client whose last version lies inside the relist's hole can't resume from it, so it should
-    /// be given a bookmark as soon as it has everything.
+    /// A client whose last version is inside the hole cannot resume from that version, so it should
+    /// get a bookmark as soon as it has everything.
     pub fn was_relisted(&mut self) -> bool {
         let relists = self.shared.relists.load(Ordering::Acquire);
         std::mem::replace(&mut self.relists, relists) != relists
     }
 
-    /// Takes the next item for this client out of what was fetched.
+    /// Takes the next item that concerns this client from the fetched batch.
     fn take(&mut self) -> Option<WatchItem> {
         if let Phase::Initial(initial) = &mut self.phase {
             return initial.take().map(WatchItem::Initial);
@@ -253,7 +251,7 @@ impl WatchStream {
         None
     }
 
-    /// Fetches the next batch without looking at it; where there is none, leaves the waker.
+    /// Fetches the next batch. At the end of the group's queue, registers the waker.
     fn fill(&mut self, cx: &mut Context<'_>) -> FillOutcome {
         match (&self.phase, &self.group) {
             (Phase::Initial(_), _) => self.fill_from_snapshot(),
@@ -273,7 +271,7 @@ impl WatchStream {
             None => !state.log.has_evicted(self.next),
         };
         if !can_go_on {
-            // So the rest of the objects would be in vain.
+            // The changes after the snapshot are lost, so the remaining objects would be useless.
             return FillOutcome::Expired(self.expired(&state));
         }
         drop(state);
@@ -313,7 +311,9 @@ impl WatchStream {
         let Some(group) = &self.group else {
             return FillOutcome::Batch;
         };
-        // While the start is to come, together with the state: a relist may jump over it.
+        // While the start is in the future, hold the state's lock until the queue is read: a relist
+        // may put a hole around the start. Guarded by
+        // `model_needs_waiting_streams_to_notice_holes`.
         let state = self.is_ahead.then(|| self.shared.state.read());
         if let Some(state) = &state {
             if let Some(expired) = self.check_expired(state) {
@@ -347,7 +347,7 @@ impl WatchStream {
         last
     }
 
-    /// Why this stream can't go on, if so.
+    /// The reason why this stream cannot continue; `None` if it can.
     fn check_expired(&self, state: &State) -> Option<Expired> {
         if self.epoch != state.epoch {
             return Some(self.expired(state));

@@ -1,4 +1,4 @@
-//! Difference: what a relist changes, and how that is told.
+//! Difference: the difference between the store and a relist, and the events that express it.
 
 use std::sync::Arc;
 
@@ -12,37 +12,41 @@ use crate::cache::update::Update;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// What has to be told so that `before` becomes the list.
+/// The changes that turn the store before a relist into the new list.
 pub(super) struct Difference {
     pub(super) store: Store,
-    /// In key order.
+    /// The objects that are gone or were recreated with another uid, in key order.
     pub(super) deleted: Vec<Arc<Object>>,
-    /// With the object before, in order of resource versions.
+    /// The new and changed objects in the order of their resource versions, each with the stored
+    /// object before the change. That is `None` for a new or recreated object.
     pub(super) changed: Vec<(Arc<Object>, Option<Arc<Object>>)>,
 }
 
-/// What [`Writer::replace`](crate::cache::Writer::replace) did.
+/// The result of [`Writer::replace`](crate::cache::Writer::replace).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReplaceOutcome {
     /// The list is the cache's first content.
     First,
-    /// The difference was appended to the log; watches go on.
+    /// The difference was appended to the log, and watches continue.
     Diffed {
-        /// Objects that are new, or anew.
+        /// Number of objects that are new or were recreated.
         added: usize,
-        /// Objects with a newer version.
+        /// Number of objects that have a newer version.
         modified: usize,
-        /// Objects that are gone, or gone and created anew.
+        /// Number of objects that are gone or were recreated.
         deleted: usize,
     },
-    /// The list is the first content of a new epoch; all watches expired.
+    /// The list is the first content of a new epoch, and all watches have expired.
     NewEpoch(EpochCause),
 }
 
 // === impl Difference ===
 
 impl Difference {
-    /// The update from the state at `applied` to the list, which is complete at `list`.
+    /// Creates the update from the state at `applied` to the relist that is complete at `list`:
+    /// first the block at version `applied`, then the changes. Guarded by
+    /// `model_needs_the_block_at_the_previous_version` and
+    /// `unseen_departures_from_a_selection_are_sent_before_other_changes`.
     pub(super) fn into_update(self, applied: ResourceVersion, list: ResourceVersion) -> Update {
         let has_departures = !mutation::is_active(Mutation::DepartureWithChange);
         let departure = |(object, previous): &(Arc<Object>, Option<Arc<Object>>)| {
@@ -79,7 +83,6 @@ impl Difference {
         update
     }
 
-    /// How many objects it is about.
     pub(super) fn outcome(&self) -> ReplaceOutcome {
         let previous = self
             .changed

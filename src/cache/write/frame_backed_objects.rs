@@ -1,4 +1,5 @@
-//! FrameBackedQueue: objects that may be stored in less memory, as the log has forgotten their frames.
+//! FrameBackedQueue: stored objects whose frames the log has evicted, so that copying their bodies
+//! may save memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,23 +9,24 @@ use crate::api::Object;
 use crate::cache::log::Event;
 use crate::cache::objects::Content;
 
-/// So many objects are given a body of their own with one change, which waits for that.
+/// Maximum number of bodies that are copied during one change. It limits the delay of that change.
 const DETACHED_AT_ONCE: usize = 64;
 
-/// Objects to give a body of their own, the longest known first.
+/// The objects whose bodies should be copied out of their frames, in the order of eviction.
 #[derive(Default)]
 pub(super) struct FrameBackedQueue(VecDeque<FrameBackedObject>);
 
-/// An object whose body is a slice of a frame that nobody else needs any more.
+/// An object whose body is a slice of a frame that the log no longer needs.
 struct FrameBackedObject {
     object: Weak<Object>,
+    /// Length of the frame in bytes.
     allocated: usize,
 }
 
 // === impl FrameBackedQueue ===
 
 impl FrameBackedQueue {
-    /// Adds the objects of events that the log forgot.
+    /// Adds the objects of events that the log evicted.
     pub(super) fn extend(&mut self, evicted: &[Arc<Event>]) {
         self.0.extend(
             evicted
@@ -33,8 +35,8 @@ impl FrameBackedQueue {
         );
     }
 
-    /// Stores the next of them that are still stored with a body of their own; gives the bytes of
-    /// those that were in the store instead.
+    /// Replaces the next objects that are still stored by objects with copied bodies, if that takes
+    /// less memory. Returns the bytes of the replaced objects.
     pub(super) fn detach_bodies(&mut self, content: &mut Content) -> u64 {
         let mut replaced = 0;
         let next = self.0.len().min(DETACHED_AT_ONCE);
@@ -56,7 +58,7 @@ impl FrameBackedQueue {
 // === impl FrameBackedObject ===
 
 impl FrameBackedObject {
-    /// The object of an event that the log forgets.
+    /// The entry for an evicted event's object; `None` if its body is not a slice of a frame.
     fn of(event: &Event) -> Option<Self> {
         Some(Self {
             allocated: event.backing_frame()?.len(),

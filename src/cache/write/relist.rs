@@ -1,4 +1,4 @@
-//! Relist: a new full list on its way in, and how it differs from what is stored.
+//! Relist: a new full list while it is received, and its difference from the store.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
 use crate::cache::write::difference::Difference;
 
-/// A list being received, page by page or as the initial events of a watch-list.
+/// A list that is being received, page by page or as the initial events of a watch-list.
 ///
-/// It holds a key and a handle for each object that is stored already, and the bytes of others.
+/// It holds the bytes of objects that differ from the store. For an object that is stored already,
+/// it holds only a key and a handle.
 pub struct Relist {
     base: Arc<Store>,
     items: HashMap<ObjectKey, Arc<Object>>,
@@ -26,13 +27,13 @@ impl Relist {
         Self { base, items }
     }
 
-    /// Adds an object of the list, or its newer state; the order doesn't matter.
+    /// Adds an object of the list, in any order, or replaces one that was added before.
     pub fn add(&mut self, object: Object) {
         self.insert(object, None);
     }
 
-    /// As [`Relist::add`], of an object whose body is a slice of `frame`, which is not kept where
-    /// that would take more memory than a copy of the body.
+    /// Adds an object whose body is a slice of `frame`, like [`Relist::add`]. The body is copied if
+    /// that takes less memory than keeping the whole frame.
     pub fn add_from_frame(&mut self, object: Object, frame: &[u8]) {
         self.insert(object, Some(frame.len()));
     }
@@ -51,22 +52,22 @@ impl Relist {
         self.items.insert(object.key.clone(), Arc::new(object));
     }
 
-    /// Takes an object out again that was deleted before the list was complete.
+    /// Removes an object that was deleted before the list was complete.
     pub fn remove(&mut self, key: &ObjectKey) {
         self.items.remove(key);
     }
 
-    /// How many objects were added.
+    /// The number of objects in the list so far.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// True when nothing was added.
+    /// True if the list has no objects so far.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// The store that holds exactly the list; `empty` says what is indexed.
+    /// Fills the store `empty`, which determines the indexes, with the objects of the list.
     pub(super) fn to_store(&self, mut empty: Store) -> Store {
         for object in self.items.values() {
             empty.insert(object.clone());
@@ -74,7 +75,13 @@ impl Relist {
         empty
     }
 
-    /// How the list, complete at `list`, differs from `before`, the state at `applied`.
+    /// The difference between `before`, which is the state at `applied`, and this list, which is
+    /// complete at `list`.
+    ///
+    /// # Errors
+    ///
+    /// Events cannot express the difference, so a new epoch must start. Guarded by
+    /// `a_list_that_no_events_explain_starts_a_new_epoch`.
     pub(super) fn difference(
         &self,
         before: &Store,
@@ -93,7 +100,7 @@ impl Relist {
                 deleted.push(stored.clone());
             }
         }
-        // Two states of one resource version.
+        // One resource version cannot have two different states.
         if list == applied && !deleted.is_empty() {
             return Err(EpochCause::WentBack);
         }
@@ -118,7 +125,7 @@ impl Relist {
     }
 }
 
-/// True when `listed` must be told to those who know `stored`.
+/// True if watches need an event that changes `stored` to `listed`. An error if none can do so.
 fn is_change(
     stored: Option<&Arc<Object>>,
     listed: &Arc<Object>,
@@ -133,7 +140,8 @@ fn is_change(
             return Err(EpochCause::BytesDiffer);
         }
     }
-    // Everything up to `applied` is stored, and nothing beyond `list` can be in it.
+    // The store has every change up to `applied`, and the list has no change after `list`. A
+    // different object must therefore have a version between the two.
     if listed.resource_version <= applied || listed.resource_version > list {
         return Err(EpochCause::WentBack);
     }

@@ -1,4 +1,4 @@
-//! Writer: the only one who changes a cache. Owned by the task that follows the upstream.
+//! Writer: write access to a cache, for its one owner (normally the reflector).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,28 +23,30 @@ use crate::cache::write::difference::ReplaceOutcome;
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
 use crate::cache::write::relist::Relist;
 
-/// The only mutator of a cache. Dropping it ends all watches cleanly.
+/// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
+/// and ends all watches cleanly.
 pub struct Writer {
     shared: Arc<SharedCache>,
     reader: Reader,
-    /// The groups to wake; empty between changes, as are the wakers.
+    /// The groups whose streams must be woken; empty between changes, and kept for its memory.
     to_wake: Vec<Arc<Group>>,
     wakers: Vec<Waker>,
-    /// What may be stored in less memory, as the log has forgotten the frames.
+    /// Stored objects whose frames the log has evicted; copying their bodies may save memory.
     frame_backed: FrameBackedQueue,
 }
 
-/// Why [`Writer::apply`] or [`Writer::bookmark`] refused: what came belongs to another history.
+/// The error of [`Writer::apply`] and [`Writer::bookmark`]: the received version belongs to another
+/// history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("resource version went back from {applied} to {received}")]
 pub struct WentBack {
-    /// What is applied.
+    /// The resource version up to which all changes are applied.
     pub applied: ResourceVersion,
-    /// What came.
+    /// The resource version that was received.
     pub received: ResourceVersion,
 }
 
-/// Room for so many groups and wakers is kept between changes.
+/// Number of groups and of wakers for which memory is kept between changes.
 const IDLE_CAPACITY: usize = 4096;
 
 // === impl Writer ===
@@ -62,15 +64,15 @@ impl Writer {
         }
     }
 
-    /// Applies a change that the upstream told; `frame` is how it told it.
+    /// Applies a change that was received from the upstream watch; `frame` is its watch frame.
     ///
-    /// What is stored already, byte for byte, is passed over: a resumed stream may repeat it.
-    /// A deletion of an object that isn't stored only moves the applied version on.
+    /// An object that is stored already with the same bytes is skipped, because a resumed watch may
+    /// repeat it. A deletion of an object that is not stored only increases the applied version.
     ///
     /// # Errors
     ///
-    /// The change is not above what is applied (before the first list: is not expected at all);
-    /// nothing was changed.
+    /// The version of the change is not above the applied version, or the first list was not
+    /// applied yet. In both cases the cache is unchanged.
     pub fn apply(
         &mut self,
         event_type: EventType,
@@ -104,11 +106,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Notes that all changes up to `rv` were applied.
+    /// Records that all changes up to `rv` are applied.
     ///
     /// # Errors
     ///
-    /// `rv` is below what is applied already; nothing was changed.
+    /// `rv` is below the applied version, or the first list was not applied yet. In both cases the
+    /// cache is unchanged.
     pub fn bookmark(&mut self, rv: ResourceVersion) -> Result<(), WentBack> {
         let applied = self.applied();
         let content = self.content().filter(|content| rv >= content.applied);
@@ -120,16 +123,17 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a relist. Nothing should be applied until it is handed to [`Writer::replace`].
+    /// Starts a relist. Do not apply changes until the relist is passed to [`Writer::replace`].
     ///
-    /// It costs a key and a handle for each object that is stored, and the bytes of what differs.
+    /// A complete relist takes a key and a handle for each object, and the bytes of the objects
+    /// that differ from the store.
     pub fn relist(&self) -> Relist {
         let stored = self.content().map(|content| content.store);
         let empty = || Arc::new(Store::new(&self.shared.config));
         Relist::new(stored.unwrap_or_else(empty))
     }
 
-    /// Makes the cache equal to the relist, which is complete at `rv`.
+    /// Makes the cache equal to `relist`, which is complete at `rv`.
     pub fn replace(&mut self, relist: Relist, rv: ResourceVersion) -> ReplaceOutcome {
         let Some(content) = self.content() else {
             self.begin(relist, rv, None);
@@ -150,14 +154,14 @@ impl Writer {
         }
     }
 
-    /// Drops store, log and snapshots and ends all watches expired; not ready until the next
-    /// [`Writer::replace`].
+    /// Starts a new epoch: drops the store, the log and all pinned snapshots, and expires all
+    /// watches. The cache is not ready until the next [`Writer::replace`].
     pub fn new_epoch(&mut self, cause: EpochCause) {
         self.restart(None, Some(cause));
     }
 
-    /// Drops all events and pinned snapshots, as an API server's compaction does: starts below the
-    /// applied version expire, and so do open watches that have not yet read to the end.
+    /// Drops all events and pinned snapshots, like a compaction of etcd. Starts below the applied
+    /// version expire, and so do open watches that still need a dropped event.
     pub fn forget_history(&mut self) {
         let Some(applied) = self.applied() else {
             return;
@@ -174,17 +178,17 @@ impl Writer {
         drop(dropped);
     }
 
-    /// All changes up to here are in; `None` while not ready.
+    /// The version up to which all changes are applied; `None` while the cache is not ready.
     pub fn applied(&self) -> Option<ResourceVersion> {
         self.shared.state.read().applied()
     }
 
-    /// A reader, to clone.
+    /// A reader of this cache, which can be cloned.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// Ends all watches cleanly, each once it has delivered what is in the log.
+    /// Closes the cache. Each watch delivers the events that are in the log, and then ends cleanly.
     pub fn close(self) {
         drop(self);
     }
@@ -198,7 +202,7 @@ impl Writer {
         self.shared.state.read().content.clone()
     }
 
-    /// Makes the relist the first content, of the first or (with a cause) of a new epoch.
+    /// Makes `relist` the first content of the cache, or of a new epoch if there is a `cause`.
     fn begin(&mut self, relist: Relist, rv: ResourceVersion, cause: Option<EpochCause>) {
         let store = relist.to_store(Store::new(&self.shared.config));
         let content = Content {
@@ -209,7 +213,7 @@ impl Writer {
         self.restart(Some(content), cause);
     }
 
-    /// Begins with `content` and an empty log.
+    /// Replaces store and log by `content` and an empty log, in a new epoch if there is a `cause`.
     fn restart(&mut self, content: Option<Content>, cause: Option<EpochCause>) {
         let start = content.as_ref().map(|content| content.applied);
         let log = EventLog::new(start.unwrap_or_default());
@@ -232,11 +236,12 @@ impl Writer {
             (content, log, interest, self.shared.pins.lock().take())
         };
         self.wake();
-        // Megabytes perhaps, so behind the locks and the wake-up.
+        // Freeing this memory may take long, so do it after unlocking and waking.
         drop(dropped);
     }
 
-    /// The one critical section in which store and log change together; then comes the wake-up.
+    /// Applies `update` to store and log in one critical section, and then wakes the streams.
+    /// Guarded by `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
     fn commit(&mut self, mut update: Update) {
         let now = Instant::now();
         let opens_hole = update.opens_hole;
@@ -264,7 +269,7 @@ impl Writer {
         drop((leftovers, unpinned));
     }
 
-    /// Wakes who waits for a version, and the streams concerned.
+    /// Wakes all readers that wait for a version, and the streams of the groups in `to_wake`.
     fn wake(&mut self) {
         self.shared.wakes.notify(&mut self.wakers);
         for group in self.to_wake.drain(..) {
@@ -277,7 +282,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        // Streams go on to the end of the log; nobody else is answered from here any more.
+        // Streams still deliver the rest of their queues. All other reads find the cache not ready.
         let dropped = {
             let mut state = self.shared.state.write();
             state.is_closed = true;

@@ -1,4 +1,5 @@
-//! Which groups are found by which changes, what is queued, and that nothing of it is left behind.
+//! Tests which groups the index finds for a change, which events are queued, and that empty groups
+//! and evicted events leave nothing behind.
 
 use super::*;
 use std::sync::atomic::Ordering;
@@ -74,7 +75,7 @@ fn joined(selections: impl IntoIterator<Item = Selection>) -> (Interest, Vec<Arc
     (interest, groups)
 }
 
-/// The groups that are asked about `event`, each time they are.
+/// The ids of the groups that the index visits for `event`, with duplicates.
 fn found_groups(interest: &Interest, event: &Event) -> Vec<u64> {
     let mut found = Vec::new();
     interest.index.find(event, |group| found.push(group.id));
@@ -115,7 +116,8 @@ fn a_change_is_offered_only_to_groups_that_it_may_concern() {
     ]);
     let ids: Vec<_> = groups.iter().map(|group| group.id).collect();
     assert_eq!(ids, Vec::from_iter(0..13));
-    // Those without a condition to find them by are always asked.
+    // Each case has the object before and after a change, and the ids of the indexed groups that
+    // are visited. The groups without a condition (0, 8 and 9) are visited for each change.
     let cases: [(Option<Object>, Object, &[u64]); 8] = [
         (None, pod("c/y", "n9", ""), &[]),
         (None, pod("a/x", "", ""), &[1, 2, 3, 5]),
@@ -145,7 +147,7 @@ fn a_change_is_offered_only_to_groups_that_it_may_concern() {
         expected.sort_unstable();
         let found = found_groups(&interest, &event);
         assert_eq!(found, expected, "{event:?}");
-        // Whom it concerns is among them.
+        // All groups that the change concerns were visited.
         for group in &groups {
             assert!(event.verdict(&group.selection).is_none() || found.contains(&group.id));
         }
@@ -197,7 +199,7 @@ fn an_event_is_queued_once_per_group_and_never_in_a_group_without_streams() {
     assert!(!groups[0].retains(0) && groups[0].retains(1));
     interest.evict(2);
     assert!(groups[0].retains(2) && interest.queue_order.is_empty());
-    assert_eq!(Arc::strong_count(&event), 2, "ours, and that of who left");
+    assert_eq!(Arc::strong_count(&event), 2, "one is in the left group");
 }
 
 #[test]
@@ -293,7 +295,7 @@ fn a_late_start_reads_the_log_once_and_joins_an_existing_group() {
     }
     let from = WatchFrom::After(ResourceVersion(100));
     let mut first = watch(&reader, from, on_node("n1"));
-    assert_eq!(reader.stats().groups, 0, "there is no such group yet");
+    assert_eq!(reader.stats().groups, 0, "the stream reads the log first");
     assert_eq!(drain(&mut first).len(), 99);
     assert_eq!(reader.stats().groups, 1);
     write(&mut writer, "a/x", 200, "n1");

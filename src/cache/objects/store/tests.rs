@@ -1,4 +1,4 @@
-//! Lists are the same whichever index gives them.
+//! Tests that a list has the same objects with and without an index, and when indexes are used.
 
 use std::sync::Arc;
 
@@ -91,7 +91,7 @@ proptest! {
 }
 
 proptest! {
-    /// Around the number of holders from which on a value is counted.
+    /// Values are on up to 40 objects, so their counts cross `MIN_COUNTED` in both directions.
     #[test]
     fn an_index_finds_all_objects_for_common_and_rare_values(
         writes in vec((0..40_usize, prop_oneof!["web", "db", "x"], 0..5u8), 0..400),
@@ -154,7 +154,7 @@ fn a_value_that_becomes_common_and_then_rare_is_found() {
     assert_eq!(found(&store, "web"), 300);
     let snapshot = store.clone();
     (300..20_000).for_each(|number| put(&mut store, number, &format!("x{}", number % 400)));
-    assert!(!store.uses_index(&with_label("web")), "common so far");
+    assert!(!store.uses_index(&with_label("web")), "still common");
     assert!(store.uses_index(&with_label("x7")));
     assert_eq!((found(&store, "web"), found(&store, "x7")), (300, 49));
     store.remove(&key(&text(5)));

@@ -1,4 +1,5 @@
-//! A client that folds what it is told, and checks that it is true.
+//! A client of the model: it builds its view from the items of its watch, and compares the view
+//! with etcd.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -19,13 +20,15 @@ pub(super) type CheckResult = Result<(), String>;
 pub(super) struct Client {
     pub(super) selection: Arc<Selection>,
     pub(super) stream: Option<WatchStream>,
-    /// What it believes; `None` before its first list is complete.
+    /// The objects that the client has received; `None` before its first list is complete.
     pub(super) view: Option<View>,
+    /// The initial objects of a list that is not complete yet.
     arriving: View,
+    /// The last resource version that the client has received.
     pub(super) seen: ResourceVersion,
-    /// Where its stream started.
+    /// The resource version at which the client's stream started.
     pub(super) start: ResourceVersion,
-    /// What was applied when its stream last had everything.
+    /// The cache's version when the client last had all changes of its current stream.
     caught_up: Option<ResourceVersion>,
 }
 
@@ -57,14 +60,14 @@ impl Client {
         self.arriving.clear();
     }
 
-    /// Takes one item; false when there is none.
+    /// Takes one item and applies it to the view. Returns false if there is none.
     pub(super) fn step(&mut self, etcd: &Etcd) -> Result<bool, String> {
         let Some(stream) = &mut self.stream else {
             return Ok(false);
         };
         match poll(stream) {
             Poll::Pending => return Ok(false),
-            Poll::Ready(None) => return Err("a stream ended though the writer lives".into()),
+            Poll::Ready(None) => return Err("a stream ended although the cache is open".into()),
             Poll::Ready(Some(WatchItem::Expired(_))) => {
                 self.check_expiry(etcd)?;
                 self.forget();
@@ -110,7 +113,7 @@ impl Client {
         Ok(())
     }
 
-    /// Folds what the API server tells after the version that it has.
+    /// Applies all changes after the client's version to its view, as if it watched the API server.
     pub(super) fn follow(&mut self, etcd: &Etcd) {
         let Some(view) = &mut self.view else {
             return;
@@ -129,7 +132,7 @@ impl Client {
         self.seen = ResourceVersion(etcd.revision());
     }
 
-    /// Who had everything can only have fallen off what concerns it.
+    /// A client that has had all changes may expire only if a change since then concerns it.
     pub(super) fn check_expiry(&self, etcd: &Etcd) -> CheckResult {
         let Some(caught_up) = self.caught_up else {
             return Ok(());
@@ -160,7 +163,7 @@ impl Client {
         }
     }
 
-    /// Takes what is left of a watch of another history, which must be told that it is over.
+    /// Reads the rest of a watch of an earlier epoch, and checks that it expires.
     pub(super) fn end_expired(&mut self) -> CheckResult {
         while let Some(stream) = &mut self.stream {
             match poll(stream) {
@@ -172,7 +175,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes up to `items` items; true when it has all there is, and its view is right.
+    /// Takes up to `items` items. Returns true if the client then has all changes; checks its view.
     pub(super) fn take(
         &mut self,
         items: usize,
@@ -187,7 +190,8 @@ impl Client {
         Ok(false)
     }
 
-    /// It has all there is, unless what it waits for is yet to come.
+    /// Checks the view and the bookmark of a stream that has nothing to deliver. Returns false
+    /// without a check if the stream waits for a version that the cache has not reached.
     pub(super) fn check_tip(
         &mut self,
         etcd: &Etcd,

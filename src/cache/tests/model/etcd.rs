@@ -1,4 +1,4 @@
-//! The truth: an etcd with its whole history.
+//! The etcd of the model: the correct state at each revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,9 @@ pub(super) const BASE: u64 = 10;
 
 pub(super) type View = BTreeMap<ObjectKey, Arc<Object>>;
 
-/// The truth: the state at every revision.
 pub(super) struct Etcd {
     states: Vec<View>,
-    /// The change that made each state.
+    /// The change that led to each state; `None` if the change was to another resource.
     changes: Vec<Option<(EventType, Object)>>,
     uids: u64,
 }
@@ -79,7 +78,7 @@ impl Etcd {
         self.commit(Some((EventType::Deleted, last)));
     }
 
-    /// Changes above `after`, oldest first.
+    /// The changes with versions above `after`, oldest first.
     pub(super) fn changes_after(
         &self,
         after: ResourceVersion,
@@ -96,7 +95,7 @@ impl Etcd {
             .collect()
     }
 
-    /// Goes back to the state at `revision`, as if a backup were put in place.
+    /// Restores the state and history at `revision`, like a backup.
     pub(super) fn restore(&mut self, revision: u64) {
         let length = usize::try_from(revision).expect("small numbers") + 1;
         self.states.truncate(length);

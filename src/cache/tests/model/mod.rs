@@ -1,7 +1,8 @@
-//! A random model: an etcd with its whole history, an upstream feed that is cut, and clients that
-//! fold what they are told. Nobody may end with a view that its resource version doesn't have.
+//! A random model of the cache: an etcd with its whole history, an upstream watch that is lost now
+//! and then, and clients that build a view from the events that they get. No client may have a view
+//! that differs from etcd at the client's resource version.
 //!
-//! Each rule that looks odd is also switched off once, to see that the model notices.
+//! Each `model_needs_…` test switches off one rule of the cache and expects the model to fail.
 
 mod client;
 mod etcd;
@@ -23,10 +24,10 @@ use crate::cache::tests::model::world::selections;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// Bytes of history; an event of these objects counts 400 to 600.
+/// Byte limits of the log. One event of the model's objects has 400 to 600 bytes.
 const RETENTION: [Option<usize>; 4] = [None, Some(1300), Some(2500), Some(6500)];
 
-/// Runs `cases` worlds and returns how often a client had all there was.
+/// Runs `cases` random worlds. Returns how often a client had all changes and its view was checked.
 fn run_model(
     cases: u32,
     max_shrink_iters: u32,
@@ -56,7 +57,7 @@ fn run_model(
     }
 }
 
-/// `PROPTEST_CASES` sets another number of cases.
+/// The environment variable `PROPTEST_CASES` sets the number of cases.
 #[test]
 fn every_client_ends_with_the_true_view_or_expires() {
     let cases = RunnerConfig::default().cases;

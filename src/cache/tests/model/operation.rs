@@ -1,4 +1,4 @@
-//! What happens in a world of the model, at random.
+//! The random operations of the model.
 
 use proptest::collection::vec;
 use proptest::prelude::Just;
@@ -23,25 +23,25 @@ pub(super) enum Op {
         key: usize,
         app: usize,
     },
-    /// Deletes all of a namespace, an object a revision.
+    /// Deletes all objects of a namespace, one per revision.
     Purge {
         namespace: &'static str,
     },
-    /// Another resource changes.
+    /// An object of another resource changes, which only increases the revision.
     Tick,
     Feed {
         events: usize,
     },
-    /// As `Feed`, but deletions right before a recreation are lost on the way.
+    /// Applies changes like `Feed`, but loses a deletion if the next change recreates the object.
     FeedLossy {
         events: usize,
     },
-    /// The upstream tells an object again that is stored already.
+    /// The upstream watch sends an object again that is stored already.
     Repeat {
         key: usize,
     },
     UpstreamBookmark,
-    /// The watch is lost; a list that is `behind` revisions old comes in.
+    /// The upstream watch is lost, and a list that is `behind` revisions old is applied.
     Relist {
         behind: u64,
         as_watch_list: bool,
@@ -63,11 +63,11 @@ pub(super) enum Op {
 #[derive(Clone, Debug)]
 pub(super) enum ClientOp {
     ListAndWatch,
-    /// Comes from the API server or another replica with a state `behind` revisions old.
+    /// The client opens a watch with the state that the API server had `behind` revisions ago.
     Arrive {
         behind: u64,
     },
-    /// Starts from the cache's snapshot, proven to be the state some revisions later.
+    /// The client watches from the cache's snapshot, proven for a version `later` revisions later.
     WatchProven {
         later: u64,
     },
@@ -76,7 +76,7 @@ pub(super) enum ClientOp {
     },
     Cut,
     Resume,
-    /// Takes some items, and goes on at the API server from wherever it is then.
+    /// The client takes some items, and then resumes at the API server from its last version.
     ResumeElsewhere {
         items: usize,
     },

@@ -1,4 +1,4 @@
-//! A world of the model: the truth, a cache that follows it, and clients.
+//! A world of the model: an etcd, a cache that follows it, and clients of the cache.
 
 use crate::api::EventType;
 use crate::api::Field;
@@ -35,7 +35,7 @@ pub(super) struct World {
     writer: Writer,
     reader: Reader,
     clients: Vec<Client>,
-    /// How often a client had all there was, and its view was right.
+    /// How often a client had all changes and its view was correct.
     pub(super) served: usize,
 }
 
@@ -59,7 +59,7 @@ impl World {
     }
 
     fn applied(&self) -> ResourceVersion {
-        self.writer.applied().expect("the first list is in")
+        self.writer.applied().expect("the first list is applied")
     }
 
     pub(super) fn run(&mut self, operations: Vec<Op>) -> CheckResult {
@@ -154,7 +154,7 @@ impl World {
         let applied = self.applied();
         let list = ResourceVersion(self.etcd.revision().saturating_sub(behind).max(applied.0));
         let mut relist = self.writer.relist();
-        // A watch-list may show an older state first, and then the changes up to its end.
+        // A watch-list may begin with an older state, followed by the changes up to its version.
         let shown = if as_watch_list {
             ResourceVersion(list.0.saturating_sub(3).max(BASE))
         } else {
@@ -176,12 +176,12 @@ impl World {
         }
     }
 
-    /// An old backup of etcd is put in place, and its history goes on from there.
+    /// Restores a backup of etcd. If the cache has a later version, it relists in a new epoch.
     fn restore(&mut self, revisions: u64) -> CheckResult {
         let revision = self.etcd.revision().saturating_sub(revisions).max(BASE);
         self.etcd.restore(revision);
         let (applied, revision) = (self.applied(), ResourceVersion(revision));
-        // No proxy can tell these clients that what they hold from elsewhere is history.
+        // Reset clients whose versions the cache cannot recognize as versions of the old history.
         for client in &mut self.clients {
             if client.stream.is_none() || client.seen > revision.max(applied) {
                 client.forget();
@@ -205,7 +205,7 @@ impl World {
                 "a restored etcd was taken for a relist: {replaced:?}"
             ));
         }
-        // Whoever watches must be told; what it folds until then is checked no more.
+        // All open watches must expire. Items that they deliver before that are not checked.
         for client in &mut self.clients {
             client.end_expired()?;
         }

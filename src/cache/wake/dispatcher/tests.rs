@@ -1,4 +1,4 @@
-//! Two runtimes on threads of their own, and a writer on a third.
+//! Tests of wakes through dispatchers, with runtimes on several threads.
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
@@ -24,7 +24,7 @@ use crate::cache::tests::support::with_label;
 const WRITES: u64 = 500;
 const STREAMS: usize = 20;
 
-/// Passes a wake-up on and notes which thread it came from.
+/// Forwards a wake, and counts it in `foreign` if it was called on another thread than `owner`.
 struct ThreadCheckWaker {
     inner: Waker,
     owner: ThreadId,
@@ -55,7 +55,7 @@ impl Wake for Count {
     }
 }
 
-/// A ready cache of nothing, at resource version 10.
+/// A ready cache without objects, at resource version 10.
 fn ready() -> (Writer, Reader) {
     let (mut writer, reader) = cache(config());
     writer.replace(writer.relist(), ResourceVersion(10));
@@ -67,8 +67,8 @@ fn write(writer: &mut Writer, version: u64) {
     writer.apply(EventType::Modified, written, None).unwrap();
 }
 
-/// Takes all events of `stream` to the end of the cache, and counts them; counts itself in `waiting`
-/// once it waits for the first.
+/// Reads all events of `stream` until the cache is closed, and returns their number. Adds one to
+/// `waiting` when the stream waits for the first time.
 async fn count_all(
     mut stream: WatchStream,
     foreign: Arc<AtomicUsize>,
@@ -102,7 +102,8 @@ async fn count_all(
     }
 }
 
-/// A thread with a runtime and streams; tells when all of them wait.
+/// Starts a thread with a runtime and `STREAMS` streams. Sends to `open` when all streams wait.
+/// Returns the numbers of events that the streams got.
 fn serve(
     reader: Reader,
     is_dispatched: bool,
@@ -134,7 +135,7 @@ fn serve(
     })
 }
 
-/// How often streams on two threads were woken from another one.
+/// Runs streams on two threads, and returns how often one was woken from another thread.
 fn foreign_wakes(is_dispatched: bool) -> usize {
     let (mut writer, reader) = ready();
     let foreign = Arc::new(AtomicUsize::new(0));
@@ -194,16 +195,16 @@ fn the_writer_wakes_a_dispatcher_once_for_all_its_streams() {
     let counts = || (dispatches.get(), wakes.get());
     poll_all();
     write(&mut writer, 11);
-    assert_eq!(counts(), (1, 0), "the dispatcher comes first");
+    assert_eq!(counts(), (1, 0), "only the dispatcher was woken");
     write(&mut writer, 12);
-    assert_eq!(counts(), (1, 0), "it knows already");
+    assert_eq!(counts(), (1, 0), "the dispatcher is woken once");
     dispatch();
-    assert_eq!(counts(), (1, 2), "those whom it concerns");
+    assert_eq!(counts(), (1, 2), "the streams concerned were woken");
     assert_eq!(poll_all(), [2, 0, 2]);
     let elsewhere = object("a/y", "u", 13, "cache");
     writer.apply(EventType::Added, elsewhere, None).unwrap();
     writer.bookmark(ResourceVersion(14)).unwrap();
-    assert_eq!(counts(), (1, 2), "nobody is concerned");
+    assert_eq!(counts(), (1, 2), "no stream is concerned");
 }
 
 #[test]
@@ -216,14 +217,14 @@ fn streams_are_woken_after_their_dispatcher_is_dropped() {
     let dispatcher = Dispatcher::install();
     assert!(poll().is_pending());
     write(&mut writer, 11);
-    assert_eq!(wakes.get(), 0, "nobody ran it");
+    assert_eq!(wakes.get(), 0, "the dispatcher was not run");
     drop(dispatcher);
     assert_eq!(wakes.get(), 1);
     assert!(poll().is_ready() && poll().is_pending());
     write(&mut writer, 12);
-    assert_eq!(wakes.get(), 2, "by the writer itself");
+    assert_eq!(wakes.get(), 2, "woken by the writer itself");
 
-    // What waits moves over to a new one when it is polled again.
+    // A stream moves to a new dispatcher when it is polled again.
     let mut dispatcher = std::pin::pin!(Dispatcher::install());
     assert!(poll().is_ready() && poll().is_pending());
     write(&mut writer, 13);

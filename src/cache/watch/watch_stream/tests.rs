@@ -1,4 +1,4 @@
-//! Streams longer than a batch, and what one costs.
+//! Tests of watch streams that are longer than one batch, of yielding, and of lost wakes.
 
 use std::future::Future;
 use std::pin::pin;
@@ -56,7 +56,7 @@ fn initial_objects_are_of_one_snapshot_even_for_a_slow_client() {
     let mut stream = reader.watch(WatchFrom::Snapshot, selection).unwrap();
     let mut items = Vec::new();
     for version in 1001..=1100 {
-        // Each object changes, some before and some after it is given.
+        // Change each object that the stream delivers, some before and some after its delivery.
         let index = version * 2 % 200;
         modify(&mut writer, &format!("a/{index:03}"), version, "db");
         match poll(&mut stream) {
@@ -92,7 +92,7 @@ fn an_initial_list_that_cannot_continue_ends_at_once() {
         modify(&mut writer, "a/000", version, "web");
     }
     let rest = drain(&mut stream);
-    assert_eq!(rest.len(), 64, "the rest of the first batch, then the end");
+    assert_eq!(rest.len(), 64, "the rest of the first batch, then expired");
     assert_eq!(describe(&rest).last().unwrap(), "expired");
     assert!(matches!(poll(&mut stream), Poll::Ready(None)));
 }
@@ -125,13 +125,13 @@ fn a_long_search_yields_and_resumes() {
             Poll::Ready(item) => break item.unwrap(),
             Poll::Pending => polls += 1,
         }
-        assert_eq!(wakes.0.load(Ordering::Relaxed), polls, "or it would sleep");
+        assert_eq!(wakes.0.load(Ordering::Relaxed), polls, "not rescheduled");
         assert_eq!(stream.bookmark(), None);
     };
     assert_eq!(describe(&[item]), ["MODIFIED a/000@4001"]);
     assert_eq!(polls, 2);
     assert!(stream.poll_next(&mut context).is_pending());
-    assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "now it sleeps");
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "it waits now");
     modify(&mut writer, "a/000", 4002, "web");
     assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
 }
@@ -151,12 +151,12 @@ async fn an_event_before_the_waker_is_registered_is_not_missed() {
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
     before_registering(move || {
         modify(&mut writer, "a/000", 1001, "web");
-        // Dropped, it would close the cache.
+        // Dropping the writer would close the cache.
         std::mem::forget(writer);
     });
     let mut context = Context::from_waker(Waker::noop());
     let Poll::Ready(Some(item)) = stream.poll_next(&mut context) else {
-        panic!("it would sleep, with nobody to wake it");
+        panic!("the stream missed the event and would not be woken");
     };
     assert_eq!(describe(&[item]), ["MODIFIED a/000@1001"]);
 
