@@ -1,4 +1,4 @@
-//! The Kubernetes words as plain values: no I/O, no async, no locks.
+//! Kubernetes terms such as objects and selectors as plain values: no I/O, no async, no locks.
 
 mod object;
 mod object_values;

@@ -1,4 +1,4 @@
-//! One stored object: the upstream's bytes and the few values that reads select by.
+//! One stored object: the upstream's bytes, and the few values by which reads select objects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::ObjectValues;
 use super::ResourceVersion;
 use super::object_values::PackedValues;
 
-/// An object's place in its resource: `namespace/name`, or `name` for cluster-scoped ones.
+/// The key of an object within its resource: `namespace/name`, or `name` if it is cluster-scoped.
 ///
-/// Ordered bytewise as the API server's storage keys are, so namespace `a-b` comes before `a`.
+/// Keys are ordered by bytes like the API server's storage keys, so namespace `a-b` is before `a`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey(Arc<str>);
 
 impl ObjectKey {
-    /// Makes the key of `name` in `namespace`; `None` or `""` means cluster-scoped.
+    /// Makes the key of the object `name` in `namespace`; `None` or `""` means cluster-scoped.
     pub fn new(namespace: Option<&str>, name: &str) -> Self {
         match namespace {
             None | Some("") => Self(name.into()),
@@ -24,7 +24,7 @@ impl ObjectKey {
         }
     }
 
-    /// The whole key, as it is ordered.
+    /// The key as text: `namespace/name`, or `name` for a cluster-scoped object.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -36,7 +36,7 @@ impl ObjectKey {
             .map_or("", |(namespace, _)| namespace)
     }
 
-    /// The object's name.
+    /// The object's name, without the namespace.
     pub fn name(&self) -> &str {
         self.0.split_once('/').map_or(&self.0, |(_, name)| name)
     }
@@ -62,34 +62,35 @@ impl std::borrow::Borrow<str> for ObjectKey {
 
 /// An immutable object of one resource in one wire format.
 ///
-/// `body` holds the upstream's bytes in the one form from which both the list item and the watch
-/// event are printed exactly, by putting constant bytes around it:
-/// - JSON of a kind whose `kind` and `apiVersion` come first in events and are absent in list items
-///   (all built-in kinds): everything behind them, without the opening brace:
+/// `body` holds the upstream's bytes in a form that constant bytes around it turn into exactly the
+/// API server's list item or watch event:
+/// - JSON of a built-in kind, whose events begin with `kind` and `apiVersion` and whose list items
+///   lack both: everything after these two keys, without the opening brace:
 ///   `"metadata":{…},"spec":{…}}`;
 /// - JSON of a custom resource, whose keys are sorted: the whole object;
-/// - protobuf: the bare object message, `raw` of `runtime.Unknown`.
+/// - protobuf: the object message alone, which is `raw` in `runtime.Unknown`.
 ///
-/// What was parsed out of the body is kept as places in it, so a body is never replaced alone.
-// In this order, as a list of everything takes the bodies only: they are to be in the cache line of
-// the reference count.
+/// Values parsed from the body are stored as positions in it. Replacing only the body with
+/// different bytes would therefore break them.
+// The body is the first field, so that it shares a cache line with the `Arc`'s reference counts:
+// listing all objects reads only these.
 #[derive(Clone)]
 #[repr(C)]
 pub struct Object {
-    /// The upstream's bytes.
+    /// The object as the upstream encoded it, in the form that the type's documentation describes.
     pub body: Bytes,
     /// `metadata.resourceVersion`.
     pub resource_version: ResourceVersion,
-    /// Namespace and name.
+    /// The namespace and name that identify the object within its resource.
     pub key: ObjectKey,
     values: PackedValues,
 }
 
-/// What an object takes beside itself: counts of references, and an entry in a map.
+/// Estimated memory of an object outside its fields: reference counts, and an entry in a map.
 const OVERHEAD_BYTES: usize = 72;
 
 impl Object {
-    /// Makes an object of its parts.
+    /// Makes an object from its parts; all of `values` are copied.
     pub fn new(
         key: ObjectKey,
         resource_version: ResourceVersion,
@@ -99,8 +100,9 @@ impl Object {
         Self::from_source(key, resource_version, values, &[], body)
     }
 
-    /// As [`Object::new`]; those of `values` that are slices of `source` take no memory if `body`
-    /// is a copy of it.
+    /// Makes an object like [`Object::new`], but does not copy `values` that are slices of
+    /// `source`: it stores their positions, which are valid in `body` too. `body` must equal
+    /// `source`, or have another length; `source` is then ignored.
     pub fn from_source(
         key: ObjectKey,
         resource_version: ResourceVersion,
@@ -132,7 +134,7 @@ impl Object {
         std::iter::from_fn(move || Some((texts.next()?, texts.next()?)))
     }
 
-    /// The value of label `key`.
+    /// The value of the label `key`; `None` if the object does not have the label.
     pub fn label(&self, key: &str) -> Option<&str> {
         let mut texts = self.values.labels(&self.body);
         while let Some(label) = texts.next_bytes() {
@@ -144,13 +146,13 @@ impl Object {
         None
     }
 
-    /// Values of the kind's selectable fields, in the order of `SelectableFields`.
+    /// The values of the kind's selectable fields, in the order of `SelectableFields::fields`.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         let (count, texts) = self.values.fields(&self.body);
         texts.take(count)
     }
 
-    /// The value of the selectable field at `position`; empty when the object carries none there.
+    /// The value of the selectable field at `position`; empty if the object has no such value.
     pub fn field(&self, position: usize) -> &str {
         let (count, mut texts) = self.values.fields(&self.body);
         if position >= count {
@@ -160,13 +162,14 @@ impl Object {
         texts.next().unwrap_or_default()
     }
 
-    /// True when every selection by labels and fields that selects one of both selects the other.
+    /// True if both objects have the same labels and selectable fields, so that every label or
+    /// field selector matches either both or neither.
     pub fn has_same_selectable_values(&self, other: &Self) -> bool {
         self.fields().eq(other.fields()) && self.labels().eq(other.labels())
     }
 
-    /// The same object with a body of its own, if that takes less memory than the `allocated` bytes
-    /// that its body is a slice of.
+    /// The same object with a copy of its body, if the copy takes less memory than the allocation
+    /// of `allocated` bytes that the body is now a slice of.
     #[must_use]
     pub fn with_own_body(&self, allocated: usize) -> Option<Self> {
         let is_smaller = rounded(self.body.len()) < rounded(allocated);
@@ -176,7 +179,7 @@ impl Object {
         })
     }
 
-    /// What it takes in memory, its key and its place in a cache included.
+    /// Estimated memory of the object in bytes, including its key and its entry in a cache.
     pub fn size(&self) -> usize {
         size_of::<Self>()
             + OVERHEAD_BYTES
@@ -186,7 +189,7 @@ impl Object {
     }
 }
 
-/// What jemalloc takes for so many bytes: it has four sizes between a power of two and the next.
+/// The memory that jemalloc allocates for `bytes`: it has four size classes per power of two.
 fn rounded(bytes: usize) -> usize {
     let step = bytes.next_power_of_two() / 8;
     bytes.next_multiple_of(step.max(16))
@@ -197,7 +200,7 @@ impl PartialEq for Object {
         self.resource_version == other.resource_version
             && self.key == other.key
             && self.body == other.body
-            // Where the texts stand does not matter.
+            // Objects are equal even if only one of them stores its values as positions.
             && (self.values == other.values
                 || self.uid() == other.uid() && self.has_same_selectable_values(other))
     }

@@ -1,48 +1,50 @@
-//! What reads select by, in few bytes: each text is its place in the object's body, where it can be.
+//! The values by which reads select objects, packed into few bytes: mostly positions in the body.
 
 use std::borrow::Cow;
 
-/// What was read of an object, beside its key and version.
+/// The values parsed from an object, besides its key and resource version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectValues<'a> {
     /// `metadata.uid`.
     pub uid: Cow<'a, str>,
-    /// `metadata.labels`.
+    /// `metadata.labels` as pairs of key and value, in any order.
     pub labels: Vec<(Cow<'a, str>, Cow<'a, str>)>,
-    /// Values of the kind's selectable fields, in the order of `SelectableFields`.
+    /// The values of the kind's selectable fields, in the order of `SelectableFields::fields`.
     pub fields: Vec<Cow<'a, str>>,
 }
 
-/// [`ObjectValues`] in one piece.
+/// [`ObjectValues`] as one sequence of bytes.
 ///
-/// Two numbers, how many fields there are and how many bytes stand before the labels; then the
-/// texts: the uid, the fields, and keys and values of the labels in the order of keys. A text is
-/// twice its length, plus one if its place in the body follows and not the text: how far behind
-/// the end of the place before, or in front of it.
+/// It begins with two numbers: the count of fields, and the packed length of the uid and fields.
+/// Then come the texts: the uid, the fields, and the labels' keys and values, sorted by key. Each
+/// text begins with a number: twice its length, plus one if the text is in the body. Next is the
+/// text itself or, if it is in the body, its distance from the end of the last text that was in the
+/// body: twice the distance, plus one if it is backwards.
 #[derive(Clone)]
 pub(super) enum PackedValues {
-    /// Few bytes, as most are, without an allocation.
+    /// At most [`INLINE_BYTES`], stored without an allocation; most objects' values are this short.
     Inline {
         length: u8,
         bytes: [u8; INLINE_BYTES],
     },
-    /// More.
+    /// More than [`INLINE_BYTES`], in an allocation.
     Boxed(Box<[u8]>),
 }
 
-/// So many that an object with its reference counts fills 128 bytes.
+/// The longest packed values without an allocation, in bytes. Chosen so that an `Arc<Object>`'s
+/// allocation has 128 bytes, as `an_object_with_its_reference_counts_fills_its_allocation` checks.
 const INLINE_BYTES: usize = 54;
 
-/// Reads texts one by one.
+/// An iterator over texts in packed values.
 #[derive(Clone)]
 pub(super) struct Texts<'a> {
     packed: &'a [u8],
     body: &'a [u8],
-    /// Where the place before ends.
+    /// The end, in `body`, of the last text that was in the body; 0 before the first one.
     end: usize,
 }
 
-/// Packs texts one by one.
+/// Appends texts to packed values.
 struct Packer<'a> {
     packed: Vec<u8>,
     source: &'a [u8],
@@ -52,7 +54,8 @@ struct Packer<'a> {
 // === impl PackedValues ===
 
 impl PackedValues {
-    /// Packs `values`; those that are slices of `source` are found in a body that equals it.
+    /// Packs `values`. Those that are slices of `source` are stored as positions, so they can be
+    /// read only together with a body that equals `source`.
     pub(super) fn new(values: &ObjectValues<'_>, source: &[u8]) -> Self {
         let mut packer = Packer {
             packed: Vec::with_capacity(2 * INLINE_BYTES),
@@ -60,7 +63,7 @@ impl PackedValues {
             end: 0,
         };
         put_number(&mut packer.packed, values.fields.len());
-        // For the number that follows, which is one byte unless fields are not in the body.
+        // Reserves one byte for the length of the uid and fields; `splice` adds more if needed.
         let start = packer.packed.len() + 1;
         packer.packed.push(0);
         packer.put(&values.uid);
@@ -100,7 +103,7 @@ impl PackedValues {
         }
     }
 
-    /// Bytes that are allocated.
+    /// Size of the allocation in bytes; 0 if the values are inline.
     pub(super) fn allocated(&self) -> usize {
         match self {
             Self::Inline { .. } => 0,
@@ -113,14 +116,14 @@ impl PackedValues {
         texts.next().unwrap_or_default()
     }
 
-    /// How many fields there are, and their texts with what follows them.
+    /// The count of fields, and the texts that begin with them.
     pub(super) fn fields<'a>(&'a self, body: &'a [u8]) -> (usize, Texts<'a>) {
         let (count, mut texts, _) = self.parts(body);
         texts.skip_text();
         (count, texts)
     }
 
-    /// Keys and values in turn.
+    /// The labels, sorted by key: each key is followed by its value.
     pub(super) fn labels<'a>(&'a self, body: &'a [u8]) -> Texts<'a> {
         self.parts(body).2
     }
@@ -147,7 +150,7 @@ impl Eq for PackedValues {}
 // === impl Texts ===
 
 impl<'a> Texts<'a> {
-    /// The next text's bytes.
+    /// The next text as bytes, without checking that they are UTF-8.
     pub(super) fn next_bytes(&mut self) -> Option<&'a [u8]> {
         if self.packed.is_empty() {
             return None;
@@ -168,7 +171,6 @@ impl<'a> Texts<'a> {
         Some(text)
     }
 
-    /// Passes over a text.
     pub(super) fn skip_text(&mut self) {
         self.next_bytes();
     }
@@ -179,7 +181,7 @@ impl<'a> Iterator for Texts<'a> {
 
     fn next(&mut self) -> Option<&'a str> {
         let text = str::from_utf8(self.next_bytes()?);
-        Some(text.expect("it was packed as a text, and the body never changes"))
+        Some(text.expect("packed values are UTF-8 and the body never changes"))
     }
 }
 
@@ -195,7 +197,7 @@ impl Packer<'_> {
 
     fn put(&mut self, text: &str) {
         match offset_in(text, self.source) {
-            // A place takes up to that many bytes itself.
+            // Shorter texts are stored as they are, because a position takes about two bytes.
             Some(at) if text.len() > 2 => {
                 put_number(&mut self.packed, text.len() << 1 | 1);
                 let is_in_front = at < self.end;
@@ -211,7 +213,7 @@ impl Packer<'_> {
     }
 }
 
-/// Where `text` stands in `source`, if it is a slice of it.
+/// The offset of `text` in `source` if it is a slice of `source`, judged by its address.
 fn offset_in(text: &str, source: &[u8]) -> Option<usize> {
     let at = text.as_ptr().addr().checked_sub(source.as_ptr().addr())?;
     let end = at.checked_add(text.len())?;
@@ -251,7 +253,7 @@ mod tests {
     use crate::api::Object;
 
     proptest! {
-        /// Whether they stand in the body, in whatever order, or not.
+        /// Values read back unchanged, whether or not they are slices of the body, in any order.
         #[test]
         fn packed_texts_read_back(
             source in "[a-zäöü0-9]{0,300}",

@@ -1,8 +1,8 @@
-//! Which resource is meant, and in which of the two serializations its objects are held.
+//! Names of resources, what discovery reports about them, and the wire formats of their objects.
 
 use std::fmt;
 
-/// Names a resource as URLs do: `pods` of `v1`, `deployments` of `apps/v1`.
+/// The name of a resource as in URLs: `pods` in `v1`, `deployments` in `apps/v1`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupVersionResource {
     /// API group; empty for the core group.
@@ -27,7 +27,7 @@ impl GroupVersionResource {
         }
     }
 
-    /// The `apiVersion` that objects of this resource carry: `v1`, `apps/v1`.
+    /// The `apiVersion` of the resource's objects, such as `v1` or `apps/v1`.
     pub fn api_version(&self) -> String {
         match self.group.as_str() {
             "" => self.version.clone(),
@@ -35,7 +35,7 @@ impl GroupVersionResource {
         }
     }
 
-    /// `resource` or `resource.group`, as error messages of the API name it.
+    /// The resource's name in the API server's error messages: `pods`, or `deployments.apps`.
     pub fn group_resource(&self) -> String {
         match self.group.as_str() {
             "" => self.resource.clone(),
@@ -43,7 +43,7 @@ impl GroupVersionResource {
         }
     }
 
-    /// The collection's path: `/api/v1/pods`, or `/apis/apps/v1/namespaces/x/deployments`.
+    /// The collection's URL path: `/api/v1/pods`, or `/apis/apps/v1/namespaces/x/deployments`.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let root = match self.group.as_str() {
             "" => "/api".to_owned(),
@@ -60,7 +60,7 @@ impl GroupVersionResource {
 }
 
 impl fmt::Display for GroupVersionResource {
-    /// `pods.v1`, `deployments.v1.apps`: the spelling kubectl accepts too.
+    /// Prints `pods.v1` or `deployments.v1.apps`, a spelling that kubectl accepts too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.resource, self.version)?;
         match self.group.as_str() {
@@ -70,31 +70,31 @@ impl fmt::Display for GroupVersionResource {
     }
 }
 
-/// What discovery says of one resource.
+/// One resource as the API server's discovery describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resource {
-    /// Its name in URLs.
+    /// The resource's group, version and plural name.
     pub gvr: GroupVersionResource,
-    /// Kind of its objects, such as `Pod`; the list's kind is this plus `List`.
+    /// The kind of the resource's objects, such as `Pod`. Lists usually have this kind plus `List`.
     pub kind: String,
-    /// Singular name, such as `pod`; may be empty.
+    /// The resource's singular name, such as `pod`; may be empty.
     pub singular: String,
-    /// Short names, such as `po`.
+    /// The resource's short names, such as `po`.
     pub short_names: Vec<String>,
-    /// True when its objects live in namespaces.
+    /// True if the resource's objects are in namespaces, false if they are cluster-scoped.
     pub namespaced: bool,
-    /// Verbs that the API server offers: `get`, `list`, `watch`, …
+    /// The verbs that the API server offers for the resource, such as `get`, `list` and `watch`.
     pub verbs: Vec<String>,
 }
 
 impl Resource {
-    /// True when the API server offers `verb`.
+    /// True if the API server offers `verb` for the resource.
     pub fn can(&self, verb: &str) -> bool {
         self.verbs.iter().any(|offered| offered == verb)
     }
 }
 
-/// The two serializations that are cached, each by an informer of its own.
+/// An encoding of objects on the wire. For each of the two formats a resource has its own informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum WireFormat {
     /// `application/json`.
@@ -104,7 +104,7 @@ pub enum WireFormat {
 }
 
 impl WireFormat {
-    /// The media type of single objects and lists.
+    /// The media type of single objects and lists in this format.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -112,7 +112,7 @@ impl WireFormat {
         }
     }
 
-    /// The `Content-Type` of a watch response.
+    /// The `Content-Type` of a watch response in this format.
     pub fn watch_media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -120,7 +120,7 @@ impl WireFormat {
         }
     }
 
-    /// `json` or `protobuf`, as metric labels have it.
+    /// The format's value in metric labels: `json` or `protobuf`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Json => "json",

@@ -1,17 +1,17 @@
-//! Resource versions: opaque to clients, ordered for us.
+//! Resource versions, which are opaque to clients but which kubefan compares as numbers.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A position in the API server's history, comparable within one resource of one etcd.
+/// A position in the API server's history. Versions are comparable within one resource of one etcd.
 ///
-/// Source: the API concepts page "Resource versions"; numeric comparison is part of the documented
-/// contract since Kubernetes 1.35.
+/// Kubernetes documents them on the page "API concepts", section "Resource versions". Since
+/// Kubernetes 1.35, comparing them as numbers is part of the documented contract.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResourceVersion(pub u64);
 
 impl ResourceVersion {
-    /// What an unset resource version and `"0"` both parse to.
+    /// The version that both the empty text (unset) and `"0"` parse to.
     pub const ZERO: Self = Self(0);
 }
 
@@ -21,7 +21,7 @@ impl fmt::Display for ResourceVersion {
     }
 }
 
-/// The text is no decimal unsigned 64-bit number.
+/// A text that is not a resource version, because it is not a decimal unsigned 64-bit number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("resource version {0:?} is not a decimal number")]
 pub struct ParseResourceVersionError(pub String);

@@ -1,4 +1,4 @@
-//! Status: the body of every API error.
+//! `Status`: the body of every error of the Kubernetes API.
 
 use serde::Deserialize;
 use serde::Serialize;
@@ -8,28 +8,28 @@ use super::GroupVersionResource;
 use super::Malformed;
 use super::ResourceVersion;
 
-/// A failure as the API tells it (`kind: Status`); serializes with the API server's key order.
+/// An object of kind `Status`, which reports a failure; its JSON has the API server's key order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     kind: String,
     api_version: String,
-    /// List metadata; only an expired `continue` answer puts a token there.
+    /// List metadata: empty, except that a 410 for an expired `continue` token holds a new token.
     #[serde(default)]
     pub metadata: StatusMetadata,
-    /// `Failure` for all that kubefan makes.
+    /// `Success` or `Failure`; always `Failure` in a `Status` made by kubefan.
     #[serde(default)]
     pub status: String,
-    /// What went wrong, for people.
+    /// The problem in words for people.
     #[serde(default)]
     pub message: String,
-    /// What went wrong, for programs, such as `Expired`; absent for unclassified errors.
+    /// The problem as a word for programs, such as `Expired`; absent for unclassified errors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Further facts.
+    /// The object concerned, single causes and the retry delay; absent in some failures.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<StatusDetails>,
-    /// The HTTP status code.
+    /// The HTTP status code of the answer, such as 404.
     #[serde(default)]
     pub code: u16,
 }
@@ -37,7 +37,7 @@ pub struct Status {
 /// The `metadata` of a [`Status`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusMetadata {
-    /// A token with which the rest of an expired list can be had.
+    /// A `continue` token for the rest of an expired list in its current state; empty if unset.
     #[serde(default, rename = "continue", skip_serializing_if = "String::is_empty")]
     pub continue_token: String,
 }
@@ -46,22 +46,22 @@ pub struct StatusMetadata {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StatusDetails {
-    /// Name of the object concerned.
+    /// The name of the object concerned; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// API group concerned.
+    /// The API group concerned; empty for the core group or if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub group: String,
-    /// Resource or kind concerned.
+    /// The resource or kind concerned, such as `pods`; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// UID of the object concerned.
+    /// The UID of the object concerned; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub uid: String,
-    /// Single causes.
+    /// The single causes of the failure, such as one for each invalid field.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<StatusCause>,
-    /// Seconds after which a retry makes sense; 0 when nothing is said.
+    /// Seconds that a client should wait before a retry; 0 if unset.
     #[serde(skip_serializing_if = "is_zero")]
     pub retry_after_seconds: u32,
 }
@@ -70,13 +70,13 @@ pub struct StatusDetails {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StatusCause {
-    /// Cause for programs, such as `FieldValueForbidden`.
+    /// The cause as a word for programs, such as `FieldValueForbidden`; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Cause for people.
+    /// The cause in words for people; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The parameter or field at fault.
+    /// The parameter or field that caused the failure; empty if unset.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub field: String,
 }
@@ -86,7 +86,7 @@ fn is_zero(seconds: &u32) -> bool {
 }
 
 impl Status {
-    /// A failure with `code`, `reason` (empty: none) and `message`, without details.
+    /// A failure without details; an empty `reason` means none.
     pub fn failure(code: u16, reason: &str, message: impl Into<String>) -> Self {
         Self {
             kind: "Status".into(),
@@ -106,21 +106,21 @@ impl Status {
         self
     }
 
-    /// Seconds to wait before a retry, when the Status says so.
+    /// Seconds that a client should wait before a retry; `None` if the `Status` does not say.
     pub fn retry_after(&self) -> Option<u32> {
         let seconds = self.details.as_ref()?.retry_after_seconds;
         (seconds > 0).then_some(seconds)
     }
 
-    /// True for 410 in both spellings of its reason.
+    /// True if the code is 410, or the reason is `Expired` or `Gone`.
     pub fn is_expired(&self) -> bool {
         self.code == 410 || matches!(self.reason.as_deref(), Some("Expired" | "Gone"))
     }
 
-    /// The body as the API server prints it: one line of JSON and a line break.
+    /// The JSON body as the API server prints it: one line, which ends with a line break.
     ///
     /// # Panics
-    /// Never: plain structs of text and numbers always serialize.
+    /// Never: structs of text and numbers can always be serialized.
     pub fn to_json(&self) -> String {
         let json = serde_json::to_string(self).expect("plain structs always serialize");
         let mut line = escape_as_go(&json);
@@ -128,28 +128,28 @@ impl Status {
         line
     }
 
-    /// Reads a JSON body; `None` when it is no `Status`.
+    /// Parses a JSON body; `None` if it is not a `Status`.
     pub fn from_json(body: &[u8]) -> Option<Self> {
         let status: Self = serde_json::from_slice(body).ok()?;
         (status.kind == "Status").then_some(status)
     }
 }
 
-/// One constructor for each failure that clients are told of, in the API server's words.
+/// One constructor for each failure that kubefan reports to clients, with the API server's wording.
 impl Status {
-    /// 400 with no details.
+    /// 400 for a malformed request, without details.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::failure(400, "BadRequest", message)
     }
 
-    /// 404 for an object.
+    /// 404 for the object `name`, which does not exist.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
         let target = resource.group_resource();
         Self::failure(404, "NotFound", format!("{target} {name:?} not found"))
             .with_details(details(&resource.group, &resource.resource, name))
     }
 
-    /// 404 for a path below a served group and version.
+    /// 404 for an unknown path below a group and version that the API server serves.
     pub fn path_not_found() -> Self {
         Self::failure(
             404,
@@ -159,7 +159,7 @@ impl Status {
         .with_details(StatusDetails::default())
     }
 
-    /// 405 for a method that a path does not take.
+    /// 405 for an HTTP method that the path does not accept.
     pub fn method_not_allowed() -> Self {
         let message = "the server does not allow this method on the requested resource";
         Self::failure(405, "MethodNotAllowed", message).with_details(StatusDetails::default())
@@ -176,14 +176,14 @@ impl Status {
         ))
     }
 
-    /// 410 for a LIST at a resource version that is gone.
+    /// 410 for a LIST at a resource version that is older than the available history.
     pub fn expired_list() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::failure(410, "Expired", message)
     }
 
-    /// 410 for a page of a list whose resource version is gone; carries a token with which the
-    /// rest can be had in its current state.
+    /// 410 for the next page of a list whose resource version is too old. The `Status` contains a
+    /// new `continue` token, which returns the rest of the list in its current state.
     pub fn expired_continue(token: &ContinueToken) -> Self {
         let mut status = Self::failure(
             410,
@@ -199,27 +199,28 @@ impl Status {
         status
     }
 
-    /// 410, told in a watch stream, for a start that is older than the history kept; `oldest` is
-    /// the least resource version that a watch could start from.
+    /// 410, sent in a watch stream, for a watch that starts before the available history. `oldest`
+    /// is the smallest resource version from which a watch can start.
     pub fn expired_watch(requested: ResourceVersion, oldest: ResourceVersion) -> Self {
         let message = format!("too old resource version: {requested} ({oldest})");
         Self::failure(410, "Expired", message)
     }
 
-    /// 429 while the cache of a resource has no complete state.
+    /// 429 because the cache of a resource has not completed its list yet.
     pub fn storage_reinitializing(retry_after_seconds: u32) -> Self {
         Self::failure(429, "TooManyRequests", "storage is (re)initializing")
             .with_details(retry_after(retry_after_seconds))
     }
 
-    /// 429 when the most recent state can't be proven and too many readers wait for the API server.
+    /// 429 for a read of the most recent state: the cache's freshness can't be proven, and too many
+    /// such reads already wait for the API server.
     pub fn too_many_consistent_reads() -> Self {
         let message = "the cache could not be proven up to date, and too many reads of the most \
                        recent state wait for the API server, please try again later";
         Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
     }
 
-    /// 500 with reason `InternalError`, as a watch stream tells a fault.
+    /// 500 with reason `InternalError` and no details, as the API server sends it in watch streams.
     pub fn internal_error(message: impl Into<String>) -> Self {
         Self::failure(500, "InternalError", message)
     }
@@ -230,7 +231,8 @@ impl Status {
         Self::failure(504, "Timeout", message).with_details(StatusDetails::default())
     }
 
-    /// 504 for a resource version that `current` did not reach within the wait.
+    /// 504 for a read at the version `requested`, which the cache (at `current`) did not reach in
+    /// time.
     pub fn too_large_resource_version(
         requested: ResourceVersion,
         current: ResourceVersion,
@@ -270,8 +272,8 @@ fn retry_after(seconds: u32) -> StatusDetails {
     }
 }
 
-/// Escapes in printed JSON what Go's `encoding/json` escapes besides: `<`, `>`, `&`, U+2028 and
-/// U+2029, none of which stands outside strings.
+/// Escapes the characters in printed JSON that Go's `encoding/json` escapes but serde does not:
+/// `<`, `>`, `&`, U+2028 and U+2029. Valid JSON has them only inside strings.
 pub(crate) fn escape_as_go(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {

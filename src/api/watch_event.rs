@@ -1,4 +1,4 @@
-//! What a LIST page and a watch frame say once decoded.
+//! Pages of a LIST and frames of a watch after decoding.
 
 use bytes::Bytes;
 
@@ -8,16 +8,16 @@ use super::ResourceVersion;
 /// The type of a watch event that carries an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// `ADDED`
+    /// `ADDED`: the object is new in the watch's selection.
     Added,
-    /// `MODIFIED`
+    /// `MODIFIED`: the object changed and is still in the watch's selection.
     Modified,
-    /// `DELETED`
+    /// `DELETED`: the object was deleted, or left the watch's selection.
     Deleted,
 }
 
 impl EventType {
-    /// The word on the wire.
+    /// The event type's name on the wire, such as `ADDED`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -27,42 +27,42 @@ impl EventType {
     }
 }
 
-/// One page of a LIST.
+/// One decoded page of a LIST.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ListPage {
-    /// The list's resource version.
+    /// The list's resource version, which is the same on all pages.
     pub resource_version: ResourceVersion,
-    /// Token of the next page; `None` on the last.
+    /// The `continue` token for the next page; `None` on the last page.
     pub continue_token: Option<String>,
-    /// Items in the order received.
+    /// The page's objects, in the order received.
     pub items: Vec<Object>,
 }
 
-/// A decoded watch frame.
+/// One decoded frame of a watch.
 #[derive(Debug)]
 pub enum WatchEvent {
     /// An object was added, modified or deleted.
     Change {
-        /// What happened.
+        /// Whether the object was added, modified or deleted.
         event_type: EventType,
-        /// The object; for a deletion its last state at the deletion's resource version.
+        /// The object; for DELETED, its last state with the resource version of the deletion.
         object: Object,
-        /// The frame as received, which is byte for byte what a client of the same format needs.
+        /// The frame as received; clients with the same wire format can get it unchanged.
         frame: Bytes,
     },
-    /// All changes up to a resource version were sent.
+    /// The API server has sent all changes up to the bookmark's resource version.
     Bookmark(Bookmark),
-    /// The stream failed; the body is the API's Status.
+    /// The watch failed, with the `Status` that the API server sent.
     Error(super::Status),
 }
 
-/// A decoded BOOKMARK.
+/// A decoded BOOKMARK event.
 #[derive(Debug)]
 pub struct Bookmark {
-    /// All changes up to here were sent.
+    /// The API server has sent all changes up to this resource version.
     pub resource_version: ResourceVersion,
-    /// True when it carries `k8s.io/initial-events-end: "true"`.
+    /// True if the annotation `k8s.io/initial-events-end: "true"` marks the end of initial events.
     pub initial_events_end: bool,
-    /// The frame as received, the model for bookmarks sent to clients.
+    /// The frame as received; it is the template for bookmarks to clients.
     pub frame: Bytes,
 }

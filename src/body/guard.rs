@@ -1,4 +1,4 @@
-//! Bodies that hold something as long as they live, and may be ended by it.
+//! Bodies that own a guard until they are dropped. The guard may end the body early.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -13,19 +13,20 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::body;
 
-/// What a body holds until it is dropped.
+/// A value that a [`GuardedBody`] owns until the body is dropped.
 pub trait BodyGuard: Unpin {
-    /// Ready when the body must end, though more may come. Asked whenever the body has nothing to
-    /// give; by default never ready.
+    /// Returns `Ready` when the body must end, even if the inner body has more data to come.
+    ///
+    /// It is polled each time the inner body is pending. The default is never ready.
     fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
 }
 
-/// A limit of how many bodies live at a time.
+/// Limits the number of bodies that exist concurrently: each body holds one permit.
 impl BodyGuard for OwnedSemaphorePermit {}
 
-/// A body with a guard.
+/// A body together with the guard that it owns.
 pub struct GuardedBody<B, G> {
     body: B,
     guard: G,
@@ -33,7 +34,7 @@ pub struct GuardedBody<B, G> {
 }
 
 impl<B, G> GuardedBody<B, G> {
-    /// `body`, which holds `guard`.
+    /// Wraps `body` so that it owns `guard`.
     pub fn new(body: B, guard: G) -> Self {
         Self {
             body,
@@ -43,7 +44,7 @@ impl<B, G> GuardedBody<B, G> {
     }
 }
 
-/// `response`, whose body holds `guard` if there is one.
+/// Makes the body of `response` own `guard`; returns `response` unchanged if `guard` is `None`.
 pub fn guarded<G>(response: Response<body::Body>, guard: Option<G>) -> Response<body::Body>
 where
     G: BodyGuard + Send + 'static,

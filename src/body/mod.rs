@@ -1,4 +1,4 @@
-//! The one body type of requests and responses, and what bodies are wrapped in.
+//! The body type of all requests and responses, and wrappers that add behaviour to a body.
 
 mod guard;
 mod yielding;
@@ -14,10 +14,10 @@ pub use guard::GuardedBody;
 pub use guard::guarded;
 pub use yielding::YieldingBody;
 
-/// What a body may fail with.
+/// The error of a body that fails while it is read.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A streaming body; dropping it gives up the rest.
+/// A streaming body. Dropping it discards the part that was not read.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 
 /// Boxes any body of bytes, such as hyper's `Incoming`.
@@ -29,12 +29,12 @@ where
     body.map_err(Into::into).boxed_unsync()
 }
 
-/// No body.
+/// A body of zero bytes.
 pub fn empty() -> Body {
     boxed(Empty::new())
 }
 
-/// A body that is all there.
+/// A body whose bytes are all in memory.
 pub fn full(bytes: impl Into<Bytes>) -> Body {
     boxed(Full::new(bytes.into()))
 }

@@ -1,4 +1,4 @@
-//! Bodies that let the others on their thread run.
+//! A body wrapper that lets other tasks of the same thread run.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -12,17 +12,17 @@ use http_body::SizeHint;
 
 use crate::concurrency::CoopBudget;
 
-/// A body that could give all that it has at once, and doesn't.
+/// A body that yields to other tasks after each `CoopBudget::UNITS` bytes.
 ///
-/// A connection sends as long as its body gives something and its peer takes it. On a fast network
-/// that is long enough to be noticed by every watch on the same thread.
+/// A connection's task keeps sending while the body has data and the peer accepts it. On a fast
+/// network, a large body would delay every watch on the same thread.
 pub struct YieldingBody<B> {
     body: B,
     budget: CoopBudget,
 }
 
 impl<B> YieldingBody<B> {
-    /// `body`, yielding in between.
+    /// Wraps `body` with a full budget.
     pub fn new(body: B) -> Self {
         Self {
             body,

@@ -1,28 +1,28 @@
-//! Paths of selectable fields merged into a tree, so that one walk over an object finds all.
+//! Merges the paths of selectable fields into a tree, so that one pass over an object finds all.
 
 use std::borrow::Cow;
 
 use crate::api::FieldValue;
 use crate::api::SelectableFields;
 
-/// One step of the merged paths.
+/// A node of the merged paths: one step, such as `spec`, is the edge to a child.
 #[derive(Debug)]
 pub(super) struct FieldTree<K> {
-    /// Steps below, by key.
+    /// The next steps, each with its key: a JSON member name or a protobuf field number.
     children: Vec<(K, FieldTree<K>)>,
-    /// Fields whose path ends here.
+    /// The fields whose path ends at this node.
     leaves: Vec<Leaf>,
 }
 
-/// A field at the end of its path.
+/// A selectable field, stored at the node where its path ends.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Leaf {
-    /// Position in `SelectableFields`.
+    /// Index of the field in `SelectableFields`.
     pub(super) position: usize,
     pub(super) value: FieldValue,
 }
 
-/// Values found so far, in the order of `SelectableFields`.
+/// The field values of one object, in the order of `SelectableFields`; `None` if not found yet.
 pub(super) type Values<'a> = Vec<Option<Cow<'a, str>>>;
 
 impl<K> Default for FieldTree<K> {
@@ -63,7 +63,7 @@ impl<K> FieldTree<K> {
         &self.leaves
     }
 
-    /// Counts everything at and below this step that was not found as absent for good.
+    /// Sets every value at and below this node that was not found to the value of an absent field.
     pub(super) fn fill_absent(&self, values: &mut Values<'_>) {
         for leaf in &self.leaves {
             values[leaf.position].get_or_insert_with(|| absent_value(leaf.value).into());
@@ -74,7 +74,7 @@ impl<K> FieldTree<K> {
     }
 }
 
-/// The tree over `SelectableField::json_path`.
+/// Merges the `json_path` of all `fields` into a tree.
 pub(super) fn json_tree(fields: &SelectableFields) -> FieldTree<String> {
     let mut tree = FieldTree::default();
     for (position, field) in fields.fields.iter().enumerate() {
@@ -84,7 +84,7 @@ pub(super) fn json_tree(fields: &SelectableFields) -> FieldTree<String> {
     tree
 }
 
-/// The tree over `SelectableField::protobuf_path`.
+/// Merges the `protobuf_path` of all `fields` into a tree.
 pub(super) fn protobuf_tree(fields: &SelectableFields) -> FieldTree<u32> {
     let mut tree = FieldTree::default();
     for (position, field) in fields.fields.iter().enumerate() {
@@ -94,7 +94,7 @@ pub(super) fn protobuf_tree(fields: &SelectableFields) -> FieldTree<u32> {
     tree
 }
 
-/// What an absent value counts as.
+/// The value that a selector compares with if the object lacks the field.
 fn absent_value(value: FieldValue) -> &'static str {
     match value {
         FieldValue::Text | FieldValue::Scalar => "",

@@ -1,10 +1,10 @@
-//! What is read of objects and lists, in either format.
+//! The values that the decoder reads from an object or list, in both wire formats.
 
 use std::borrow::Cow;
 
 use super::field_tree::Values;
 
-/// What is read from an object in either format.
+/// The values that are read from an object: its metadata and its selectable fields.
 #[derive(Debug, Default)]
 pub(super) struct Head<'a> {
     pub(super) namespace: Cow<'a, str>,
@@ -15,10 +15,10 @@ pub(super) struct Head<'a> {
     pub(super) values: Values<'a>,
 }
 
-/// Keys and values.
+/// An object's labels as pairs of key and value, in the order of the object.
 pub(super) type Labels<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
-/// What a list says beside its items.
+/// The list metadata that is read from a page of a LIST.
 #[derive(Default)]
 pub(super) struct ListHead {
     pub(super) resource_version: String,

@@ -1,11 +1,11 @@
-//! Upstream's bytes to `api` values and back, in both wire formats.
+//! Decodes the upstream's bytes into `api` values and encodes them again, in both wire formats.
 //!
-//! Objects are never parsed into trees: a scan finds the few values that reads select by, and the
-//! bytes are kept as they came. Printing puts constant bytes around them.
+//! Objects are never parsed into trees. A scan finds the few values that selectors need, and the
+//! object keeps the upstream's bytes. Encoding puts constant bytes around them.
 //!
-//! `json` and `protobuf` know one wire format each; `decode` and `encode` serve both with them.
-//! `metadata` makes metadata on its own, and `table` prints Tables. `negotiate` decides which of all
-//! this a client gets.
+//! `json` and `protobuf` implement one wire format each; `decode` and `encode` use both.
+//! `metadata` makes objects that have metadata only, and `table` prints Tables. `negotiate` chooses
+//! the representation that a client gets.
 
 mod decode;
 mod encode;

@@ -1,4 +1,4 @@
-//! Status in both formats.
+//! Decodes and encodes a Status in both wire formats.
 
 use super::Error;
 use super::json::Scanner;
@@ -12,12 +12,13 @@ use crate::api::StatusDetails;
 use crate::api::WireFormat;
 use crate::api::escape_as_go;
 
-/// Longest text of a foreign error answer that is kept, in bytes.
+/// Maximum length in bytes of the message that is made from an error answer that is not a Status.
 const MESSAGE_LIMIT: usize = 2048;
 
 /// Reads the body of an error answer with HTTP status `code`.
 ///
-/// What is no Status, such as a load balancer's page, becomes one whose message is the text.
+/// A body that is not a Status, such as a load balancer's error page, becomes a Status whose
+/// message is the start of that body.
 pub fn decode_status(content_type: &str, code: u16, body: &[u8]) -> Status {
     let is_protobuf = content_type.starts_with(WireFormat::Protobuf.media_type());
     let decoded = match is_protobuf {
@@ -31,13 +32,13 @@ pub fn decode_status(content_type: &str, code: u16, body: &[u8]) -> Status {
     status
 }
 
-/// The start of a text that is not ours.
+/// The first `MESSAGE_LIMIT` bytes of `body` as text.
 fn excerpt(body: &[u8]) -> String {
     let start = &body[..body.len().min(MESSAGE_LIMIT)];
     String::from_utf8_lossy(start).trim().to_owned()
 }
 
-/// Reads the object of an ERROR event.
+/// Reads the object of a JSON ERROR event; an object that is not a Status becomes the message.
 pub(super) fn decode_json_or_text(object: &[u8]) -> Status {
     decode_json(object).unwrap_or_else(|| Status::failure(500, "", excerpt(object)))
 }
@@ -69,7 +70,7 @@ fn decode_enveloped(body: &[u8]) -> Result<Status, Error> {
     }
 }
 
-/// Reads a Status message without its envelope.
+/// Reads a protobuf Status message that has no envelope.
 pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
     let mut status = Status::failure(0, "", "");
     for field in Fields::new(message) {
@@ -87,7 +88,7 @@ pub(super) fn decode_message(message: &[u8]) -> Result<Status, Error> {
     Ok(status)
 }
 
-/// The text in field `number`; empty when absent.
+/// The last text in field `number` of `message`; empty if the field is absent.
 fn text_in(message: &[u8], number: u32) -> Result<String, Error> {
     let mut text = String::new();
     for field in Fields::new(message) {
@@ -124,13 +125,13 @@ fn decode_cause(message: &[u8]) -> Result<StatusCause, Error> {
     })
 }
 
-/// A Status as JSON, without line break.
+/// Encodes a Status as one line of JSON without a line break at the end.
 pub(super) fn encode_json(status: &Status) -> String {
-    // Serializing structs of strings and numbers into memory has nothing to fail at.
-    escape_as_go(&serde_json::to_string(status).expect("a Status is always JSON"))
+    // Serializing a struct of strings and numbers into memory cannot fail.
+    escape_as_go(&serde_json::to_string(status).expect("a Status serializes to JSON"))
 }
 
-/// A Status in its envelope.
+/// Encodes a Status as protobuf in an envelope.
 pub(super) fn encode_enveloped(status: &Status) -> Vec<u8> {
     let mut metadata = Vec::new();
     put_bytes(&mut metadata, 1, b"");

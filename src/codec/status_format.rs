@@ -1,4 +1,4 @@
-//! How a refusal is written: in the representation that the request accepts, converted to nothing.
+//! The format of a Status in an error answer; never converted to another kind, such as a Table.
 
 use bytes::Bytes;
 
@@ -9,22 +9,24 @@ use crate::api::Status;
 use crate::api::WireFormat;
 use crate::api::escape_as_go;
 
-/// The representation of a Status as an answer's body.
+/// The format of a Status that is the body of an answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StatusFormat {
     /// One line of JSON.
     #[default]
     Json,
-    /// Indented JSON without a line break at its end: for people, and where nothing else is
-    /// acceptable. It is YAML, too.
+    /// Indented JSON without a line break at its end: for people, and for clients that accept no
+    /// format which kubefan can write. Indented JSON is also valid YAML.
     IndentedJson,
-    /// Protobuf in its envelope.
+    /// A protobuf message in an envelope.
     Protobuf,
 }
 
 impl StatusFormat {
-    /// The format for a request with this Accept header; `is_pretty` tells whether its JSON is
-    /// indented, given whether the clause chosen says `;pretty=1`.
+    /// Chooses the format for a request with this Accept header.
+    ///
+    /// `is_pretty` returns whether JSON is indented; its argument is true if the chosen clause of
+    /// the header has `;pretty=1`.
     pub fn negotiated(accept: Option<&str>, is_pretty: impl FnOnce(bool) -> bool) -> Self {
         match negotiate_status(accept) {
             Negotiated::Plain(WireFormat::Protobuf, _) => Self::Protobuf,
@@ -33,7 +35,7 @@ impl StatusFormat {
         }
     }
 
-    /// The `Content-Type` of the answer.
+    /// The value of the answer's `Content-Type` header.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json | Self::IndentedJson => WireFormat::Json.media_type(),
@@ -41,17 +43,17 @@ impl StatusFormat {
         }
     }
 
-    /// The body of an answer that tells `status`.
+    /// Encodes `status` as the body of an answer.
     ///
     /// # Panics
-    /// Never: structs of text and numbers always serialize.
+    /// Never: a struct of strings and numbers always serializes.
     pub fn body(self, status: &Status) -> Bytes {
         match self {
             Self::Json => Encoder::status_body(WireFormat::Json, status),
             Self::Protobuf => Encoder::status_body(WireFormat::Protobuf, status),
             Self::IndentedJson => {
                 let json = serde_json::to_string_pretty(status);
-                escape_as_go(&json.expect("a Status is always JSON")).into()
+                escape_as_go(&json.expect("a Status serializes to JSON")).into()
             }
         }
     }

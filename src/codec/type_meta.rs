@@ -1,4 +1,4 @@
-//! TypeMeta: how a resource names its kind, learnt from the first thing upstream sends.
+//! The kind and apiVersion of a resource, read from the first list or event of the upstream.
 
 use bytes::Bytes;
 
@@ -8,16 +8,17 @@ use super::json::Scanner;
 use super::protobuf;
 use crate::api::WireFormat;
 
-/// The kind of a resource's objects, and where JSON objects name it.
+/// The kind and apiVersion of a resource's objects, and their position in JSON objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeMeta {
-    /// Such as `Pod`.
+    /// The kind of the objects, such as `Pod`.
     pub kind: String,
-    /// Such as `apps/v1`.
+    /// The group and version of the objects, such as `apps/v1`.
     pub api_version: String,
-    /// Kind of lists, such as `PodList`; a custom resource may name its own.
+    /// The kind of lists, such as `PodList`. The definition of a custom resource may set any name.
     pub list_kind: String,
-    /// True when JSON objects carry them inside, among sorted keys, as custom resources do.
+    /// True if the cached JSON body contains `kind` and `apiVersion`, as it does for custom
+    /// resources, whose keys are sorted. False for built-in kinds.
     pub is_embedded: bool,
 }
 
@@ -31,14 +32,14 @@ struct TypeFields {
 }
 
 impl TypeMeta {
-    /// Reads it from a LIST body or from a watch frame that carries an object or bookmark.
+    /// Reads kind and apiVersion from a LIST body or a watch frame with an object or bookmark.
     ///
-    /// From a frame the list's kind is taken to be the kind plus `List`, and from a list the kind
-    /// is the list's kind without it.
+    /// A frame does not name the list's kind, so `list_kind` is the kind plus `List`. A list does
+    /// not name the objects' kind, so `kind` is the list's kind without `List`.
     ///
     /// # Errors
     ///
-    /// When `bytes` are neither, or name no kind (an ERROR frame names the wrong one).
+    /// If `bytes` are malformed, have no kind, or are an ERROR event, whose kind is `Status`.
     pub fn read(format: WireFormat, bytes: &Bytes) -> Result<Self, Error> {
         let fields = match format {
             WireFormat::Json => read_json_type(bytes)?,
@@ -70,7 +71,7 @@ fn read_json_type(text: &[u8]) -> Result<TypeFields, Error> {
     }
 }
 
-/// Reads the members of an object, list or event that matter here.
+/// Reads the type and the `items` and `object` members of a JSON object, list or watch event.
 fn read_json_fields(text: &[u8]) -> Result<TypeFields, Error> {
     let mut fields = TypeFields::default();
     let mut position = 0;
@@ -94,7 +95,7 @@ fn read_json_fields(text: &[u8]) -> Result<TypeFields, Error> {
         }
         position += 1;
     }
-    // An object of some kind may have a member named `object`; an event has no kind.
+    // A custom resource may have a member named `object`. Only a watch event has no kind.
     fields.event_object = fields.event_object.filter(|_| fields.kind.is_empty());
     Ok(fields)
 }
@@ -114,7 +115,7 @@ fn read_protobuf_type(bytes: &[u8]) -> Result<TypeFields, Error> {
     })
 }
 
-/// `{"kind":…,"apiVersion":…,` as it stands before the body of a built-in object.
+/// The bytes `{"kind":…,"apiVersion":…,`, which precede the cached body of a built-in object.
 pub(super) fn json_front(kind: &str, api_version: &str) -> String {
     let (kind, api_version) = (json::quoted(kind), json::quoted(api_version));
     format!("{{\"kind\":{kind},\"apiVersion\":{api_version},")

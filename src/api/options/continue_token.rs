@@ -1,7 +1,7 @@
-//! The `continue` token of paged lists, in the API server's own format.
+//! The `continue` token of paged lists, in the API server's format.
 //!
-//! Unpadded URL-safe base64 of `{"v":"meta.k8s.io/v1","rv":N,"start":"/KEY\u0000"}`, so tokens
-//! can be handed on to the API server and tokens of its making are understood.
+//! A token is the unpadded URL-safe base64 of `{"v":"meta.k8s.io/v1","rv":N,"start":"/KEY\u0000"}`.
+//! Because the format is the same, kubefan and the API server accept each other's tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -15,19 +15,19 @@ use crate::api::escape_as_go;
 
 const VERSION: &str = "meta.k8s.io/v1";
 
-/// Where the next page of a list begins, and in which state.
+/// The key at which the next page of a list begins, and the resource version that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContinueToken {
-    /// The state that all pages show; `None` (-1 on the wire) takes the current state, which
-    /// makes the list inconsistent with its first page.
+    /// The resource version that all pages show. `None` (-1 on the wire) means the current state,
+    /// which is inconsistent with the list's first page.
     pub resource_version: Option<ResourceVersion>,
-    /// The least key that the page may show, relative to the list's scope and without a leading
-    /// `/`; usually the last key shown and a NUL.
+    /// The smallest key that the next page may contain: `name` in a list of one namespace, else
+    /// `namespace/name`. Usually the last key of the page before, followed by a NUL.
     pub start: String,
 }
 
 impl ContinueToken {
-    /// The token for what follows `last` in a list of `namespace` (`None`: of all).
+    /// The token for the objects after `last` in a list of `namespace` (`None`: of everything).
     pub fn after(
         last: &ObjectKey,
         namespace: Option<&str>,
@@ -43,7 +43,8 @@ impl ContinueToken {
         }
     }
 
-    /// The least [`ObjectKey`], as text, that the next page of a list of `namespace` may show.
+    /// The smallest [`ObjectKey`], as text, in the next page of a list of `namespace` (`None`: of
+    /// everything).
     pub fn start_key(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{namespace}/{}", self.start),
@@ -51,7 +52,7 @@ impl ContinueToken {
         }
     }
 
-    /// The same place in the current state: what an expired list can be resumed with.
+    /// A token with the same start key but the current state, which resumes an expired list.
     pub fn inconsistent(&self) -> Self {
         Self {
             resource_version: None,
@@ -59,15 +60,14 @@ impl ContinueToken {
         }
     }
 
-    /// The text for clients.
+    /// Encodes the token as the text that clients get.
     ///
     /// # Panics
-    ///
-    /// Never: plain structs of text and numbers always serialize.
+    /// Never: structs of text and numbers can always be serialized.
     pub fn encode(&self) -> String {
         let fields = Fields {
             version: VERSION.to_owned(),
-            // Resource versions are revisions of etcd, which are 63 bits long.
+            // Resource versions are etcd revisions of 63 bits, so the cast keeps the value.
             resource_version: self.resource_version.map_or(-1, |version| version.0 as i64),
             start: format!("/{}", self.start),
         };
@@ -75,15 +75,14 @@ impl ContinueToken {
         URL_SAFE_NO_PAD.encode(escape_as_go(&json))
     }
 
-    /// Reads a client's token: one of ours, or of the API server.
+    /// Decodes a token that kubefan or the API server made.
     ///
     /// # Errors
-    ///
-    /// When it is something else, even what the API server would understand.
+    /// If the text is anything else, even a form that the API server would accept.
     pub fn decode(text: &str) -> Result<Self, Malformed> {
-        let malformed = || Malformed::new("continue", "it is no token of a list");
+        let malformed = || Malformed::new("continue", "it is not the token of a list");
         let json = URL_SAFE_NO_PAD.decode(text).map_err(|_| malformed())?;
-        // An array of the same values is none to the API server.
+        // serde would also accept an array of the values; the API server accepts only an object.
         if json.trim_ascii_start().first() != Some(&b'{') {
             return Err(malformed());
         }
@@ -93,7 +92,7 @@ impl ContinueToken {
 
     fn from_fields(fields: &Fields) -> Option<Self> {
         let start = fields.start.strip_prefix('/').unwrap_or(&fields.start);
-        // A start that leaves its scope, or spells one key in two ways, is refused.
+        // Refuses a start key that leaves the list's scope, or that is a second spelling of a key.
         let is_plain = |segment: &str| !matches!(segment, "" | "." | "..");
         let resource_version = match fields.resource_version {
             0 => return None,
@@ -106,12 +105,12 @@ impl ContinueToken {
     }
 }
 
-/// What stands in the token's JSON.
+/// The JSON object in a token.
 #[derive(Deserialize, Serialize)]
 struct Fields {
     #[serde(rename = "v")]
     version: String,
-    /// -1 for the current state.
+    /// The resource version that all pages show; -1 for the current state.
     #[serde(rename = "rv")]
     resource_version: i64,
     start: String,

@@ -1,35 +1,34 @@
-//! What a GET of one object asks for.
+//! The parameters of a GET of one object.
 
 use super::Malformed;
 use super::Query;
 use crate::api::ResourceVersion;
 
-/// How fresh the state must be that a read is answered from.
+/// How fresh the state must be from which a read is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consistency {
-    /// At least as new as the moment of the request (resource version unset).
+    /// The state must be at least as new as the request (`resourceVersion` unset).
     MostRecent,
-    /// Any state (resource version `0`).
+    /// Any state will do (`resourceVersion=0`).
     Any,
-    /// At least as new as this.
+    /// The state must be at least as new as this resource version.
     NotOlderThan(ResourceVersion),
 }
 
 impl Consistency {
-    /// Reads a `resourceVersion` parameter.
+    /// Parses the value of a `resourceVersion` parameter.
     ///
     /// # Errors
-    ///
-    /// When it is no number.
+    /// If the value is not a number.
     pub(super) fn parse(text: &str) -> Result<Self, Malformed> {
         if text.is_empty() {
             return Ok(Self::MostRecent);
         }
-        // Unlike Go, Rust takes a plus sign.
+        // Rust accepts a plus sign before the number; Go, and so the API server, does not.
         let number = text.parse().ok().filter(|_| !text.starts_with('+'));
         match number {
             None => {
-                let problem = format!("{text:?} is no resource version, which is a number");
+                let problem = format!("{text:?} is not a resource version, which is a number");
                 Err(Malformed::new("resourceVersion", problem))
             }
             Some(0) => Ok(Self::Any),
@@ -38,7 +37,7 @@ impl Consistency {
     }
 }
 
-/// The parameters of a GET, checked.
+/// The validated parameters of a GET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetOptions {
     /// How fresh the object must be.
@@ -46,11 +45,10 @@ pub struct GetOptions {
 }
 
 impl GetOptions {
-    /// Reads the query string of a GET; parameters of LIST and WATCH are ignored.
+    /// Parses the query string of a GET; parameters of LIST and WATCH are ignored.
     ///
     /// # Errors
-    ///
-    /// For the long removed `export`, and a resource version that is no number.
+    /// If `export` is true, which is no longer supported, or the resource version is not a number.
     pub fn parse(query: &str) -> Result<Self, Malformed> {
         let query = Query::parse(query);
         if query.flag("export") == Some(true) {
@@ -92,15 +90,15 @@ mod tests {
         for (query, message) in [
             (
                 "resourceVersion=abc",
-                r#"resourceVersion: "abc" is no resource version, which is a number"#,
+                r#"resourceVersion: "abc" is not a resource version, which is a number"#,
             ),
             (
                 "resourceVersion=%2B1",
-                r#"resourceVersion: "+1" is no resource version, which is a number"#,
+                r#"resourceVersion: "+1" is not a resource version, which is a number"#,
             ),
             (
                 "resourceVersion=18446744073709551616",
-                r#"resourceVersion: "18446744073709551616" is no resource version, which is a number"#,
+                r#"resourceVersion: "18446744073709551616" is not a resource version, which is a number"#,
             ),
             ("export", "export: it is no longer supported"),
         ] {

@@ -1,8 +1,8 @@
-//! What a LIST or WATCH asks for: decoded, defaulted, validated, and told as one typed value.
+//! The parameters of a LIST or WATCH: decoded, validated, and converted to one typed value.
 //!
-//! [`ListOptions::parse`] reads the parameters; [`ListOptions::validate_list`] and
-//! [`ListOptions::validate_watch`] hold them against each other, [`ListOptions::selection`] against
-//! the kind.
+//! [`ListOptions::parse`] decodes the parameters. [`ListOptions::validate_list`] and
+//! [`ListOptions::validate_watch`] check that they can be combined, and [`ListOptions::selection`]
+//! checks that the kind has the selected fields.
 
 use std::time::Duration;
 
@@ -17,89 +17,89 @@ use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::Selection;
 
-/// The query parameters of LIST and WATCH, each well-formed, none checked against another.
+/// The query parameters of LIST and WATCH, decoded but not yet checked in combination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListOptions {
-    /// Conditions on labels.
+    /// `labelSelector`; empty if unset.
     pub labels: LabelSelector,
-    /// Conditions on fields, whose names the kind has yet to accept.
+    /// `fieldSelector`, whose field names were not yet looked up in the kind; empty if unset.
     pub fields: RawFieldSelector,
-    /// True for WATCH.
+    /// True for a WATCH, false for a LIST.
     pub watch: bool,
-    /// True when BOOKMARK events are welcome.
+    /// True if the client accepts BOOKMARK events.
     pub allow_watch_bookmarks: bool,
-    /// Whether a WATCH begins with the current state; `None` when not said.
+    /// Whether a WATCH begins with the current objects; `None` if unset.
     pub send_initial_events: Option<bool>,
-    /// Not yet parsed; empty when unset.
+    /// `resourceVersion`, not yet parsed; empty if unset.
     pub resource_version: String,
-    /// `Exact`, `NotOlderThan` or a client's mistake; empty when unset.
+    /// `resourceVersionMatch`, not yet validated; empty if unset.
     pub resource_version_match: String,
-    /// Not yet decoded; empty when unset.
+    /// `continue`, not yet decoded; empty if unset.
     pub continue_token: String,
-    /// Greatest number of items in a page; 0 or less is no limit.
+    /// The largest number of items in a page; 0 or less means no limit.
     pub limit: i64,
-    /// Seconds until a WATCH ends; `None` or 0 leaves it to the server.
+    /// Seconds until a WATCH ends; with `None` or 0 the server chooses.
     pub timeout_seconds: Option<i64>,
-    /// Whether JSON is to be indented; `None` when not said.
+    /// Whether JSON is indented; `None` if unset.
     pub pretty: Option<bool>,
 }
 
-/// What a LIST asks for; `limit` is at least 1 where given.
+/// A validated LIST: the state that it requests, and the item limit, which is at least 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListRequest {
-    /// The state at least as new as the request.
+    /// A LIST of a state that is at least as new as the request.
     MostRecent {
-        /// Greatest number of items.
+        /// The largest number of items in the answer; `None` for no limit.
         limit: Option<usize>,
     },
-    /// Any state, always whole: a limit does not count here.
+    /// A LIST of any state. The answer contains all items, because a limit is ignored.
     Any,
-    /// A state at least as new as a resource version.
+    /// A LIST of a state that is at least as new as a resource version.
     NotOlderThan {
-        /// The bound.
+        /// The oldest resource version that the answer may show.
         resource_version: ResourceVersion,
-        /// Greatest number of items.
+        /// The largest number of items in the answer; `None` for no limit.
         limit: Option<usize>,
     },
-    /// The state at a resource version.
+    /// A LIST of the state at exactly one resource version.
     Exact {
-        /// The list's resource version.
+        /// The resource version that the answer must show.
         resource_version: ResourceVersion,
-        /// Greatest number of items.
+        /// The largest number of items in the answer; `None` for no limit.
         limit: Option<usize>,
     },
     /// The next page of a list.
     Continue {
-        /// Where it begins, and in which state.
+        /// The key at which the page begins, and the resource version that it shows.
         token: ContinueToken,
-        /// Greatest number of items.
+        /// The largest number of items in the page; `None` for no limit.
         limit: Option<usize>,
     },
 }
 
-/// What a WATCH asks for.
+/// A validated WATCH: its start, bookmarks and timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchRequest {
-    /// Where the stream begins.
+    /// The state or resource version at which the stream begins.
     pub start: WatchStart,
-    /// True when BOOKMARK events are welcome.
+    /// True if the client accepts BOOKMARK events.
     pub allow_bookmarks: bool,
-    /// True when the initial events are closed by an annotated BOOKMARK.
+    /// True if an annotated BOOKMARK follows the initial events.
     pub initial_events_end: bool,
-    /// When the stream ends: `None` leaves it to the server, zero is at once.
+    /// Time until the stream ends: with `None` the server chooses, with zero it ends at once.
     pub timeout: Option<Duration>,
 }
 
-/// Where a watch stream begins.
+/// The state or resource version at which a watch stream begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchStart {
-    /// With the current state as ADDED events, from a state this fresh.
+    /// The stream begins with all objects as ADDED events, from a state with this freshness.
     InitialEvents(Consistency),
-    /// With the first change after a resource version, which may lie in the future.
+    /// The stream begins with the first change after a resource version, maybe a future one.
     After(ResourceVersion),
-    /// With the first change after the request; nothing older.
+    /// The stream begins with the first change after the request, and contains none before it.
     FromMostRecent,
-    /// With the first change after the cache's state.
+    /// The stream begins with the first change after the cache's current state.
     FromAny,
 }
 
@@ -109,17 +109,15 @@ impl ListOptions {
     /// Decodes a query string; unknown parameters are ignored.
     ///
     /// # Errors
-    ///
-    /// The first parameter that is malformed.
+    /// If a parameter is malformed; the error names the first one.
     pub fn parse(query: &str) -> Result<Self, Malformed> {
         Self::from_query(&Query::parse(query))
     }
 
-    /// Like [`ListOptions::parse`], of a query that is already split.
+    /// Decodes a query that is already split into parameters, like [`ListOptions::parse`].
     ///
     /// # Errors
-    ///
-    /// The first parameter that is malformed.
+    /// If a parameter is malformed; the error names the first one.
     pub fn from_query(query: &Query) -> Result<Self, Malformed> {
         Ok(Self {
             labels: LabelSelector::parse(query.first("labelSelector").unwrap_or_default())?,
@@ -136,11 +134,10 @@ impl ListOptions {
         })
     }
 
-    /// The objects concerned.
+    /// The objects that the request selects. `fields` are the kind's selectable fields.
     ///
     /// # Errors
-    ///
-    /// When the kind can't be selected by one of the fields.
+    /// If the field selector names a field that is not in `fields`.
     pub fn selection(
         &self,
         namespace: Option<&str>,
@@ -153,11 +150,10 @@ impl ListOptions {
         })
     }
 
-    /// Checks, then tells what a LIST asks for.
+    /// Checks the parameters and converts them to a typed LIST.
     ///
     /// # Errors
-    ///
-    /// When parameters contradict each other, and for a malformed resource version or token.
+    /// If parameters contradict each other, or the resource version or token is malformed.
     pub fn validate_list(&self) -> Result<ListRequest, Malformed> {
         self.check_list()?;
         let limit = usize::try_from(self.limit).ok().filter(|limit| *limit > 0);
@@ -173,7 +169,7 @@ impl ListOptions {
         let is_exact = match self.resource_version_match.as_str() {
             "Exact" => true,
             "NotOlderThan" => false,
-            // Without a match, a limit makes the list exact, as in times before there was a match.
+            // Without resourceVersionMatch a limit makes the list exact, as in old API versions.
             _ => limit.is_some(),
         };
         Ok(if is_exact {
@@ -189,13 +185,13 @@ impl ListOptions {
         })
     }
 
-    /// Checks, then tells what a WATCH asks for.
+    /// Checks the parameters and converts them to a typed WATCH.
     ///
     /// # Errors
-    ///
-    /// When parameters contradict each other, and for a malformed resource version.
+    /// If parameters contradict each other, or the resource version is malformed.
     pub fn validate_watch(&self) -> Result<WatchRequest, Malformed> {
-        // A legacy watch (resource version unset or `0`, nothing else said) asks for initial events.
+        // A legacy watch gets initial events: its resource version is unset or `0`, and neither
+        // sendInitialEvents nor resourceVersionMatch is set.
         let is_legacy = self.send_initial_events.is_none()
             && self.resource_version_match.is_empty()
             && matches!(self.resource_version.as_str(), "" | "0");
@@ -207,7 +203,7 @@ impl ListOptions {
             (_, Consistency::NotOlderThan(resource_version)) => WatchStart::After(resource_version),
             (Some(false), Consistency::MostRecent) => WatchStart::FromMostRecent,
             (Some(false), Consistency::Any) => WatchStart::FromAny,
-            // Another spelling of 0, which is no legacy watch.
+            // Another spelling of version 0, such as `00`, does not make a legacy watch.
             (None, _) => WatchStart::InitialEvents(Consistency::Any),
         };
         Ok(WatchRequest {
@@ -219,7 +215,7 @@ impl ListOptions {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        // Go counts nanoseconds in 64 bits, and so do its overflows.
+        // Go counts nanoseconds in 64 bits and overflows silently; kubefan must overflow equally.
         match self.timeout_seconds?.wrapping_mul(1_000_000_000) {
             0 => None,
             nanoseconds => Some(Duration::from_nanos(nanoseconds.try_into().unwrap_or(0))),
@@ -229,19 +225,22 @@ impl ListOptions {
     fn check_list(&self) -> Result<(), Malformed> {
         let (version, continued) = (&self.resource_version, &self.continue_token);
         if self.send_initial_events.is_some() {
-            return Err(Malformed::new("sendInitialEvents", "it is for watches"));
+            return Err(Malformed::new(
+                "sendInitialEvents",
+                "only watches accept it",
+            ));
         }
         let problem = match self.resource_version_match.as_str() {
             "" if continued.is_empty() || matches!(version.as_str(), "" | "0") => return Ok(()),
             "" => {
-                let problem = "it does not go with continue, whose token has one";
+                let problem = "it can't be combined with continue, whose token has one";
                 return Err(Malformed::new("resourceVersion", problem));
             }
-            _ if version.is_empty() => "it needs a resourceVersion",
-            _ if !continued.is_empty() => "it does not go with continue",
-            "Exact" if version == "0" => "Exact does not go with resourceVersion 0",
+            _ if version.is_empty() => "it requires a resourceVersion",
+            _ if !continued.is_empty() => "it can't be combined with continue",
+            "Exact" if version == "0" => "Exact can't be combined with resourceVersion 0",
             "Exact" | "NotOlderThan" => return Ok(()),
-            _ => "it is Exact or NotOlderThan",
+            _ => "it must be Exact or NotOlderThan",
         };
         Err(Malformed::new("resourceVersionMatch", problem))
     }
@@ -256,10 +255,10 @@ impl ListOptions {
                 if self.continue_token.is_empty() || !(has_match || is_legacy) {
                     return Ok(());
                 }
-                "it does not go with continue"
+                "it can't be combined with continue"
             }
-            (Some(_), _) => "sendInitialEvents needs NotOlderThan",
-            (None, _) => "a watch needs sendInitialEvents with it",
+            (Some(_), _) => "sendInitialEvents requires NotOlderThan",
+            (None, _) => "a watch requires sendInitialEvents with it",
         };
         Err(Malformed::new("resourceVersionMatch", problem))
     }
@@ -269,7 +268,7 @@ fn integer(query: &Query, parameter: &'static str) -> Result<Option<i64>, Malfor
     let Some(text) = query.first(parameter) else {
         return Ok(None);
     };
-    let problem = |_| Malformed::new(parameter, format!("{text:?} is no whole number"));
+    let problem = |_| Malformed::new(parameter, format!("{text:?} is not a whole number"));
     text.parse().map(Some).map_err(problem)
 }
 

@@ -1,17 +1,17 @@
-//! Why the parameters of a read are no use.
+//! The error for invalid parameters of a read.
 
-/// A parameter that cannot be read, or that contradicts another one.
+/// A query parameter that cannot be parsed, or that contradicts another one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{parameter}: {problem}")]
 pub struct Malformed {
-    /// Its name, as in the query.
+    /// The parameter's name in the query string, such as `limit`.
     pub parameter: &'static str,
-    /// What is wrong with it.
+    /// The problem with the parameter's value, for people.
     pub problem: String,
 }
 
 impl Malformed {
-    /// `parameter` has a problem.
+    /// Makes the error that reports `problem` with `parameter`.
     pub(crate) fn new(parameter: &'static str, problem: impl Into<String>) -> Self {
         Self {
             parameter,

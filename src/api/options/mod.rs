@@ -1,4 +1,4 @@
-//! What a read asks for: the parameters of GET, LIST and WATCH.
+//! The query parameters of GET, LIST and WATCH, decoded and validated.
 
 mod continue_token;
 mod get;

@@ -1,17 +1,17 @@
-//! Whether an answer is printed indented.
+//! Decides whether JSON answers are indented.
 
 use super::Query;
 
-/// The `pretty` parameter: `None` when absent or empty; what is no truth value counts as false.
+/// The `pretty` parameter: `None` if it is absent or empty, false if it is not a boolean.
 pub fn pretty_parameter(query: &Query) -> Option<bool> {
     let value = query.first("pretty").filter(|value| !value.is_empty())?;
     Some(parse_bool(value).unwrap_or(false))
 }
 
-/// True when JSON is to be indented: `parameter` is that of [`pretty_parameter`], `accept` says
-/// that the chosen media type carries `;pretty=1`.
+/// True if JSON must be indented. `parameter` is the result of [`pretty_parameter`]; `accept` is
+/// true if the negotiated media type has `;pretty=1`.
 ///
-/// Without either, the answer goes by the user agent: people's tools get indented text.
+/// If neither decides, the user agent does: JSON for `curl`, `Wget` and browsers is indented.
 pub fn should_indent(parameter: Option<bool>, accept: bool, user_agent: &str) -> bool {
     let is_interactive_client = || {
         ["curl", "Wget", "Mozilla/5.0"]
@@ -21,7 +21,7 @@ pub fn should_indent(parameter: Option<bool>, accept: bool, user_agent: &str) ->
     accept || parameter.unwrap_or_else(is_interactive_client)
 }
 
-/// Reads a truth value as Go's `strconv.ParseBool` does; `None` when it is none.
+/// Parses a boolean like Go's `strconv.ParseBool`; `None` if the text is not one.
 fn parse_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Some(true),

@@ -1,4 +1,4 @@
-//! The query string of a request, read as the API server reads it.
+//! Parses the query string of a request exactly like the API server.
 
 use std::borrow::Cow;
 
@@ -6,15 +6,14 @@ use percent_encoding::percent_decode_str;
 
 /// The parameters of a query string, in order.
 ///
-/// Pairs with a `;` or a malformed percent escape are dropped; bytes that are no UTF-8 become
-/// U+FFFD.
+/// Pairs with a `;` or a malformed percent escape are dropped; invalid UTF-8 becomes U+FFFD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     pairs: Vec<(String, String)>,
 }
 
 impl Query {
-    /// Reads the part of a URL behind `?`.
+    /// Parses a query string, which is the part of a URL after `?`.
     pub fn parse(text: &str) -> Self {
         let pairs = text
             .split('&')
@@ -27,18 +26,19 @@ impl Query {
         Self { pairs }
     }
 
-    /// The first value of `name`; names are case-sensitive.
+    /// The first value of the parameter `name`, which is case-sensitive; `None` if it is absent.
     pub fn first(&self, name: &str) -> Option<&str> {
         let (_, value) = self.pairs.iter().find(|(given, _)| given == name)?;
         Some(value)
     }
 
-    /// The first value of `name`, or "" when it is absent.
+    /// The first value of the parameter `name`, or "" if it is absent.
     pub fn text(&self, name: &str) -> String {
         self.first(name).unwrap_or_default().to_owned()
     }
 
-    /// `name` as a flag: absent is `None`, `0` and `false` in any case are false, all else is true.
+    /// The first value of the parameter `name` as a boolean: `0` and `false` (in upper or lower
+    /// case) are false, all other values are true. `None` if the parameter is absent.
     pub fn flag(&self, name: &str) -> Option<bool> {
         let value = self.first(name)?;
         Some(value != "0" && !value.eq_ignore_ascii_case("false"))

@@ -1,24 +1,23 @@
-//! The `timeout` parameter, with which a client shortens the deadline of its request.
+//! The `timeout` parameter, by which a client shortens the deadline of its request.
 
 use std::time::Duration;
 
 use super::Malformed;
 use super::Query;
 
-/// The deadline that the client wishes; `None` when it names none, or none above zero.
+/// The value of the `timeout` parameter; `None` if it is absent, empty or zero.
 ///
-/// Long-running requests (WATCH) must not look at it. Reads numbers with a unit, as in `1m30s` and
-/// `1.5s`: of what else Go's `time.ParseDuration` takes (signs, `.5s`), the API server judges.
+/// It does not apply to long-running requests (WATCH). An example of a duration is `1m30s`.
 ///
 /// # Errors
-///
-/// When the value is something else.
+/// If the value has another form. Go's `time.ParseDuration` accepts a few more forms (a sign,
+/// `.5s`), so the caller should leave the decision to the API server.
 pub fn request_timeout(query: &Query) -> Result<Option<Duration>, Malformed> {
     let Some(text) = query.first("timeout").filter(|text| !text.is_empty()) else {
         return Ok(None);
     };
     let duration = parse_duration(text).ok_or_else(|| {
-        let problem = format!("{text:?} is no duration such as 1m30s");
+        let problem = format!("{text:?} is not a duration such as 1m30s");
         Malformed::new("timeout", problem)
     })?;
     Ok(Some(duration).filter(|duration| !duration.is_zero()))
@@ -37,7 +36,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
         total = total.checked_add(in_nanoseconds(number, nanoseconds_of(unit)?)?)?;
         rest = next;
     }
-    // Go counts in 63 bits.
+    // A duration in Go has at most 63 bits of nanoseconds.
     i64::try_from(total).ok()?;
     (!text.is_empty()).then(|| Duration::from_nanos(total))
 }
@@ -46,7 +45,7 @@ fn is_number_character(character: char) -> bool {
     character.is_ascii_digit() || character == '.'
 }
 
-/// `12` or `12.5` units; parts of a nanosecond are dropped.
+/// Multiplies `number`, such as `12` or `12.5`, by the nanoseconds of a `unit`, and rounds down.
 fn in_nanoseconds(number: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let part = fraction.parse::<u32>().ok()?;
@@ -126,10 +125,10 @@ mod tests {
         ] {
             assert_eq!(parse(query), Ok(expected), "{query}");
         }
-        let malformed = parse("timeout=abc").expect_err("no duration");
+        let malformed = parse("timeout=abc").expect_err("not a duration");
         assert_eq!(
             malformed.to_string(),
-            r#"timeout: "abc" is no duration such as 1m30s"#
+            r#"timeout: "abc" is not a duration such as 1m30s"#
         );
     }
 }

@@ -1,7 +1,7 @@
-//! The selectable fields of the built-in kinds: a table.
+//! A table of the selectable fields of the built-in kinds.
 //!
-//! Source: the field label conversions and selectable fields of Kubernetes 1.36, verified against
-//! a running API server; field numbers are those of its `generated.proto` files.
+//! It was made from the sources of Kubernetes 1.36 (field label conversions, selectable fields and
+//! `generated.proto` files), and verified against a running API server.
 
 use super::Field;
 use super::FieldValue;
@@ -12,7 +12,7 @@ use super::SelectableField;
 use super::SelectableFields;
 use crate::api::Resource;
 
-/// Label, JSON path, field numbers, kind of value.
+/// A selectable field: its name in selectors, JSON path, protobuf field numbers and value type.
 type Row = (&'static str, &'static str, &'static [u32], FieldValue);
 
 const POD: &[Row] = &[
@@ -68,7 +68,7 @@ const RESOURCE_SLICE: &[Row] = &[
     ("spec.driver", "spec.driver", &[2, 1], Text),
 ];
 
-/// The fields of `resource`; of an unlisted one, only name and namespace.
+/// The selectable fields of `resource`; only name and namespace if the table does not contain it.
 pub(super) fn selectable_fields(resource: &Resource) -> SelectableFields {
     let gvr = &resource.gvr;
     let rows = match (
@@ -117,7 +117,7 @@ fn field(&(label, json_path, protobuf_path, value): &Row) -> SelectableField {
 
 fn aliases(resource: &Resource) -> Vec<(String, Field)> {
     match resource.gvr.resource.as_str() {
-        // The API server accepts status.podIPs but never fills it in.
+        // In selectors the API server accepts status.podIPs, but never sets its value.
         "pods" => vec![
             ("spec.host".to_owned(), Field::Value(0)),
             ("status.podIPs".to_owned(), Field::Empty),

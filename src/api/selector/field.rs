@@ -1,7 +1,7 @@
-//! The text form of field selectors: `spec.nodeName=n1,status.phase!=Running`.
+//! Parses and prints field selectors such as `spec.nodeName=n1,status.phase!=Running`.
 //!
-//! Two steps, because a request is checked in between: the grammar, then the labels, which need
-//! the kind.
+//! Parsing has two steps. The first checks the grammar and does not need the kind; the second looks
+//! up the field names among the kind's selectable fields. Other checks of a request run in between.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::FieldTerm;
 use super::SelectableFields;
 use crate::api::Malformed;
 
-/// A field selector of correct grammar whose labels no kind has accepted yet.
+/// A field selector with correct grammar, whose field names were not yet looked up in a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RawFieldSelector {
     terms: Vec<RawTerm>,
@@ -23,7 +23,7 @@ struct RawTerm {
     value: String,
 }
 
-/// The first two mean the same, but terms are ordered by how they are written.
+/// The operator of a term. `=` and `==` mean the same, but a term is printed as it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Operator {
     Equal,
@@ -46,15 +46,14 @@ impl Operator {
 }
 
 impl RawFieldSelector {
-    /// Reads a selector; its terms end up in the order of their texts. The empty text selects
-    /// everything.
+    /// Parses a field selector and sorts its terms by text. The empty text selects everything.
     ///
     /// # Errors
-    ///
-    /// When it is none.
+    /// If the text is not a field selector.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         let malformed = || {
-            let problem = format!("{text:?} is no field selector such as metadata.name=a,type!=b");
+            let problem =
+                format!("{text:?} is not a field selector such as metadata.name=a,type!=b");
             Malformed::new("fieldSelector", problem)
         };
         let mut parts = split_terms(text);
@@ -63,7 +62,7 @@ impl RawFieldSelector {
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
             let (label, operator, value) = split_term(part).ok_or_else(malformed)?;
             let value = unescape(value).ok_or_else(malformed)?;
-            // A term without label and value means nothing to the API server.
+            // The API server ignores a term that has neither a field name nor a value.
             if !(label.is_empty() && value.is_empty()) {
                 let label = label.to_owned();
                 terms.push(RawTerm {
@@ -76,23 +75,22 @@ impl RawFieldSelector {
         Ok(Self { terms })
     }
 
-    /// True when nothing is demanded.
+    /// True if the selector has no terms and therefore selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
     }
 
-    /// The value that the first `metadata.name=` term demands.
+    /// The value of the first term that requires a `metadata.name`; `None` if there is none.
     pub fn required_name(&self) -> Option<&str> {
         let by_name =
             |term: &&RawTerm| term.operator.requires_equality() && term.label == "metadata.name";
         Some(&self.terms.iter().find(by_name)?.value)
     }
 
-    /// Finds the kind's fields that the labels name.
+    /// Replaces the field names of the terms by `fields`, the selectable fields of one kind.
     ///
     /// # Errors
-    ///
-    /// When the kind lacks one.
+    /// If the kind does not have one of the fields.
     pub fn resolve(&self, fields: &SelectableFields) -> Result<FieldSelector, Malformed> {
         let resolve = |term: &RawTerm| {
             Ok(FieldTerm {
@@ -111,18 +109,17 @@ impl RawFieldSelector {
 }
 
 impl FieldSelector {
-    /// Reads a selector over the fields of one kind.
+    /// Parses a field selector over `fields`, the selectable fields of one kind.
     ///
     /// # Errors
-    ///
-    /// When it is none, or the kind lacks a field.
+    /// If the text is not a field selector, or the kind does not have one of the fields.
     pub fn parse(text: &str, fields: &SelectableFields) -> Result<Self, Malformed> {
         RawFieldSelector::parse(text)?.resolve(fields)
     }
 }
 
 impl fmt::Display for RawFieldSelector {
-    /// Prints what [`RawFieldSelector::parse`] reads back.
+    /// Prints the selector so that [`RawFieldSelector::parse`] returns an equal one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, term) in self.terms.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };
@@ -138,7 +135,7 @@ impl fmt::Display for RawFieldSelector {
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits a selector into terms, at each comma that is not escaped by a backslash.
 fn split_terms(text: &str) -> Vec<&str> {
     let mut is_escaped = false;
     text.split(|character| {
@@ -149,7 +146,7 @@ fn split_terms(text: &str) -> Vec<&str> {
     .collect()
 }
 
-/// Splits at the first operator: label, operator, escaped value.
+/// Splits a term at its first operator into field name, operator and escaped value.
 fn split_term(term: &str) -> Option<(&str, Operator, &str)> {
     let equals = term.find('=')?;
     let (label, behind) = (&term[..equals], &term[equals + 1..]);
@@ -176,7 +173,7 @@ fn unescape(value: &str) -> Option<String> {
     Some(plain)
 }
 
-/// `value` as it is written in a field selector.
+/// Escapes `value` for use in a field selector: a backslash before each `\`, `,` and `=`.
 pub fn escape_field_value(value: &str) -> String {
     let mut escaped = String::with_capacity(value.len());
     for character in value.chars() {

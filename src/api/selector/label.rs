@@ -1,4 +1,4 @@
-//! The text form of label selectors: `app=a,tier in (x,y),!canary`.
+//! Parses and prints label selectors such as `app=a,tier in (x,y),!canary`.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -12,20 +12,20 @@ use super::label_syntax::is_value;
 use crate::api::Malformed;
 
 impl LabelSelector {
-    /// Reads a selector; requirements end up sorted by key. The empty text selects everything.
+    /// Parses a label selector and sorts it by key. The empty text selects everything.
     ///
     /// # Errors
-    ///
-    /// When it is none.
+    /// If the text is not a label selector.
     pub fn parse(text: &str) -> Result<Self, Malformed> {
         parse_requirements(&mut Tokens::scan(text)).ok_or_else(|| {
-            let problem = format!("{text:?} is no label selector such as app=a,tier in (x,y),!old");
+            let problem =
+                format!("{text:?} is not a label selector such as app=a,tier in (x,y),!old");
             Malformed::new("labelSelector", problem)
         })
     }
 }
 
-// The functions below give `None` where the text goes on otherwise than a selector.
+// The parse functions below return `None` if the next tokens are not valid in a label selector.
 
 fn parse_requirements(tokens: &mut Tokens) -> Option<LabelSelector> {
     let mut requirements = Vec::new();
@@ -81,7 +81,7 @@ fn parse_condition(tokens: &mut Tokens) -> Option<LabelOperator> {
     })
 }
 
-/// Reads `(a,b)`: sorted, without duplicates, an empty element being the empty value.
+/// Parses a set such as `(a,b)` into sorted values without duplicates; a value may be empty.
 fn parse_set(tokens: &mut Tokens) -> Option<Vec<String>> {
     if tokens.next() != Token::Open {
         return None;
@@ -97,7 +97,7 @@ fn parse_set(tokens: &mut Tokens) -> Option<Vec<String>> {
     Some(values)
 }
 
-/// Reads up to the closing parenthesis, which is left standing; an element may be empty.
+/// Parses the values of a set, which may be empty, and leaves the closing parenthesis unread.
 fn parse_elements(tokens: &mut Tokens) -> Option<Vec<String>> {
     let mut values = Vec::new();
     loop {
@@ -148,7 +148,7 @@ enum Token {
     End,
 }
 
-/// The tokens of a selector; behind the last one stands [`Token::End`], ever again.
+/// The tokens of a label selector; after the last one, every read returns [`Token::End`].
 struct Tokens(Peekable<IntoIter<Token>>);
 
 impl Tokens {
@@ -201,12 +201,12 @@ fn scan_token(text: &str) -> Option<(Token, &str)> {
         }
     };
     let rest = &text[length..];
-    // A NUL right behind a token is swallowed with it; anywhere else it ends the text.
+    // A NUL directly after a token is skipped; a NUL anywhere else ends the text.
     Some((token, rest.strip_prefix('\0').unwrap_or(rest)))
 }
 
 impl fmt::Display for LabelSelector {
-    /// Prints what [`LabelSelector::parse`] reads back.
+    /// Prints the selector so that [`LabelSelector::parse`] returns an equal one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, requirement) in self.requirements.iter().enumerate() {
             let separator = if index == 0 { "" } else { "," };

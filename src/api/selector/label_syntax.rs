@@ -1,9 +1,9 @@
-//! What label keys and values may look like.
+//! The syntax of label keys and label values.
 
 const NAME_LIMIT: usize = 63;
 const PREFIX_LIMIT: usize = 253;
 
-/// True for a label's key: a name, with a DNS subdomain and `/` before it or not.
+/// True if `key` is a label key: a name, optionally preceded by a DNS subdomain and `/`.
 pub(super) fn is_key(key: &str) -> bool {
     match key.split_once('/') {
         None => is_name(key),
@@ -14,7 +14,7 @@ pub(super) fn is_key(key: &str) -> bool {
     }
 }
 
-/// True for a label's value: empty or a name.
+/// True if `value` is a label value: empty, or a name.
 pub(super) fn is_value(value: &str) -> bool {
     value.is_empty() || is_name(value)
 }

@@ -1,4 +1,4 @@
-//! Which objects a read selects: labels, fields, and the fields that each kind can be selected by.
+//! Selections of objects: label selectors, field selectors, and each kind's selectable fields.
 
 mod builtin_fields;
 mod field;

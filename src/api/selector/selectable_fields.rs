@@ -1,48 +1,47 @@
-//! Which fields of a kind selectors may name, and where their values stand in both formats.
+//! The fields of a kind that selectors may name, and their values' paths in JSON and protobuf.
 
 use super::Field;
 use super::builtin_fields;
 use crate::api::Malformed;
 use crate::api::Resource;
 
-/// The fields of one kind that `fieldSelector` accepts beside `metadata.name`.
+/// The fields of one kind that `fieldSelector` accepts besides `metadata.name`.
 ///
-/// The default is that of built-in kinds without a rule of their own: `metadata.name` and
-/// `metadata.namespace`.
+/// The default accepts `metadata.name` and `metadata.namespace`, as most built-in kinds do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableFields {
-    /// The fields; their values stand in `Object::fields` in this order.
+    /// The fields with values; `Object::fields` returns an object's values in this order.
     pub fields: Vec<SelectableField>,
-    /// True when `metadata.namespace` is accepted.
+    /// True if `metadata.namespace` is accepted.
     pub accepts_namespace: bool,
-    /// Further accepted labels and what each of them means, such as a Pod's `spec.host`.
+    /// Other accepted names with their fields, such as a Pod's `spec.host` for `spec.nodeName`.
     pub aliases: Vec<(String, Field)>,
 }
 
-/// One selectable field.
+/// A field whose value field selectors can compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectableField {
-    /// Its name in selectors, such as `spec.nodeName`.
+    /// The field's name in selectors, such as `spec.nodeName`.
     pub label: String,
-    /// Keys from the object's root; a decimal number indexes an array.
+    /// The JSON keys from the object's root to the value; a decimal number is an array index.
     pub json_path: Vec<String>,
-    /// Field numbers from the object's root; the first element of a repeated field is meant.
-    /// Empty for custom resources, which have no protobuf form.
+    /// The protobuf field numbers from the object's root to the value, through the first element
+    /// of each repeated field. Empty for custom resources, which have no protobuf encoding.
     pub protobuf_path: Vec<u32>,
-    /// How its value is printed.
+    /// How the value is converted to text for the comparison with a selector.
     pub value: FieldValue,
 }
 
-/// How the value of a [`SelectableField`] is printed, and what an absent one counts as.
+/// How the value of a [`SelectableField`] is converted to text, and which text means absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValue {
-    /// A string verbatim; absent is "".
+    /// A string, unchanged; "" if absent.
     Text,
-    /// `true` or `false`; absent is "false".
+    /// `true` or `false`; "false" if absent.
     Boolean,
-    /// A decimal number; absent is "0".
+    /// A decimal number; "0" if absent.
     Integer,
-    /// A custom resource's scalar in its default formatting; absent or null is "".
+    /// A scalar of a custom resource as the API server formats it; "" if absent or null.
     Scalar,
 }
 
@@ -59,15 +58,15 @@ impl Default for SelectableFields {
 }
 
 impl SelectableFields {
-    /// The fields of a built-in resource.
+    /// The selectable fields of a built-in resource.
     ///
-    /// Events are not covered: they are never cached.
+    /// Events get only the default fields, because they are never cached.
     pub fn for_resource(resource: &Resource) -> Self {
         builtin_fields::selectable_fields(resource)
     }
 
-    /// The fields of a custom resource, `json_paths` being the `selectableFields` of its version
-    /// (`.spec.color`).
+    /// The selectable fields of a custom resource, whose version has the `selectableFields`
+    /// `json_paths`, such as `.spec.color`.
     pub fn custom(namespaced: bool, json_paths: &[String]) -> Self {
         let field = |path: &String| {
             let label = path.strip_prefix('.').unwrap_or(path);
@@ -85,16 +84,15 @@ impl SelectableFields {
         }
     }
 
-    /// Where the value of `label` stands in `Object::fields`; aliases are not looked at.
+    /// The index in `Object::fields` of the value of the field `label`; `None` for an alias.
     pub fn position(&self, label: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.label == label)
     }
 
-    /// What `label` names in selectors.
+    /// The field that `label` names in a selector.
     ///
     /// # Errors
-    ///
-    /// When the kind has no such field.
+    /// If the kind has no selectable field with this name.
     pub fn resolve(&self, label: &str) -> Result<Field, Malformed> {
         let alias = || self.aliases.iter().find(|(alias, _)| alias == label);
         match label {
@@ -105,7 +103,8 @@ impl SelectableFields {
                 .map(Field::Value)
                 .or_else(|| alias().map(|(_, field)| *field))
                 .ok_or_else(|| {
-                    let problem = format!("objects of this kind can't be selected by {label:?}");
+                    let problem =
+                        format!("objects of this kind have no selectable field {label:?}");
                     Malformed::new("fieldSelector", problem)
                 }),
         }

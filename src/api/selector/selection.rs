@@ -1,84 +1,84 @@
-//! Which objects of a resource a request selects: scope, labels and fields.
+//! The part of a resource that a request selects, by namespace, labels and fields.
 
 use crate::api::Object;
 
-/// The objects that a LIST or WATCH concerns; all conditions must hold.
+/// The objects that a LIST or WATCH selects: an object must meet all conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Selection {
-    /// Only this namespace; `None` is all namespaces or cluster scope.
+    /// The namespace of the objects; `None` for all namespaces and for cluster-scoped resources.
     pub namespace: Option<String>,
-    /// Conditions on labels.
+    /// The conditions on the objects' labels.
     pub labels: LabelSelector,
-    /// Conditions on fields.
+    /// The conditions on the objects' fields.
     pub fields: FieldSelector,
 }
 
-/// Conditions on labels, all of which must hold; none is everything.
+/// Conditions on labels, all of which must hold. An empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
-    /// The conditions.
+    /// The conditions, sorted by label key if they were parsed.
     pub requirements: Vec<LabelRequirement>,
 }
 
 /// One condition on a label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LabelRequirement {
-    /// The label's key.
+    /// The label's key, including its prefix if it has one.
     pub key: String,
-    /// What must hold for it.
+    /// The condition on the label's presence or value.
     pub operator: LabelOperator,
 }
 
-/// What a [`LabelRequirement`] demands.
+/// The condition of a [`LabelRequirement`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LabelOperator {
-    /// Present with one of these values (sorted).
+    /// The label is present, with one of these sorted values.
     In(Vec<String>),
-    /// Absent, or present with none of these values (sorted).
+    /// The label is absent, or its value is not one of these sorted values.
     NotIn(Vec<String>),
-    /// Present.
+    /// The label is present, with any value.
     Exists,
-    /// Absent.
+    /// The label is absent.
     DoesNotExist,
-    /// Present with an integer above this.
+    /// The label is present, and its value is an integer greater than this.
     GreaterThan(i64),
-    /// Present with an integer below this.
+    /// The label is present, and its value is an integer less than this.
     LessThan(i64),
 }
 
-/// Conditions on fields, all of which must hold; none is everything.
+/// Conditions on fields, all of which must hold. An empty selector selects everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FieldSelector {
-    /// The conditions.
+    /// The conditions, sorted by their texts if they were parsed.
     pub terms: Vec<FieldTerm>,
 }
 
 /// One condition on a field.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldTerm {
-    /// The field.
+    /// The field whose value is compared.
     pub field: Field,
-    /// True for `=`, false for `!=`.
+    /// True if the values must be equal (`=`), false if they must differ (`!=`).
     pub equal: bool,
-    /// The value compared with.
+    /// The value with which the field's value is compared.
     pub value: String,
 }
 
-/// A field that the kind supports in selectors.
+/// A field that a kind supports in field selectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// `metadata.name`
+    /// The object's `metadata.name`.
     Name,
-    /// `metadata.namespace`
+    /// The object's `metadata.namespace`; empty for a cluster-scoped object.
     Namespace,
-    /// The value at this position of [`Object::fields`].
+    /// The field whose value is at this index of [`Object::fields`].
     Value(usize),
-    /// A field that is accepted but never has a value, such as a Pod's `status.podIPs`.
+    /// A field whose value is always empty in selectors, such as a Pod's `status.podIPs`.
     Empty,
 }
 
 impl Selection {
-    /// True when `object` is selected.
+    /// True if `object` meets all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.namespace
             .as_deref()
@@ -87,25 +87,25 @@ impl Selection {
             && self.labels.matches(object)
     }
 
-    /// The one name that `metadata.name=` demands (the first such term), if any does.
+    /// The value of the first term that requires a `metadata.name`; `None` if there is none.
     pub fn name(&self) -> Option<&str> {
         let by_name = |term: &&FieldTerm| term.field == Field::Name && term.equal;
         Some(&self.fields.terms.iter().find(by_name)?.value)
     }
 
-    /// True when all objects of the resource are selected.
+    /// True if the selection has no condition, so that it contains all objects of the resource.
     pub fn is_everything(&self) -> bool {
         self.namespace.is_none() && self.is_unfiltered()
     }
 
-    /// True when neither labels nor fields narrow the scope.
+    /// True if there are no conditions on labels or fields; there may be a namespace.
     pub fn is_unfiltered(&self) -> bool {
         self.labels.requirements.is_empty() && self.fields.terms.is_empty()
     }
 }
 
 impl LabelSelector {
-    /// True when all conditions hold for `object`.
+    /// True if the labels of `object` meet all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.requirements
             .iter()
@@ -129,7 +129,7 @@ impl LabelRequirement {
 }
 
 impl FieldSelector {
-    /// True when all conditions hold for `object`.
+    /// True if the fields of `object` meet all conditions.
     pub fn matches(&self, object: &Object) -> bool {
         self.terms
             .iter()

@@ -1,4 +1,4 @@
-//! The bodies of failures, byte for byte as a kube-apiserver sends them.
+//! Tests that a `Status` is printed byte for byte as a kube-apiserver prints it.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use crate::api::ContinueToken;
 use crate::api::GroupVersionResource;
 use crate::api::ResourceVersion;
 
-/// The body around what `middle` tells from the message on.
+/// A `Status` in JSON; `middle` contains all members from `message` on.
 fn body(middle: &str) -> String {
     format!(
         "{{\"kind\":\"Status\",\"apiVersion\":\"v1\",\"metadata\":{{}},\"status\":\"Failure\",{middle}}}\n"

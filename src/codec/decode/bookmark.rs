@@ -1,4 +1,4 @@
-//! What a bookmark's object says: its resource version, and whether the initial events are over.
+//! Reads a bookmark's resource version, and whether the bookmark ends the initial events.
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
@@ -10,14 +10,13 @@ use crate::codec::protobuf::map_entry;
 /// The annotation that marks the end of a watch's initial events.
 pub(crate) const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
-/// What is read of a bookmark's metadata.
+/// The values that are read from a bookmark's metadata.
 #[derive(Default)]
 pub(super) struct BookmarkFields {
     pub(super) resource_version: String,
     pub(super) initial_events_end: bool,
 }
 
-/// Reads the object of a bookmark in JSON.
 pub(super) fn read_json(object: &[u8]) -> Result<BookmarkFields, Error> {
     let mut fields = BookmarkFields::default();
     let mut scanner = Scanner::new(object);
@@ -33,7 +32,6 @@ pub(super) fn read_json(object: &[u8]) -> Result<BookmarkFields, Error> {
     Ok(fields)
 }
 
-/// Reads the object of a bookmark in protobuf.
 pub(super) fn read_protobuf(message: &[u8]) -> Result<BookmarkFields, Error> {
     let mut fields = BookmarkFields::default();
     for field in Fields::new(message) {

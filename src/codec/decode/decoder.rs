@@ -1,4 +1,4 @@
-//! Decoder: LIST pages, watch frames and single objects from upstream.
+//! Decodes the LIST pages, watch frames and single objects of the upstream.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::codec::json::Scanner;
 use crate::codec::protobuf;
 use crate::codec::status;
 
-/// Reads what upstream sends for one resource in one format; cheap to clone.
+/// Decodes the upstream's objects of one resource in one wire format. It is cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Decoder {
     format: WireFormat,
@@ -43,14 +43,14 @@ struct FieldTrees {
     protobuf: FieldTree<u32>,
 }
 
-/// The object of a JSON event.
+/// The object of a JSON event: decoded for a change, raw bytes for any other event type.
 enum Payload {
     Change(EventType, Object),
     Other(Bytes),
 }
 
 impl Decoder {
-    /// Makes a decoder that finds the values of `fields` in each object.
+    /// Makes a decoder that extracts the values of `fields` from each object.
     pub fn new(format: WireFormat, fields: Arc<SelectableFields>) -> Self {
         let trees = FieldTrees {
             count: fields.fields.len(),
@@ -63,20 +63,22 @@ impl Decoder {
         }
     }
 
-    /// Reads one page of a LIST; each item's body is an allocation of its own.
+    /// Reads one page of a LIST. Each item's body is a separate allocation.
     ///
     /// # Errors
     ///
-    /// When the body is no list, or an item lacks its name or resource version.
+    /// If the body is not a list, or if an item has no name or no resource version.
     pub fn list(&self, body: &Bytes) -> Result<ListPage, Error> {
         self.page(body, Bytes::copy_from_slice)
     }
 
-    /// As [`Decoder::list`], for those who only want to know who is there: bodies are left empty.
+    /// Reads one page of a LIST, and leaves each item's body empty.
+    ///
+    /// For callers that need only the keys, versions and selectable values of the objects.
     ///
     /// # Errors
     ///
-    /// As [`Decoder::list`].
+    /// If the body is not a list, or if an item has no name or no resource version.
     pub fn list_without_bodies(&self, body: &Bytes) -> Result<ListPage, Error> {
         self.page(body, |_| Bytes::new())
     }
@@ -102,11 +104,11 @@ impl Decoder {
         page(head, items)
     }
 
-    /// Reads the body of a GET; the object's body is an allocation of its own.
+    /// Reads the body of a GET. The object's body is a separate allocation.
     ///
     /// # Errors
     ///
-    /// When the body is no object, or lacks its name or resource version.
+    /// If the body is not an object, or if the object has no name or no resource version.
     pub fn object(&self, body: &[u8]) -> Result<Object, Error> {
         match self.format {
             WireFormat::Json => {
@@ -120,11 +122,11 @@ impl Decoder {
         }
     }
 
-    /// Reads one whole watch frame; the object's body shares the frame's memory.
+    /// Reads one complete watch frame. The object's body is a slice of the frame, not a copy.
     ///
     /// # Errors
     ///
-    /// When the frame is no watch event, or its object lacks its name or resource version.
+    /// If the frame is not a watch event, or if its object has no name or no resource version.
     pub fn event(&self, frame: Bytes) -> Result<WatchEvent, Error> {
         match self.format {
             WireFormat::Json => self.json_event(frame),
@@ -203,14 +205,14 @@ impl Decoder {
     }
 }
 
-/// The event type when it carries an object of the resource.
+/// The event type if it is a change of an object; `None` for other types, such as BOOKMARK.
 fn change(event_type: &str) -> Option<EventType> {
     [EventType::Added, EventType::Modified, EventType::Deleted]
         .into_iter()
         .find(|known| known.as_str() == event_type)
 }
 
-/// `text` is what the head was read from, and `body` a copy of it, or empty.
+/// Makes an object. `text` is the text that `head` was read from; `body` equals `text` or is empty.
 fn object(head: Head<'_>, text: &[u8], body: Bytes) -> Result<Object, Error> {
     if head.name.is_empty() {
         return Err(Error::Missing("metadata.name"));

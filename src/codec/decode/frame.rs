@@ -1,4 +1,4 @@
-//! FrameSplitter: chunks of a watch response to whole frames.
+//! Splits the chunks of a watch response into complete frames.
 
 use std::collections::VecDeque;
 
@@ -9,25 +9,25 @@ use memchr::memchr;
 use crate::api::WireFormat;
 use crate::codec::Error;
 
-/// Length of the number before a protobuf message.
+/// Size in bytes of the length before each protobuf message.
 const LENGTH_PREFIX: usize = 4;
 
-/// Cuts a watch response into frames, whatever its chunks are.
+/// Splits a watch response into frames, independent of the boundaries of its chunks.
 ///
-/// Frames are copied out of their chunks: an event that stays in the cache must not keep a whole
-/// read buffer alive.
+/// Each frame is copied out of its chunks, so that an event in the cache does not keep a whole read
+/// buffer in memory.
 #[derive(Debug)]
 pub struct FrameSplitter {
     format: WireFormat,
     limit: usize,
     chunks: VecDeque<Bytes>,
-    /// The start of a frame whose end has not come.
+    /// The received start of a frame that is not complete.
     partial: Vec<u8>,
     failed: bool,
 }
 
 impl FrameSplitter {
-    /// Makes a splitter that refuses frames longer than `max_frame_bytes`.
+    /// Makes a splitter that fails on a frame longer than `max_frame_bytes`.
     pub fn new(format: WireFormat, max_frame_bytes: usize) -> Self {
         Self {
             format,
@@ -38,19 +38,20 @@ impl FrameSplitter {
         }
     }
 
-    /// Adds what was received next.
+    /// Adds the next chunk of the response; ignored after an error.
     pub fn push(&mut self, chunk: Bytes) {
         if !self.failed && !chunk.is_empty() {
             self.chunks.push_back(chunk);
         }
     }
 
-    /// The next whole frame, with its line break or length; `None` until more is pushed.
+    /// Returns the next complete frame, including its line break (JSON) or its length prefix
+    /// (protobuf). Returns `None` until more chunks are pushed.
     ///
     /// # Errors
     ///
-    /// When a frame is too long; there is no next frame after that.
-    #[expect(clippy::should_implement_trait, reason = "None is not the end")]
+    /// If a frame is too long. All later calls return `None`.
+    #[expect(clippy::should_implement_trait, reason = "None does not mean the end")]
     pub fn next(&mut self) -> Option<Result<Bytes, Error>> {
         let next = match self.format {
             WireFormat::Json => self.next_line(),
@@ -65,16 +66,16 @@ impl FrameSplitter {
         next.transpose()
     }
 
-    /// True when all that was pushed has been given out.
+    /// True if every pushed byte was returned in a frame or skipped as an empty line.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty() && self.partial.is_empty()
     }
 
-    /// Checks, at the stream's end, that it ended between frames.
+    /// Checks at the end of the stream that it ended between two frames.
     ///
     /// # Errors
     ///
-    /// [`Error::HalfFrame`] when it did not.
+    /// [`Error::HalfFrame`] if the stream ended inside a frame.
     pub fn finish(&self) -> Result<(), Error> {
         let rest = self.partial.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
         let is_blank = |bytes: &[u8]| bytes.trim_ascii().is_empty();
@@ -126,7 +127,7 @@ impl FrameSplitter {
         Ok(())
     }
 
-    /// Moves `length` bytes on; gives the frame when they complete it.
+    /// Takes `length` bytes from the first chunk. Returns the frame if `completes` is true.
     fn take(&mut self, length: usize, completes: bool) -> Option<Bytes> {
         let chunk = self.chunks.front_mut()?;
         let frame = if completes && self.partial.is_empty() {
@@ -135,7 +136,7 @@ impl FrameSplitter {
             self.partial.extend_from_slice(&chunk[..length]);
             completes.then(|| {
                 let mut frame = std::mem::take(&mut self.partial);
-                // What lives on in the cache shall not hold the room it was collected in.
+                // The cache may keep the frame for long, so unused capacity is released.
                 frame.shrink_to_fit();
                 Bytes::from(frame)
             })

@@ -1,4 +1,4 @@
-//! A JSON list that comes in chunks.
+//! Reads a JSON list that is received in chunks.
 
 use bytes::Bytes;
 use memchr::memchr;
@@ -12,30 +12,30 @@ use crate::codec::json;
 use crate::codec::json::Scanner;
 use crate::codec::json::compact;
 
-/// What was read of it.
+/// The state of a JSON list that is partly read.
 #[derive(Debug, Default)]
 pub(super) struct JsonList {
     part: Part,
-    /// An item with fewer bytes is likely not whole yet: most are about as long as the one before.
+    /// An item is parsed only if this many bytes are available: 3/4 of the previous item's length.
     min_item_length: usize,
     items: Vec<Object>,
-    /// What stands around the items, each of which is a zero in it.
+    /// The list's text without its items: each item is replaced by `{}`.
     envelope: Vec<u8>,
 }
 
-/// What is being read.
+/// The part of the list that is read next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Part {
-    /// What stands before the items.
+    /// The text before the first item.
     #[default]
     Before,
     Items,
-    /// What stands behind the items, and what nobody can read.
+    /// The text from the first byte that cannot start an item; `finish` parses it.
     Rest,
 }
 
 impl JsonList {
-    /// Reads on; returns how many bytes were read.
+    /// Reads as much as possible of `text`, which is all unread bytes. Returns the number read.
     pub(super) fn read(&mut self, decoder: &Decoder, text: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -52,12 +52,12 @@ impl JsonList {
         }
     }
 
-    /// Nothing more comes, so that each item is as whole as it will be.
+    /// Declares that no more bytes follow, so that items of any length are parsed.
     pub(super) fn expect_no_more(&mut self) {
         self.min_item_length = 0;
     }
 
-    /// The page, when `unread` is all that could not be read.
+    /// Makes the page. `unread` is the remaining text, which `read` did not consume.
     pub(super) fn finish(mut self, decoder: &Decoder, unread: &[u8]) -> Result<ListPage, Error> {
         self.envelope.extend_from_slice(unread);
         let text = json::on_one_line(self.envelope.trim_ascii_end());
@@ -74,7 +74,7 @@ impl JsonList {
         page(head, self.items)
     }
 
-    /// Reads as far as the items; `None` when they don't begin in `text`.
+    /// Reads up to the opening bracket of the items; `None` if the bracket is not in `text`.
     fn read_before(&mut self, text: &[u8]) -> Option<usize> {
         let start = json::items_start(text)?;
         self.envelope.extend_from_slice(&text[..start]);
@@ -82,16 +82,16 @@ impl JsonList {
         Some(start)
     }
 
-    /// Reads an item or what stands between two; `None` when more has to come first.
+    /// Reads an item or a separator byte; `None` if more bytes are needed.
     fn read_item(&mut self, decoder: &Decoder, text: &[u8]) -> Option<usize> {
         match text.first()? {
             b'{' if text.len() < self.min_item_length => None,
             b'{' => {
                 let mut scanner = Scanner::new(text);
-                // It may lack its end. If that is not why, it can't be read at the end either.
+                // An item that fails may be incomplete; if it is malformed, `finish` reports that.
                 let item = decoder.json_object(&mut scanner, on_one_line).ok()?;
                 self.items.push(item);
-                // So that it can't run into what stands beside it.
+                // A placeholder with braces cannot merge with adjacent bytes, as a literal could.
                 self.envelope.extend_from_slice(b"{}");
                 self.min_item_length = scanner.offset() / 4 * 3;
                 Some(scanner.offset())
@@ -108,7 +108,7 @@ impl JsonList {
     }
 }
 
-/// A copy of `body` that breaks no watch frame in two.
+/// Copies `body` without line breaks, which would end a JSON watch frame.
 fn on_one_line(body: &[u8]) -> Bytes {
     match memchr(b'\n', body) {
         None => Bytes::copy_from_slice(body),

@@ -1,4 +1,4 @@
-//! ListDecoder: a page of a LIST, read from its chunks while they come.
+//! Reads a page of a LIST chunk by chunk, while it is received.
 
 use super::decoder::Decoder;
 use super::json_list::JsonList;
@@ -7,22 +7,21 @@ use crate::api::ListPage;
 use crate::api::WireFormat;
 use crate::codec::Error;
 
-/// Reads one page of a LIST; made by `Decoder::list_decoder`.
+/// Reads one page of a LIST chunk by chunk; made by `Decoder::list_decoder`.
 ///
-/// Beside the objects it holds no more than a chunk and twice the largest item. It gives what
-/// `Decoder::list` gives of the whole body.
+/// Besides the decoded objects it holds at most one chunk and twice the largest item. Its result
+/// equals the result of `Decoder::list` for the whole body.
 #[derive(Debug)]
 pub struct ListDecoder {
     decoder: Decoder,
-    /// What has come and could not be read so far.
+    /// Received bytes that could not be read yet.
     unread: Vec<u8>,
-    /// With fewer bytes unread it is not tried to read on, so that a large item is not begun anew
-    /// with each chunk.
+    /// Number of unread bytes below which `push` does not try to read. It doubles after each try,
+    /// so that a large item is not parsed again for each chunk.
     worthwhile: usize,
     list: List,
 }
 
-/// What was read of the list.
 #[derive(Debug)]
 enum List {
     Json(JsonList),
@@ -30,7 +29,7 @@ enum List {
 }
 
 impl Decoder {
-    /// Begins to read a page of a LIST that comes in chunks.
+    /// Makes a decoder for one page of a LIST that is received in chunks.
     pub fn list_decoder(&self) -> ListDecoder {
         ListDecoder {
             decoder: self.clone(),
@@ -45,11 +44,11 @@ impl Decoder {
 }
 
 impl ListDecoder {
-    /// Reads what came next.
+    /// Adds the next chunk and reads the complete items.
     ///
     /// # Errors
     ///
-    /// When an item can never be read. Other faults are found by [`ListDecoder::finish`].
+    /// If an item of a protobuf list is malformed. [`ListDecoder::finish`] reports other errors.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
         self.unread.extend_from_slice(chunk);
         if self.unread.len() < self.worthwhile {
@@ -64,11 +63,11 @@ impl ListDecoder {
         Ok(())
     }
 
-    /// Ends the page.
+    /// Reads the remaining bytes and returns the page.
     ///
     /// # Errors
     ///
-    /// When what was pushed is no list, or an item lacks its name or resource version.
+    /// If the pushed bytes are not a list, or if an item has no name or no resource version.
     pub fn finish(mut self) -> Result<ListPage, Error> {
         self.worthwhile = 0;
         if let List::Json(list) = &mut self.list {

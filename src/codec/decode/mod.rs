@@ -1,4 +1,4 @@
-//! What upstream sends, read: lists, watch frames and single objects.
+//! Decodes the lists, watch frames and single objects that the upstream sends.
 
 mod bookmark;
 mod decoder;

@@ -1,4 +1,4 @@
-//! A protobuf list that comes in chunks.
+//! Reads a protobuf list that is received in chunks.
 
 use bytes::Bytes;
 
@@ -12,32 +12,32 @@ use crate::codec::protobuf::Field;
 use crate::codec::protobuf::Fields;
 use crate::codec::protobuf::MAGIC;
 
-/// What was read of it.
+/// The state of a protobuf list that is partly read.
 #[derive(Debug, Default)]
 pub(super) struct ProtobufList {
     part: Part,
     items: Vec<Object>,
-    /// The envelope without its content.
+    /// The bytes of the envelope without its content, which is the list.
     envelope: Vec<u8>,
-    /// The fields of the list beside its items.
+    /// The bytes of the list's fields except its items.
     head: Vec<u8>,
 }
 
-/// What is being read.
+/// The part of the list that is read next.
 #[derive(Clone, Copy, Debug, Default)]
 enum Part {
     #[default]
     Magic,
-    /// The fields of the envelope, before its content and behind it.
+    /// The envelope's fields before and after its content.
     Envelope,
-    /// The fields of the list, which is the envelope's content: so many bytes are left.
+    /// The list's fields, which are the envelope's content; `left` bytes of it are unread.
     List { left: usize },
-    /// What nobody can read.
+    /// The body does not start with `MAGIC`, so nothing is read; `finish` reports the error.
     Rest,
 }
 
 impl ProtobufList {
-    /// Reads on; returns how many bytes were read.
+    /// Reads as much as possible of `bytes`, which is all unread bytes. Returns the number read.
     pub(super) fn read(&mut self, decoder: &Decoder, bytes: &[u8]) -> Result<usize, Error> {
         let mut at = 0;
         loop {
@@ -53,20 +53,19 @@ impl ProtobufList {
         }
     }
 
-    /// The page, when `unread` is all that could not be read.
+    /// Makes the page. `unread` is the remaining bytes, which `read` did not consume.
     pub(super) fn finish(mut self, unread: &[u8]) -> Result<ListPage, Error> {
         if matches!(self.part, Part::List { left: 1.. }) {
             return Err(Error::Protobuf("message ends within a field"));
         }
         self.envelope.extend_from_slice(unread);
         protobuf::envelope(&self.envelope)?;
-        // All items were taken out of it.
+        // `self.head` contains no items.
         let head = protobuf::list(&self.head, |_| Ok(()))?;
         page(head, self.items)
     }
 
-    /// Reads what stands before the envelope. As the other methods it gives `None` when more has to
-    /// come first.
+    /// Reads `MAGIC`. Returns the number of bytes read; `None` if too few bytes or other bytes.
     fn read_magic(&mut self, rest: &[u8]) -> Option<usize> {
         if rest.get(..MAGIC.len())? == MAGIC {
             self.envelope.extend_from_slice(MAGIC);
@@ -78,10 +77,10 @@ impl ProtobufList {
         }
     }
 
-    /// Reads a field of the envelope, or as far as its content.
+    /// Reads a field of the envelope, or its content's tag and length; `None` if incomplete.
     fn read_envelope(&mut self, rest: &[u8]) -> Option<usize> {
         if let Some((start, left)) = protobuf::content_start(rest) {
-            // Of two contents the last counts.
+            // If the envelope has two contents, the last one wins.
             self.items.clear();
             self.head.clear();
             self.part = Part::List { left };
@@ -92,7 +91,7 @@ impl ProtobufList {
         Some(field.whole.len())
     }
 
-    /// Reads a field of the list, of which `left` bytes are left.
+    /// Reads a field of the list, of which `left` bytes are unread; `None` if incomplete.
     fn read_list(
         &mut self,
         decoder: &Decoder,

@@ -1,4 +1,4 @@
-//! BOOKMARK frames, printed in the shape that upstream gives them.
+//! Encodes BOOKMARK frames with the same members as the upstream's own bookmarks.
 
 use bytes::Bytes;
 
@@ -13,7 +13,7 @@ use crate::codec::protobuf::Field;
 use crate::codec::protobuf::Fields;
 use crate::codec::protobuf::put_bytes;
 
-/// A bookmark of upstream's without its resource version and end mark.
+/// A bookmark of the upstream without its resource version and its initial-events-end annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BookmarkTemplate(Shape);
 
@@ -25,17 +25,17 @@ enum Shape {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct JsonShape {
-    /// The object up to and including the brace that opens its metadata.
+    /// The object's text up to and including the opening brace of its metadata.
     open: Vec<u8>,
-    /// Metadata before the resource version's digits.
+    /// The metadata's text before the digits of the resource version.
     before: Vec<u8>,
-    /// Metadata behind them.
+    /// The metadata's text after the digits of the resource version, without annotations.
     behind: Vec<u8>,
-    /// The members of annotations that sort before the end mark, and those behind it.
+    /// The encoded annotations that sort before and after the initial-events-end annotation.
     annotations: [Vec<Vec<u8>>; 2],
-    /// The rest of the object from the brace that closes its metadata.
+    /// The object's text from the closing brace of its metadata to the end.
     close: Vec<u8>,
-    /// Keys are sorted, so that annotations stand first.
+    /// True if the keys are sorted, as in custom resources. Then annotations precede the version.
     is_sorted: bool,
 }
 
@@ -43,24 +43,24 @@ struct JsonShape {
 struct ProtobufShape {
     api_version: String,
     kind: String,
-    /// Fields of ObjectMeta below the resource version.
+    /// The encoded fields of ObjectMeta before the resource version, ordered by number.
     before: Vec<u8>,
-    /// Fields of ObjectMeta between resource version and annotations.
+    /// The encoded fields of ObjectMeta between the resource version and the annotations.
     between: Vec<u8>,
-    /// Annotations that sort before the end mark, and those behind it.
+    /// The encoded annotations that sort before and after the initial-events-end annotation.
     annotations: [Vec<u8>; 2],
-    /// Fields of ObjectMeta above annotations.
+    /// The encoded fields of ObjectMeta after the annotations.
     behind: Vec<u8>,
-    /// All fields of the object but its metadata.
+    /// The encoded fields of the object except its metadata.
     close: Vec<u8>,
 }
 
 impl BookmarkTemplate {
-    /// Takes the shape of a whole BOOKMARK frame received from upstream.
+    /// Makes a template from a complete BOOKMARK frame of the upstream.
     ///
     /// # Errors
     ///
-    /// When the frame is no watch event, or its object has no resource version.
+    /// If the frame is not a watch event, or if a JSON frame's object has no resource version.
     pub fn from_frame(format: WireFormat, frame: &Bytes) -> Result<Self, Error> {
         match format {
             WireFormat::Json => {
@@ -71,7 +71,7 @@ impl BookmarkTemplate {
         }
     }
 
-    /// The shape that carries nothing but type and metadata.
+    /// Makes a template of an object that has only kind, apiVersion and metadata.
     pub(crate) fn minimal(
         format: WireFormat,
         kind: &str,
@@ -87,8 +87,8 @@ impl BookmarkTemplate {
             WireFormat::Protobuf => Self(Shape::Protobuf(ProtobufShape {
                 api_version: api_version.to_owned(),
                 kind: kind.to_owned(),
-                // name, generateName, namespace, selfLink and uid; generation and creation time:
-                // the server writes what is empty too.
+                // Empty name, generateName, namespace, selfLink and uid; below, empty generation
+                // and creationTimestamp. The API server writes these fields even if they are empty.
                 before: vec![0x0a, 0, 0x12, 0, 0x1a, 0, 0x22, 0, 0x2a, 0],
                 between: vec![0x38, 0, 0x42, 0],
                 ..ProtobufShape::default()
@@ -96,9 +96,11 @@ impl BookmarkTemplate {
         }
     }
 
-    /// The same bookmark with nothing but its metadata, which goes without annotations: those of an
-    /// object that is none are made for its whole kind; `None` where that tells no more than a
-    /// minimal one.
+    /// Makes the template for a PartialObjectMetadata in `format` from this template.
+    ///
+    /// It keeps the metadata without its annotations, because the API server adds those to whole
+    /// objects only. Returns `None` if the minimal template is right: for sorted keys, and if the
+    /// two formats differ.
     pub(super) fn partial(
         &self,
         format: WireFormat,
@@ -122,7 +124,6 @@ impl BookmarkTemplate {
         }))
     }
 
-    /// A whole BOOKMARK frame.
     pub(super) fn frame(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
         match &self.0 {
             Shape::Json(shape) => shape.frame(rv, initial_events_end).into(),
@@ -173,7 +174,7 @@ impl JsonShape {
         }
     }
 
-    /// The member `annotations`; nothing when there are none.
+    /// Encodes the member `annotations`; empty if there are no annotations.
     fn annotations(&self, initial_events_end: bool) -> Vec<u8> {
         let [before, behind] = &self.annotations;
         let mark = initial_events_end.then(|| format!("\"{INITIAL_EVENTS_END}\":\"true\""));
@@ -215,7 +216,7 @@ impl JsonShape {
     }
 }
 
-/// Metadata's members before the resource version's digits and behind them, and its annotations.
+/// The metadata's text before and after the digits of the resource version, and its annotations.
 type SplitMetadata = (Vec<u8>, Vec<u8>, [Vec<Vec<u8>>; 2]);
 
 fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
@@ -245,7 +246,7 @@ fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
     Ok((before, behind, annotations))
 }
 
-/// The members of annotations without the end mark: those that sort before it, and behind it.
+/// Splits annotations into those that sort before and after the initial-events-end annotation.
 fn split_annotations(annotations: &[u8]) -> Result<[Vec<Vec<u8>>; 2], Error> {
     let mut split = <[Vec<Vec<u8>>; 2]>::default();
     let mut scanner = Scanner::new(annotations);

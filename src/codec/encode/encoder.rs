@@ -1,4 +1,4 @@
-//! Encoder: what clients receive, byte for byte as a kube-apiserver prints it.
+//! Encodes objects, frames and Statuses for clients, byte for byte as a kube-apiserver does.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,34 +23,35 @@ use crate::codec::status;
 use crate::codec::type_meta::TypeMeta;
 use crate::codec::type_meta::json_front;
 
-/// Prints the objects of one resource in one format.
+/// Encodes the objects of one resource in one wire format.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     pub(super) format: WireFormat,
     pub(super) kind: Cow<'static, str>,
     pub(super) api_version: Cow<'static, str>,
     pub(super) list_kind: Cow<'static, str>,
-    /// True for JSON whose keys are sorted.
+    /// True for JSON whose keys are sorted, so that bodies contain `kind` and `apiVersion`.
     pub(super) is_embedded: bool,
-    /// `{"kind":…,"apiVersion":…,`
+    /// The text `{"kind":…,"apiVersion":…,`, which precedes the body of a built-in object. For
+    /// metadata it ends with `"metadata":`.
     json_front: Bytes,
     bookmark: Option<Arc<BookmarkTemplate>>,
-    /// What metadata on its own is made of; `None` for whole objects.
+    /// Set if the encoder produces PartialObjectMetadata; `None` for whole objects.
     pub(super) partial: Option<Partial>,
 }
 
-/// Where metadata on its own comes from.
+/// How an encoder makes PartialObjectMetadata from cached objects.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Partial {
-    /// The format of the objects.
+    /// The wire format of the cached objects.
     from: WireFormat,
-    /// An annotation that is left out.
+    /// The annotation that is left out, because the API server adds it to whole objects only.
     hidden: Option<&'static str>,
     pub(super) version: MetaVersion,
 }
 
 impl Encoder {
-    /// Makes an encoder for a built-in kind; its lists' kind is `kind` plus `List`.
+    /// Makes an encoder for a built-in kind. The kind of its lists is `kind` plus `List`.
     pub fn new(
         format: WireFormat,
         kind: impl Into<String>,
@@ -70,7 +71,7 @@ impl Encoder {
         }
     }
 
-    /// Makes an encoder for what was learnt from upstream.
+    /// Makes an encoder for the kind that the upstream's answers have.
     pub fn from_type_meta(format: WireFormat, type_meta: &TypeMeta) -> Self {
         let (kind, api_version) = (&type_meta.kind, &type_meta.api_version);
         Self::new(format, kind, api_version)
@@ -78,26 +79,27 @@ impl Encoder {
             .with_list_kind(&type_meta.list_kind)
     }
 
-    /// The same, for JSON whose keys are sorted, as custom resources' are, when `is_embedded`.
+    /// Sets whether JSON bodies have sorted keys, including `kind`, as custom resources do.
     pub fn with_embedded_type_meta(mut self, is_embedded: bool) -> Self {
         self.is_embedded = is_embedded;
         self
     }
 
-    /// The same, with the kind that lists carry.
+    /// Sets the kind of lists, such as `PodList`.
     pub fn with_list_kind(mut self, list_kind: impl Into<String>) -> Self {
         self.list_kind = list_kind.into().into();
         self
     }
 
-    /// The same, with the shape that bookmarks have.
+    /// Sets the template for bookmarks; without one, bookmarks are minimal.
     pub fn with_bookmark_template(mut self, template: BookmarkTemplate) -> Self {
         self.bookmark = Some(Arc::new(template));
         self
     }
 
-    /// The encoder that prints the metadata alone of the same objects, as PartialObjectMetadata in
-    /// `format`: their own or, where they are JSON, protobuf.
+    /// Makes an encoder that encodes the same objects as PartialObjectMetadata in `format`.
+    ///
+    /// Objects in JSON can be encoded in both formats, objects in protobuf only in protobuf.
     pub fn partial(&self, format: WireFormat, version: MetaVersion) -> Self {
         let json_front = match version {
             MetaVersion::V1 => {
@@ -123,19 +125,20 @@ impl Encoder {
         }
     }
 
-    /// The format printed.
+    /// The wire format of the output.
     pub fn format(&self) -> WireFormat {
         self.format
     }
 
-    /// A whole watch frame that carries `object`.
+    /// Encodes a complete watch frame with `object`.
     pub fn event(&self, event_type: EventType, object: &Object) -> Bytes {
         self.frame(event_type, &self.body_of(object))
     }
 
-    /// A whole DELETED frame that carries `object` at the resource version of its deletion.
+    /// Encodes a complete DELETED frame with `object` at `rv`, the version of its deletion.
     ///
-    /// Where the body is not what an API server sends, the version in it stays as it is.
+    /// If the version in the object's body cannot be replaced, because the body is malformed, a
+    /// whole object keeps its version, and metadata is rebuilt from the known values.
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
         let body = &object.body;
         let patched = match (self.partial, self.format) {
@@ -154,7 +157,7 @@ impl Encoder {
         self.frame(EventType::Deleted, &body)
     }
 
-    /// What of the object stands between the constant parts.
+    /// The object's bytes between the constant parts of an answer: its body or its metadata.
     pub(crate) fn body_of(&self, object: &Object) -> Bytes {
         match self.partial {
             None => object.body.clone(),
@@ -184,7 +187,7 @@ impl Encoder {
         }
     }
 
-    /// The same frame with another event type; `None` when `frame` is no watch event.
+    /// Copies a frame and replaces its event type; `None` if `frame` is not a watch event.
     pub fn retarget(&self, frame: &Bytes, event_type: EventType) -> Option<Bytes> {
         match self.format {
             WireFormat::Json => {
@@ -209,7 +212,7 @@ impl Encoder {
         }
     }
 
-    /// A whole BOOKMARK frame, in upstream's shape when a template was given.
+    /// Encodes a complete BOOKMARK frame, from the upstream's template if one is set.
     pub fn bookmark(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
         let (kind, api_version) = (&self.kind, &self.api_version);
         let template = match (self.bookmark.as_deref(), self.partial) {
@@ -228,7 +231,7 @@ impl Encoder {
         template.frame(rv, initial_events_end)
     }
 
-    /// A whole ERROR frame.
+    /// Encodes a complete ERROR frame with `status`.
     pub fn error(&self, status: &Status) -> Bytes {
         match self.format {
             WireFormat::Json => {
@@ -241,7 +244,7 @@ impl Encoder {
         }
     }
 
-    /// The body of an error answer in `format`.
+    /// Encodes the body of an error answer in `format`.
     pub fn status_body(format: WireFormat, status: &Status) -> Bytes {
         match format {
             WireFormat::Json => (status::encode_json(status) + "\n").into(),
@@ -249,11 +252,7 @@ impl Encoder {
         }
     }
 
-    /// The body of a GET, in parts.
-    ///
-    /// # Panics
-    ///
-    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    /// Encodes the body of a GET, in parts; the object's body is not copied.
     pub fn object_body(&self, object: &Object) -> Vec<Bytes> {
         let body = self.body_of(object);
         let (start, end) = match self.format {
@@ -274,7 +273,7 @@ impl Encoder {
         parts
     }
 
-    /// What is missing at the start of a JSON object's body.
+    /// The text before the body of a JSON object; empty if the body is a complete object.
     pub(super) fn front_of(&self, body: &[u8]) -> Bytes {
         match body.first() {
             Some(b'{') if self.partial.is_none() => Bytes::new(),
@@ -282,7 +281,7 @@ impl Encoder {
         }
     }
 
-    /// What is missing at its end.
+    /// The text after the body of a JSON object: a brace for metadata, otherwise empty.
     pub(super) fn json_back(&self) -> &'static str {
         match self.partial {
             None => "",

@@ -1,4 +1,4 @@
-//! A LIST body in parts, of which the objects' are shared with the cache.
+//! The body of a LIST in parts. The parts with the objects share memory with the cache.
 
 use std::sync::Arc;
 
@@ -16,53 +16,54 @@ use crate::codec::protobuf::put_number;
 use crate::codec::protobuf::put_prefix;
 use crate::codec::protobuf::varint_length;
 
-/// The parts of a LIST body, in order; of the objects' bodies none is copied. A clone gives what is
-/// left, too.
+/// An iterator over the parts of a LIST body. The objects' bodies are not copied.
 ///
-/// Made by [`Encoder::list_parts`] and [`ListItems::finish`].
+/// A clone returns the remaining parts. Made by [`Encoder::list_parts`] and [`ListItems::finish`].
 #[derive(Clone, Debug)]
 pub struct ListParts {
     head: Option<Bytes>,
     bodies: std::vec::IntoIter<Bytes>,
     separators: Separators,
-    /// The body of an item whose separator was given.
+    /// The body of the item whose separator was returned last; it is the next part.
     body: Option<Bytes>,
     tail: Option<Bytes>,
-    /// Bytes of what is left.
+    /// Length in bytes of the remaining parts.
     length: u64,
 }
 
-/// The items of a LIST body, taken one by one: a caller with others to serve pauses in between, for
-/// there may be many, and metadata on its own has to be looked for.
+/// Collects the items of a LIST body one by one.
+///
+/// A list may have many items, and finding the metadata of each takes time, so a caller can yield
+/// to other tasks between two items.
 #[derive(Debug)]
 pub struct ListItems<'a> {
     encoder: &'a Encoder,
     bodies: Vec<Bytes>,
-    /// Bytes of them.
+    /// Sum of the lengths of the bodies in bytes.
     length: usize,
-    /// How many of them lack nothing at their start.
+    /// Number of bodies that start with `{`, which are complete JSON objects.
     whole_count: usize,
 }
 
-/// What stands before each item's body.
+/// The bytes before each item's body.
 #[derive(Clone, Debug)]
 enum Separators {
     Json {
-        /// What ends an item, a comma, and what is missing of a body that lacks its start.
+        /// The end of the previous item, a comma, and the start that an incomplete body lacks.
         open: Bytes,
-        /// How much of it stands before a body that lacks nothing.
+        /// Number of bytes of `open` that precede a body which starts with `{`.
         whole: usize,
-        /// How much of it the first item goes without.
+        /// Number of bytes of `open` that are left out before the first item.
         skip: usize,
     },
-    /// Tag and length of each item, one behind the other, with their lengths.
+    /// The tags and lengths of all items, concatenated, and the size in bytes of each prefix.
     Protobuf {
         prefixes: Bytes,
         lengths: std::vec::IntoIter<u8>,
     },
 }
 
-/// What a list says beside its items.
+/// The parts of a list other than its items.
 #[derive(Clone, Copy)]
 struct ListMeta<'a> {
     rv: ResourceVersion,
@@ -72,11 +73,7 @@ struct ListMeta<'a> {
 }
 
 impl Encoder {
-    /// The body of a LIST, in parts; `remaining` is `remainingItemCount`.
-    ///
-    /// # Panics
-    ///
-    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    /// Encodes the body of a LIST, in parts; `remaining` is `remainingItemCount`.
     pub fn list_parts<I>(
         &self,
         rv: ResourceVersion,
@@ -94,7 +91,7 @@ impl Encoder {
         list.finish(rv, continue_token, remaining)
     }
 
-    /// The items of a LIST body, none so far.
+    /// Starts the body of a LIST without items.
     pub fn list_items(&self) -> ListItems<'_> {
         ListItems {
             encoder: self,
@@ -117,7 +114,7 @@ impl Encoder {
         }
     }
 
-    /// What is missing at the start of a list item's body.
+    /// The text before the body of a list item; not used for a whole object whose body is complete.
     fn item_front(&self) -> Bytes {
         if self.is_embedded || self.partial.is_some() {
             self.front_of(b"")
@@ -126,7 +123,7 @@ impl Encoder {
         }
     }
 
-    /// What stands before and behind a JSON list's items.
+    /// The text before and after the items of a JSON list.
     fn json_list_ends(&self, list: ListMeta<'_>) -> (Bytes, Bytes) {
         let ListMeta { rv, remaining, .. } = list;
         let kind = json::quoted(&self.list_kind);
@@ -151,7 +148,7 @@ impl Encoder {
         let (open, close) = match (self.partial, list.is_empty) {
             (None, _) => ("[", "]}\n"),
             (Some(_), false) => ("[", "}]}\n"),
-            // The API server makes these lists anew, and only when there is an item.
+            // The API server creates the items of a list of metadata only if there is an item.
             (Some(_), true) => ("null", "}\n"),
         };
         let head = format!(
@@ -160,7 +157,7 @@ impl Encoder {
         (head.into(), Bytes::from_static(close.as_bytes()))
     }
 
-    /// What stands before and behind a protobuf list's items, which are `items_length` bytes.
+    /// The bytes before and after a protobuf list's items, which have `items_length` bytes.
     fn protobuf_list_ends(&self, list: ListMeta<'_>, items_length: usize) -> (Bytes, Bytes) {
         let mut metadata = Vec::new();
         put_bytes(&mut metadata, 1, b"");
@@ -183,7 +180,7 @@ impl Encoder {
         (head.into(), Bytes::from_static(tail))
     }
 
-    /// The field of a protobuf list that holds its items; the other of 1 and 2 is its metadata.
+    /// The field number, 1 or 2, of a protobuf list's items; the metadata has the other number.
     fn item_number(&self) -> u32 {
         match self.partial.map(|partial| partial.version) {
             Some(MetaVersion::V1Beta1) => 1,
@@ -193,11 +190,7 @@ impl Encoder {
 }
 
 impl ListItems<'_> {
-    /// Takes the next item.
-    ///
-    /// # Panics
-    ///
-    /// As [`Encoder::deleted_at`], where metadata alone is printed.
+    /// Adds the next item.
     pub fn push(&mut self, item: &Object) {
         let body = self.encoder.body_of(item);
         self.length += body.len();
@@ -205,17 +198,17 @@ impl ListItems<'_> {
         self.bodies.push(body);
     }
 
-    /// How many there are.
+    /// The number of items added.
     pub fn len(&self) -> usize {
         self.bodies.len()
     }
 
-    /// True when there are none.
+    /// True if no item was added.
     pub fn is_empty(&self) -> bool {
         self.bodies.is_empty()
     }
 
-    /// The list with these items; `remaining` is `remainingItemCount`.
+    /// Encodes the list of the added items, in parts; `remaining` is `remainingItemCount`.
     pub fn finish(
         self,
         rv: ResourceVersion,
@@ -258,7 +251,7 @@ impl ListItems<'_> {
 }
 
 impl Separators {
-    /// The length of all before `count` bodies, of which `whole` lack nothing at their start.
+    /// The length in bytes of all separators of `count` bodies, of which `whole` start with `{`.
     fn length(&self, count: usize, whole: usize) -> usize {
         match self {
             _ if count == 0 => 0,
@@ -289,7 +282,7 @@ impl Separators {
 }
 
 impl ListParts {
-    /// Bytes of what is left.
+    /// The length in bytes of the remaining parts.
     pub fn length(&self) -> u64 {
         self.length
     }
@@ -323,7 +316,7 @@ impl Iterator for ListParts {
     }
 }
 
-/// Length of a list item with tag and length.
+/// The length in bytes of a protobuf list item, including its tag and length.
 fn protobuf_item_length(body: usize) -> usize {
     1 + varint_length(body as u64) + body
 }
@@ -334,7 +327,7 @@ fn protobuf_separators(number: u32, bodies: impl Iterator<Item = usize>) -> Sepa
     for body in bodies {
         let start = prefixes.len();
         put_prefix(&mut prefixes, number, body);
-        // A tag of one byte and at most ten of length.
+        // At most 11 bytes: the tag has one byte, the length at most ten.
         lengths.push((prefixes.len() - start) as u8);
     }
     Separators::Protobuf {

@@ -1,4 +1,4 @@
-//! What clients receive, printed: lists, watch frames and single objects.
+//! Encodes the lists, watch frames and single objects that clients receive.
 
 mod bookmark;
 mod encoder;

@@ -1,10 +1,10 @@
-//! JSON without white space between tokens.
+//! Removes white space between the tokens of a JSON text.
 
 use std::borrow::Cow;
 
 use super::scanner::string_end;
 
-/// The text without line breaks between tokens, which would break a watch frame in two.
+/// Compacts `text` if it has a line break, which would end a JSON watch frame.
 pub(crate) fn on_one_line(text: &[u8]) -> Cow<'_, [u8]> {
     match memchr::memchr(b'\n', text) {
         None => Cow::Borrowed(text),
@@ -12,7 +12,7 @@ pub(crate) fn on_one_line(text: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// The same JSON without white space between tokens.
+/// Copies `text` without the white space between tokens.
 pub(crate) fn compact(text: &[u8]) -> Vec<u8> {
     let mut compacted = Vec::with_capacity(text.len());
     let mut at = 0;

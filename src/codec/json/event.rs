@@ -1,17 +1,17 @@
-//! Watch events in JSON.
+//! Reads watch events in JSON.
 
 use std::borrow::Cow;
 
 use super::scanner::Scanner;
 use crate::codec::Error;
 
-/// A watch event's two members.
+/// The two members of a watch event: its type and its object.
 pub(crate) struct Event<'a, T> {
     pub(crate) event_type: Cow<'a, str>,
     pub(crate) object: T,
 }
 
-/// Reads a watch event; `read` reads its object, told the event's type.
+/// Reads a watch event. `read` reads the object; its second argument is the event's type.
 pub(crate) fn event<'a, T>(
     text: &'a [u8],
     read: impl Fn(&mut Scanner<'a>, &str) -> Result<T, Error>,
@@ -44,7 +44,7 @@ pub(crate) fn event<'a, T>(
     })
 }
 
-/// Reads a watch event whose object is taken as it stands.
+/// Reads a watch event and returns the object's bytes unparsed.
 pub(crate) fn raw_event(text: &[u8]) -> Result<Event<'_, &[u8]>, Error> {
     event(text, |scanner, _| scanner.value())
 }

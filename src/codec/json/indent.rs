@@ -1,16 +1,17 @@
-//! JSON on many lines, as Go's `json.Indent` prints it with two blanks.
+//! Indents JSON by two spaces, exactly as Go's `json.Indent` does.
 
 use memchr::memchr2;
 
 const BLANKS: &[u8] = &[b' '; 64];
 
-/// Indents one JSON text, given in pieces cut anywhere. Nothing is checked: what is no JSON comes
-/// out with some blanks more or less.
+/// Indents one JSON text that is pushed in pieces of any size.
+///
+/// The text is not validated. If it is not JSON, only white space is added or removed.
 #[derive(Clone, Debug, Default)]
 pub struct Indenter {
     depth: usize,
     state: StringState,
-    /// A bracket was opened, and nothing has come since: an empty pair stays on its line.
+    /// True directly after an opening bracket. An empty pair of brackets stays on one line.
     is_just_open: bool,
 }
 
@@ -19,13 +20,13 @@ enum StringState {
     #[default]
     Outside,
     InString,
-    /// Behind a backslash.
+    /// Inside a string, directly after a backslash.
     Escaped,
 }
 
 impl Indenter {
-    /// Appends the next piece to `printed`. White space between tokens is replaced, a line break at
-    /// the end too: there is none.
+    /// Indents the next piece and appends it to `printed`. White space between tokens is replaced;
+    /// the output does not end with a line break.
     pub fn push(&mut self, mut text: &[u8], printed: &mut Vec<u8>) {
         while let Some((&byte, rest)) = text.split_first() {
             text = match self.state {
@@ -43,7 +44,8 @@ impl Indenter {
         }
     }
 
-    /// Copies the string as far as its end or a backslash; gives what follows.
+    /// Copies string content up to and including its closing quote or the next backslash. Returns
+    /// the rest of `text`.
     fn copy_string<'a>(&mut self, text: &'a [u8], printed: &mut Vec<u8>) -> &'a [u8] {
         let end = memchr2(b'"', b'\\', text).map_or(text.len(), |found| {
             self.state = match text[found] {
@@ -92,7 +94,7 @@ impl Indenter {
     }
 }
 
-/// The whole of a JSON text, indented.
+/// Indents a complete JSON text.
 pub fn indented(text: &[u8]) -> Vec<u8> {
     let mut printed = Vec::with_capacity(text.len() * 2);
     Indenter::default().push(text, &mut printed);

@@ -1,10 +1,10 @@
-//! Lists in JSON.
+//! Reads lists in JSON.
 
 use super::scanner::Scanner;
 use crate::codec::Error;
 use crate::codec::head::ListHead;
 
-/// Reads a list; `item` reads one item.
+/// Reads a list's metadata, and calls `item` to read each item at the scanner's position.
 pub(crate) fn list<'a>(
     text: &'a [u8],
     mut item: impl FnMut(&mut Scanner<'a>) -> Result<(), Error>,
@@ -32,7 +32,8 @@ pub(crate) fn list<'a>(
     }
 }
 
-/// Where the items of the list begin whose start is `text`, behind their bracket.
+/// The offset directly after the opening bracket of `items`, in a list of which `text` is the
+/// start. `None` if `text` ends before that bracket.
 pub(crate) fn items_start(text: &[u8]) -> Option<usize> {
     let mut scanner = Scanner::new(text);
     let mut members = scanner.object().ok()?;

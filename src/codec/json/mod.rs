@@ -1,4 +1,4 @@
-//! JSON: scanned without a tree, printed, indented.
+//! JSON without trees: a scanner, readers for events, lists and objects, and an indenter.
 
 mod compact;
 mod event;

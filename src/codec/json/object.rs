@@ -1,4 +1,4 @@
-//! Objects in JSON.
+//! Reads objects in JSON.
 
 use super::scanner::Key;
 use super::scanner::Scanner;
@@ -11,7 +11,7 @@ use crate::codec::field_tree::Values;
 use crate::codec::head::Head;
 use crate::codec::head::Labels;
 
-/// An object while it is read.
+/// The state while the members of one object are read.
 struct ObjectReader<'tree, 'text> {
     tree: &'tree FieldTree<String>,
     head: Head<'text>,
@@ -19,31 +19,31 @@ struct ObjectReader<'tree, 'text> {
     has_metadata: bool,
 }
 
-/// Where an object's canonical body starts, known when its members have been passed.
+/// Finds where an object's canonical body starts (see `api::Object`); known after the last member.
 struct BodyStart {
-    /// Where the object starts.
+    /// Offset of the object's opening brace.
     object_start: usize,
-    /// The first member's key; or the first one's behind `kind` and `apiVersion` in front.
+    /// Offset of the first key; if `kind` and `apiVersion` are first, offset of the third key.
     after_type_meta: usize,
     type_meta: TypeMetaPosition,
-    /// How many members were passed.
+    /// Number of members added so far.
     position: usize,
 }
 
-/// Where `kind` and `apiVersion` stand in an object.
+/// The position of `kind` and `apiVersion` among an object's members.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TypeMetaPosition {
-    /// Nowhere, as in items of built-in lists.
+    /// The object has neither, like the items of lists of built-in kinds.
     Absent,
-    /// `kind` is first; what comes second is not known yet.
+    /// `kind` is first; the second member is not read yet.
     KindFirst,
-    /// `kind`, then `apiVersion`, in front of all else.
+    /// `kind` is first and `apiVersion` is second, as in events of built-in kinds.
     Front,
-    /// Anywhere else.
+    /// Any other position, such as among the sorted keys of a custom resource.
     Inside,
 }
 
-/// Reads the object at the cursor and gives its canonical body.
+/// Reads the object at the cursor. Returns its values and its canonical body (see `api::Object`).
 pub(crate) fn object<'a>(
     scanner: &mut Scanner<'a>,
     tree: &FieldTree<String>,
@@ -100,7 +100,7 @@ impl BodyStart {
         }
     }
 
-    /// Takes note of the next member.
+    /// Records the next member; called once for each member, in order.
     fn add_member(&mut self, key: &Key<'_>) {
         let is_behind = self.type_meta == TypeMetaPosition::Front && self.position == 2;
         if self.position == 0 || is_behind {

@@ -1,8 +1,8 @@
-//! Texts as Go prints them in JSON.
+//! Prints JSON strings exactly as Go's encoder does.
 
 use crate::api::escape_as_go;
 
-/// `text` as a JSON string with its quotes, escaped as Go does it.
+/// Encodes `text` as a JSON string with quotes, with the characters escaped that Go escapes.
 pub(crate) fn quoted(text: &str) -> String {
     escape_as_go(&serde_json::Value::from(text).to_string())
 }

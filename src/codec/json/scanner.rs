@@ -1,7 +1,8 @@
 //! A cursor over JSON text that builds no tree.
 //!
-//! What is asked for is checked; what is skipped is only followed by its quotes and brackets, so
-//! skipping accepts some texts that are no JSON. No input makes it panic or recurse.
+//! Values that a caller reads are checked. A skipped value is only followed by its quotes and
+//! brackets, so skipping accepts some texts that are not JSON. No input causes a panic or
+//! recursion.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,20 +12,20 @@ use memchr::memchr2;
 use super::text::Text;
 use crate::codec::Error;
 
-/// Position within a JSON text.
+/// A cursor in a JSON text.
 #[derive(Clone)]
 pub(crate) struct Scanner<'a> {
     text: &'a [u8],
     at: usize,
 }
 
-/// A member's key and where it starts (at its quote).
+/// A member's key, and the offset of the key's opening quote.
 pub(crate) struct Key<'a> {
     pub(crate) text: Text<'a>,
     pub(crate) start: usize,
 }
 
-/// Where a container's iteration stands.
+/// The state of an iteration over an object's members or an array's elements.
 #[derive(Default)]
 pub(crate) struct Members {
     begun: bool,
@@ -39,7 +40,7 @@ impl<'a> Scanner<'a> {
         self.at
     }
 
-    /// The text from `start` to the cursor.
+    /// The text from offset `start` to the cursor.
     pub(crate) fn since(&self, start: usize) -> &'a [u8] {
         &self.text[start..self.at]
     }
@@ -51,7 +52,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The next byte that is not white space; stays before it.
+    /// Moves the cursor to the next byte that is not white space, and returns that byte.
     pub(crate) fn peek(&mut self) -> Option<u8> {
         loop {
             match self.text.get(self.at)? {
@@ -71,19 +72,20 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// Enters an object.
+    /// Moves the cursor behind an object's opening brace; fails if there is none.
     pub(crate) fn object(&mut self) -> Result<Members, Error> {
         self.expect(b'{', "an object")?;
         Ok(Members::default())
     }
 
-    /// Enters an array.
+    /// Moves the cursor behind an array's opening bracket; fails if there is none.
     pub(crate) fn array(&mut self) -> Result<Members, Error> {
         self.expect(b'[', "an array")?;
         Ok(Members::default())
     }
 
-    /// The next member's key, the cursor then being at its value; `None` behind the object.
+    /// Reads the next member's key and moves the cursor to the member's value. Returns `None` at
+    /// the end of the object, with the cursor behind it.
     pub(crate) fn next_key(&mut self, members: &mut Members) -> Result<Option<Key<'a>>, Error> {
         if !self.next_item(members, b'}')? {
             return Ok(None);
@@ -96,7 +98,8 @@ impl<'a> Scanner<'a> {
         Ok(Some(Key { text, start }))
     }
 
-    /// True at an element of an array; false behind the array.
+    /// Moves the cursor to the next element and returns true, or behind the array and returns
+    /// false.
     pub(crate) fn next_element(&mut self, members: &mut Members) -> Result<bool, Error> {
         self.next_item(members, b']')
     }
@@ -116,7 +119,7 @@ impl<'a> Scanner<'a> {
         Ok(true)
     }
 
-    /// A string.
+    /// Reads a string at the cursor; its escape sequences stay encoded.
     pub(crate) fn string(&mut self) -> Result<Text<'a>, Error> {
         self.expect(b'"', "a string")?;
         let start = self.at;
@@ -125,7 +128,7 @@ impl<'a> Scanner<'a> {
         Ok(Text(&self.text[start..end - 1]))
     }
 
-    /// A string, or `None` for null.
+    /// Reads a string at the cursor; returns `None` if the value is null.
     fn optional_string(&mut self) -> Result<Option<Text<'a>>, Error> {
         match self.peek() {
             Some(b'n') => self.skip().map(|_| None),
@@ -133,13 +136,13 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// A string without its escapes; the empty text for null.
+    /// Reads a string at the cursor and decodes its escape sequences; null is the empty text.
     pub(crate) fn text_or_empty(&mut self) -> Result<Cow<'a, str>, Error> {
         let text = self.optional_string()?;
         text.map_or(Ok(Cow::Borrowed("")), Text::unescape)
     }
 
-    /// Passes over a value and gives its place in the text.
+    /// Moves the cursor behind a value and returns the value's range in the text.
     pub(crate) fn skip(&mut self) -> Result<Range<usize>, Error> {
         let first = self.peek();
         let start = self.at;
@@ -154,7 +157,7 @@ impl<'a> Scanner<'a> {
         Ok(start..self.at)
     }
 
-    /// The value's text, passed over.
+    /// Moves the cursor behind a value and returns the value's text.
     pub(crate) fn value(&mut self) -> Result<&'a [u8], Error> {
         let range = self.skip()?;
         Ok(&self.text[range])
@@ -162,8 +165,8 @@ impl<'a> Scanner<'a> {
 
     fn skip_literal(&mut self) {
         let rest = &self.text[self.at..];
-        // Nothing else may be in it, above all no bracket or quote: what is passed over as part of a
-        // container must be the same as what is walked through.
+        // A literal must not contain a bracket or quote. Otherwise skipping a container would end
+        // at another byte than reading its members does.
         let goes_on =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
         self.at += rest
@@ -181,8 +184,8 @@ impl<'a> Scanner<'a> {
                 at = string_end(self.text, at).ok_or(self.malformed("a string's end"))?;
                 continue;
             }
-            // Without branches, as which bracket comes cannot be foreseen: the bit tells `{` from
-            // `[` and `}` from `]`, and no other byte folds to them.
+            // Without branches, because the CPU cannot predict which bracket is next. Setting bit
+            // 0x20 maps `[` to `{` and `]` to `}`, and no other byte to either of them.
             let folded = byte | 0x20;
             depth += usize::from(folded == b'{');
             depth -= usize::from(folded == b'}');
@@ -195,7 +198,7 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// The index behind the closing quote of the string whose inside starts at `at`.
+/// The index behind the closing quote of the string whose content starts at `at`, if it has one.
 pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     loop {
         let found = quote_or_backslash(text, at)?;
@@ -206,9 +209,9 @@ pub(super) fn string_end(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The index of the next quote or backslash.
+/// The index of the next quote or backslash at or after `at`.
 ///
-/// Most strings here are short: looking at words first saves them memchr's call.
+/// Most strings are short, so the first 32 bytes are checked in words, without a call of memchr.
 fn quote_or_backslash(text: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..4 {
         let Some(word) = text.get(at..)?.first_chunk() else {
@@ -224,7 +227,7 @@ fn quote_or_backslash(text: &[u8], mut at: usize) -> Option<usize> {
     Some(at + memchr2(b'"', b'\\', text.get(at..)?)?)
 }
 
-/// The highest bit of each byte of `word` that equals `byte`; bits above the lowest may be wrong.
+/// Sets the top bit of each byte of `word` that equals `byte`; only the lowest set bit is reliable.
 fn bytes_equal(word: u64, byte: u8) -> u64 {
     const LOW: u64 = u64::from_ne_bytes([0x01; 8]);
     const HIGH: u64 = u64::from_ne_bytes([0x80; 8]);

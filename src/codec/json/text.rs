@@ -1,23 +1,23 @@
-//! What stands in a JSON string.
+//! The content of a JSON string, and the decoding of its escape sequences.
 
 use std::borrow::Cow;
 
 use crate::codec::Error;
 
-/// The inside of a JSON string, still escaped.
+/// The content of a JSON string without quotes, with escape sequences still encoded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Text<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Text<'a> {
-    /// True when the text, unescaped, is `other`.
+    /// True if the decoded text equals `other`.
     pub(crate) fn is(self, other: &str) -> bool {
-        // Escapes only lengthen a text.
+        // An escape sequence is longer than the character that it encodes.
         let may_be_escaped = self.0.len() > other.len() && self.0.contains(&b'\\');
         self.0 == other.as_bytes()
             || (may_be_escaped && self.unescape().is_ok_and(|text| text == other))
     }
 
-    /// The text; lone surrogates become U+FFFD, as Go reads them.
+    /// Decodes the escape sequences. A surrogate without its partner becomes U+FFFD, as in Go.
     pub(crate) fn unescape(self) -> Result<Cow<'a, str>, Error> {
         let text = std::str::from_utf8(self.0).map_err(|_| Error::Utf8)?;
         if !text.contains('\\') {
@@ -36,7 +36,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Reads what stands behind a backslash.
+/// Decodes the escape sequence whose backslash precedes `text`. Returns the character and the rest.
 fn read_escape(text: &str) -> Result<(char, &str), Error> {
     const MALFORMED: Error = Error::Json {
         expected: "an escape sequence",
@@ -56,7 +56,8 @@ fn read_escape(text: &str) -> Result<(char, &str), Error> {
     Ok((character, characters.as_str()))
 }
 
-/// Reads what stands behind `\u`, and a second half when a surrogate pair is meant.
+/// Decodes the escape sequence whose `\u` precedes `text`, together with a second `\u` if the two
+/// are a surrogate pair. Returns the character and the rest.
 fn read_unicode_escape(text: &str) -> Option<(char, &str)> {
     let (unit, rest) = read_hex(text)?;
     if let Some(character) = char::from_u32(unit) {

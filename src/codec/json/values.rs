@@ -1,4 +1,4 @@
-//! The values that selectors need, found in a JSON object on the way.
+//! Collects the values of selectable fields while a JSON object is scanned.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use crate::codec::Error;
 use crate::codec::field_tree::FieldTree;
 use crate::codec::field_tree::Values;
 
-/// Reads the member's value when `tree` knows its key, else passes over it.
+/// Reads the value of the member `key` if `tree` has a child with this key; otherwise skips it.
 pub(super) fn visit_member<'a>(
     scanner: &mut Scanner<'a>,
     key: Text<'_>,
@@ -65,7 +65,7 @@ fn visit_array<'a>(
     Ok(())
 }
 
-/// A scalar as selectors compare it; `None` for null and for what is no scalar.
+/// The text that field selectors compare for a JSON value; `None` for null, objects and arrays.
 fn scalar(text: &[u8]) -> Result<Option<Cow<'_, str>>, Error> {
     match text {
         [b'"', inside @ .., b'"'] => Ok(Some(Text(inside).unescape()?)),

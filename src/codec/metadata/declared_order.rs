@@ -1,4 +1,4 @@
-//! Metadata of custom resources, whose keys are sorted, in the order that the API declares.
+//! Reorders the sorted metadata keys of custom resources into the API's order of declaration.
 
 use super::members::MANAGED_FIELDS;
 use super::members::OBJECT_META;
@@ -7,7 +7,7 @@ use super::members::elements;
 use super::members::members;
 use crate::codec::Error;
 
-/// Metadata as it is printed on its own, from one with sorted keys.
+/// Reorders JSON metadata with sorted keys into the order that a PartialObjectMetadata has.
 pub(crate) fn in_declared_order(metadata: &[u8]) -> Result<Vec<u8>, Error> {
     let mut printed = Vec::with_capacity(metadata.len());
     put_ordered(
@@ -46,7 +46,7 @@ fn put_each_ordered<const N: usize>(
     Ok(())
 }
 
-/// Prints the members of a JSON object that `order` names, in that order.
+/// Appends the members of `object` that `order` names, in that order; `put` appends each value.
 fn put_ordered<const N: usize>(
     printed: &mut Vec<u8>,
     object: &[u8],

@@ -1,4 +1,4 @@
-//! Annotations that stand in whole objects only.
+//! Annotations that whole objects have and PartialObjectMetadata lacks.
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
@@ -6,8 +6,8 @@ use crate::codec::protobuf::ANNOTATIONS;
 use crate::codec::protobuf::Field;
 use crate::codec::protobuf::map_entry;
 
-/// The annotation that the API server puts into whole objects of a kind, made of what it keeps
-/// elsewhere: metadata alone goes without it.
+/// The annotation, if any, that the API server adds to whole objects of this kind. The value is
+/// from an internal field, so a PartialObjectMetadata does not have the annotation.
 pub(crate) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'static str> {
     match (api_version, kind) {
         ("apps/v1", "DaemonSet") => Some("deprecated.daemonset.template.generation"),
@@ -15,13 +15,13 @@ pub(crate) fn hidden_annotation(api_version: &str, kind: &str) -> Option<&'stati
     }
 }
 
-/// True for the field of ObjectMeta that holds that annotation.
+/// True if `field` of ObjectMeta is the map entry of the annotation `hidden`.
 pub(super) fn is_hidden(field: &Field<'_>, hidden: &str) -> bool {
     let entry = || field.bytes().and_then(map_entry);
     field.number == ANNOTATIONS && entry().is_ok_and(|(key, _)| key == hidden)
 }
 
-/// JSON metadata without an annotation, and without annotations if there is no other.
+/// Copies JSON metadata without the annotation `hidden`, and without an empty `annotations`.
 pub(super) fn without_annotation(metadata: &[u8], hidden: &str) -> Result<Vec<u8>, Error> {
     let mut output = Vec::with_capacity(metadata.len());
     let mut scanner = Scanner::new(metadata);
@@ -46,7 +46,7 @@ pub(super) fn without_annotation(metadata: &[u8], hidden: &str) -> Result<Vec<u8
     Ok(output)
 }
 
-/// The entries but one of the map at the cursor.
+/// The encoded entries of the map at the scanner's position, except the entry with key `hidden`.
 fn other_entries<'a>(
     scanner: &mut Scanner<'_>,
     metadata: &'a [u8],

@@ -1,10 +1,10 @@
-//! What ObjectMeta consists of, and where that stands in JSON.
+//! The field names of ObjectMeta and of the messages in it, and a lookup of JSON members by name.
 
 use crate::codec::Error;
 use crate::codec::json::Scanner;
 
-/// The fields of ObjectMeta in the order that the API declares them, which is that of JSON printed
-/// from it.
+/// The fields of ObjectMeta in the order in which the API declares them. JSON that is encoded from
+/// the Go type has the same order.
 pub const OBJECT_META: [&str; 15] = [
     "name",
     "generateName",
@@ -40,7 +40,7 @@ pub(super) const MANAGED_FIELDS: [&str; 7] = [
     "subresource",
 ];
 
-/// The values of the members that `names` names, in its order; none of them for null.
+/// The values of the members called `names`, in that order; `None` if absent or `object` is null.
 pub(super) fn members<'a, const N: usize>(
     object: &'a [u8],
     names: &[&str; N],
@@ -60,7 +60,7 @@ pub(super) fn members<'a, const N: usize>(
     Ok(found)
 }
 
-/// The elements of a JSON array; none for null.
+/// The elements of a JSON array; empty if `array` is null.
 pub(super) fn elements(array: &[u8]) -> Result<Vec<&[u8]>, Error> {
     let mut found = Vec::new();
     let mut scanner = Scanner::new(array);

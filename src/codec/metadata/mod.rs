@@ -1,4 +1,4 @@
-//! Metadata on its own, as a PartialObjectMetadata carries it.
+//! Makes the metadata of a PartialObjectMetadata from a cached object.
 
 mod declared_order;
 mod hidden;

@@ -1,7 +1,8 @@
-//! ObjectMeta in protobuf, from the JSON of a custom resource: as the API server converts it.
+//! Converts the JSON metadata of a custom resource into a protobuf ObjectMeta, with the same bytes
+//! as the API server's own conversion.
 //!
-//! Fields come by their numbers, maps by their keys; what is no pointer there is written even if it
-//! is empty. The API server's own JSON is read: what ObjectMeta could not hold counts as absent.
+//! Fields are ordered by number and map entries by key. A field that is not a pointer in Go is
+//! written even if it is empty. A text, number or time of the wrong type is treated as absent.
 
 use std::borrow::Cow;
 
@@ -18,14 +19,14 @@ use crate::codec::json::Text;
 use crate::codec::protobuf::put_bytes;
 use crate::codec::protobuf::put_number;
 
-/// A member's value in JSON, if it is there.
+/// A member's value as JSON text; `None` if the member is absent.
 type Value<'a> = Option<&'a [u8]>;
 
-/// The message that says what the JSON `metadata` says.
+/// Converts JSON `metadata` into a protobuf ObjectMeta message.
 ///
 /// # Errors
 ///
-/// When it is no JSON object.
+/// If `metadata` is not a JSON object, or if a map, list or string in it is malformed.
 pub(super) fn from_json(metadata: &[u8]) -> Result<Vec<u8>, Error> {
     let [
         name,
@@ -106,7 +107,7 @@ fn managed_fields_entry(json: &[u8]) -> Result<Vec<u8>, Error> {
     put_pointer(&mut message, 4, at, time)?;
     put_text(&mut message, 6, fields_type)?;
     put_pointer(&mut message, 7, fields, |json| {
-        // Kept as JSON text, which is what the API server does too.
+        // FieldsV1 stays JSON text in protobuf.
         let mut fields = Vec::with_capacity(json.unwrap_or_default().len() + 6);
         put_bytes(&mut fields, 1, json.unwrap_or_default());
         Ok(fields)
@@ -115,7 +116,7 @@ fn managed_fields_entry(json: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(message)
 }
 
-/// Appends what `convert` makes of the value, unless that is absent or null.
+/// Converts and appends the value of a pointer field; appends nothing if it is absent or null.
 fn put_pointer<'a>(
     message: &mut Vec<u8>,
     number: u32,
@@ -174,18 +175,18 @@ fn text(value: Value<'_>) -> Result<Cow<'_, str>, Error> {
     }
 }
 
-/// A number as the wire has it: negative ones in two's complement.
+/// Parses an integer into its varint form; negative numbers are in two's complement.
 fn number(value: Value<'_>) -> Option<u64> {
     let number: i64 = std::str::from_utf8(value?).ok()?.parse().ok()?;
     Some(number.cast_unsigned())
 }
 
-/// Seconds and nanoseconds; nothing for no time at all.
+/// Encodes a `Time` message of seconds and nanoseconds; it is empty if the value is not a time.
 fn time(value: Value<'_>) -> Result<Vec<u8>, Error> {
     let mut message = Vec::new();
     if let Ok(time) = text(value)?.parse::<Timestamp>() {
         put_number(&mut message, 1, time.as_second().cast_unsigned());
-        // JSON tells whole seconds.
+        // Nanoseconds are zero, because a time in JSON has whole seconds only.
         put_number(&mut message, 2, 0);
     }
     Ok(message)

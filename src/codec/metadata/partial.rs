@@ -1,4 +1,5 @@
-//! Metadata on its own: cut from an object's body, converted, or made of what is known.
+//! The body of a PartialObjectMetadata: sliced from a cached object's body, converted from it, or
+//! rebuilt from the object's known values.
 
 use std::borrow::Cow;
 
@@ -19,12 +20,12 @@ use crate::codec::protobuf::Fields;
 use crate::codec::protobuf::RESOURCE_VERSION;
 use crate::codec::protobuf::put_bytes;
 
-/// An object's metadata as it stands in a PartialObjectMetadata of the format `to`, from a
-/// canonical body in the format `from`, without the annotation `hidden`; at another resource
-/// version if `at` is one.
+/// Makes the body of a PartialObjectMetadata in the format `to` from a cached object's canonical
+/// body in the format `from`.
 ///
-/// In JSON that is the metadata's value, in protobuf the whole message. Unless something changes,
-/// it is a slice of the body.
+/// The annotation `hidden` is left out. If `at` is set, it replaces the resource version. In JSON
+/// the result is the value of `metadata`; in protobuf it is the whole message. The result is a
+/// slice of `body` if the metadata needs no change.
 pub(crate) fn partial_body(
     from: WireFormat,
     to: WireFormat,
@@ -34,7 +35,7 @@ pub(crate) fn partial_body(
 ) -> Result<Bytes, Error> {
     match (from, to) {
         (WireFormat::Protobuf, WireFormat::Protobuf) => return protobuf_body(body, hidden, at),
-        // Whatever comes in protobuf is there in JSON too, so nobody needs it.
+        // Not needed: a resource with protobuf also has JSON, and metadata in JSON is made from it.
         (WireFormat::Protobuf, WireFormat::Json) => {
             return Err(Error::Protobuf("metadata does not become JSON"));
         }
@@ -50,7 +51,7 @@ pub(crate) fn partial_body(
     {
         current = Cow::Owned(without_annotation(&current, hidden)?);
     }
-    // A custom resource's keys are sorted, those of metadata on its own are not.
+    // The keys of a custom resource are sorted; the keys of a PartialObjectMetadata are not.
     let is_sorted = body.first() == Some(&b'{');
     Ok(match (to, current) {
         (WireFormat::Protobuf, current) => {
@@ -64,8 +65,10 @@ pub(crate) fn partial_body(
     })
 }
 
-/// The metadata of an object whose own can't be printed, because it is not as API servers send it:
-/// what is known of it for certain.
+/// Makes the body of a PartialObjectMetadata from the object's known values: name, namespace, uid,
+/// and `at` as the resource version.
+///
+/// Used if the object's metadata is so malformed that [`partial_body`] fails.
 pub(crate) fn bare_body(to: WireFormat, object: &Object, at: ResourceVersion) -> Bytes {
     let mut metadata = serde_json::Map::new();
     metadata.insert("name".to_owned(), object.key.name().into());
@@ -80,7 +83,7 @@ pub(crate) fn bare_body(to: WireFormat, object: &Object, at: ResourceVersion) ->
         WireFormat::Protobuf => {
             let mut message = Vec::new();
             let metadata = object_meta::from_json(json.as_bytes());
-            put_bytes(&mut message, 1, &metadata.expect("it is a JSON object"));
+            put_bytes(&mut message, 1, &metadata.expect("metadata is JSON"));
             message.into()
         }
     }
@@ -100,7 +103,7 @@ fn protobuf_body(
     Err(Error::Missing("metadata"))
 }
 
-/// The message that holds nothing but `metadata`, a field of `body`.
+/// A message whose only field is `metadata`, which is a field of `body`.
 fn protobuf_metadata(
     body: &Bytes,
     metadata: &Field<'_>,

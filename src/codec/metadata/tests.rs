@@ -1,4 +1,4 @@
-//! Metadata on its own, against what a real API server made of the same objects.
+//! Compares PartialObjectMetadata with the answers of a real API server for the same objects.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ fn widgets() -> Encoder {
     Encoder::new(JSON, "Widget", "example.kubefan.io/v1").with_embedded_type_meta(true)
 }
 
-/// Only a broken API server sends these; whoever prints them must not break as well.
+/// Only a broken API server sends such metadata. The encoder must neither panic nor drop the event.
 #[test]
 fn unprintable_metadata_is_rebuilt_from_known_values() {
     let known = r#""name":"x","namespace":"a","uid":"u","resourceVersion":"7""#;
@@ -115,7 +115,7 @@ fn objects() {
             golden!("rich-pod-pb.bin"),
             golden!("rich-pod-pom-pb.bin"),
         ),
-        // A simulated API server has no protobuf of its own.
+        // The simulated API server stores JSON only, so it converts metadata to protobuf.
         (
             pods(JSON),
             PROTOBUF,
@@ -142,7 +142,7 @@ fn objects() {
     }
 }
 
-/// What does not change is not copied.
+/// Metadata that needs no conversion is not copied.
 #[test]
 fn metadata_of_built_in_kinds_is_a_slice() {
     for (format, whole) in [
@@ -205,7 +205,8 @@ fn lists() {
     ];
     for (encoder, (format, version), whole, at, expected) in rows {
         let page = decoder(encoder.format()).list(&whole).expect("a list");
-        // The lists were taken one after the other.
+        // The list of whole objects and the list of metadata were recorded one after the other, so
+        // their versions may differ.
         let rv = at.parse().expect("a version");
         let items = page.items.into_iter().map(Arc::new);
         let encoder = encoder.partial(format, version);
@@ -226,7 +227,7 @@ fn list_metadata_is_the_same_as_in_any_list() {
     assert!(text(&encoder, vec![item]).starts_with(
         r#"{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"7","continue":"abc","remainingItemCount":2},"items":[{"kind":"PartialObjectMetadata","#
     ));
-    // As the API server makes it.
+    // The API server also encodes an empty list of metadata with null items.
     assert!(text(&encoder, Vec::new()).ends_with("},\"items\":null}\n"));
 }
 
@@ -250,7 +251,7 @@ fn events_and_bookmarks() {
             .expect("an event")
         {
             WatchEvent::Bookmark(bookmark) => bookmark,
-            other => panic!("no bookmark: {other:?}"),
+            other => panic!("not a bookmark: {other:?}"),
         };
         let taught = BookmarkTemplate::from_frame(
             JSON,
@@ -268,7 +269,7 @@ fn events_and_bookmarks() {
     }
 }
 
-/// Of a built-in kind's bookmark its metadata stays as the API server of this version prints it.
+/// A bookmark keeps the upstream's metadata members, which differ between API server versions.
 #[test]
 fn bookmarks_keep_the_shape_of_their_metadata() {
     let frame = Bytes::from_static(
@@ -313,7 +314,7 @@ fn deletions_carry_their_version() {
             ..
         }) = deleted
         else {
-            panic!("no deletion: {deleted:?}");
+            panic!("not a deletion: {deleted:?}");
         };
         assert_eq!(decoded.resource_version, rv);
         assert_eq!((&decoded.key, decoded.uid()), (&object.key, object.uid()));
@@ -321,7 +322,6 @@ fn deletions_carry_their_version() {
     }
 }
 
-/// An annotation that the API server makes for whole objects of some kinds.
 #[test]
 fn hidden_annotations_appear_only_in_whole_objects() {
     let encoder = Encoder::new(JSON, "DaemonSet", "apps/v1");
@@ -350,7 +350,7 @@ fn hidden_annotations_appear_only_in_whole_objects() {
         let printed = encoder.partial(JSON, V1).object_body(&object).concat();
         let printed = String::from_utf8(printed).expect("JSON");
         assert!(printed.contains(&metadata(&left)), "{printed}");
-        // The same in protobuf, converted before or after.
+        // In protobuf the annotation is removed both from a protobuf body and from a converted one.
         let protobuf = |annotations: &str| {
             let mut message = Vec::new();
             let json = metadata(annotations);
@@ -396,7 +396,7 @@ fn declared_order_of_small_metadata() {
     }
 }
 
-/// Whatever is there, the message is one, and what is no ObjectMeta counts as absent.
+/// Null, and texts, numbers and times of the wrong type, are treated as absent.
 #[test]
 fn protobuf_of_unusual_metadata() {
     let nothing: &[u8] = &[
@@ -435,7 +435,7 @@ fn maps() -> impl Strategy<Value = Value> {
 }
 
 fn times() -> impl Strategy<Value = Value> {
-    // From 1970 to 9999.
+    // Seconds from the year 1970 to the year 9999.
     (0_i64..253_402_300_799).prop_map(|second| {
         let time = jiff::Timestamp::from_second(second).expect("in range");
         time.to_string().into()
@@ -504,7 +504,7 @@ fn object_metas() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Read back by other code, with the published schema.
+    /// The message is read back with `protobuf_to_json`, which uses the schema.
     #[test]
     fn protobuf_carries_the_same_values(metadata in object_metas()) {
         let message = from_json(metadata.to_string().as_bytes()).expect("JSON");
@@ -514,7 +514,7 @@ proptest! {
         prop_assert_eq!(&read["metadata"], &metadata);
     }
 
-    /// Putting members in order loses and changes none.
+    /// Reordering members neither loses nor changes a value.
     #[test]
     fn declared_order_carries_the_same_values(metadata in object_metas()) {
         let printed = in_declared_order(metadata.to_string().as_bytes()).expect("JSON");

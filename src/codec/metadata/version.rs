@@ -1,4 +1,4 @@
-//! JSON with another resource version.
+//! Replaces the resource version in JSON.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::codec::Error;
 use crate::codec::json::Members;
 use crate::codec::json::Scanner;
 
-/// Where the metadata's value stands in a canonical JSON body.
+/// The range of the value of `metadata` in a canonical JSON body (see `api::Object`).
 pub(crate) fn metadata(body: &[u8]) -> Result<Range<usize>, Error> {
     let mut scanner = Scanner::new(body);
     let mut members = match body.first() {
@@ -23,7 +23,7 @@ pub(crate) fn metadata(body: &[u8]) -> Result<Range<usize>, Error> {
     Err(Error::Missing("metadata"))
 }
 
-/// The canonical JSON body with another resource version.
+/// Copies a canonical JSON body (see `api::Object`) with its resource version replaced by `rv`.
 pub(crate) fn json_with_resource_version(
     body: &[u8],
     rv: ResourceVersion,
@@ -33,7 +33,7 @@ pub(crate) fn json_with_resource_version(
     Ok([&body[..place.start], &changed, &body[place.end..]].concat())
 }
 
-/// Metadata with another resource version.
+/// Copies JSON `metadata` with its resource version replaced by `rv`.
 pub(super) fn at_version(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>, Error> {
     let mut scanner = Scanner::new(metadata);
     let mut members = scanner.object()?;

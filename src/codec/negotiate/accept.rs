@@ -1,4 +1,4 @@
-//! Which representation an Accept header asks for, decided as the API server decides it.
+//! Chooses the representation for an Accept header by the API server's rules.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use super::representation::Representation;
 use super::representation::View;
 use crate::api::WireFormat;
 
-/// A verb whose answer is negotiated.
+/// A read verb, whose answer's representation is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadVerb {
     /// GET of one object.
@@ -18,25 +18,26 @@ pub enum ReadVerb {
     Watch,
 }
 
-/// The representation that a request is answered in.
+/// The result of content negotiation: the representation that a request is answered in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Negotiated {
-    /// Whole objects; the flag asks for indented JSON (`;pretty=1`, never for a watch).
+    /// Whole objects. The flag is true for indented JSON (`;pretty=1`), and never set for a watch.
     Plain(WireFormat, bool),
-    /// `PartialObjectMetadata`, or for a LIST its list; the flag as above.
+    /// `PartialObjectMetadata`, or `PartialObjectMetadataList` for a LIST. The flag is true for
+    /// indented JSON (`;pretty=1`), and never set for a watch.
     PartialObjectMetadata(WireFormat, MetaVersion, bool),
-    /// A Table, in whatever format and version.
+    /// A Table in any format and any version of `meta.k8s.io`.
     Table,
     /// Whole objects in YAML.
     Yaml,
-    /// Something that only upstream can answer exactly, such as CBOR or metadata in YAML.
+    /// A representation that only the API server can produce, such as CBOR or metadata in YAML.
     Other,
-    /// 406.
+    /// No clause matches a format on offer: 406 Not Acceptable.
     NotAcceptable,
 }
 
 impl Negotiated {
-    /// What to answer with, if a cache can; indented if this asks for it.
+    /// The representation, if it can be produced from a cache; otherwise `None`.
     pub fn representation(self) -> Option<Representation> {
         let (format, view, indent) = match self {
             Self::Plain(format, indent) => (format, View::Whole, indent),
@@ -59,11 +60,11 @@ enum Offer {
     Json,
     Yaml,
     Protobuf,
-    /// Offered behind a feature gate of upstream's.
+    /// Offered by API servers with a feature gate; matched only by its name, not by a wildcard.
     Cbor,
 }
 
-/// In the order in which a wildcard tries them.
+/// All formats, in the order in which a wildcard clause tries them.
 const OFFERS: [Offer; 4] = [Offer::Json, Offer::Yaml, Offer::Protobuf, Offer::Cbor];
 
 /// One clause of an Accept header.
@@ -74,7 +75,7 @@ struct Clause<'a> {
     parameters: Vec<(&'a str, &'a str)>,
 }
 
-/// Which object an answer is converted to.
+/// The kind that an answer is converted to: the parameters `as`, `g` and `v` of a clause.
 #[derive(Default)]
 struct Target<'a> {
     kind: &'a str,
@@ -82,7 +83,7 @@ struct Target<'a> {
     version: &'a str,
 }
 
-/// Decides for the (first) Accept header of a request.
+/// Chooses the representation of an answer. `accept` is the request's first Accept header.
 pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool) -> Negotiated {
     let header = accept.unwrap_or_default();
     if header.is_empty() {
@@ -100,8 +101,9 @@ pub fn negotiate(accept: Option<&str>, verb: ReadVerb, is_custom_resource: bool)
         .unwrap_or(Negotiated::NotAcceptable)
 }
 
-/// Decides for the Status that refuses a request. It is never converted, so only clauses that ask
-/// for no conversion count.
+/// Chooses the representation of a Status that is an error answer.
+///
+/// A Status is never converted, so clauses with a target (`as`, `g`, `v`) or with `sv` are ignored.
 pub(crate) fn negotiate_status(accept: Option<&str>) -> Negotiated {
     let header = accept.unwrap_or_default();
     if header.is_empty() {
@@ -117,8 +119,8 @@ pub(crate) fn negotiate_status(accept: Option<&str>) -> Negotiated {
         .unwrap_or(Negotiated::NotAcceptable)
 }
 
-/// True when the API server's router lets the header through: it compares whole media types,
-/// knows no wildcard but `*/*`, and refuses on its own.
+/// True if the API server's router accepts the header. The router answers 406 before negotiation;
+/// it compares whole media types and supports no wildcard except `*/*`.
 fn is_routed(header: &str) -> bool {
     header.split(',').any(|clause| {
         let media_type = clause.split(';').next().unwrap_or_default().trim();
@@ -126,7 +128,7 @@ fn is_routed(header: &str) -> bool {
     })
 }
 
-/// The header's clauses, best first.
+/// The header's clauses, sorted by quality and then by how specific the media type is.
 fn clauses(header: &str) -> Vec<Clause<'_>> {
     let mut clauses: Vec<_> = header.split(',').filter_map(Clause::parse).collect();
     clauses.sort_by(|a, b| {
@@ -176,7 +178,7 @@ impl<'a> Clause<'a> {
         }
     }
 
-    /// The last value of a parameter.
+    /// The value of the last parameter called `name`.
     fn parameter(&self, name: &str) -> Option<&'a str> {
         let mut found = self.parameters.iter().rev();
         found
@@ -194,7 +196,7 @@ impl<'a> Clause<'a> {
         })
     }
 
-    /// What a match with `offer` means; `None` when its parameters rule it out.
+    /// The result of this clause for `offer`; `None` if the clause's parameters exclude the offer.
     fn negotiate(
         &self,
         offer: Offer,
@@ -215,7 +217,8 @@ impl<'a> Clause<'a> {
             None => offer.plain(pretty),
             Some(target) => target.negotiate(offer, verb, pretty)?,
         };
-        // A format is settled before it turns out to have no stream form.
+        // The API server first chooses the format, and only then rejects one that cannot stream. It
+        // does not try the next clause.
         if verb == ReadVerb::Watch && !streams {
             Some(Negotiated::NotAcceptable)
         } else {

@@ -1,4 +1,4 @@
-//! In which form an answer is wanted, and the forms that there are.
+//! Content negotiation: the representations of an answer, and the choice by the Accept header.
 
 mod accept;
 mod representation;

@@ -1,34 +1,35 @@
-//! Representation: in which form an answer shows objects.
+//! The representation of objects in an answer.
 
 use crate::api::WireFormat;
 
-/// How an answer shows objects; always given with a format that has it.
+/// The format and content of the objects in an answer. Negotiation produces valid combinations
+/// only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Representation {
-    /// Of the answer. Metadata may come in protobuf from a cache in JSON.
+    /// The wire format of the answer. Metadata in protobuf can be made from a cache in JSON.
     pub format: WireFormat,
-    /// What is shown of each object.
+    /// The part of each object that the answer contains.
     pub view: View,
-    /// True for JSON on many lines, for people; never for a watch.
+    /// True for indented JSON, which people read; never true for a watch.
     pub indent: bool,
 }
 
-/// What is shown of an object.
+/// The part of an object that an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum View {
-    /// Everything.
+    /// The whole object.
     Whole,
-    /// Its metadata, as a PartialObjectMetadata of this version.
+    /// The object's metadata, as a PartialObjectMetadata of this version.
     Metadata(MetaVersion),
 }
 
-/// The version of `meta.k8s.io` that was asked for.
+/// The requested version of the API group `meta.k8s.io`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MetaVersion {
-    /// `meta.k8s.io/v1`.
+    /// The current version, `meta.k8s.io/v1`.
     #[default]
     V1,
-    /// `meta.k8s.io/v1beta1`.
+    /// The deprecated version, `meta.k8s.io/v1beta1`.
     V1Beta1,
 }
 
@@ -44,7 +45,7 @@ impl Representation {
 }
 
 impl MetaVersion {
-    /// Group and version, as in `apiVersion`.
+    /// The group and version as text, as in `apiVersion`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "meta.k8s.io/v1",

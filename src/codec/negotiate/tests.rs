@@ -1,4 +1,4 @@
-//! Accept headers of real clients, and the rules' corners.
+//! Negotiates Accept headers of real clients, and headers that exercise rare rules.
 
 use crate::api::WireFormat;
 use crate::api::WireFormat::Json;

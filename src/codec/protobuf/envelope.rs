@@ -1,13 +1,13 @@
-//! The envelope around objects, lists and Statuses.
+//! Reads the `runtime.Unknown` envelope around protobuf objects, lists and Statuses.
 
 use super::fields::Fields;
 use super::fields::map_entry;
 use crate::codec::Error;
 
-/// What stands before every message that is not a watch event.
+/// The first bytes of a protobuf object, list or Status, including the object in a watch event.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
 
-/// `runtime.Unknown`: a message with its type.
+/// The fields of a `runtime.Unknown`: the encoded message, with its kind and apiVersion.
 #[derive(Default)]
 pub(crate) struct Envelope<'a> {
     pub(crate) api_version: &'a str,
@@ -24,11 +24,12 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     for field in Fields::new(message) {
         let field = field?;
         match field.number {
-            // A TypeMeta is apiVersion and kind in fields 1 and 2, which reads like a map entry.
+            // A TypeMeta has apiVersion and kind as fields 1 and 2, like a map entry's key and
+            // value.
             1 => (envelope.api_version, envelope.kind) = map_entry(field.bytes()?)?,
             2 => envelope.raw = field.bytes()?,
             3 | 4 if !field.bytes()?.is_empty() => {
-                return Err(Error::Protobuf("envelope's content is encoded"));
+                return Err(Error::Protobuf("envelope has a content encoding or type"));
             }
             _ => {}
         }
@@ -36,7 +37,8 @@ pub(crate) fn envelope(bytes: &[u8]) -> Result<Envelope<'_>, Error> {
     Ok(envelope)
 }
 
-/// How many bytes stand before an envelope's content if that comes next, and its length.
+/// Reads the tag and length of an envelope's content. Returns the number of bytes read and the
+/// content's length in bytes, or `None` if the next field of `bytes` is not the content.
 pub(crate) fn content_start(bytes: &[u8]) -> Option<(usize, usize)> {
     let mut fields = Fields::new(bytes);
     if fields.varint().ok()? != 2 << 3 | 2 {

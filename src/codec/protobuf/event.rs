@@ -1,17 +1,17 @@
-//! Watch events in protobuf.
+//! Reads watch events in protobuf.
 
 use super::envelope::Envelope;
 use super::envelope::envelope;
 use super::fields::Fields;
 use crate::codec::Error;
 
-/// A watch event's two fields.
+/// The two fields of a watch event: its type, and its object in an envelope.
 pub(crate) struct Event<'a> {
     pub(crate) event_type: &'a str,
     pub(crate) envelope: Envelope<'a>,
 }
 
-/// A watch frame without its length.
+/// Checks and removes the four-byte length at the start of a watch frame.
 pub(crate) fn unframed(frame: &[u8]) -> Result<&[u8], Error> {
     let (length, message) = frame
         .split_first_chunk::<4>()
@@ -19,11 +19,11 @@ pub(crate) fn unframed(frame: &[u8]) -> Result<&[u8], Error> {
     if u32::from_be_bytes(*length) as usize == message.len() {
         Ok(message)
     } else {
-        Err(Error::Protobuf("frame has another length than it says"))
+        Err(Error::Protobuf("frame's length differs from its prefix"))
     }
 }
 
-/// Reads a whole watch frame.
+/// Reads a complete watch frame, including its length prefix.
 pub(crate) fn event(frame: &[u8]) -> Result<Event<'_>, Error> {
     let mut event_type = None;
     let mut object = None;

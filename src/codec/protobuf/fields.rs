@@ -1,13 +1,13 @@
-//! A message's fields, read one by one without a schema.
+//! Iterates over the fields of a protobuf message without a schema.
 
 use crate::codec::Error;
 
-/// `resourceVersion` within ObjectMeta.
+/// The field number of `resourceVersion` in ObjectMeta.
 pub(crate) const RESOURCE_VERSION: u32 = 6;
-/// `annotations` within ObjectMeta.
+/// The field number of `annotations` in ObjectMeta.
 pub(crate) const ANNOTATIONS: u32 = 12;
 
-/// Iterates over a message's fields.
+/// An iterator over a message's fields. It ends after the first malformed field.
 pub(crate) struct Fields<'a> {
     message: &'a [u8],
     at: usize,
@@ -18,7 +18,7 @@ pub(crate) struct Fields<'a> {
 pub(crate) struct Field<'a> {
     pub(crate) number: u32,
     pub(super) value: Value<'a>,
-    /// Tag and value as they stand in the message.
+    /// The field's bytes in the message: tag, length if any, and value.
     pub(crate) whole: &'a [u8],
 }
 
@@ -34,7 +34,7 @@ impl<'a> Fields<'a> {
         Self { message, at: 0 }
     }
 
-    /// How much of the message was read.
+    /// The number of bytes of the message that were read.
     pub(super) fn offset(&self) -> usize {
         self.at
     }
@@ -68,7 +68,7 @@ impl<'a> Fields<'a> {
     fn field(&mut self) -> Result<Field<'a>, Error> {
         let start = self.at;
         let tag = self.varint()?;
-        let number = u32::try_from(tag >> 3).map_err(|_| Error::Protobuf("field number"))?;
+        let number = u32::try_from(tag >> 3).map_err(|_| Error::Protobuf("bad field number"))?;
         let value = match tag & 7 {
             0 => Value::Varint(self.varint()?),
             1 => self.bytes(8).map(|_| Value::Fixed)?,
@@ -122,7 +122,7 @@ impl<'a> Field<'a> {
     }
 }
 
-/// The key and value of a map from text to text.
+/// Reads an entry of a map from text to text: its key and value.
 pub(crate) fn map_entry(message: &[u8]) -> Result<(&str, &str), Error> {
     let (mut key, mut value) = ("", "");
     for field in Fields::new(message) {

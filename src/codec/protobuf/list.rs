@@ -1,10 +1,10 @@
-//! Lists in protobuf.
+//! Reads lists in protobuf.
 
 use super::fields::Fields;
 use crate::codec::Error;
 use crate::codec::head::ListHead;
 
-/// Reads a list without its envelope, giving each item's message to `item`.
+/// Reads a list message without its envelope, and calls `item` with the message of each item.
 pub(crate) fn list<'a>(
     message: &'a [u8],
     mut item: impl FnMut(&'a [u8]) -> Result<(), Error>,

@@ -1,4 +1,5 @@
-//! Protobuf: read by field numbers without a schema, written, and told in JSON by a schema.
+//! Protobuf: reads messages by field number without a schema, writes messages, and converts them
+//! to JSON with a schema.
 
 mod envelope;
 mod event;

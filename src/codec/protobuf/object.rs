@@ -1,4 +1,4 @@
-//! Objects in protobuf.
+//! Reads objects in protobuf.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::codec::field_tree::Leaf;
 use crate::codec::field_tree::Values;
 use crate::codec::head::Head;
 
-/// Reads an object without its envelope.
+/// Reads the metadata and selectable fields of an object message without an envelope.
 pub(crate) fn object<'a>(
     message: &'a [u8],
     tree: &FieldTree<u32>,
@@ -51,7 +51,8 @@ fn metadata<'a>(message: &'a [u8], head: &mut Head<'a>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the field's values that `tree` knows; of a repeated field only the first element.
+/// Reads the selectable values in `field`. `tree` is the node for the message that contains
+/// `field`. For a repeated field, only its first element is used.
 fn visit<'a>(
     field: &Field<'a>,
     tree: &FieldTree<u32>,

@@ -1,28 +1,28 @@
-//! The messages of `schema.txt`, read once.
+//! Parses `schema.txt`, which describes how protobuf messages are converted to JSON.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-/// How one field is told in JSON.
+/// How one protobuf field is converted to JSON.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Rule {
-    /// As a member of the message's object.
+    /// The field becomes the member `name` of the message's JSON object.
     Member {
         name: &'static str,
         shape: Shape,
         kind: Kind,
     },
-    /// By its own fields, which are members of its owner's object.
+    /// The field is a message that Go embeds: its fields become members of the containing object.
     OfOwner { message: &'static str },
 }
 
-/// How often a field comes, and what is told of it.
+/// Whether a field is single, a list or a map, and whether a zero value is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     UnlessZero,
     EvenZero,
     List,
-    /// From texts.
+    /// A map whose keys are text.
     Map,
 }
 
@@ -37,20 +37,20 @@ pub(super) enum Kind {
     PreciseTime,
     Quantity,
     NumberOrText,
-    /// JSON as text.
+    /// A message that contains JSON text, which is inserted as JSON.
     Raw,
     Message(&'static str),
 }
 
-/// The rules of a message, by the numbers of its fields.
+/// The rules of one message, by field number.
 pub(super) type Rules = HashMap<u32, Rule>;
 
-/// Messages by name.
+/// The rules of all messages, by message name such as `core.Pod`.
 pub(super) static SCHEMA: LazyLock<HashMap<&str, Rules>> = LazyLock::new(|| {
     let lines = include_str!("schema.txt").lines();
     let messages = lines.filter(|line| !line.starts_with('#')).map(message);
     let messages = messages.collect::<Option<_>>();
-    messages.expect("schema.txt holds only messages that can be read")
+    messages.expect("every line of schema.txt is valid")
 });
 
 fn message(line: &'static str) -> Option<(&'static str, Rules)> {

@@ -1,6 +1,6 @@
-//! A protobuf body as the JSON that says the same, for the kinds that `schema.txt` knows.
+//! Converts protobuf bodies to JSON, for the kinds in `schema.txt`.
 //!
-//! Only for small bodies that clients write: what is read from caches is never converted.
+//! Used only for the small bodies that clients write. Objects in caches are never converted.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -17,14 +17,14 @@ use super::schema::SCHEMA;
 use super::schema::Shape;
 use crate::codec::Error;
 
-/// Messages within messages, at most.
+/// The largest permitted depth of nested messages.
 const MAX_DEPTH: usize = 32;
 
-/// Converts a body in its envelope.
+/// Converts an enveloped protobuf body to JSON.
 ///
 /// # Errors
 ///
-/// When it is malformed, or of a kind that is not known.
+/// If the body is malformed, or if `schema.txt` does not contain its kind.
 pub fn protobuf_to_json(body: &[u8]) -> Result<Value, Error> {
     let envelope = envelope(body)?;
     let package = match envelope.api_version {
@@ -37,7 +37,7 @@ pub fn protobuf_to_json(body: &[u8]) -> Result<Value, Error> {
         "authorization.k8s.io/v1" => "authz",
         "coordination.k8s.io/v1" => "coord",
         "discovery.k8s.io/v1" => "disc",
-        _ => return Err(Error::Protobuf("group and version are not known")),
+        _ => return Err(Error::Protobuf("group and version are unknown")),
     };
     let mut members = Map::new();
     members.insert("kind".to_owned(), envelope.kind.into());
@@ -47,7 +47,7 @@ pub fn protobuf_to_json(body: &[u8]) -> Result<Value, Error> {
     Ok(members.into())
 }
 
-/// Adds the fields of `message` to `members`, those that are always told among them.
+/// Adds the fields of `message` to `members`. `name` is the message's name in the schema.
 fn fill(
     members: &mut Map<String, Value>,
     name: &str,
@@ -55,10 +55,10 @@ fn fill(
     depth: usize,
 ) -> Result<(), Error> {
     if depth > MAX_DEPTH {
-        return Err(Error::Protobuf("messages are nested too deep"));
+        return Err(Error::Protobuf("messages are nested too deeply"));
     }
     let rules = SCHEMA.get(name);
-    let rules = rules.ok_or(Error::Protobuf("kind is not known"))?;
+    let rules = rules.ok_or(Error::Protobuf("kind is unknown"))?;
     for field in Fields::new(message) {
         let field = field?;
         if let Some(rule) = rules.get(&field.number) {
@@ -105,7 +105,7 @@ fn put(
 
 fn put_unless_zero(members: &mut Map<String, Value>, name: &str, value: Value) {
     if is_zero(&value) {
-        // Of a field that comes twice the last counts, also when it is empty.
+        // The last occurrence of a field wins, even if it is empty.
         members.shift_remove(name);
     } else {
         members.insert(name.to_owned(), value);
@@ -172,7 +172,7 @@ fn numbers(message: &[u8]) -> Result<[u64; 2], Error> {
     Ok(numbers)
 }
 
-/// Null for no time at all.
+/// Formats a time message as text; an empty message is null.
 fn time(message: &[u8], format: &str) -> Result<Value, Error> {
     if message.is_empty() {
         return Ok(Value::Null);
@@ -220,7 +220,7 @@ mod tests {
         let expected = include_bytes!("../../../tests/golden/codec/get-pod.json");
         let mut expected: Value = serde_json::from_slice(expected).expect("JSON");
         let mut converted = protobuf_to_json(bytes).expect("a pod");
-        // What is empty may be told in JSON, and is nothing to whoever reads it.
+        // One of the two formats may omit empty values, so the comparison ignores them.
         prune(&mut expected);
         prune(&mut converted);
         assert_eq!(converted, expected);

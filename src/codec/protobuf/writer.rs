@@ -1,4 +1,4 @@
-//! Protobuf messages, envelopes and frames, written.
+//! Writes protobuf messages, envelopes and watch frames.
 
 use super::envelope::MAGIC;
 use super::fields::Field;
@@ -10,7 +10,7 @@ use crate::codec::Error;
 /// The empty `contentEncoding` and `contentType` that end an envelope.
 pub(crate) const ENVELOPE_END: &[u8] = &[0x1a, 0x00, 0x22, 0x00];
 
-/// The object with another resource version.
+/// Copies an object message with its resource version replaced.
 pub(crate) fn with_resource_version(
     message: &[u8],
     resource_version: ResourceVersion,
@@ -49,7 +49,6 @@ fn patched_metadata(
     Ok(patched)
 }
 
-/// Appends a number in base 128.
 fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         buffer.push((value & 0x7f) as u8 | 0x80);
@@ -58,31 +57,31 @@ fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     buffer.push(value as u8);
 }
 
-/// How many bytes [`put_varint`] appends.
+/// The number of bytes that [`put_varint`] appends for `value`.
 pub(crate) fn varint_length(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
     bits.div_ceil(7)
 }
 
-/// Appends tag and length of a field that holds `length` bytes.
+/// Appends the tag and length of a field whose value has `length` bytes.
 pub(crate) fn put_prefix(buffer: &mut Vec<u8>, number: u32, length: usize) {
     put_varint(buffer, u64::from(number << 3 | 2));
     put_varint(buffer, length as u64);
 }
 
-/// Appends a field that holds bytes, text or a message.
+/// Appends a field whose value is bytes, text or a message.
 pub(crate) fn put_bytes(buffer: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     put_prefix(buffer, number, bytes.len());
     buffer.extend_from_slice(bytes);
 }
 
-/// Appends a field that holds a number.
+/// Appends a field whose value is a varint.
 pub(crate) fn put_number(buffer: &mut Vec<u8>, number: u32, value: u64) {
     put_varint(buffer, u64::from(number << 3));
     put_varint(buffer, value);
 }
 
-/// What stands in an envelope before `raw`'s bytes.
+/// The bytes of an envelope before its content, which has `raw_length` bytes.
 pub(crate) fn envelope_start(api_version: &str, kind: &str, raw_length: usize) -> Vec<u8> {
     let mut type_meta = Vec::with_capacity(api_version.len() + kind.len() + 8);
     put_bytes(&mut type_meta, 1, api_version.as_bytes());
@@ -94,7 +93,7 @@ pub(crate) fn envelope_start(api_version: &str, kind: &str, raw_length: usize) -
     start
 }
 
-/// A message in its envelope.
+/// Wraps the message `raw` in an envelope.
 pub(crate) fn enveloped(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     let mut envelope = envelope_start(api_version, kind, raw.len());
     envelope.extend_from_slice(raw);
@@ -102,7 +101,7 @@ pub(crate) fn enveloped(api_version: &str, kind: &str, raw: &[u8]) -> Vec<u8> {
     envelope
 }
 
-/// A whole watch frame around an object that is given in parts.
+/// Makes a complete watch frame; `object` is the enveloped object in parts.
 pub(crate) fn frame(event_type: &str, object: &[&[u8]]) -> Vec<u8> {
     let object_length = object.iter().map(|part| part.len()).sum::<usize>();
     let extension_length = 1 + varint_length(object_length as u64) + object_length;
@@ -110,7 +109,7 @@ pub(crate) fn frame(event_type: &str, object: &[&[u8]]) -> Vec<u8> {
     put_bytes(&mut head, 1, event_type.as_bytes());
     put_prefix(&mut head, 2, extension_length);
     put_prefix(&mut head, 1, object_length);
-    // A frame's length has four bytes; frames beyond 4 GiB cannot come, upstream's are far smaller.
+    // The length prefix has four bytes. Objects from the upstream are far smaller than 4 GiB.
     let length = u32::try_from(head.len() + object_length).unwrap_or(u32::MAX);
     let mut frame = Vec::with_capacity(4 + head.len() + object_length);
     frame.extend_from_slice(&length.to_be_bytes());

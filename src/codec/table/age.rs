@@ -1,4 +1,4 @@
-//! Ages as kubectl shows them, and the RFC 3339 times they are counted from.
+//! Formats ages as kubectl shows them, and parses the RFC 3339 times that they start at.
 
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
@@ -11,12 +11,12 @@ const HOUR: i128 = 60 * MINUTE;
 const DAY: i128 = 24 * HOUR;
 const YEAR: i128 = 365 * DAY;
 
-/// What stands for the age of something whose time is not known.
+/// The cell for the age of an object without a valid time.
 pub(super) const UNKNOWN: &str = "<unknown>";
-/// What stands for a duration that is negative, or a time that can't be read.
+/// The cell for a negative duration or a time that cannot be parsed.
 pub(super) const INVALID: &str = "<invalid>";
 
-/// A moment, in nanoseconds since 1970.
+/// A point in time, in nanoseconds since the start of 1970 (UTC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(i128);
 
@@ -30,7 +30,7 @@ impl From<SystemTime> for Moment {
 }
 
 impl Moment {
-    /// Reads `2026-11-20T10:00:00Z`, with a fraction or another zone if there is one.
+    /// Parses an RFC 3339 time such as `2026-11-20T10:00:00Z`, with any fraction and zone.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (date, time) = text.split_at_checked(10)?;
         let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
@@ -54,18 +54,18 @@ impl Moment {
         Some(Self(seconds * NANOSECONDS + fraction))
     }
 
-    /// The time in a field of an object; `None` when it is absent, null or no time.
+    /// Parses the time in a field of an object; `None` if the field is absent, null or not a time.
     pub(super) fn of(value: &Value) -> Option<Self> {
         value.as_str().and_then(Self::parse)
     }
 
-    /// How long before `now` this was, in words.
+    /// Formats the time from this moment to `now`, such as `5m`.
     pub(super) fn ago(self, now: Self) -> String {
         duration(self, now)
     }
 }
 
-/// The age of something made at `time`, in words.
+/// Formats the age at `now` of an object that was created at `time`.
 pub(super) fn age(time: &Value, now: Moment) -> String {
     match Moment::of(time) {
         Some(time) => time.ago(now),
@@ -73,7 +73,7 @@ pub(super) fn age(time: &Value, now: Moment) -> String {
     }
 }
 
-/// The time from `start` to `end`, in words: the longer it is the coarser.
+/// Formats the time from `start` to `end`, such as `5m30s`; longer times have coarser units.
 pub(super) fn duration(start: Moment, end: Moment) -> String {
     let seconds = (end.0 - start.0) / NANOSECONDS;
     match seconds {
@@ -99,7 +99,7 @@ fn two_units(seconds: i128, large: (i128, char), small: (i128, char)) -> String 
     }
 }
 
-/// Three numbers of these many digits.
+/// Parses three numbers with exactly the given numbers of digits.
 fn numbers(text: &str, separator: char, widths: [usize; 3]) -> Option<[u32; 3]> {
     let mut parts = text.split(separator);
     let mut read = [0; 3];
@@ -115,7 +115,7 @@ fn digits(text: &str) -> Option<u32> {
     is_number.then(|| text.parse().ok()).flatten()
 }
 
-/// The fraction of a second in nanoseconds, and what follows it.
+/// Parses an optional fraction of a second. Returns it in nanoseconds, with the rest of the text.
 fn fraction(text: &str) -> Option<(i128, &str)> {
     let Some(rest) = text.strip_prefix('.') else {
         return Some((0, text));
@@ -126,7 +126,7 @@ fn fraction(text: &str) -> Option<(i128, &str)> {
     (end > 0).then_some((nanoseconds, zone))
 }
 
-/// Seconds east of Greenwich.
+/// Parses a time zone such as `Z` or `+01:00`. Returns its offset from UTC in seconds.
 fn zone_offset(zone: &str) -> Option<i128> {
     if zone == "Z" {
         return Some(0);
@@ -162,7 +162,7 @@ fn days_since_1970(year: u32, month: u32, day: u32) -> i128 {
     let before = i128::from(year) - 1;
     let leap_days = before / 4 - before / 100 + before / 400;
     let months: u32 = (1..month).map(|month| days_in(year, month)).sum();
-    // 719,162 days lie between the first of January of the years 1 and 1970.
+    // From January 1 of year 1 to January 1 of 1970 there are 719,162 days.
     before * 365 + leap_days - 719_162 + i128::from(months) + i128::from(day) - 1
 }
 

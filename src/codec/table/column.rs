@@ -1,20 +1,20 @@
-//! ColumnDefinition: the head of a table's column.
+//! The definition of a table's column.
 
 use serde::Deserialize;
 use serde::Serialize;
 
-/// What a table says of one of its columns.
+/// The definition of one column of a Table, as in the API's `TableColumnDefinition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ColumnDefinition {
-    /// What stands above the column.
+    /// The heading of the column.
     pub name: String,
-    /// `string`, `integer`, `number`, `boolean` or `date`.
+    /// The type of the cells: `string`, `integer`, `number`, `boolean` or `date`.
     #[serde(rename = "type")]
     pub column_type: String,
-    /// `name` for the column that names the object; else empty, or an OpenAPI format.
+    /// The text `name` for the column of object names; otherwise an OpenAPI format or empty.
     pub format: String,
-    /// What the cells mean.
+    /// A description of the cells for people.
     pub description: String,
-    /// 0 is always shown, more than that only when there is room for it.
+    /// Columns with priority 0 are always shown; clients show higher ones only in wide output.
     pub priority: i32,
 }

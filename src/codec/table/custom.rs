@@ -1,4 +1,4 @@
-//! Columns that a CustomResourceDefinition gives its resources.
+//! The columns that a CustomResourceDefinition defines for its resources.
 
 use serde_json::Number;
 use serde_json::Value;
@@ -16,16 +16,16 @@ use super::value::number;
 use super::value::or;
 use super::value::text;
 
-/// A column, and where in the object its cells are found.
+/// A column of a custom resource, and the path of its cells in an object.
 #[derive(Clone, Debug)]
 pub(super) struct CustomColumn {
     definition: ColumnDefinition,
-    /// `None` when it can't be read.
+    /// The path of the cells; `None` if the definition's path cannot be parsed.
     path: Option<JsonPath>,
 }
 
 impl CustomColumn {
-    /// The columns behind the name, from one of a definition's versions.
+    /// The columns after the name column, from one version of a CustomResourceDefinition.
     pub(super) fn of_version(version: &Value) -> Vec<Self> {
         match list(&version["additionalPrinterColumns"]) {
             [] => vec![Self::age()],
@@ -49,7 +49,7 @@ impl CustomColumn {
         }
     }
 
-    /// What resources have that define no columns.
+    /// The only column of resources whose definition has no columns: the age.
     fn age() -> Self {
         let created_at = &default_columns()[1];
         Self {
@@ -65,7 +65,8 @@ impl CustomColumn {
         self.definition.clone()
     }
 
-    /// The first value at the path; null when there is none, or none of the column's type.
+    /// The first value at the column's path, in the form for the column's type. Null if there is no
+    /// value or its type does not match.
     pub(super) fn cell(&self, object: &Value, now: Moment) -> Value {
         let found = self.path.as_ref().and_then(|path| path.find(object).ok());
         let first = found.and_then(|values| values.first().copied());
@@ -97,7 +98,7 @@ fn printed(value: &Value) -> String {
     }
 }
 
-/// Cut off behind the point; the lowest number there is when it is out of range.
+/// Converts a number to an integer as Go does: truncated, or the lowest `i64` if out of range.
 fn integer(number: &Number) -> Value {
     match (number.as_i64(), number.as_f64()) {
         (Some(integer), _) => integer.into(),

@@ -1,11 +1,11 @@
-//! Numbers and values in Go's notations, which are not serde_json's.
+//! Prints JSON numbers and values exactly as Go does; serde_json prints some numbers differently.
 
 use serde_json::Number;
 use serde_json::Value;
 
 use crate::api::escape_as_go;
 
-/// Prints a value as Go's JSON encoder does, with `<`, `>` and `&` escaped.
+/// Appends a value as Go's JSON encoder prints it, with `<`, `>` and `&` escaped.
 pub fn put_json(out: &mut String, value: &Value) {
     match value {
         Value::Number(number) => out.push_str(&json_number(number)),
@@ -36,12 +36,11 @@ pub fn put_json(out: &mut String, value: &Value) {
     }
 }
 
-/// Prints a text as a JSON string.
 pub(super) fn put_text(out: &mut String, text: &str) {
     out.push_str(&escape_as_go(&Value::from(text).to_string()));
 }
 
-/// A number as JSON.
+/// Formats a number as Go's JSON encoder does.
 fn json_number(number: &Number) -> String {
     match number.as_f64() {
         Some(float) if number.is_f64() => {
@@ -56,7 +55,7 @@ fn json_number(number: &Number) -> String {
     }
 }
 
-/// A number as text: what is very large or small gets an exponent.
+/// Formats a number as Go prints it in text: very large and very small floats have an exponent.
 pub(super) fn number_text(number: &Number) -> String {
     match (number.as_i64(), number.as_f64()) {
         (None, Some(float)) => {
@@ -71,7 +70,7 @@ pub(super) fn number_text(number: &Number) -> String {
     }
 }
 
-/// Go's exponents have a sign, and often two digits.
+/// Formats a float with an exponent that has a sign and at least `digits` digits, as Go does.
 fn exponent(float: f64, digits: usize) -> String {
     let shortest = format!("{float:e}");
     match shortest.split_once('e') {

@@ -1,7 +1,7 @@
-//! Tables: the cells that a kube-apiserver prints for an object, from the object's JSON.
+//! Prints Tables: the cells that a kube-apiserver computes from an object's JSON.
 //!
-//! Everything here is a pure function: the moment that ages are counted to is an argument. What the
-//! cells are was taken from the answers of a real server, which `tests/golden/table` keeps.
+//! All functions are pure: the current time, which ages depend on, is an argument. The expected
+//! cells were recorded from a real API server and are in `tests/golden/table`.
 
 mod age;
 mod column;

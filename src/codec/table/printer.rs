@@ -1,4 +1,4 @@
-//! Printer: an object's JSON to its cells.
+//! Computes the cells of a Table's row from an object's JSON.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use super::custom::CustomColumn;
 use super::kinds;
 use super::kinds::Cells;
 
-/// Prints the objects of one kind as rows of a table.
+/// Computes the rows of a Table for the objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Printer {
     columns: Arc<[ColumnDefinition]>,
@@ -20,19 +20,19 @@ pub struct Printer {
 #[derive(Clone, Debug)]
 enum Shape {
     BuiltIn(Cells),
-    /// The columns behind the name.
+    /// The columns of a custom resource after the name column.
     Custom(Arc<[CustomColumn]>),
 }
 
 impl Printer {
-    /// The printer of a built-in kind; `None` when its columns are not known here.
+    /// The printer of a built-in kind; `None` if this module does not support the kind.
     pub fn built_in(api_version: &str, kind: &str) -> Option<Self> {
         let (columns, cells) = kinds::built_in(api_version, kind)?;
         let shape = Shape::BuiltIn(cells);
         Some(Self { columns, shape })
     }
 
-    /// The printer that the server falls back to: Name and Created At.
+    /// The API server's printer for all other kinds; its columns are Name and Created At.
     pub fn fallback() -> Self {
         Self {
             columns: kinds::default_columns(),
@@ -40,10 +40,10 @@ impl Printer {
         }
     }
 
-    /// The printer of a custom resource, from its CustomResourceDefinition; `None` when the
-    /// definition has no such version.
+    /// The printer of a custom resource, from its CustomResourceDefinition; `None` if the
+    /// definition does not have this version.
     ///
-    /// A column whose path can't be read has empty cells.
+    /// A column whose path cannot be parsed has null cells.
     pub fn custom(definition: &Value, version: &str) -> Option<Self> {
         let versions = definition["spec"]["versions"].as_array()?;
         let version = versions.iter().find(|found| found["name"] == version)?;
@@ -55,15 +55,15 @@ impl Printer {
         Some(Self { columns, shape })
     }
 
-    /// The heads of the columns.
+    /// The definitions of all columns, in order.
     pub fn columns(&self) -> &[ColumnDefinition] {
         &self.columns
     }
 
-    /// The cells of an object, one a column, with ages as of `now`.
+    /// Computes the cells of an object, one for each column, with ages at `now`.
     ///
-    /// Anything missing or of another type than it should be counts as unset, so a bookmark's
-    /// cells are those of `{}`.
+    /// A missing value and a value of the wrong type are treated as unset. The cells of a bookmark
+    /// are the cells of the empty object `{}`.
     pub fn cells(&self, object: &Value, now: SystemTime) -> Vec<Value> {
         let now = now.into();
         match &self.shape {

@@ -1,36 +1,36 @@
-//! Reading of objects whose fields may be missing, and the words that cells share.
+//! Reads object fields that may be absent, and formats values that many kinds' cells share.
 
 use serde_json::Value;
 
 use super::age::Moment;
 use super::age::age;
 
-/// What stands for an empty set.
+/// The cell for an empty set or an absent value in most columns.
 pub(super) const NONE: &str = "<none>";
-/// What stands for an optional field that is absent.
+/// The cell for an optional field that is not set, in some columns.
 pub(super) const UNSET: &str = "<unset>";
 
-/// A text; empty when it is absent.
+/// The text of a value; empty if the value is absent or not text.
 pub(super) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A number; 0 when it is absent.
+/// The integer of a value; 0 if the value is absent or not an integer.
 pub(super) fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or_default()
 }
 
-/// A list; empty when it is absent.
+/// The items of a value; empty if the value is absent or not an array.
 pub(super) fn list(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// How many members an object has; 0 when it is absent.
+/// The number of members of a value; 0 if the value is absent or not an object.
 pub(super) fn count(value: &Value) -> usize {
     value.as_object().map_or(0, serde_json::Map::len)
 }
 
-/// `text`, or `otherwise` when it is empty.
+/// Returns `text`, or `otherwise` if `text` is empty.
 pub(super) fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     match text {
         "" => otherwise,
@@ -38,27 +38,25 @@ pub(super) fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     }
 }
 
-/// The cell of the object's name.
 pub(super) fn name(object: &Value) -> Value {
     text(&object["metadata"]["name"]).into()
 }
 
-/// The cell of the object's age.
+/// The cell with the object's age at `now`.
 pub(super) fn age_of(object: &Value, now: Moment) -> Value {
     age(&object["metadata"]["creationTimestamp"], now).into()
 }
 
-/// True when the object is being deleted.
+/// True if the object has a deletion timestamp.
 pub(super) fn is_deleted(object: &Value) -> bool {
     object["metadata"]["deletionTimestamp"].is_string()
 }
 
-/// Texts with commas between them.
 pub(super) fn joined<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// The first few texts, and how many more there are.
+/// Joins the first three texts with commas, followed by the number of the others.
 pub(super) fn shortened(texts: &[String]) -> String {
     const SHOWN: usize = 3;
     match texts.get(SHOWN..) {
@@ -69,7 +67,7 @@ pub(super) fn shortened(texts: &[String]) -> String {
     }
 }
 
-/// `a=1,b=2` of a map of texts.
+/// Formats a map of texts as `a=1,b=2`; `<none>` if it is empty.
 pub(super) fn pairs(map: &Value) -> String {
     let members = map.as_object().into_iter().flatten();
     let pairs = members.map(|(key, value)| format!("{key}={}", text(value)));

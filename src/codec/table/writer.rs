@@ -1,4 +1,4 @@
-//! TableWriter: tables as bytes, as a kube-apiserver prints them in lists and watch events.
+//! Encodes Tables as a kube-apiserver does, in lists and watch events.
 
 use std::borrow::Cow;
 
@@ -25,24 +25,24 @@ const POD_SUCCEEDED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\"
 const POD_FAILED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"True\",\
     \"reason\":\"Failed\",\"message\":\"The pod failed.\"}]";
 
-/// What a row carries beside its cells: the query parameter `includeObject`.
+/// The object that a row contains besides its cells: the query parameter `includeObject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IncludeObject {
-    /// Nothing.
+    /// Rows have no object.
     None,
-    /// The object's metadata, as a PartialObjectMetadata.
+    /// Rows have the object's metadata, as a PartialObjectMetadata.
     #[default]
     Metadata,
-    /// The whole object.
+    /// Rows have the whole object.
     Object,
 }
 
 impl IncludeObject {
-    /// Reads the parameter, which is case-sensitive and may be empty or absent.
+    /// Parses the query parameter `includeObject`; an empty or absent value means `Metadata`.
     ///
     /// # Errors
     ///
-    /// The message of the server's 400 when it is anything else.
+    /// For any other value, the message of the API server's 400 answer.
     pub fn parse(value: Option<&str>) -> Result<Self, String> {
         match value.unwrap_or_default() {
             "" | "Metadata" => Ok(Self::Metadata),
@@ -56,14 +56,14 @@ impl IncludeObject {
     }
 }
 
-/// What a table says of the list it was made from.
+/// The metadata of a Table, taken from the list or object that the Table is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct ListMetadata<'a> {
-    /// The list's, or a single object's.
+    /// The resource version of the list, or of the single object.
     pub resource_version: ResourceVersion,
-    /// Empty when there are no more pages.
+    /// The token for the next page; empty if this is the last page.
     pub continue_token: &'a str,
-    /// How many items are on later pages.
+    /// The number of items on later pages; `None` if it is unknown or zero.
     pub remaining_item_count: Option<u64>,
 }
 
@@ -77,36 +77,36 @@ impl From<ResourceVersion> for ListMetadata<'_> {
     }
 }
 
-/// The object of a row.
+/// The object that a row is made from.
 #[derive(Clone, Copy, Debug)]
 pub struct RowObject<'a> {
-    /// Its canonical JSON, as `api::Object` holds it.
+    /// The object's canonical JSON body (see `api::Object`).
     pub body: &'a [u8],
-    /// Its kind, such as `Pod`.
+    /// The object's kind, such as `Pod`.
     pub kind: &'a str,
-    /// Its API version, such as `apps/v1`.
+    /// The object's group and version, such as `apps/v1`.
     pub api_version: &'a str,
-    /// Printed in the place of its own: a deletion's. `None` leaves it.
+    /// The version of a deletion, which replaces the object's version; `None` for other rows.
     pub resource_version: Option<ResourceVersion>,
 }
 
-/// Prints the tables of one response.
+/// Encodes the Tables of one response.
 #[derive(Clone, Debug)]
 pub struct TableWriter {
     version: MetaVersion,
     include: IncludeObject,
-    /// The column definitions, until the first table that carries them.
+    /// The column definitions in JSON; `null` after the first watch frame, which contains them.
     columns: String,
 }
 
 impl TableWriter {
-    /// Makes a writer of tables with these columns.
+    /// Makes a writer of Tables with these columns.
     ///
     /// # Panics
     ///
-    /// Never: columns are texts and numbers.
+    /// Never: a struct of strings and numbers always serializes.
     pub fn new(version: MetaVersion, include: IncludeObject, columns: &[ColumnDefinition]) -> Self {
-        let json = serde_json::to_string(columns).expect("texts and numbers are JSON");
+        let json = serde_json::to_string(columns).expect("column definitions serialize to JSON");
         Self {
             version,
             include,
@@ -114,11 +114,11 @@ impl TableWriter {
         }
     }
 
-    /// One row of a table.
+    /// Encodes one row of a Table.
     ///
     /// # Errors
     ///
-    /// When the object's body is no canonical JSON of an object with metadata.
+    /// If the object's body is not the canonical JSON of an object with metadata.
     pub fn row(&self, cells: &[Value], object: RowObject<'_>) -> Result<String, Error> {
         let printed = match self.include {
             IncludeObject::None => "null".to_owned(),
@@ -128,14 +128,14 @@ impl TableWriter {
         Ok(row(cells, object.conditions()?, &printed))
     }
 
-    /// A whole LIST or GET body.
+    /// Encodes a Table that is the complete body of a LIST or GET.
     pub fn list(&self, metadata: ListMetadata<'_>, rows: &[String]) -> Bytes {
         let mut table = self.table(metadata, &self.columns, &rows.join(","));
         table.push('\n');
         table.into()
     }
 
-    /// A whole watch frame with one row; the first of a stream carries the columns.
+    /// Encodes a complete watch frame with one row. Only a stream's first frame has the columns.
     pub fn event(
         &mut self,
         event_type: EventType,
@@ -145,14 +145,14 @@ impl TableWriter {
         self.frame(event_type.as_str(), resource_version, row)
     }
 
-    /// A whole BOOKMARK frame from a plain one; `cells` are those of an empty object.
+    /// Encodes a complete BOOKMARK frame. `cells` are the cells of an empty object.
     ///
-    /// The one that ends the initial events keeps its object whatever was asked for, as clients
-    /// find the mark there.
+    /// The bookmark that ends the initial events always has an object, even for
+    /// [`IncludeObject::None`], because clients find the annotation there.
     ///
     /// # Errors
     ///
-    /// When the bookmark's frame is no watch event in JSON.
+    /// If the bookmark's frame is not a watch event in JSON.
     pub fn bookmark(&mut self, cells: &[Value], bookmark: &Bookmark) -> Result<Bytes, Error> {
         let rv = bookmark.resource_version;
         let object = match (self.include, bookmark.initial_events_end) {
@@ -202,11 +202,11 @@ impl TableWriter {
 }
 
 impl<'a> RowObject<'a> {
-    /// The object as a tree, which a `Printer` takes.
+    /// Parses the object into a tree for a `Printer`.
     ///
     /// # Errors
     ///
-    /// When the body is no canonical JSON of an object.
+    /// If the body is not the canonical JSON of an object.
     pub fn parsed(&self) -> Result<Value, Error> {
         let parsed = if self.is_whole() {
             serde_json::from_slice(self.body)
@@ -219,9 +219,10 @@ impl<'a> RowObject<'a> {
         })
     }
 
-    /// What a row says of a pod that is done; with the comma before it.
+    /// The `conditions` member of a row, with a comma before it. Only rows of pods that succeeded
+    /// or failed have it; otherwise the text is empty.
     fn conditions(&self) -> Result<&'static str, Error> {
-        // The words are looked for first: most pods run, and are not parsed for this.
+        // The search for the words avoids parsing most pods, because most pods are running.
         let says = |word: &[u8]| self.body.windows(word.len()).any(|found| found == word);
         let is_pod = self.kind == "Pod" && self.api_version == "v1";
         if !is_pod || !(says(b"\"Succeeded\"") || says(b"\"Failed\"")) {
@@ -234,7 +235,7 @@ impl<'a> RowObject<'a> {
         })
     }
 
-    /// A custom resource's body is whole, of a built-in kind's all but the start.
+    /// True if the body is a complete JSON object; the body of a built-in kind lacks its start.
     fn is_whole(&self) -> bool {
         self.body.first() == Some(&b'{')
     }
@@ -260,7 +261,7 @@ impl<'a> RowObject<'a> {
         let body = self.current_body()?;
         let metadata = &body[metadata(&body)?];
         match self.is_whole() {
-            // A custom resource's keys are sorted, those of metadata on its own are not.
+            // The keys of a custom resource are sorted; a PartialObjectMetadata's keys are not.
             true => Ok(text_of(&in_declared_order(metadata)?)?.to_owned()),
             false => Ok(text_of(metadata)?.to_owned()),
         }

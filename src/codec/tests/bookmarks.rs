@@ -1,4 +1,4 @@
-//! Bookmarks in the shape that upstream gives them.
+//! Encodes bookmarks from templates and compares them with the API server's bookmarks.
 
 use bytes::Bytes;
 

@@ -1,4 +1,4 @@
-//! Recorded watch events of a real API server, read and printed again.
+//! Decodes recorded watch events of a real API server and encodes them again.
 
 use bytes::Bytes;
 
@@ -39,7 +39,7 @@ fn events_are_printed_as_received() {
                     let encoder = encoder.with_bookmark_template(template);
                     encoder.bookmark(bookmark.resource_version, bookmark.initial_events_end)
                 }
-                WatchEvent::Error(status) => panic!("error: {status:?}"),
+                WatchEvent::Error(status) => panic!("an ERROR event: {status:?}"),
             };
             assert_eq!(printed, frame);
         }
@@ -56,7 +56,7 @@ fn an_event_keeps_its_frame_and_shares_its_memory() {
         let WatchEvent::Change { object, frame, .. } =
             decoder(format).event(received.clone()).unwrap()
         else {
-            panic!("no change");
+            panic!("not a change");
         };
         assert_eq!(frame, received);
         assert!(received.as_ptr_range().contains(&object.body.as_ptr()));
@@ -131,13 +131,13 @@ fn error_events_are_read_and_printed() {
         golden!("comp-after-watch-rv1-crd.json"),
     ] {
         let WatchEvent::Error(status) = decoder(JSON).event(frame.clone()).unwrap() else {
-            panic!("no error");
+            panic!("not an ERROR event");
         };
         assert_eq!(Encoder::new(JSON, "Pod", "v1").error(&status), frame);
         let printed = Encoder::new(PROTOBUF, "Pod", "v1").error(&status);
         match decoder(PROTOBUF).event(printed).unwrap() {
             WatchEvent::Error(read) => assert_eq!(read, status),
-            other => panic!("no error: {other:?}"),
+            other => panic!("not an ERROR event: {other:?}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Recorded lists of a real API server, read and printed again.
+//! Decodes recorded lists of a real API server and encodes them again.
 
 use std::sync::Arc;
 

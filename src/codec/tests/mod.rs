@@ -1,5 +1,5 @@
-//! The room as a whole: recorded bytes of a real API server read and printed again, and anything
-//! else read without panic.
+//! Tests of the whole codec: recorded bytes of a real API server are decoded and encoded again, and
+//! arbitrary bytes are decoded without a panic.
 
 mod bookmarks;
 mod events;

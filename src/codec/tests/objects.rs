@@ -1,4 +1,4 @@
-//! Single objects, read and printed again, and what is learnt of their kind.
+//! Decodes single objects and encodes them again, and reads their kind.
 
 use bytes::Bytes;
 

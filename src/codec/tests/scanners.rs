@@ -1,4 +1,4 @@
-//! The scanners against a parser, and against anything.
+//! Compares the scanners with serde_json, and runs them on arbitrary and damaged bytes.
 
 use std::sync::Arc;
 
@@ -78,7 +78,7 @@ fn fields() -> Arc<SelectableFields> {
     })
 }
 
-/// Every kind of reading that bytes from upstream undergo.
+/// Passes `bytes` to every function that reads bytes from the upstream.
 fn read_all(bytes: &Bytes) {
     for format in [WireFormat::Json, WireFormat::Protobuf] {
         let decoder = Decoder::new(format, fields());
@@ -87,9 +87,11 @@ fn read_all(bytes: &Bytes) {
         let size = bytes.len() / 3 + 1;
         let in_pieces = in_pieces(&decoder, bytes, size).ok();
         let is_held_to_it = match format {
-            // Of text on several lines each item is compacted for itself.
+            // In text with line breaks, a list decoder compacts each item separately, so damaged
+            // text may give another page.
             WireFormat::Json => !bytes.trim_ascii_end().contains(&b'\n'),
-            // Of a damaged envelope's two contents, only the last is read by the other.
+            // A damaged envelope may have two contents. The list decoder reads both and may fail on
+            // the first; `Decoder::list` reads the last only.
             WireFormat::Protobuf => in_pieces.is_some(),
         };
         if is_held_to_it {
@@ -114,7 +116,7 @@ fn read_all(bytes: &Bytes) {
     let _ = compact(bytes);
 }
 
-/// What was read can be printed, and then says the same.
+/// Checks that a decoded object can be encoded, and that decoding it again gives the same values.
 fn read_again(decoder: &Decoder, encoder: &Encoder, object: &Object) {
     let deleted = encoder.deleted_at(object, ResourceVersion(u64::MAX));
     match decoder.event(deleted) {
@@ -123,11 +125,11 @@ fn read_again(decoder: &Decoder, encoder: &Encoder, object: &Object) {
             assert!(read.fields().eq(object.fields()));
             assert_eq!(read.resource_version, ResourceVersion(u64::MAX));
         }
-        other => panic!("not read again: {other:?} from {object:?}"),
+        other => panic!("cannot be decoded again: {other:?} from {object:?}"),
     }
 }
 
-/// What selectors compare, by a parser.
+/// The text that selectors compare for a value that serde_json parsed.
 fn scalar(value: &Value) -> Box<str> {
     match value {
         Value::String(text) => text.as_str().into(),
@@ -136,7 +138,7 @@ fn scalar(value: &Value) -> Box<str> {
     }
 }
 
-/// The page as it is read from pieces of `size` bytes.
+/// Decodes a list from pieces of `size` bytes.
 fn in_pieces(decoder: &Decoder, body: &[u8], size: usize) -> Result<ListPage, Error> {
     let mut list = decoder.list_decoder();
     for piece in body.chunks(size) {
@@ -145,7 +147,7 @@ fn in_pieces(decoder: &Decoder, body: &[u8], size: usize) -> Result<ListPage, Er
     list.finish()
 }
 
-/// Escapes every character, as any JSON writer may.
+/// Encodes every character as a `\u` escape sequence, which any JSON writer may do.
 fn all_escaped(text: &str) -> String {
     text.encode_utf16()
         .map(|unit| format!("\\u{unit:04X}"))
@@ -277,7 +279,7 @@ proptest! {
             prop_assert_eq!(&decode_status(format.media_type(), 500, &body), &status);
             match Decoder::new(format, fields()).event(encoder.error(&status)).unwrap() {
                 WatchEvent::Error(read) => prop_assert_eq!(read, status.clone()),
-                other => panic!("no error: {other:?}"),
+                other => panic!("not an ERROR event: {other:?}"),
             }
         }
     }

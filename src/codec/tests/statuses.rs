@@ -1,4 +1,4 @@
-//! Statuses in both formats.
+//! Decodes and encodes Statuses in both wire formats.
 
 use super::support::JSON;
 use super::support::PROTOBUF;

@@ -1,4 +1,4 @@
-//! Recorded answers, and what reads them.
+//! Recorded answers of an API server, and decoders for them.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) fn decoder(format: WireFormat) -> Decoder {
     Decoder::new(format, pod_fields())
 }
 
-/// A decoder for the recorded custom resource.
+/// A decoder for the recorded custom resource `Widget`, which has selectable fields.
 pub(crate) fn widget_decoder() -> Decoder {
     let fields = vec![
         field("spec.color", &[], FieldValue::Scalar),
@@ -87,18 +87,18 @@ pub(crate) fn change(event: WatchEvent) -> (EventType, Object) {
         WatchEvent::Change {
             event_type, object, ..
         } => (event_type, object),
-        other => panic!("no change: {other:?}"),
+        other => panic!("not a change: {other:?}"),
     }
 }
 
 pub(crate) fn bookmark(event: WatchEvent) -> Bookmark {
     match event {
         WatchEvent::Bookmark(bookmark) => bookmark,
-        other => panic!("no bookmark: {other:?}"),
+        other => panic!("not a bookmark: {other:?}"),
     }
 }
 
-/// The list's text, whose length is told beforehand and on the way.
+/// Concatenates the parts of a list, and checks the reported remaining length after each part.
 pub(crate) fn text_of(mut parts: ListParts) -> Vec<u8> {
     let length = parts.length();
     let mut text = Vec::new();

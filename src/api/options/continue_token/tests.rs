@@ -23,7 +23,7 @@ fn token(resource_version: u64, start: &str) -> ContinueToken {
 
 #[test]
 fn prints_what_the_api_server_prints() {
-    // A token that a kube-apiserver issued.
+    // This token was issued by a kube-apiserver.
     let issued = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MjEzLCJzdGFydCI6Ii9iXHUwMDAwIn0";
     assert_eq!(ContinueToken::decode(issued), Ok(token(213, "b\0")));
     assert_eq!(token(213, "b\0").encode(), issued);
@@ -92,7 +92,10 @@ fn reads_and_refuses() {
     }
     for text in ["garbage", "a", "ab=", "a+b", "abé"] {
         let malformed = ContinueToken::decode(text).expect_err(text);
-        assert_eq!(malformed.to_string(), "continue: it is no token of a list");
+        assert_eq!(
+            malformed.to_string(),
+            "continue: it is not the token of a list"
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! Table tests of LIST and WATCH options, row by row as the API server behaves.
+//! Table tests of the options of LIST and WATCH; each row is the API server's behaviour.
 
 use std::time::Duration;
 
@@ -55,11 +55,11 @@ fn decodes_parameters() {
 #[test]
 fn refuses_malformed_parameters() {
     for (query, message) in [
-        ("limit=abc", r#"limit: "abc" is no whole number"#),
-        ("limit=", r#"limit: "" is no whole number"#),
+        ("limit=abc", r#"limit: "abc" is not a whole number"#),
+        ("limit=", r#"limit: "" is not a whole number"#),
         (
             "timeoutSeconds=1.5",
-            r#"timeoutSeconds: "1.5" is no whole number"#,
+            r#"timeoutSeconds: "1.5" is not a whole number"#,
         ),
     ] {
         let malformed = ListOptions::parse(query).expect_err(query);
@@ -183,7 +183,7 @@ fn refuses_invalid_watch_options() {
         let malformed = watch(query).expect_err(query);
         assert_eq!(malformed.parameter, "resourceVersionMatch", "{query}");
     }
-    let malformed = watch("resourceVersion=abc").expect_err("no number");
+    let malformed = watch("resourceVersion=abc").expect_err("not a number");
     assert_eq!(malformed.parameter, "resourceVersion");
 }
 

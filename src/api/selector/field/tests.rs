@@ -1,4 +1,4 @@
-//! Table and property tests of field selectors and of the kinds' fields.
+//! Table and property tests of field selectors and of the selectable fields of kinds.
 
 use proptest::prelude::*;
 
@@ -80,11 +80,11 @@ fn refuses_what_the_api_server_refuses() {
     for (text, message) in [
         (
             "metadata.name=a,foo",
-            r#"fieldSelector: "metadata.name=a,foo" is no field selector such as metadata.name=a,type!=b"#,
+            r#"fieldSelector: "metadata.name=a,foo" is not a field selector such as metadata.name=a,type!=b"#,
         ),
         (
             "foo=bar",
-            r#"fieldSelector: objects of this kind can't be selected by "foo""#,
+            r#"fieldSelector: objects of this kind have no selectable field "foo""#,
         ),
     ] {
         let malformed = FieldSelector::parse(text, &pods()).expect_err(text);

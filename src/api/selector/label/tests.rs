@@ -74,7 +74,7 @@ fn refuses_what_the_api_server_refuses() {
         &long_value,
         &long,
         "app,",
-        // A NUL behind a blank ends the text.
+        // A NUL after a space ends the text, so this selector ends with a comma.
         "app, \0b",
         ",app",
         "!a=b",
@@ -97,10 +97,10 @@ fn refuses_what_the_api_server_refuses() {
         let malformed = LabelSelector::parse(text).expect_err(text);
         assert_eq!(malformed.parameter, "labelSelector");
     }
-    let malformed = LabelSelector::parse("a in").expect_err("no selector");
+    let malformed = LabelSelector::parse("a in").expect_err("not a selector");
     assert_eq!(
         malformed.to_string(),
-        r#"labelSelector: "a in" is no label selector such as app=a,tier in (x,y),!old"#
+        r#"labelSelector: "a in" is not a label selector such as app=a,tier in (x,y),!old"#
     );
 }
 

@@ -1,4 +1,4 @@
-//! Frames survive every way of cutting the stream.
+//! The frame splitter returns the same frames for every way of cutting the stream into chunks.
 
 use bytes::Bytes;
 

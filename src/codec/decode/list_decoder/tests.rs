@@ -1,4 +1,4 @@
-//! Lists that come in pieces.
+//! Compares lists that are decoded in pieces with lists that are decoded as a whole.
 
 use std::sync::Arc;
 
@@ -45,7 +45,8 @@ fn a_list_in_pieces_equals_the_whole_list() {
     }
 }
 
-/// A list of items with so many bytes of padding each.
+/// Encodes a list with one item for each element of `paddings`, which is the length of its padding
+/// in bytes.
 fn list_of(paddings: &[usize], format: WireFormat) -> Vec<u8> {
     let field = |number: u8, content: &[u8]| {
         let length = content.len();

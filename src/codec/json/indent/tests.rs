@@ -1,4 +1,5 @@
-//! Indented JSON, against recorded answers and against what it was before.
+//! Compares indented JSON with recorded answers of an API server, and compacted again with its
+//! input.
 
 use proptest::prelude::*;
 use serde_json::Value;

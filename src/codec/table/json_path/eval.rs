@@ -1,4 +1,4 @@
-//! What a JSONPath finds in an object.
+//! Evaluates a JSONPath on an object.
 
 use std::cmp::Ordering;
 
@@ -10,16 +10,16 @@ use super::path::Operand;
 use super::path::Operator;
 use super::path::Step;
 
-/// A path that asks of a value what it doesn't have, such as an item of a text.
+/// The error if a step of a path does not fit its value, such as an index into a text.
 #[derive(Debug)]
 pub(crate) struct Mismatch;
 
 impl JsonPath {
-    /// The values at the path, nothing where a field is missing.
+    /// Returns all values at the path. An absent field contributes no value.
     ///
     /// # Errors
     ///
-    /// When a value on the way is of the wrong type, or a list too short.
+    /// If a value on the path has the wrong type, or if an index is outside its list.
     pub(crate) fn find<'a>(&self, object: &'a Value) -> Result<Vec<&'a Value>, Mismatch> {
         let mut found = vec![object];
         for step in &self.0 {
@@ -78,7 +78,7 @@ fn items(value: &Value) -> Result<&[Value], Mismatch> {
     value.as_array().map(Vec::as_slice).ok_or(Mismatch)
 }
 
-/// An index counted from the end when it is negative.
+/// Converts an index into a list of `length` items; a negative index counts from the end.
 fn resolve_index(index: i64, length: usize) -> Result<usize, Mismatch> {
     let from_end = match index {
         ..0 => length as i64,
@@ -106,7 +106,8 @@ impl Condition {
 }
 
 impl Operator {
-    /// Only values of one type can be compared; an integer and a float can't.
+    /// Compares two values of the same type. Values of different types, including an integer and a
+    /// float, are a mismatch, as is an order comparison of booleans.
     fn holds(self, left: &Value, right: &Value) -> Result<bool, Mismatch> {
         let order = match (left, right) {
             (Value::String(left), Value::String(right)) => Some(left.cmp(right)),

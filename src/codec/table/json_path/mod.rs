@@ -1,4 +1,4 @@
-//! JSONPath: the part of it that columns of custom resources are written in.
+//! The subset of JSONPath that the columns of custom resources use.
 
 mod eval;
 mod path;

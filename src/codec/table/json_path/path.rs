@@ -1,6 +1,6 @@
-//! JSONPath as columns of custom resources are written in: the part of it that looks values up.
+//! Parses the subset of JSONPath that finds values, for the columns of custom resources.
 //!
-//! Not read: `..`, and what prints rather than finds.
+//! The recursive `..` and the parts of the syntax that format output are not supported.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ pub(crate) struct JsonPath(pub(super) Vec<Step>);
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Field(String),
-    /// All members or items.
+    /// All members of an object, or all items of a list.
     Wildcard,
     Item(i64),
     Slice {
@@ -19,16 +19,16 @@ pub(super) enum Step {
         end: Option<i64>,
         step: usize,
     },
-    /// What any of these finds, in their order.
+    /// The values that each of these steps finds, in the order of the steps.
     Union(Vec<Step>),
-    /// The items for which the condition holds.
+    /// The items of a list that satisfy the condition.
     Filter(Condition),
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Condition {
     pub(super) left: JsonPath,
-    /// `None` asks only whether there is something on the left.
+    /// The operator and the right side; if `None`, the condition holds if `left` finds a value.
     pub(super) comparison: Option<(Operator, Operand)>,
 }
 
@@ -48,7 +48,7 @@ pub(super) enum Operand {
     Path(JsonPath),
 }
 
-/// The longer ones first, as they start like the others.
+/// All comparison operators; an operator precedes its own prefixes, such as `<=` before `<`.
 const OPERATORS: [(&str, Operator); 6] = [
     ("==", Operator::Equal),
     ("!=", Operator::NotEqual),
@@ -59,8 +59,8 @@ const OPERATORS: [(&str, Operator); 6] = [
 ];
 
 impl JsonPath {
-    /// Reads a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` when it is none
-    /// or has what is not supported.
+    /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` if the text is
+    /// not a path or uses unsupported syntax.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut rest = text.trim();
         let mut steps = Vec::new();
@@ -73,7 +73,7 @@ impl JsonPath {
             }
             let (field, behind) = field(rest.strip_prefix('.')?);
             match field.as_str() {
-                // The dot before a bracket, or the path to the object itself.
+                // A dot before a bracket, or the path `.` of the object itself.
                 "" if behind.starts_with('[') || (behind.is_empty() && steps.is_empty()) => {}
                 "" => return None,
                 "*" => steps.push(Step::Wildcard),
@@ -85,7 +85,7 @@ impl JsonPath {
     }
 }
 
-/// A field's name up to the next step; a backslash takes the next character as it is.
+/// Splits off a field's name, which ends at the next step. A backslash escapes the next character.
 fn field(text: &str) -> (String, &str) {
     let mut name = String::new();
     let mut characters = text.char_indices();
@@ -99,7 +99,7 @@ fn field(text: &str) -> (String, &str) {
     (name, "")
 }
 
-/// What stands before the bracket that closes this one, and what behind it.
+/// Splits a text, whose opening bracket was removed, at the matching closing bracket.
 fn bracket(text: &str) -> Option<(&str, &str)> {
     let mut quote = None;
     let mut depth = 0;

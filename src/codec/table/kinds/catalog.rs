@@ -1,4 +1,4 @@
-//! The built-in kinds that can be printed: their columns, and the functions that make their cells.
+//! The supported built-in kinds: their columns, and the functions that compute their cells.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::workload;
 use crate::codec::table::age::Moment;
 use crate::codec::table::column::ColumnDefinition;
 
-/// Makes an object's cells.
+/// A function that computes the cells of an object, with ages at the given moment.
 pub(crate) type Cells = fn(&Value, Moment) -> Vec<Value>;
 
-/// Key of the columns of a kind that has no printer of its own.
+/// The key in `COLUMNS` of the columns for kinds without an entry.
 const DEFAULT: &str = "default";
 
-/// (API version, kind, its cells).
+/// The supported kinds: apiVersion, kind, and the function that computes the cells.
 const KINDS: &[(&str, &str, Cells)] = &[
     ("v1", "Pod", pod::cells),
     ("v1", "Node", node::cells),
@@ -55,7 +55,8 @@ const KINDS: &[(&str, &str, Cells)] = &[
     ),
 ];
 
-/// As a real server sent them.
+/// The column definitions of each kind, as a real API server sent them; the keys are apiVersion and
+/// kind, such as `apps/v1/Deployment`.
 static COLUMNS: LazyLock<HashMap<String, Arc<[ColumnDefinition]>>> = LazyLock::new(|| {
     serde_json::from_str::<HashMap<String, Vec<ColumnDefinition>>>(include_str!("columns.json"))
         .expect("columns.json holds column definitions")
@@ -64,7 +65,7 @@ static COLUMNS: LazyLock<HashMap<String, Arc<[ColumnDefinition]>>> = LazyLock::n
         .collect()
 });
 
-/// The columns and cells of a kind; `None` when its printer is not known.
+/// The columns and the cell function of a kind; `None` if the kind is not supported.
 pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<(Arc<[ColumnDefinition]>, Cells)> {
     let (_, _, cells) = KINDS
         .iter()
@@ -73,7 +74,7 @@ pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<(Arc<[ColumnDefi
     Some((columns.cloned().unwrap_or_else(default_columns), *cells))
 }
 
-/// The columns of a kind that has no printer of its own: Name and Created At.
+/// The columns for kinds without a printer in the API server: Name and Created At.
 pub(crate) fn default_columns() -> Arc<[ColumnDefinition]> {
     COLUMNS[DEFAULT].clone()
 }

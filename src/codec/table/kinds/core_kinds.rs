@@ -1,4 +1,4 @@
-//! Cells of the kinds that have few of them.
+//! Computes the cells of core kinds and other kinds with few columns.
 
 use serde_json::Value;
 
@@ -15,9 +15,9 @@ use crate::codec::table::value::number;
 use crate::codec::table::value::or;
 use crate::codec::table::value::text;
 
-/// The time that stands for none.
+/// Go's zero time, which the API server prints for an absent creation time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
-/// Access modes in the order shown, and what they are shown as.
+/// The access modes of volumes in the order of output, each with its abbreviation.
 const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOnce", "RWO"),
     ("ReadOnlyMany", "ROX"),
@@ -25,7 +25,7 @@ const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-/// Name and Created At, for kinds without a printer.
+/// The cells Name and Created At, for kinds without a printer in the API server.
 pub(crate) fn created_at(object: &Value, _now: Moment) -> Vec<Value> {
     let created = text(&object["metadata"]["creationTimestamp"]);
     vec![name(object), or(created, ZERO_TIME).into()]
@@ -97,7 +97,7 @@ fn target(involved: &Value) -> String {
     }
 }
 
-/// Older clients say it in `source`, newer ones in the `reporting` fields.
+/// The reporter of an event: from `source` (older clients) or the `reporting` fields (newer ones).
 fn source(event: &Value) -> String {
     let source = &event["source"];
     let component = or(

@@ -1,4 +1,4 @@
-//! The built-in kinds that can be printed.
+//! Columns and cells of the built-in kinds.
 
 mod catalog;
 mod core_kinds;

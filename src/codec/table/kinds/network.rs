@@ -1,4 +1,4 @@
-//! Cells of services and of what stands behind them.
+//! Computes the cells of services, endpoints and endpoint slices.
 
 use std::collections::BTreeSet;
 
@@ -59,7 +59,7 @@ fn external_ip(service: &Value) -> String {
     }
 }
 
-/// Sorted, and each once.
+/// The addresses of a service's load balancers, sorted and without duplicates.
 fn load_balancers(service: &Value) -> String {
     let points = list(&service["status"]["loadBalancer"]["ingress"]).iter();
     let shown = points.map(|point| or(text(&point["ip"]), text(&point["hostname"])));

@@ -1,4 +1,4 @@
-//! Cells of nodes.
+//! Computes the cells of nodes.
 
 use std::collections::BTreeSet;
 
@@ -50,7 +50,7 @@ fn status(node: &Value) -> String {
     }
 }
 
-/// Roles are said by labels: by the end of a key, or by a value.
+/// A node's roles: suffixes of `node-role.kubernetes.io/…` labels, values of `kubernetes.io/role`.
 fn roles(node: &Value) -> String {
     let labels = node["metadata"]["labels"].as_object();
     let roles = labels.into_iter().flatten().filter_map(|(key, value)| {

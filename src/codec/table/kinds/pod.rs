@@ -1,4 +1,4 @@
-//! Cells of pods: what `kubectl get pods` shows of a pod's many states in one word.
+//! Computes the cells of pods, including the one-word status that `kubectl get pods` shows.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use crate::codec::table::value::number;
 use crate::codec::table::value::or;
 use crate::codec::table::value::text;
 
-/// What is counted while a pod's containers are looked at.
+/// The number of restarts of a pod's containers, and the time when a container last ended.
 #[derive(Clone, Copy, Default)]
 struct Restarts {
     count: i64,
@@ -75,8 +75,8 @@ fn summary(pod: &Value) -> Summary {
 }
 
 impl Summary {
-    /// Goes up to the first init container that others wait for; says whether there is one, and
-    /// the restarts of the sidecars among those before it.
+    /// Adds the init containers, up to the first one that the other containers wait for. Returns
+    /// whether there is such a container, and the restarts of the sidecars up to that container.
     fn add_init_containers(&mut self, pod: &Value) -> (bool, Restarts) {
         let containers = list(&pod["spec"]["initContainers"]);
         let mut sidecar_restarts = Restarts::default();
@@ -110,7 +110,7 @@ impl Summary {
         (false, sidecar_restarts)
     }
 
-    /// The first container that doesn't run gives the reason.
+    /// Adds the main containers. The first container that waits or has terminated sets the reason.
     fn add_containers(&mut self, status: &Value) {
         let mut has_running = false;
         for container in list(&status["containerStatuses"]).iter().rev() {
@@ -148,7 +148,7 @@ impl Restarts {
     }
 }
 
-/// How a container ended.
+/// The reason for a container's termination; its signal or exit code if there is no reason.
 fn end_reason(terminated: &Value) -> String {
     match (text(&terminated["reason"]), number(&terminated["signal"])) {
         ("", 0) => format!("ExitCode:{}", number(&terminated["exitCode"])),
@@ -157,7 +157,7 @@ fn end_reason(terminated: &Value) -> String {
     }
 }
 
-/// An init container that goes on running beside the others.
+/// True if an init container is a sidecar, which continues to run with the main containers.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }

@@ -1,4 +1,4 @@
-//! Cells of the kinds that make pods.
+//! Computes the cells of the kinds that create pods.
 
 use serde_json::Value;
 
@@ -16,8 +16,8 @@ use crate::codec::table::value::or;
 use crate::codec::table::value::pairs;
 use crate::codec::table::value::text;
 
-/// A job's conditions that give its status, each before those it outweighs; the word between them
-/// is no condition.
+/// The possible states of a job, in descending precedence. Each is a condition type except
+/// `Terminating`, which means that the job is being deleted.
 const JOB_STATES: [&str; 6] = [
     "Complete",
     "Failed",
@@ -150,7 +150,7 @@ fn ready(spec: &Value, status: &Value) -> String {
     format!("{}/{}", number(ready), number(wanted))
 }
 
-/// Names and images of the containers in a pod template.
+/// Two cells: the names and the images of the containers in a pod template.
 fn containers(template: &Value) -> [Value; 2] {
     let containers = list(&template["spec"]["containers"]);
     let all = |field: &str| joined(containers.iter().map(|container| text(&container[field])));
@@ -161,7 +161,7 @@ fn selector_or_none(value: &Value) -> Value {
     or(&selector(value), NONE).into()
 }
 
-/// A label selector in the form that `-l` takes, its terms sorted by key.
+/// Formats a label selector as kubectl's `-l` accepts it, with the terms sorted by key.
 fn selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let equal = labels.map(|(key, value)| (key.as_str(), format!("{key}={}", text(value))));

@@ -1,4 +1,4 @@
-//! Every cell and column against what a real kube-apiserver printed for the same objects.
+//! Compares every cell and column with the Tables of a real kube-apiserver for the same objects.
 
 use std::fs;
 use std::path::Path;
@@ -58,7 +58,7 @@ fn printer(object: &Value) -> Printer {
     Printer::custom(definition, version).expect("the version")
 }
 
-/// As bytes, since 3 and 3.0 are the same there.
+/// Prints cells as JSON text, in which the equal numbers 3 and 3.0 are the same.
 fn printed(cells: &Value) -> String {
     let mut text = String::new();
     put_json(&mut text, cells);

@@ -1,4 +1,4 @@
-//! Against what a real kube-apiserver printed.
+//! Compares Tables with the recorded Tables of a real kube-apiserver.
 
 mod cells;
 mod writer;

@@ -1,5 +1,5 @@
-//! Whole tables, to the byte, against what a real kube-apiserver sent at the same moment as the
-//! plain objects.
+//! Compares complete Tables byte for byte with the Tables of a real kube-apiserver, which were
+//! recorded together with the plain objects.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ const INCLUDES: [(&str, IncludeObject); 3] = [
     ("object", IncludeObject::Object),
 ];
 
-/// A resource of the golden files.
+/// A resource whose Tables are recorded in the golden files.
 struct Resource {
     name: &'static str,
     kind: &'static str,
@@ -165,8 +165,9 @@ fn assert_watch_equals_the_servers(resource: &Resource, name: &str, include: Inc
     let mut last: Option<Object> = None;
     let mut wanted_frames = golden.split_inclusive(|byte| *byte == b'\n');
     for frame in plain.split_inclusive(|byte| *byte == b'\n') {
-        let wanted = wanted_frames.next().expect("as many frames");
-        // The events came over some seconds, so their ages are taken as they are.
+        let wanted = wanted_frames.next().expect("a recorded Table");
+        // The events were recorded over some seconds, so ages differ from event to event. The
+        // recorded cells are used, and only the encoding around them is compared.
         let table: Value = serde_json::from_slice(wanted).unwrap();
         let cells = table["object"]["rows"][0]["cells"].as_array().unwrap();
         let (event_type, object) = match decoder().event(frame.to_vec().into()).unwrap() {
@@ -188,7 +189,8 @@ fn assert_watch_equals_the_servers(resource: &Resource, name: &str, include: Inc
         let got = writer.event(event_type, rv, &row);
         assert_same(&got, wanted, name);
         if event_type == EventType::Deleted && resource.name == "pods" {
-            // The object as it was stored, at the version of its deletion.
+            // The object before its deletion gives the same row if the deletion's version replaces
+            // the version in it.
             let last = RowObject {
                 resource_version: Some(rv),
                 ..resource.object(last.as_ref().unwrap())
