@@ -1,44 +1,49 @@
-//! How informers are kept.
+//! Settings of the informer set.
 
 use std::time::Duration;
 
 use super::FreshnessPolicies;
 
-/// How the set treats its informers.
+/// Settings that an [`InformerSet`](super::InformerSet) applies to all its informers.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// An informer without watchers and requests for this long is stopped, unless it is pinned.
-    /// Default is [`Config::DEFAULT_IDLE_TIMEOUT`].
+    /// An informer that had no watches and no requests for this long is stopped, unless it is
+    /// pinned. Default is [`Config::DEFAULT_IDLE_TIMEOUT`].
     pub idle_timeout: Duration,
-    /// Labels whose values are indexed. Default is none.
+    /// Keys of the labels that each cache indexes by value. Default is none.
     pub indexed_labels: Vec<String>,
-    /// How long the event log keeps events at least, memory allowing. Default is
-    /// [`Config::DEFAULT_RETENTION_AGE`].
+    /// Minimum age at which the event log drops an event; [`Config::retention_bytes`] has priority.
+    /// Default is [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
-    /// Bytes that one event log may hold; `None`, the default, is the larger of 64 MiB and twice
-    /// the store.
+    /// Maximum size of one event log in bytes. `None`, the default, means 64 MiB, or twice the size
+    /// of the store if that is more.
     pub retention_bytes: Option<usize>,
-    /// How fresh "the most recent state" has to be. Default is as fresh as the request, everywhere.
+    /// How fresh the answer to a read of the most recent state must be, for each resource. Default
+    /// is as fresh as the request, for all resources.
     pub freshness: FreshnessPolicies,
-    /// Makes the jitter of waits repeatable; `None` (the default) takes it from the system.
+    /// Seed of the reflectors' random waits and watch timeouts, to make them repeatable. `None`,
+    /// the default, seeds them from the system.
     pub seed: Option<u64>,
 }
 
 impl Config {
-    /// Ten minutes.
+    /// Default of [`Config::idle_timeout`]: ten minutes.
     pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
-    /// 75 s, what kube-apiserver keeps at least.
+    /// Default of [`Config::retention_age`]: 75 s, as in kube-apiserver.
     pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
-    /// So many events of a resource are kept however old they are, as kube-apiserver keeps a
-    /// hundred: the client of a quiet resource may come back after an hour.
+    /// The event log keeps this many newest events regardless of their age, so that the client of a
+    /// quiet resource can resume after an hour. kube-apiserver keeps 100.
     pub const RETENTION_EVENTS: usize = 128;
-    /// How long the API server may refuse what it allowed before until the cache is given up.
+    /// How long a ready cache stays in use while the API server answers 403, 404 or 406; after
+    /// that, its reflector ends.
     pub const REFUSAL_PATIENCE: Duration = Duration::from_secs(10);
-    /// How long a 403 of the API server is remembered.
+    /// How long the set does not restart an informer that the API server refused with 403.
     pub const FORBIDDEN_TTL: Duration = Duration::from_secs(60);
-    /// How long a 404 is remembered: discovery should follow soon.
+    /// How long the set does not restart an informer that the API server refused with 404. The time
+    /// is short because discovery should soon lack the resource too.
     pub const GONE_TTL: Duration = Duration::from_secs(5);
-    /// How long "this resource has no protobuf" is remembered.
+    /// How long the set does not restart an informer that the API server refused with 406, as it
+    /// does for resources that have no protobuf.
     pub const NOT_ACCEPTABLE_TTL: Duration = Duration::from_secs(3600);
 }
 

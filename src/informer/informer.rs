@@ -1,4 +1,4 @@
-//! One informer as its readers see it: the cache's reader and what is needed to answer from it.
+//! One running informer: the reader of its cache, and everything else that answers need.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -27,11 +27,12 @@ use super::ReflectorMetrics;
 use super::RelistHandle;
 use super::WireShape;
 
-/// Consistent reads that are forwarded at once for want of a proof. When the API server is slow,
-/// a thousand readers must not become a thousand lists.
+/// How many reads that could not be proven fresh may be forwarded concurrently, per informer. When
+/// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
+/// `unproven_reads_are_forwarded_a_few_concurrently`.
 const MAX_UNPROVEN_FORWARDS: usize = 2;
 
-/// A running informer: one reflector upstream, any number of readers.
+/// A running informer: one reflector that writes the cache, and any number of readers.
 pub struct Informer {
     spec: InformerSpec,
     namespace: Option<String>,
@@ -40,7 +41,7 @@ pub struct Informer {
     metrics: Arc<ReflectorMetrics>,
     shape: Arc<WireShape>,
     started: Instant,
-    /// Milliseconds after `started` of the last request.
+    /// Time of the last request, in milliseconds after `started`.
     last_used_ms: AtomicU64,
     pinned: AtomicBool,
     stop: Notify,
@@ -76,54 +77,54 @@ impl Informer {
         }
     }
 
-    /// The resource.
+    /// The resource that the cache holds.
     pub fn resource(&self) -> &Arc<Resource> {
         &self.spec.resource
     }
 
-    /// The fields by which its objects can be selected.
+    /// The fields that field selectors on this resource may name.
     pub fn fields(&self) -> &Arc<SelectableFields> {
         &self.spec.fields
     }
 
-    /// The wire format.
+    /// The wire format of the cached objects.
     pub fn format(&self) -> WireFormat {
         self.spec.format
     }
 
-    /// The namespace that it is limited to; `None` for all.
+    /// The only namespace that the cache holds; `None` if it holds all namespaces.
     pub fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
 
-    /// The cache.
+    /// The reader of the cache, for snapshots and watches.
     pub fn reader(&self) -> &Reader {
         &self.reader
     }
 
-    /// What the reflector counted.
+    /// The counters of the reflector.
     pub fn metrics(&self) -> &ReflectorMetrics {
         &self.metrics
     }
 
-    /// What was counted of proofs.
+    /// The counters of proofs of freshness.
     pub fn freshness_metrics(&self) -> &FreshnessMetrics {
         self.freshness.metrics()
     }
 
-    /// A state that may pass for the most recent one by the resource's [`FreshnessPolicy`](super::FreshnessPolicy), without
-    /// asking the API server.
+    /// A snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts as the
+    /// most recent state without a call to the API server; `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
         self.freshness.proof_by_policy()
     }
 
-    /// A state of what `request` selects that is at least as fresh as this call, or as the
-    /// resource's [`FreshnessPolicy`](super::FreshnessPolicy) asks for. Who has `patience` lets so much time
-    /// pass from the question before. Cancel safe.
+    /// A snapshot of the objects that `request` selects. It is at least as fresh as this call, or
+    /// as fresh as the resource's [`FreshnessPolicy`](super::FreshnessPolicy) requires.
+    /// `min_interval` is explained at [`Freshness::prove`]. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`ProofError`], after some seconds at the latest.
+    /// [`ProofError`], after [`Freshness::TIMEOUT`] at the latest.
     pub async fn prove(
         &self,
         request: ProofRequest,
@@ -132,27 +133,29 @@ impl Informer {
         self.freshness.prove(request, min_interval).await
     }
 
-    /// How many reads that could not be proven may be forwarded at a time.
+    /// Permits to forward a read that could not be proven fresh: two for each informer.
     pub fn unproven_permits(&self) -> &Arc<Semaphore> {
         &self.unproven_permits
     }
 
-    /// Prints objects, lists and events of this resource as the API server does.
+    /// The encoder of this resource's objects, lists and watch events, as the API server encodes
+    /// them.
     pub fn encoder(&self) -> Arc<Encoder> {
         self.shape.encoder()
     }
 
-    /// Events given to clients so far, initial ones included.
+    /// How many watch events were sent to clients so far, initial events included.
     pub fn events_sent(&self) -> u64 {
         self.events_sent.load(Ordering::Relaxed)
     }
 
-    /// Counts events given to a client.
+    /// Adds to [`Informer::events_sent`].
     pub fn count_sent(&self, events: u64) {
         self.events_sent.fetch_add(events, Ordering::Relaxed);
     }
 
-    /// True when it was configured, and so is never retired.
+    /// True if the informer is never stopped for being idle, because the configuration or the
+    /// [`LiveRestMapper`](super::LiveRestMapper) needs it.
     pub fn is_pinned(&self) -> bool {
         self.pinned.load(Ordering::Relaxed)
     }
@@ -169,13 +172,14 @@ impl Informer {
         self.stop.notify_one();
     }
 
-    /// Notes that a request asked for it now.
+    /// Records that a request uses the informer now.
     pub(super) fn touch(&self) {
         let now = self.started.elapsed().as_millis() as u64;
         self.last_used_ms.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// Completes when [`Informer::stop`] was called, or nobody used it for `idle_timeout`.
+    /// Completes after a call of [`Informer::stop`], or when the informer had neither requests nor
+    /// watches for `idle_timeout` and is not pinned.
     pub(super) async fn stopped_or_idle(&self, idle_timeout: Duration) {
         loop {
             let wait = idle_timeout.saturating_sub(self.idle_for());

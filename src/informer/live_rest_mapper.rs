@@ -1,7 +1,8 @@
-//! Keeps the RestMapper true while resources come and go, and tells the informers.
+//! Refreshes the REST mapper when resources appear, change or disappear, and stops or relists the
+//! informers of the resources that changed.
 //!
-//! Watches CustomResourceDefinitions and APIServices through informers of the set itself, so that
-//! clients who watch them share the same upstream watch; where they can't be watched it polls.
+//! It watches CustomResourceDefinitions and APIServices through informers of the set, so that
+//! clients share these upstream watches. It also polls each minute, in case it may not watch them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,21 +29,22 @@ use super::Informer;
 use super::InformerSet;
 use super::InformerSpec;
 
-/// After a change the API server publishes new discovery documents with a delay of its own, so
-/// discovery is fetched at once, and again after each of these waits.
+/// After a change of a definition, discovery is fetched at once, and again after each of these
+/// waits, because the API server publishes new discovery documents with a delay.
 const SETTLE_DELAYS: &[Duration] = &[
     Duration::from_millis(300),
     Duration::from_secs(2),
     Duration::from_secs(5),
 ];
-/// How often discovery is fetched when nothing asks for it.
+/// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
-/// Unknown resources in requests ask for a refresh at most this often, at first.
+/// Initial value of the pause between refreshes that requests for unknown resources cause. Each
+/// such refresh doubles the pause, so the second one is possible 4 s after the first.
 const FIRST_REFRESH_PAUSE: Duration = Duration::from_secs(2);
-/// How often it is looked whether required informers run.
+/// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The RestMapper of this moment. Shared by all requests.
+/// The current REST mapper, shared by all requests and replaced by each refresh of discovery.
 pub struct LiveRestMapper {
     client: Client,
     current: ArcSwap<DiscoverySnapshot>,
@@ -53,13 +55,13 @@ pub struct LiveRestMapper {
 
 struct RefreshState {
     last: Option<Instant>,
-    /// Until the next time.
+    /// Minimum time between `last` and the next refresh.
     pause: Duration,
 }
 
 struct DiscoverySnapshot {
     mapper: RestMapper,
-    /// Field tables of the resources asked for so far.
+    /// The selectable fields of each resource, filled when first needed.
     fields: Mutex<HashMap<GroupVersionResource, Arc<SelectableFields>>>,
 }
 
@@ -68,7 +70,7 @@ impl LiveRestMapper {
     ///
     /// # Errors
     ///
-    /// When the API server can't be reached or answers neither form of discovery.
+    /// If the API server cannot be reached, or serves neither form of discovery.
     pub async fn discover(client: Client) -> Result<Self, Error> {
         let mapper = Discovery::fetch(&client).await?;
         Ok(Self {
@@ -80,10 +82,10 @@ impl LiveRestMapper {
         })
     }
 
-    /// What an informer of `gvr` in `format` needs to know; `None` when discovery does not have it
-    /// or it is never cached.
+    /// The description from which an informer of `gvr` in `format` is started; `None` if discovery
+    /// does not have the resource, or if kubefan never caches it.
     ///
-    /// An unknown resource asks for a refresh in the background.
+    /// For an unknown resource, this requests a refresh of discovery in the background.
     pub fn informer_spec(
         &self,
         gvr: &GroupVersionResource,
@@ -93,7 +95,7 @@ impl LiveRestMapper {
         self.known_informer_spec(gvr, format)
     }
 
-    /// The same, without a refresh.
+    /// Like [`LiveRestMapper::informer_spec`], but never requests a refresh.
     pub fn known_informer_spec(
         &self,
         gvr: &GroupVersionResource,
@@ -111,19 +113,21 @@ impl LiveRestMapper {
         })
     }
 
-    /// Asks for a refresh in the background if discovery does not have `gvr`.
+    /// Requests a refresh of discovery in the background if it does not have `gvr`.
     pub fn refresh_unless_known(&self, gvr: &GroupVersionResource) {
         if self.with(|mapper| mapper.resource(gvr).is_none()) {
             self.request_refresh();
         }
     }
 
-    /// Runs `look` on the RestMapper of this moment.
+    /// Calls `look` with the current REST mapper, and returns its result.
     pub fn with<T>(&self, look: impl FnOnce(&RestMapper) -> T) -> T {
         look(&self.current.load().mapper)
     }
 
-    /// Refreshes whenever CRDs or APIServices change, and now and then; runs until dropped.
+    /// Refreshes discovery when a CustomResourceDefinition or APIService changes, when a request
+    /// names an unknown resource, and once a minute. Keeps required informers running. Runs until
+    /// the future is dropped.
     pub async fn run(&self, informers: InformerSet) {
         let crds =
             GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
@@ -136,18 +140,19 @@ impl LiveRestMapper {
         );
     }
 
-    /// Starts the informers that readiness waits for, where they don't run.
+    /// Starts and pins each informer that readiness waits for, unless it runs already.
     pub fn pin_required(&self, informers: &InformerSet) {
         for (gvr, format) in informers.required() {
             if let Some(spec) = self.informer_spec(&gvr, format)
                 && let Err(error) = informers.pin(&spec)
             {
-                tracing::debug!(resource = %gvr, refused = %error, "required, but refused");
+                tracing::debug!(resource = %gvr, refused = %error, "a required informer cannot be started");
             }
         }
     }
 
-    /// What is required may end: its definition went and came back, or rights were taken and given.
+    /// Restarts required informers that ended, for example because their definition was deleted
+    /// and created again, or because kubefan's rights were removed and granted again.
     async fn keep_required_running(&self, informers: &InformerSet) {
         loop {
             tokio::time::sleep(REQUIRED_CHECK_INTERVAL).await;
@@ -155,8 +160,8 @@ impl LiveRestMapper {
         }
     }
 
-    /// Asks for a refresh because a request names what discovery does not know; the more rarely, the
-    /// more often that was in vain.
+    /// Requests a refresh because a client's request names an unknown resource. The pause between
+    /// two such refreshes doubles up to a minute, until a refresh finds a new resource.
     fn request_refresh(&self) {
         let mut refresh_state = self.refresh_state.lock();
         if refresh_state
@@ -169,7 +174,8 @@ impl LiveRestMapper {
         }
     }
 
-    /// Asks for a refresh at every change of `gvr`.
+    /// Requests a refresh at each change of an object of `gvr`. While there is no informer of
+    /// `gvr`, tries once a minute to start one.
     async fn watch_resource(&self, informers: &InformerSet, gvr: &GroupVersionResource) {
         loop {
             let spec = self.informer_spec(gvr, WireFormat::Json);
@@ -181,7 +187,8 @@ impl LiveRestMapper {
         }
     }
 
-    /// Ends when the informer does.
+    /// Requests a refresh when a watch of `informer` starts, and at each change; returns when the
+    /// informer ends.
     async fn watch_informer(&self, informer: &Informer) {
         loop {
             if !informer.reader().ready().await {
@@ -255,13 +262,14 @@ impl LiveRestMapper {
                 tracing::info!(resource = %gvr, "definition changed, listing again");
                 informers.relist(Some(gvr));
             } else {
-                tracing::info!(resource = %gvr, "selectable fields changed, starting afresh");
+                tracing::info!(resource = %gvr, "selectable fields changed, stopping its informers");
                 informers.stop(gvr);
             }
         }
     }
 
-    /// Another version of the API server may print other bytes at the same resource versions.
+    /// Relists all caches when the API server's version changed: another version may encode an
+    /// object differently although its resource version is the same.
     async fn relist_after_upgrade(&self, informers: &InformerSet, known: &mut Option<String>) {
         let Ok(now) = Discovery::version(&self.client).await else {
             return;

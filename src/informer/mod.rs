@@ -1,7 +1,30 @@
-//! Upstream → cache: a reflector keeps one resource's cache equal to what the API server has.
+//! Informers: caches that are kept equal to the API server ("upstream" in these files).
 //!
-//! A [`Reflector`] is a task: it lists, watches, and recovers from whatever ends a watch. It owns
-//! the cache's writer and is its only user.
+//! An [`Informer`] is a reflector and its cache, for one resource in one wire format, in one
+//! namespace or in all of them. This room has four parts:
+//!
+//! - **Reflector** (`reflector/`): the task that lists and watches upstream, and recovers when a
+//!   watch is lost. Each [`Reflector`] owns its cache's [`Writer`](crate::cache::Writer), which
+//!   cannot be cloned, so no other code can change the cache. All others have a
+//!   [`Reader`](crate::cache::Reader). When the reflector ends, it closes the cache, and all
+//!   watches of the cache end.
+//! - **Freshness** (`freshness/`): proves to a reader that a snapshot is at least as fresh as its
+//!   request. [`Freshness`] only reads the cache. When it finds that the cache is wrong, or that
+//!   etcd was restored, it requests a relist through a [`RelistHandle`].
+//! - **Set** (`set.rs`): [`InformerSet`] starts an informer at the first request that needs it, and
+//!   keeps at most one per resource, wire format and namespace. An informer that is not pinned
+//!   stops after ten minutes without requests and watches. If upstream refuses the resource, the
+//!   reflector ends, and the set remembers the refusal for a while instead of retrying with each
+//!   request.
+//! - **Live REST mapper** (`live_rest_mapper.rs`): [`LiveRestMapper`] is the current result of
+//!   discovery. It watches CustomResourceDefinitions and APIServices through informers of the set.
+//!   When a resource disappears, or its selectable fields change, it stops the resource's informers
+//!   (`a_custom_resource_comes_and_goes`); when the definition changes otherwise, it makes them
+//!   relist (`a_new_default_of_a_custom_resource_reaches_every_client`).
+//!
+//! The module docs of `reflector` and `freshness` explain recovery and proofs. Their random models
+//! are the main tests: `after_any_faults_the_cache_and_its_clients_equal_upstream` and
+//! `consistent_answers_show_a_state_no_older_than_the_request`.
 
 mod config;
 mod freshness;

@@ -1,7 +1,6 @@
-//! The registry of informers: at most one per resource, wire format and scope.
+//! The set of informers: at most one per resource, wire format and scope (one namespace or all).
 //!
-//! Called by the server (`get_or_start`), by the composition root (`pin`), and by the
-//! discovery refresh when custom resources come and go.
+//! `server` starts informers, `app` pins them, and the live REST mapper stops and relists them.
 
 use std::sync::Arc;
 
@@ -32,19 +31,20 @@ use super::Signals;
 use super::WireShape;
 use super::relist_channel;
 
-/// Why there is no informer for a request.
+/// Why [`InformerSet::get_or_start`] returns no informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The API server lets kubefan's identity not list or watch it.
-    #[error("kubefan may not list and watch it")]
+    /// The API server does not allow kubefan's identity to list or watch the resource (403).
+    #[error("kubefan may not list and watch the resource")]
     Forbidden,
-    /// The API server does not serve the resource in this wire format.
-    #[error("the API server does not serve it in this format")]
+    /// The API server does not serve the resource in this wire format (406).
+    #[error("the API server does not serve the resource in this format")]
     NotAcceptable,
-    /// The API server does not have the resource, whatever discovery says.
-    #[error("the API server does not have it")]
+    /// The API server does not have the resource (404), even if discovery lists it; or the
+    /// informer was started from an outdated definition, and stops.
+    #[error("the API server does not have the resource")]
     Gone,
-    /// kubefan is going down.
+    /// kubefan is shutting down and starts no more informers.
     #[error("kubefan is shutting down")]
     ShuttingDown,
 }
@@ -56,29 +56,31 @@ struct Key {
     namespace: Option<String>,
 }
 
-/// All informers of this process. Cheap to clone.
+/// All informers of this process. Clones share the set.
 #[derive(Clone)]
 pub struct InformerSet {
     inner: Arc<Inner>,
 }
 
-/// How much an informer is needed.
+/// Whether readiness waits for a required informer that the API server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requirement {
-    /// Somebody named it: kubefan is not ready without it.
+    /// The configuration names the resource: kubefan is not ready unless the informer is ready, or
+    /// its wire format is not served.
     Named,
-    /// It goes with the rest: kubefan waits for it at first, but not where it is refused.
+    /// The resource is required as one of all resources: kubefan waits for the informer until it
+    /// was ready once, or until the API server refused it.
     IfAllowed,
 }
 
 struct RequiredInformer {
     key: Key,
     requirement: Requirement,
-    /// It was ready once, or refused.
+    /// True once the informer was ready or refused.
     is_settled: bool,
 }
 
-/// A running informer's place in the set; dropping it gives the place up.
+/// Keeps a running informer registered in the set; dropping the guard removes the informer.
 struct RegistrationGuard {
     set: InformerSet,
     key: Key,
@@ -112,14 +114,16 @@ impl InformerSet {
         }
     }
 
-    /// The informer that answers for `namespace` (`None`: all namespaces), started if need be.
+    /// The informer that can answer for `namespace` (`None`: all namespaces). Starts one if
+    /// necessary; it need not be ready yet.
     ///
-    /// A cluster-wide informer is preferred; where the API server forbids that one, a namespaced
-    /// request gets an informer of its namespace.
+    /// A cluster-wide informer is preferred. If the API server forbids it, a request for one
+    /// namespace gets an informer of that namespace.
     ///
     /// # Errors
     ///
-    /// [`StartError`] when the API server refused it lately, or kubefan is shutting down.
+    /// [`StartError`] if the API server refused the informer a short time ago, if the definition of
+    /// the resource has just changed, or if kubefan is shutting down.
     pub fn get_or_start(
         &self,
         spec: &InformerSpec,
@@ -136,12 +140,13 @@ impl InformerSet {
         }
     }
 
-    /// What the API server warned of with the lists and watches of informers.
+    /// The `Warning` headers that the API server sent with its answers to informers.
     pub fn warnings(&self) -> &Warnings {
         self.inner.client.warnings()
     }
 
-    /// The informer that can answer for `namespace` now, without starting one.
+    /// A ready informer for `namespace` (`None`: all), preferably the cluster-wide one. Starts
+    /// none.
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {
         let ready = |scope| {
             let informer = self.inner.informers.get(&Key::of(spec, scope))?;
@@ -154,10 +159,10 @@ impl InformerSet {
         ready(None).or_else(|| ready(Some(namespace?)))
     }
 
-    /// The namespaced informer, while it can answer and the cluster-wide one can't.
+    /// The informer of `namespace` alone, if it is ready and the cluster-wide one is not.
     ///
-    /// A cluster-wide one that was refused is tried anew now and then; in an outage that takes
-    /// until the outage is over.
+    /// After a refusal is forgotten, another request may start the cluster-wide informer again.
+    /// During an outage that one does not become ready, while this one can still answer.
     fn ready_namespaced(
         &self,
         spec: &InformerSpec,
@@ -167,18 +172,19 @@ impl InformerSet {
         informer.namespace().is_some().then_some(informer)
     }
 
-    /// Starts a cluster-wide informer that is never retired for idleness.
+    /// Starts a cluster-wide informer that is never stopped for being idle.
     ///
     /// # Errors
     ///
-    /// As [`InformerSet::get_or_start`].
+    /// The same errors as [`InformerSet::get_or_start`].
     pub fn pin(&self, spec: &InformerSpec) -> Result<Arc<Informer>, StartError> {
         let informer = self.get_or_start_scope(spec, None)?;
         informer.pin();
         Ok(informer)
     }
 
-    /// Makes readiness wait for `gvr` in `format`; see [`InformerSet::missing`].
+    /// Adds the cluster-wide informer of `gvr` in `format` to those that readiness waits for; see
+    /// [`InformerSet::missing`]. Does not start it.
     pub fn require(&self, gvr: GroupVersionResource, format: WireFormat, requirement: Requirement) {
         let entry = RequiredInformer {
             key: Key {
@@ -192,14 +198,14 @@ impl InformerSet {
         self.inner.required.lock().push(entry);
     }
 
-    /// Everything that was ever required.
+    /// All resources and formats that were passed to [`InformerSet::require`].
     pub fn required(&self) -> Vec<(GroupVersionResource, WireFormat)> {
         let required = self.inner.required.lock();
         let keys = required.iter().map(|entry| &entry.key);
         keys.map(|key| (key.gvr.clone(), key.format)).collect()
     }
 
-    /// What readiness waits for, each with the reason.
+    /// The required informers that readiness still waits for, each with the reason.
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
         let mut required = self.inner.required.lock();
         let missing = required.iter_mut().filter_map(|entry| {
@@ -218,7 +224,7 @@ impl InformerSet {
         let refusal = self.remembered_refusal(&entry.key);
         entry.is_settled |= refusal.is_some();
         match (entry.requirement, refusal) {
-            // Not every resource has protobuf; JSON is then all there is to have.
+            // Some resources have no protobuf: their JSON informer is sufficient.
             (_, Some(StartError::NotAcceptable)) => None,
             (Requirement::IfAllowed, _) if entry.is_settled => None,
             (_, Some(refusal)) => Some(refusal.to_string()),
@@ -226,13 +232,13 @@ impl InformerSet {
         }
     }
 
-    /// All running informers, in no order.
+    /// All running informers, in arbitrary order.
     pub fn all(&self) -> Vec<Arc<Informer>> {
         let entries = self.inner.informers.iter();
         entries.map(|entry| Arc::clone(&entry)).collect()
     }
 
-    /// Asks all informers of `gvr` (`None`: of every resource) to list again.
+    /// Makes all informers of `gvr` relist; `None` means the informers of all resources.
     pub fn relist(&self, gvr: Option<&GroupVersionResource>) {
         for informer in self.all() {
             if gvr.is_none_or(|gvr| *gvr == informer.resource().gvr) {
@@ -241,7 +247,8 @@ impl InformerSet {
         }
     }
 
-    /// Stops all informers of `gvr`; their clients' watches end cleanly.
+    /// Stops all informers of `gvr` and forgets its refusals, so that the next request starts a new
+    /// informer. Clients' watches end cleanly.
     pub fn stop(&self, gvr: &GroupVersionResource) {
         for informer in self.all() {
             if informer.resource().gvr == *gvr {
@@ -259,7 +266,7 @@ impl InformerSet {
         let key = Key::of(spec, namespace);
         if let Some(informer) = self.inner.informers.get(&key) {
             if informer.fields() != &spec.fields {
-                // It was started just before its definition changed.
+                // The informer was started just before the resource's definition changed.
                 informer.stop();
                 return Err(StartError::Gone);
             }
@@ -360,7 +367,7 @@ impl InformerSet {
         self.inner.shutdown.spawn_background(run.instrument(span));
     }
 
-    /// Keeps in mind that the API server refused.
+    /// Remembers a refusal for a while, so that requests do not restart the informer in a loop.
     fn remember_refusal(&self, key: &Key, ended: &ReflectorEnd) {
         let refusal = match ended {
             ReflectorEnd::Forbidden(_) => Some((StartError::Forbidden, Config::FORBIDDEN_TTL)),
@@ -373,7 +380,7 @@ impl InformerSet {
         if let Some((refusal, ttl)) = refusal {
             let now = Instant::now();
             let refusals = &self.inner.refusals;
-            // Clients can make up namespaces without end.
+            // Forgets old refusals here, because clients can name any number of namespaces.
             refusals.retain(|_, (_, until)| now < *until);
             refusals.insert(key.clone(), (refusal, now + ttl));
         }
@@ -383,8 +390,9 @@ impl InformerSet {
 // === impl RegistrationGuard ===
 
 impl Drop for RegistrationGuard {
-    /// By dropping, so that a reflector that panicked doesn't stay registered; and after its
-    /// refusal was remembered: the other order would let a request start it again.
+    /// Removes the informer on drop, so that a reflector that panicked does not stay registered.
+    /// The reflector's task drops the guard after it has remembered the refusal: in the other
+    /// order, a request in between would start the informer again.
     fn drop(&mut self) {
         let is_this_one = |_: &Key, running: &Arc<Informer>| Arc::ptr_eq(running, &self.informer);
         self.set.inner.informers.remove_if(&self.key, is_this_one);

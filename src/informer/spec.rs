@@ -1,4 +1,4 @@
-//! What an informer is about.
+//! The description from which an informer is started.
 
 use std::sync::Arc;
 
@@ -6,18 +6,18 @@ use crate::api::Resource;
 use crate::api::SelectableFields;
 use crate::api::WireFormat;
 
-/// What is to be informed about.
+/// The description of a resource and wire format from which an informer is started.
 #[derive(Clone, Debug)]
 pub struct InformerSpec {
-    /// The resource.
+    /// The resource that the informer lists and watches.
     pub resource: Arc<Resource>,
-    /// The wire format.
+    /// The wire format in which upstream sends the objects, and the cache stores them.
     pub format: WireFormat,
-    /// Where its selectable fields stand.
+    /// The fields that field selectors may name, and their positions in an object.
     pub fields: Arc<SelectableFields>,
-    /// True for custom resources, whose bytes may change at one resource version when their CRD
-    /// changes.
+    /// True for a custom resource. When its CustomResourceDefinition changes, the bytes of its
+    /// objects may change although their resource versions stay the same.
     pub custom: bool,
-    /// The kind of its lists, where that is not the kind and `List`.
+    /// The kind of the resource's lists; `None` if it is the resource's kind followed by `List`.
     pub list_kind: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! How the API server prints one resource, as far as objects alone don't tell.
+//! How the API server encodes one resource, as far as the objects do not show it.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::codec::TypeMeta;
 
 use super::InformerSpec;
 
-/// The encoder of a resource, which learns from what upstream sends.
+/// The encoder of a resource, adapted to the bookmarks that upstream sends.
 ///
-/// Typed kinds print their zero fields in bookmarks, and custom resources sort their keys: both
-/// show in the first frames of a watch, and in no discovery document.
+/// The bookmarks of built-in kinds contain fields with zero values, and those of custom resources
+/// have sorted keys. No discovery document says which; the first bookmark of a watch shows it.
 pub struct WireShape {
     format: WireFormat,
     list_kind: Option<String>,
@@ -23,7 +23,7 @@ pub struct WireShape {
 }
 
 impl WireShape {
-    /// What discovery tells of `spec`.
+    /// The shape that discovery gives for `spec`, before any bookmark was received.
     pub fn new(spec: &InformerSpec) -> Self {
         let resource = &spec.resource;
         let encoder = Encoder::new(spec.format, &resource.kind, resource.gvr.api_version())
@@ -39,7 +39,7 @@ impl WireShape {
         shape
     }
 
-    /// The encoder of this moment.
+    /// The current encoder; later bookmarks replace it, but do not change the returned one.
     pub fn encoder(&self) -> Arc<Encoder> {
         self.encoder.load_full()
     }
@@ -51,7 +51,8 @@ impl WireShape {
         }
     }
 
-    /// Learns from a BOOKMARK frame.
+    /// Replaces the encoder by one that follows the shape of `bookmark`, a whole BOOKMARK frame. A
+    /// frame that cannot be decoded changes nothing.
     pub fn update_from_bookmark(&self, bookmark: &Bytes) {
         let template = BookmarkTemplate::from_frame(self.format, bookmark);
         let type_meta = TypeMeta::read(self.format, bookmark);
@@ -63,7 +64,7 @@ impl WireShape {
                     .store(Arc::new(self.with_spec_list_kind(encoder)));
             }
             (Err(error), _) | (_, Err(error)) => {
-                tracing::debug!(%error, "a bookmark taught nothing");
+                tracing::debug!(%error, "a bookmark cannot be decoded, the encoder is unchanged");
             }
         }
     }

@@ -1,7 +1,8 @@
-//! How the process ends: the first signal drains, the second aborts.
+//! The end of the process: the first signal starts a drain, the second one aborts it.
 //!
-//! [`Shutdown`] is a cheap handle that every room may hold: it spawns counted tasks, tells how far the
-//! drain is, and ends watches one after another. Only `app` drives it, with [`Shutdown::run`].
+//! [`Shutdown`] is a cheap handle that any room may hold. It spawns counted tasks, reports the
+//! phase of the drain, and spreads the ends of watches over time. Only the owner of the process
+//! calls [`Shutdown::run`], which goes through the phases.
 
 use std::fmt;
 use std::future::Future;
@@ -32,53 +33,54 @@ pub use signals::Signals;
 mod signals;
 mod waiters;
 
-/// Clients that lost their watch connect again elsewhere; one end each this long spares the siblings
-/// a stampede, while a handful of watches still ends at once.
+/// Average time between the ends of two watches. Clients reconnect to other instances, which many
+/// simultaneous ends would overload; a few watches still end almost at once.
 const WATCH_END_INTERVAL: Duration = Duration::from_millis(5);
-/// Background tasks are dropped at their next await point; this is long for that.
+/// Limit for background tasks to reach their next await point, where they are dropped.
 const BACKGROUND_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long each step of a drain may take.
+/// Limits for the steps of a drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// How long new connections are still taken after readiness was withdrawn, so that load
-    /// balancers notice first. Default is zero.
+    /// How long new connections are still accepted after `/readyz` fails, so that load balancers
+    /// notice first. Default is zero.
     pub not_ready_delay: Duration,
-    /// How long requests and watches have to end after that. Watches are ended within the first
-    /// four fifths of it. Default is 25 s, less than the 30 s a pod has by default.
+    /// How long requests and watches may take to end after `not_ready_delay`. Watches are ended
+    /// within the first four fifths of this time. Default is 25 s, because a pod has 30 s by
+    /// default.
     pub grace: Duration,
 }
 
-/// Where the process is on its way out. Phases only go forward.
+/// The progress of a drain. Phases never go back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
-    /// Serving; no signal was received.
+    /// No signal was received, and everything is served.
     Serving,
-    /// Readiness is withdrawn; everything else goes on.
+    /// `/readyz` fails; everything else continues.
     NotReady,
-    /// Listeners are closed, connections take no further requests.
+    /// Listeners are closed, and connections accept no further requests.
     StopAccepting,
-    /// Watches end, paced; other requests finish by themselves.
+    /// Watches are ended at random moments; other requests finish by themselves.
     EndWatches,
-    /// Nobody is served any more; background tasks are dropped.
+    /// No client is served any more, and background tasks are dropped.
     Done,
 }
 
-/// How a drain ended.
+/// The result of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Every task ended by itself.
+    /// All tasks ended in time.
     Drained,
-    /// The grace was over before this many tasks had ended.
+    /// Some tasks were still running when their time limit was over.
     Unfinished {
-        /// Connections and the like that were still open.
+        /// The number of running tasks, such as connections and background tasks.
         tasks: usize,
     },
-    /// A second signal came: the caller should exit without waiting for anything.
+    /// A second signal arrived: the caller should exit without waiting for anything.
     Aborted,
 }
 
-/// Handle to the process' end; clones share it.
+/// A handle to the shutdown of the process. Clones share the phase and the task counts.
 #[derive(Clone)]
 pub struct Shutdown {
     state: Arc<State>,
@@ -87,35 +89,34 @@ pub struct Shutdown {
 struct State {
     config: Config,
     waiters: Waiters,
-    /// Where background tasks run; where they are spawned as long as nothing is set.
+    /// The runtime of background tasks. While unset, they run on the runtime that spawns them.
     background_runtime: OnceLock<Handle>,
     serving: watch::Sender<usize>,
     background: watch::Sender<usize>,
     watches: AtomicUsize,
 }
 
-/// Future of [`Shutdown::reached`]. Cancel safe, and may be polled again after it completed; a clone
-/// waits for the same phase.
+/// The future that [`Shutdown::reached`] returns. Cancel safe. It may be polled again after it
+/// completed. A clone waits for the same phase.
 pub struct PhaseReached {
     shutdown: Shutdown,
     phase: Phase,
     waiter: Waiter,
 }
 
-/// Future of [`Shutdown::watch_end`]. Cancel safe.
+/// The future that [`Shutdown::watch_end`] returns. Cancel safe.
 pub struct WatchEnd {
     ending: PhaseReached,
-    /// Until the moment of this watch, once watches end.
+    /// The random wait before this watch ends; `None` before [`Phase::EndWatches`].
     pause: Option<Pin<Box<Sleep>>>,
 }
 
-/// Counts a task as long as it lives, panics included.
+/// Counts a task while it exists; on drop, also after a panic, the count decreases.
 struct CountedTask(watch::Sender<usize>);
 
 // === impl Phase ===
 
 impl Phase {
-    /// All, in their order.
     const ALL: [Phase; 5] = [
         Phase::Serving,
         Phase::NotReady,
@@ -128,7 +129,7 @@ impl Phase {
 // === impl Shutdown ===
 
 impl Shutdown {
-    /// A process that serves.
+    /// A handle in [`Phase::Serving`], without tasks.
     pub fn new(config: Config) -> Shutdown {
         let state = State {
             config,
@@ -143,22 +144,22 @@ impl Shutdown {
         }
     }
 
-    /// The current phase.
+    /// The current phase of the shutdown.
     pub fn phase(&self) -> Phase {
         self.state.waiters.phase()
     }
 
-    /// Whether a drain has begun: readiness should be withdrawn.
+    /// True once a drain has begun, so that `/readyz` should fail.
     pub fn is_draining(&self) -> bool {
         self.phase() > Phase::Serving
     }
 
-    /// Completes when a drain begins.
+    /// A future that completes when a drain begins.
     pub fn draining(&self) -> PhaseReached {
         self.reached(Phase::NotReady)
     }
 
-    /// Completes when `phase`, or a later one, is reached.
+    /// A future that completes when `phase` or a later phase is reached.
     pub fn reached(&self, phase: Phase) -> PhaseReached {
         PhaseReached {
             shutdown: self.clone(),
@@ -167,10 +168,10 @@ impl Shutdown {
         }
     }
 
-    /// Completes when the watch that holds this future should end.
+    /// A future that completes when the watch that holds it should end.
     ///
-    /// Each watch gets a random moment after [`Phase::EndWatches`]; the more watches are open, the
-    /// more these moments are spread.
+    /// Each watch ends at a random moment after [`Phase::EndWatches`]. With more open watches,
+    /// these moments are spread over a longer time.
     pub fn watch_end(&self) -> WatchEnd {
         self.state.watches.fetch_add(1, Ordering::Relaxed);
         WatchEnd {
@@ -179,7 +180,7 @@ impl Shutdown {
         }
     }
 
-    /// Spawns a task that serves somebody. A drain waits for it as long as the grace lasts.
+    /// Spawns a task that serves a client. A drain waits for it up to [`Config::grace`].
     ///
     /// Dropping the handle detaches the task.
     ///
@@ -192,7 +193,7 @@ impl Shutdown {
         self.spawn_on(&Handle::current(), future)
     }
 
-    /// As [`Shutdown::spawn`], on another runtime than the current one.
+    /// Like [`Shutdown::spawn`], but on `runtime`; the caller need not be in a runtime.
     pub fn spawn_on<F>(&self, runtime: &Handle, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send + 'static> + Send + 'static,
@@ -204,8 +205,9 @@ impl Shutdown {
         })
     }
 
-    /// Has all further background tasks run on the current runtime, whoever spawns them: they may
-    /// compute for long, which who serves clients must not wait for. Only the first call counts.
+    /// Makes all further background tasks run on the current runtime, independent of the thread
+    /// that spawns them, because they may compute for a long time and would delay clients on a
+    /// serving thread. Only the first call has an effect.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -213,8 +215,8 @@ impl Shutdown {
         self.state.background_runtime.get_or_init(Handle::current);
     }
 
-    /// Spawns a task that serves everybody, such as an informer: it is dropped at
-    /// [`Phase::Done`], at an await point, so it needs no end of its own.
+    /// Spawns a task that belongs to no single client, such as an informer. The task need not end:
+    /// it is dropped at an await point when [`Phase::Done`] is reached.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -235,12 +237,13 @@ impl Shutdown {
         })
     }
 
-    /// How many tasks of [`Shutdown::spawn`] live.
+    /// The number of tasks of [`Shutdown::spawn`] that have not ended.
     pub fn serving_tasks(&self) -> usize {
         *self.state.serving.borrow()
     }
 
-    /// Waits for a signal, then drains; a second signal ends the wait.
+    /// Waits for a signal, and then drains. A second signal ends the drain with
+    /// [`Outcome::Aborted`].
     pub async fn run(&self, mut signals: Signals) -> Outcome {
         let signal = signals.next().await;
         info!(signal, "draining; a second signal aborts");
@@ -253,7 +256,7 @@ impl Shutdown {
         }
     }
 
-    /// Goes through all phases; returns when every task has ended or the grace is over.
+    /// Goes through all phases. Returns when all tasks have ended or their time is over.
     pub async fn drain(&self) -> Outcome {
         let Config {
             not_ready_delay,
@@ -274,7 +277,7 @@ impl Shutdown {
             return Outcome::Drained;
         }
         let tasks = self.serving_tasks() + *self.state.background.borrow();
-        warn!(tasks, "not every task ended within the grace");
+        warn!(tasks, "some tasks did not end within the grace period");
         Outcome::Unfinished { tasks }
     }
 
@@ -311,7 +314,7 @@ impl fmt::Debug for Shutdown {
 }
 
 async fn wait_for_none(count: &watch::Sender<usize>) {
-    // The sender is borrowed for the whole wait: it can't be gone.
+    // The sender is borrowed during the wait, so it is not dropped and the wait cannot fail.
     let _ = count.subscribe().wait_for(|tasks| *tasks == 0).await;
 }
 

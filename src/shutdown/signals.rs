@@ -1,4 +1,4 @@
-//! Signals: what asks the process to end.
+//! The signals that request the end of the process.
 
 use std::fmt;
 use std::future::pending;
@@ -9,7 +9,7 @@ use tokio::signal::unix::SignalKind;
 use tokio::signal::unix::signal;
 use tokio::sync::mpsc;
 
-/// Where the signals come from.
+/// A source of signals: this process, or a channel.
 pub struct Signals {
     source: Source,
 }
@@ -25,10 +25,10 @@ enum Source {
 // === impl Signals ===
 
 impl Signals {
-    /// SIGTERM and SIGINT of this process, from now on.
+    /// SIGTERM and SIGINT of this process, from this call on.
     ///
     /// # Errors
-    /// When the handlers can't be installed.
+    /// If the signal handlers cannot be installed.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -41,8 +41,8 @@ impl Signals {
         })
     }
 
-    /// Signals that the returned sender gives by name, for tests and embedders. Dropping the sender
-    /// means that no further signal comes.
+    /// Signals that the returned sender sends by name, for tests and embedders. After the sender is
+    /// dropped, no further signal arrives.
     pub fn manual() -> (mpsc::UnboundedSender<&'static str>, Signals) {
         let (sender, receiver) = mpsc::unbounded_channel();
         let source = Source::Channel(receiver);

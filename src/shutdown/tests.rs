@@ -117,7 +117,7 @@ async fn a_second_signal_aborts() {
 #[tokio::test(start_paused = true)]
 async fn a_task_that_panics_is_no_longer_counted() {
     let shutdown = shutdown(10);
-    let task = shutdown.spawn(async { panic!("as the test wants it") });
+    let task = shutdown.spawn(async { panic!("a panic of the test") });
     let ended: Result<(), _> = task.await;
     assert!(ended.unwrap_err().is_panic());
     assert_eq!(shutdown.serving_tasks(), 0);
@@ -175,7 +175,7 @@ async fn watches_end_spread_over_time() {
         after.push(task.await.unwrap());
     }
     let last = after.iter().max().unwrap();
-    // 200 × 5 ms is a second: all ends are within it, and they use most of it.
+    // 200 × 5 ms is one second: all watches end within it, about half of them in its first half.
     assert!(*last <= Duration::from_millis(1002), "{last:?}");
     let early = after.iter().filter(|t| t.as_millis() < 500).count();
     assert!(
@@ -207,7 +207,7 @@ async fn a_late_or_cloned_future_completes_for_its_phase() {
     clone.await;
     shutdown.draining().await;
     shutdown.reached(Phase::Done).await;
-    // Draining again changes nothing: phases only go forward.
+    // A second drain changes nothing, because phases never go back.
     assert_eq!(shutdown.drain().await, Outcome::Drained);
     assert_eq!(shutdown.phase(), Phase::Done);
 }
@@ -215,7 +215,7 @@ async fn a_late_or_cloned_future_completes_for_its_phase() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_for_a_later_phase_survives_earlier_phases() {
     let shutdown = shutdown(10);
-    // Waits all the time, and is polled only when it is woken.
+    // The spawned future is polled only when it is woken.
     let done = tokio::spawn(shutdown.reached(Phase::Done));
     tokio::task::yield_now().await;
     for phase in [Phase::NotReady, Phase::StopAccepting, Phase::EndWatches] {

@@ -1,4 +1,5 @@
-//! Who waits for a phase: a waker each, left once and not with every poll.
+//! The wakers of the futures that wait for a phase. A future registers its waker once, not at each
+//! poll.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 
 use crate::shutdown::Phase;
 
-/// The phase and the wakers of all who wait for a later one.
+/// The current phase, and the wakers of all futures that wait for a later one.
 pub(super) struct Waiters {
     phase: AtomicU8,
     slots: Mutex<Slots>,
@@ -22,11 +23,11 @@ struct Slots {
     free: Vec<usize>,
 }
 
-/// One waiter's slot. To be given back with [`Waiters::unregister`].
+/// The registration of one future, which must be returned with [`Waiters::unregister`].
 #[derive(Default)]
 pub(super) struct Waiter {
     slot: Option<usize>,
-    /// A copy of the registered waker, so that a poll that changes nothing takes no lock.
+    /// A copy of the registered waker, so that a repeated poll with the same waker takes no lock.
     waker: Option<Waker>,
 }
 
@@ -47,13 +48,15 @@ impl Waiters {
             .unwrap_or(Phase::Serving)
     }
 
-    /// Goes forward to `phase` and wakes everybody; false if it was reached before.
+    /// Enters `phase` and wakes the futures that wait for it or an earlier phase. Returns false if
+    /// `phase` was reached before.
     pub(super) fn enter(&self, phase: Phase) -> bool {
         let before = self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         if before >= phase as u8 {
             return false;
         }
-        // Who comes after this sees the new phase.
+        // A future that registers later sees the new phase, because `poll` checks the phase again
+        // after registering.
         let wakers: Vec<_> = {
             let mut slots = self.slots.lock();
             let is_due = |entry: &mut (Phase, Waker)| entry.0 <= phase;
@@ -79,7 +82,7 @@ impl Waiters {
             let slot = *waiter.slot.get_or_insert_with(|| slots.claim());
             slots.wakers[slot].replace((phase, cx.waker().clone()))
         };
-        // Outside of the lock, since dropping a waker may drop a task and all that it waits for.
+        // Dropped outside the lock: dropping a waker may drop a task, which may hold other waiters.
         drop(replaced);
         match is_reached() {
             true => Poll::Ready(()),
@@ -92,7 +95,7 @@ impl Waiters {
         self.slots.lock().wakers.len()
     }
 
-    /// Gives the slot back.
+    /// Removes the future's waker, and makes its slot free for others.
     pub(super) fn unregister(&self, waiter: &mut Waiter) {
         let Some(slot) = waiter.slot.take() else {
             return;

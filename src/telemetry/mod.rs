@@ -1,8 +1,9 @@
 //! Logs and metrics.
 //!
-//! [`install_log`] sets up tracing once; [`Registry`] holds the metrics, which each room declares in
-//! a `Metrics` struct of its own, and renders them for a scrape. Names follow Prometheus' rules:
-//! `kubefan_` first, base units (seconds, bytes), `_total` behind counters.
+//! [`install_log`] sets up tracing once for the process. [`Registry`] holds the metrics, and
+//! renders them for a scrape; each room declares its metrics in a struct `Metrics`. Names follow
+//! the rules of Prometheus: the prefix `kubefan_`, base units (seconds, bytes), and `_total` after
+//! counters.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,59 +33,60 @@ use prometheus::proto::MetricType;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
-/// Buckets, in seconds, for anything from a cache hit to a slow upstream list.
+/// Histogram buckets in seconds, for durations from a cache hit to a slow upstream list.
 pub const SECONDS_BUCKETS: &[f64] = &[
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-/// A metric's name and labels are constants of a room, so a fault is found by any test of it.
+/// The panic message for an invalid or repeated declaration. Names and labels are constants, so any
+/// test that declares the metric finds the mistake.
 const DECLARED_ONCE: &str = "metrics are declared once, with valid names and labels";
 
-/// What is logged, and how. Default is text at level info.
+/// The level and format of the log. Default is text at level info.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogConfig {
-    /// How often `-v` was given: 0 is info, 1 debug, more is trace (debug builds only).
+    /// The number of `-v` flags: 0 is level info, 1 is debug, more is trace (debug builds only).
     pub verbosity: u8,
-    /// Without `-v`, only warnings.
+    /// True to log only warnings and errors; ignored if `verbosity` is not 0.
     pub is_quiet: bool,
-    /// How a line looks.
+    /// The format of each log line.
     pub format: LogFormat,
 }
 
-/// How a log line looks.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people; coloured on a terminal.
+    /// Plain text for people, coloured if standard error is a terminal.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Why the log could not be set up.
+/// Why [`install_log`] failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The variable `RUST_LOG` has a directive that can't be understood.
-    #[error("RUST_LOG={value:?} is no log filter")]
+    /// The environment variable `RUST_LOG` is not a valid log filter.
+    #[error("RUST_LOG={value:?} is not a valid log filter, expected for example kubefan=debug")]
     Filter {
-        /// Its value.
+        /// The value of `RUST_LOG`.
         value: String,
-        /// What is wrong with it.
+        /// The parser's error.
         #[source]
         source: ParseError,
     },
-    /// A subscriber was installed before.
+    /// The process already has a tracing subscriber.
     #[error("the log is already set up")]
     AlreadyInstalled(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The text is neither `text` nor `json`.
+/// The error of parsing a [`LogFormat`] from a name other than `text` and `json`.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown log format {0:?}, expected text or json")]
 pub struct UnknownLogFormat(String);
 
-/// All metrics of the process; clones share them.
+/// All metrics of the process. Clones share them.
 #[derive(Clone)]
 pub struct Registry {
     metrics: prometheus::Registry,
@@ -93,7 +95,7 @@ pub struct Registry {
 
 type OnScrape = Arc<dyn Fn(&mut Samples) + Send + Sync>;
 
-/// What [`Registry::on_scrape`] closures add their samples to.
+/// The samples of one scrape, to which the closures of [`Registry::on_scrape`] add theirs.
 #[derive(Default)]
 pub struct Samples {
     families: BTreeMap<String, MetricFamily>,
@@ -101,12 +103,12 @@ pub struct Samples {
 
 // === Logs ===
 
-/// Installs the process' subscriber; it writes to standard error.
+/// Installs the tracing subscriber of the process, which writes to standard error.
 ///
-/// `RUST_LOG`, if set, replaces what the verbosity says.
+/// The environment variable `RUST_LOG`, if set and not empty, replaces the verbosity.
 ///
 /// # Errors
-/// When `RUST_LOG` can't be parsed, or a subscriber is already there.
+/// If `RUST_LOG` cannot be parsed, or a subscriber is already installed.
 pub fn install_log(config: LogConfig) -> Result<(), LogError> {
     let filter = filter(config, std::env::var("RUST_LOG").ok())?;
     let subscriber = tracing_subscriber::fmt()
@@ -121,7 +123,7 @@ pub fn install_log(config: LogConfig) -> Result<(), LogError> {
 }
 
 fn filter(config: LogConfig, rust_log: Option<String>) -> Result<EnvFilter, LogError> {
-    // Libraries speak up only with warnings: at debug, h2 alone would drown ours.
+    // Libraries log only warnings: at level debug, h2 alone logs more than all of kubefan.
     let own = match config.verbosity {
         0 if config.is_quiet => "warn",
         0 => "warn,kubefan=info",
@@ -159,14 +161,14 @@ impl fmt::Display for LogFormat {
 
 // === impl Registry ===
 
-/// The declaring methods take a name, a help text that says the unit, and label names.
+/// The methods that declare metrics take the metric's name, a help text with the unit, and label
+/// names. Declare each metric once, when the process starts.
 ///
 /// # Panics
-/// They panic when a name is malformed or was declared before: declare each metric once, when the
-/// process starts.
-#[allow(clippy::missing_panics_doc)] // said above for all of them
+/// These methods panic if a name is malformed or was declared before.
+#[allow(clippy::missing_panics_doc)] // documented above for all methods
 impl Registry {
-    /// A registry with the process' own metrics (CPU, memory, file descriptors) and
+    /// A registry with metrics of the process (CPU, memory, file descriptors; on Linux only) and
     /// `kubefan_build_info`.
     pub fn new() -> Registry {
         let registry = Registry {
@@ -178,39 +180,39 @@ impl Registry {
             .metrics
             .register(Box::new(ProcessCollector::for_self()))
             .expect(DECLARED_ONCE);
-        let help = "Always 1; the label says which version runs.";
+        let help = "Always 1; the label is the version of kubefan.";
         let build = registry.gauge_vec("kubefan_build_info", help, &["version"]);
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
         registry
     }
 
-    /// A number that only grows.
+    /// Declares a counter: a number that never decreases.
     pub fn counter(&self, name: &str, help: &str) -> IntCounter {
         self.declare(IntCounter::new(name, help).expect(DECLARED_ONCE))
     }
 
-    /// Counters told apart by labels.
+    /// Declares a counter with labels.
     pub fn counter_vec(&self, name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
         self.declare(IntCounterVec::new(Opts::new(name, help), labels).expect(DECLARED_ONCE))
     }
 
-    /// A number that goes up and down.
+    /// Declares a gauge: a number that can increase and decrease.
     pub fn gauge(&self, name: &str, help: &str) -> IntGauge {
         self.declare(IntGauge::new(name, help).expect(DECLARED_ONCE))
     }
 
-    /// Gauges told apart by labels.
+    /// Declares a gauge with labels.
     pub fn gauge_vec(&self, name: &str, help: &str, labels: &[&str]) -> IntGaugeVec {
         self.declare(IntGaugeVec::new(Opts::new(name, help), labels).expect(DECLARED_ONCE))
     }
 
-    /// A distribution, counted in `buckets` (upper bounds, ascending), such as [`SECONDS_BUCKETS`].
+    /// Declares a histogram with `buckets` (ascending upper bounds), such as [`SECONDS_BUCKETS`].
     pub fn histogram(&self, name: &str, help: &str, buckets: &[f64]) -> Histogram {
         let options = HistogramOpts::new(name, help).buckets(buckets.to_vec());
         self.declare(Histogram::with_opts(options).expect(DECLARED_ONCE))
     }
 
-    /// Histograms told apart by labels.
+    /// Declares a histogram with labels.
     pub fn histogram_vec(
         &self,
         name: &str,
@@ -222,15 +224,14 @@ impl Registry {
         self.declare(HistogramVec::new(options, labels).expect(DECLARED_ONCE))
     }
 
-    /// Calls `collect` at every scrape, for numbers that are read where they live (the size of a
-    /// cache) instead of being kept twice. It must not block, nor use this registry.
-    ///
-    /// A name that was declared by another method must not be used.
+    /// Calls `collect` at each scrape, for values that exist elsewhere, such as the size of a
+    /// cache. `collect` must not block, must not use this registry, and must not use names that
+    /// were declared by the other methods.
     pub fn on_scrape(&self, collect: impl Fn(&mut Samples) + Send + Sync + 'static) {
         self.on_scrape.lock().push(Arc::new(collect));
     }
 
-    /// Everything in Prometheus' text format: (content type, body).
+    /// The content type and body of a scrape: all metrics in the text format of Prometheus.
     pub fn render(&self) -> (&'static str, String) {
         let mut samples = Samples::default();
         for collect in self.on_scrape.lock().clone() {
@@ -241,7 +242,7 @@ impl Registry {
         families.sort_by(|a, b| a.name().cmp(b.name()));
         let body = TextEncoder::new()
             .encode_to_string(&families)
-            .expect("every family has a name and a sample, and memory takes every write");
+            .expect("every family has a name and a sample, and writing to memory cannot fail");
         (CONTENT_TYPE, body)
     }
 
@@ -268,7 +269,7 @@ impl fmt::Debug for Registry {
 // === impl Samples ===
 
 impl Samples {
-    /// Adds one sample of a gauge, labels as (name, value).
+    /// Adds one sample of a gauge. Labels are pairs of name and value.
     pub fn gauge(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
         let mut gauge = Gauge::default();
         gauge.set_value(value);
@@ -277,7 +278,7 @@ impl Samples {
         self.add(name, help, MetricType::GAUGE, metric);
     }
 
-    /// Adds one sample of a counter, labels as (name, value).
+    /// Adds one sample of a counter. Labels are pairs of name and value.
     pub fn counter(&mut self, name: &str, help: &str, labels: &[(&str, &str)], value: f64) {
         let mut counter = Counter::default();
         counter.set_value(value);

@@ -38,7 +38,7 @@ fn an_invalid_rust_log_is_reported() {
     let error = filter(LogConfig::default(), Some("kubefan=loud".to_owned())).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "RUST_LOG=\"kubefan=loud\" is no log filter"
+        "RUST_LOG=\"kubefan=loud\" is not a valid log filter, expected for example kubefan=debug"
     );
 }
 

@@ -1,4 +1,4 @@
-//! Reads whole answers into memory, within limits, and turns failures into [`Error::Answer`].
+//! Reads the bodies of answers within limits, and converts failures to [`Error::Answer`].
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use crate::codec::decode_status;
 use super::Error;
 use crate::body::Body;
 
-/// Bytes of a failure's body that are read.
+/// The largest body of a failure, in bytes, that is read.
 const FAILURE_LIMIT: usize = 1 << 20;
-/// Time between two pieces of a body.
+/// The longest time to wait for the next chunk of a body.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Bytes reserved on a body's announced length.
+/// The largest buffer, in bytes, that is allocated because of a body's announced length.
 const RESERVE_LIMIT: usize = 64 << 20;
 
-/// The response, if it is a success.
+/// Returns the response if its status is 2xx, otherwise [`Error::Answer`] with its decoded body.
 pub(super) async fn success(response: Response<Body>) -> Result<Response<Body>, Error> {
     if response.status().is_success() {
         return Ok(response);
@@ -37,11 +37,11 @@ pub(super) async fn success(response: Response<Body>) -> Result<Response<Body>, 
     })
 }
 
-/// All of `body`, which may have `limit` bytes. Not cancel safe: what came is lost.
+/// Reads the whole body into memory. Not cancel safe: dropping the future loses the received bytes.
 ///
 /// # Errors
-///
-/// [`Error::TooLarge`]; and what [`Error`] says of a body that breaks off or stalls.
+/// [`Error::TooLarge`] if the body has more than `limit` bytes, [`Error::Transport`] if it is cut
+/// off, and [`Error::Timeout`] if no chunk arrives for 60 s.
 pub async fn collect(body: Body, limit: usize) -> Result<Bytes, Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let mut collected = BytesMut::with_capacity(announced.min(limit).min(RESERVE_LIMIT));
@@ -53,11 +53,10 @@ pub async fn collect(body: Body, limit: usize) -> Result<Bytes, Error> {
     Ok(collected.freeze())
 }
 
-/// Gives all of `body`, which may have `limit` bytes, to `consume` while it comes.
+/// Passes each chunk of a body to `consume` as soon as it arrives.
 ///
 /// # Errors
-///
-/// As [`collect`]; and what `consume` says.
+/// The errors of [`collect`] and of `consume`.
 pub(super) async fn each_chunk(
     mut body: Body,
     limit: usize,
@@ -82,7 +81,7 @@ pub(super) async fn each_chunk(
     }
 }
 
-/// The `Content-Type`; empty when there is none.
+/// The `Content-Type` header; empty if it is absent.
 pub(super) fn content_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE);
     value

@@ -1,4 +1,4 @@
-//! The client: the API server's address, and the connections of the two identities.
+//! The client for one API server, with separate connections for each of the two identities.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,19 +30,19 @@ use super::warnings::Warnings;
 use crate::body;
 use crate::body::Body;
 
-/// Time until a small answer's headers are there; the API server gives up after 60 s itself.
+/// Time until the headers of an answer must arrive; the API server itself gives up after 60 s.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
-/// Bytes of a JSON answer that is read into memory.
+/// The largest JSON answer, in bytes, that is read into memory.
 const JSON_LIMIT: usize = 256 << 20;
 
-/// As whom a request is sent.
+/// The identity with which a request is sent to the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Identity {
-    /// With the kubeconfig's credentials.
+    /// The request is sent with the kubeconfig's credentials.
     Kubefan,
-    /// With the credentials that the request brings, and none of ours: not even a client
-    /// certificate on the connection, for whose sake the API server would ignore a bearer token.
+    /// The request is sent only with the credentials in its headers. Its connection has no client
+    /// certificate, because the API server would prefer the certificate to a bearer token.
     Caller,
 }
 
@@ -62,11 +62,10 @@ struct Inner {
 }
 
 impl Client {
-    /// Reads the kubeconfig and makes a client of it, without connecting.
+    /// Makes a client from the kubeconfig that `config` names. It opens no connection yet.
     ///
     /// # Errors
-    ///
-    /// When the kubeconfig, or what it refers to, can't be used; the message is one line.
+    /// If the kubeconfig or a file that it names can't be used; the message is one line.
     pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         let loaded = kubeconfig::load(&config).await?;
         let server = loaded.server().clone();
@@ -83,7 +82,7 @@ impl Client {
         })
     }
 
-    /// A client without credentials, whose connections are what `dial` gives.
+    /// A client without credentials, whose connections are opened by `dial`.
     #[cfg(test)]
     pub(crate) fn in_memory(dial: &super::Dial) -> Self {
         let server = Uri::from_static("http://localhost");
@@ -105,13 +104,12 @@ impl Client {
         }
     }
 
-    /// Reads the kubeconfig again, so that requests from now on use the client certificates and
-    /// CAs that are there now; requests in flight go on as they are. Tokens, exec plugins' tokens
-    /// and a pod's CA are renewed without this.
+    /// Reads the kubeconfig again, so that later requests use its current client certificates and
+    /// CAs. Requests in flight are not affected. Tokens, including those of exec plugins, and the
+    /// CA of a pod are renewed without a reload.
     ///
     /// # Errors
-    ///
-    /// When it can't be used any more or names another server; everything stays as it was then.
+    /// If the kubeconfig can't be used or names another server; the client then stays unchanged.
     pub async fn reload(&self) -> Result<(), ConnectError> {
         let loaded = kubeconfig::load(&self.inner.config).await?;
         loaded.check_same_server(&self.inner.server)?;
@@ -120,29 +118,29 @@ impl Client {
         Ok(())
     }
 
-    /// What the API server warned kubefan of.
+    /// The warnings in the API server's answers to kubefan's lists and watches.
     pub fn warnings(&self) -> &Warnings {
         &self.inner.warnings
     }
 
-    /// The API server's URL, for logs.
+    /// The API server's URL without a trailing slash, for logs.
     pub fn server(&self) -> &str {
         &self.inner.server_text
     }
 
-    /// The namespace that the context names; `default` when it names none.
+    /// The namespace of the kubeconfig's context; `default` if the context has none.
     pub fn default_namespace(&self) -> &str {
         &self.inner.default_namespace
     }
 
-    /// Sends a request over a shared HTTP/2 connection and returns once the response's headers
-    /// are there. Of the request's URI only path and query count; they are sent byte for byte
-    /// behind the path of the server's URL. Dropping the future or the body cancels the request.
+    /// Sends a request over a shared HTTP/2 connection and returns when the response's headers
+    /// have arrived.
+    ///
+    /// Only the path and query of the request's URI are used; they are appended unchanged to the
+    /// path of the server's URL. Dropping the future or the response's body cancels the request.
     ///
     /// # Errors
-    ///
-    /// When it can't be sent or isn't answered. A failure that the API server answers is no error
-    /// here.
+    /// If the request can't be sent or gets no response. A response with an error status is `Ok`.
     pub async fn request(
         &self,
         identity: Identity,
@@ -151,12 +149,11 @@ impl Client {
         self.send(identity, Pool::Http2, request).await
     }
 
-    /// Sends a request over an HTTP/1.1 connection that it has for itself: for upgrades, and for
-    /// watches, which then can't hold up each other.
+    /// Sends a request over an HTTP/1.1 connection that no other request uses meanwhile. It is for
+    /// upgrades, and for watches, which then can't delay each other.
     ///
     /// # Errors
-    ///
-    /// As [`Client::request`].
+    /// The same errors as [`Client::request`].
     pub async fn request_http1(
         &self,
         identity: Identity,
@@ -165,12 +162,11 @@ impl Client {
         self.send(identity, Pool::Http1, request).await
     }
 
-    /// Opens a connection for the caller alone, on the runtime that this runs in, to send requests over as
-    /// kubefan.
+    /// Opens a connection for [`Client::request_over`], on the current runtime and with kubefan's
+    /// client certificate.
     ///
     /// # Errors
-    ///
-    /// When there is no connection, or the server doesn't speak that version.
+    /// If the connection can't be opened, or the server does not support `version`.
     pub async fn open_connection(
         &self,
         version: HttpVersion,
@@ -179,11 +175,11 @@ impl Client {
         opener.open(version).await.map_err(Error::Transport)
     }
 
-    /// Sends a request over a connection that the caller opened; the answer's headers must come soon.
+    /// Sends a request as kubefan over a connection that the caller opened. The answer's headers
+    /// must arrive within 65 s.
     ///
     /// # Errors
-    ///
-    /// [`Error::Answer`] for every answer but 2xx, and what [`Client::request`] says.
+    /// [`Error::Answer`] if the status is not 2xx, and the errors of [`Client::request`].
     pub async fn request_over(
         &self,
         connection: &DedicatedConnection,
@@ -194,11 +190,10 @@ impl Client {
         answer::success(in_time(sent).await?).await
     }
 
-    /// Sends a request and reads its answer, which must be JSON of at most 256 MiB.
+    /// Sends a request and decodes its answer, which must be JSON of at most 256 MiB.
     ///
     /// # Errors
-    ///
-    /// [`Error::Answer`] for every answer but 2xx.
+    /// [`Error::TooLarge`], [`Error::Decode`], and the errors of [`Client::request_success`].
     pub async fn request_json<T: DeserializeOwned>(
         &self,
         identity: Identity,
@@ -209,21 +204,20 @@ impl Client {
         serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))
     }
 
-    /// GETs JSON as kubefan.
+    /// Sends a GET of `path`, which may have a query, as kubefan and decodes the JSON answer.
     ///
     /// # Errors
-    ///
-    /// As [`Client::request_json`].
+    /// The same errors as [`Client::request_json`].
     pub async fn get_json<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         let request = get(path, "application/json")?;
         self.request_json(Identity::Kubefan, request).await
     }
 
-    /// Sends a request whose answer's headers must come soon and say success.
+    /// Sends a request and returns its answer, if the answer is a success. The answer's headers
+    /// must arrive within 65 s.
     ///
     /// # Errors
-    ///
-    /// [`Error::Answer`] for every answer but 2xx, and what [`Client::request`] says.
+    /// [`Error::Answer`] if the status is not 2xx, and the errors of [`Client::request`].
     pub async fn request_success(
         &self,
         identity: Identity,
@@ -233,7 +227,7 @@ impl Client {
         answer::success(response).await
     }
 
-    /// Boxed at once: the compiler can't prove a future that holds the stack's own to be `Send`.
+    /// Boxes the future, because the compiler can't prove an `async fn` around it to be `Send`.
     fn send(
         &self,
         identity: Identity,
@@ -260,7 +254,7 @@ impl Client {
         Box::pin(sent.map_err(Error::Transport))
     }
 
-    /// `target`'s path and query on the server, behind the path of the server's URL.
+    /// The URI of a request: the server's URL, with the path and query of `target` appended.
     fn uri(&self, target: &Uri) -> Result<Uri, Error> {
         let invalid = |error: http::Error| Error::Request(error.into());
         let prefix = self.inner.server.path().trim_end_matches('/');
@@ -284,7 +278,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What `sent` answers, unless it takes longer than the API server takes to give up.
+/// Waits for the answer of `sent`, for at most [`ANSWER_TIMEOUT`].
 pub(super) async fn in_time(
     sent: impl Future<Output = Result<Response<Body>, Error>>,
 ) -> Result<Response<Body>, Error> {
@@ -292,7 +286,7 @@ pub(super) async fn in_time(
     answered.map_err(|_| Error::Timeout(ANSWER_TIMEOUT))?
 }
 
-/// A GET of `path` (with query) that accepts `accept`.
+/// Makes a GET request for `path`, which may have a query; `accept` is its `Accept` header.
 pub(super) fn get(path: &str, accept: &'static str) -> Result<Request<Body>, Error> {
     let mut request = Request::new(body::empty());
     *request.uri_mut() = path

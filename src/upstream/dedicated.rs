@@ -1,5 +1,5 @@
-//! Connections that a caller opens for itself, of the HTTP version it wants: for those who measure how a
-//! server copes with connections, which the shared connections would decide for them.
+//! Connections that a caller opens for its own requests, with an HTTP version of its choice. Load
+//! tests use them to control the number of connections.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
 
-/// What a connection speaks.
+/// The HTTP version of a dedicated connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
-    /// HTTP/1.1, one request at a time.
+    /// HTTP/1.1, which carries one request after another.
     Http1,
-    /// HTTP/2: chosen by ALPN over TLS, and by prior knowledge without.
+    /// HTTP/2, negotiated by ALPN over TLS, and assumed (prior knowledge) without TLS.
     Http2 {
-        /// Unread bytes that a stream takes.
+        /// Flow-control window of a stream, in bytes.
         stream_window: u32,
-        /// The same for all streams together.
+        /// Flow-control window of the connection, in bytes.
         connection_window: u32,
     },
 }
 
-/// A connection of the caller's own; clones share it, and it is closed when the last of them, and of
-/// the bodies that came over it, is dropped.
+/// A connection that only the caller uses. Clones share it. It is closed when the last clone and
+/// the last body of its responses are dropped.
 #[derive(Clone)]
 pub struct DedicatedConnection(Arc<Sender>);
 
-/// Opens connections with an identity's client certificate.
+/// Opens dedicated connections with the client certificate of one identity.
 #[derive(Clone)]
 pub(super) struct ConnectionOpener {
     http1: Connector,
@@ -105,16 +105,16 @@ fn spawn<E: std::error::Error>(connection: impl Future<Output = Result<(), E>> +
 // === impl DedicatedConnection ===
 
 impl DedicatedConnection {
-    /// True when no further request can be sent over it.
+    /// True if no more requests can be sent over the connection.
     pub fn is_closed(&self) -> bool {
         match &*self.0 {
-            // One that is being sent over is not closed yet.
+            // The lock is held while a request is sent, so the connection is still open then.
             Sender::Http1(sender) => sender.try_lock().is_ok_and(|sender| sender.is_closed()),
             Sender::Http2(sender) => sender.is_closed(),
         }
     }
 
-    /// Sends; the request's URI is absolute.
+    /// Sends a request whose URI is absolute, and waits for the response's headers.
     pub(super) async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         let response = match &*self.0 {
             Sender::Http1(sender) => {

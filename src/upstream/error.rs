@@ -1,4 +1,4 @@
-//! What can go wrong with a call to the API server.
+//! The errors of calls to the API server.
 
 use std::io;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use crate::api::Status;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It answered with a failure; bodies that are no Status are put into one.
+    /// The API server answered with a failure. A body that is not a `Status` is converted to one.
     #[error("the API server answered {}: {}", .status.code, .status.message)]
     Answer {
-        /// The failure.
+        /// The failure that the API server reported.
         status: Box<Status>,
-        /// `Retry-After`, when given.
+        /// The `Retry-After` header; `None` if it is absent or not a number of seconds.
         retry_after: Option<Duration>,
     },
-    /// The connection could not be made, or broke.
+    /// The connection to the API server could not be opened, or broke.
     #[error("cannot reach the API server")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Nothing came in time.
+    /// The answer or its next bytes did not arrive within this time, or a watch lasted longer.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
-    /// The body ended in the middle of a frame, or is not what the format says.
+    /// The answer's body ended in the middle of a frame, or is malformed.
     #[error("the API server's answer can't be decoded")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// Another media type than the one asked for; custom resources have no protobuf, for one.
-    #[error("the API server answered in {answered:?} when asked for {requested}")]
+    /// The answer has another media type than requested, such as JSON for custom resources.
+    #[error("the API server answered with {answered:?} to a request for {requested}")]
     MediaType {
-        /// What was asked for.
+        /// The media types in the request's `Accept` header.
         requested: &'static str,
         /// The answer's `Content-Type`.
         answered: String,
     },
-    /// The answer is larger than what is taken into memory.
+    /// The answer's body is larger than the limit for this kind of answer.
     #[error("the API server's answer is larger than {limit} bytes")]
     TooLarge {
-        /// The limit in bytes.
+        /// The largest accepted body, in bytes.
         limit: usize,
     },
-    /// The request can't be sent as it is.
-    #[error("the request can't be sent to the API server")]
+    /// The request is invalid, for example its URI, so it was not sent.
+    #[error("the request to the API server is invalid")]
     Request(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
-    /// The failure that the API server answered with, if it is one.
+    /// The failure that the API server answered with; `None` for all other errors.
     pub fn status(&self) -> Option<&Status> {
         match self {
             Self::Answer { status, .. } => Some(status),
@@ -54,7 +54,7 @@ impl Error {
         }
     }
 
-    /// How long the API server asks to wait, by its header or its Status.
+    /// The time to wait before a retry, if the `Retry-After` header or the `Status` contains one.
     pub fn retry_after(&self) -> Option<Duration> {
         let Self::Answer {
             status,
@@ -67,7 +67,7 @@ impl Error {
         retry_after.or_else(from_status)
     }
 
-    /// True when nothing listens where the API server should be.
+    /// True if the connection was refused, because no process listens at the server's address.
     pub fn is_connection_refused(&self) -> bool {
         let Self::Transport(error) = self else {
             return false;
@@ -84,12 +84,12 @@ impl Error {
         false
     }
 
-    /// True for 410: the resource version or token is older than what the API server remembers.
+    /// True for 410: the resource version or token is older than the API server's history.
     pub fn is_expired(&self) -> bool {
         self.status().is_some_and(Status::is_expired)
     }
 
-    /// True when the resource version asked for lies in the API server's future.
+    /// True if the requested resource version is newer than the API server's current one.
     pub fn is_too_large_resource_version(&self) -> bool {
         self.status().is_some_and(|status| {
             let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -99,17 +99,17 @@ impl Error {
         })
     }
 
-    /// True for 429.
+    /// True for 429: the API server rejects the request because it is overloaded.
     pub fn is_too_many_requests(&self) -> bool {
         self.has_code(429)
     }
 
-    /// True for 403.
+    /// True for 403: the identity may not do what the request says.
     pub fn is_forbidden(&self) -> bool {
         self.has_code(403)
     }
 
-    /// True for 404.
+    /// True for 404: the object or resource does not exist.
     pub fn is_not_found(&self) -> bool {
         self.has_code(404)
     }

@@ -1,4 +1,4 @@
-//! Everything that talks to the real API server.
+//! The client side of kubefan: everything that sends requests to the API server.
 
 mod answer;
 mod client;

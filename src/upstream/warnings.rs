@@ -1,4 +1,4 @@
-//! What the API server warns of with each answer about a resource, such as a deprecated version.
+//! The API server's `Warning` headers, such as for a deprecated version, for answers from caches.
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -7,15 +7,15 @@ use http::header::WARNING;
 
 use crate::api::GroupVersionResource;
 
-/// The warnings of resources that have any, as they came last. They are few: most requests find
-/// an empty list, and nothing is looked up or copied for them.
+/// The latest warnings of each resource that has any. Few resources do, so the list is usually
+/// empty, and requests need not search or copy anything.
 #[derive(Debug, Default)]
 pub struct Warnings {
     known: ArcSwap<Vec<(GroupVersionResource, Vec<HeaderValue>)>>,
 }
 
 impl Warnings {
-    /// Takes the warnings of an answer about `gvr` for those that hold from now on.
+    /// Replaces the warnings of `gvr` by the ones in `headers`, the headers of an answer.
     pub(super) fn record(&self, gvr: &GroupVersionResource, headers: &HeaderMap) {
         let is_of = |entry: &&(GroupVersionResource, _)| entry.0 == *gvr;
         let known = self.known.load();
@@ -38,7 +38,7 @@ impl Warnings {
         });
     }
 
-    /// Adds the warnings of `gvr`, which is made only when there are any of some resource.
+    /// Appends a resource's warnings to `headers`; calls `gvr` only if some resource has warnings.
     pub fn add(&self, gvr: impl FnOnce() -> Option<GroupVersionResource>, headers: &mut HeaderMap) {
         let known = self.known.load();
         if known.is_empty() {
@@ -77,6 +77,6 @@ mod tests {
             assert_eq!(added(&other), HeaderMap::new());
         }
         warnings.record(&gvr, &HeaderMap::new());
-        warnings.add(|| unreachable!("none has any"), &mut headers);
+        warnings.add(|| unreachable!("no resource has warnings"), &mut headers);
     }
 }

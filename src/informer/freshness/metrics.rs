@@ -1,4 +1,4 @@
-//! What is counted of proofs.
+//! The counters of proofs of freshness.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -9,18 +9,18 @@ use super::proof::Proof;
 use super::proof::ProofError;
 use super::proof::ProofMethod;
 
-/// Counters of one cache's proofs; all only grow.
+/// Counters of one cache's proofs.
 #[derive(Debug, Default)]
 pub struct FreshnessMetrics {
-    /// Barriers and verification lists asked of the API server.
+    /// Barriers and verification lists sent to the API server.
     pub questions: AtomicU64,
-    /// Proofs by a barrier.
+    /// Proofs by a barrier that the watch reached.
     pub by_barrier: AtomicU64,
-    /// Proofs by a verification list.
+    /// Proofs by an equal verification list.
     pub by_list: AtomicU64,
-    /// Attempts that came to nothing.
+    /// Proofs that failed or timed out, except those in `differing`.
     pub unproven: AtomicU64,
-    /// Times that the cache was found to be wrong.
+    /// Proofs that found the cache to differ from the API server at the same version.
     pub differing: AtomicU64,
 }
 
@@ -30,7 +30,7 @@ impl FreshnessMetrics {
             Ok(proof) => match proof.method {
                 ProofMethod::Barrier => &self.by_barrier,
                 ProofMethod::VerificationList => &self.by_list,
-                // Nothing was asked.
+                // No call was made.
                 ProofMethod::Recent | ProofMethod::Any => return,
             },
             Err(ProofError::CacheDiffers) => &self.differing,
@@ -39,32 +39,32 @@ impl FreshnessMetrics {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Adds them to a scrape, with `labels` in front.
+    /// Adds all counters to `samples`, with `labels`.
     pub fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples) {
         let counters = [
             (
                 "kubefan_freshness_questions_total",
-                "Barriers and verification lists asked of the API server.",
+                "Barriers and verification lists sent to the API server.",
                 &self.questions,
             ),
             (
                 "kubefan_freshness_proofs_by_barrier_total",
-                "Proofs by a version that the watch reached.",
+                "Proofs by a barrier that the watch reached.",
                 &self.by_barrier,
             ),
             (
                 "kubefan_freshness_proofs_by_list_total",
-                "Proofs by a list of who is there.",
+                "Proofs by an equal verification list.",
                 &self.by_list,
             ),
             (
                 "kubefan_freshness_unproven_total",
-                "Attempts to prove a cache fresh that came to nothing.",
+                "Proofs of freshness that failed or timed out.",
                 &self.unproven,
             ),
             (
                 "kubefan_freshness_differing_total",
-                "Times that a cache was found to differ from the API server.",
+                "Proofs that found the cache to differ from the API server.",
                 &self.differing,
             ),
         ];

@@ -1,8 +1,33 @@
-//! Freshness: which (snapshot, resource version) is at least as fresh as the moment somebody asked?
+//! Proofs of freshness: a snapshot of the cache and a resource version that are at least as fresh
+//! as a request.
 //!
-//! The API server proves it with etcd's progress notifications; a proxy has none (KEP-2340). A proof
-//! here is a *pair*, used as one: that a version is current says nothing of a snapshot taken later
-//! or sooner, as an object may come and go between the two.
+//! A LIST without a resource version must return every write that was acknowledged before it. The
+//! API server ensures this with etcd's progress notifications (KEP-2340), which a proxy does not
+//! get. So kubefan makes a small call to the API server, and compares the answer with the cache.
+//!
+//! - **Proof.** A [`Proof`] is a *pair*: the snapshot carries the version for which it was proven.
+//!   A current version proves nothing about a snapshot taken earlier or later, because an object
+//!   may have been created and deleted in between.
+//! - **Barrier.** The API server returns its current version. When the watch has reached it, the
+//!   newest snapshot is proven.
+//! - **Verification list.** On a quiet resource, the watch may not reach the barrier for a minute.
+//!   The API server then lists the metadata of the requested objects, at version *X*. If the cache
+//!   holds exactly these objects at these versions, the snapshot is proven for *X* and this scope.
+//!   If not, the whole sets are compared again after each event. When the watch has passed *X*, the
+//!   newest snapshot is proven. A difference at *X* itself means that the cache is wrong: it is
+//!   logged and relisted (`a_list_contradicts_the_cache_only_at_the_same_version`).
+//! - **Order.** `plan.rs` chooses the first call: a verification list for up to 500 objects, else a
+//!   barrier. `prover.rs` is the state machine that continues from there.
+//! - **Group commit.** Requests that arrive before a call starts share it, through
+//!   `concurrency::GroupCommit`. Several different scopes are proven by one call for the whole
+//!   cache.
+//! - **Epochs.** Versions of different epochs are never compared. A consistent answer below the
+//!   version that was applied before the call means that etcd was restored.
+//! - **Policies.** A [`FreshnessPolicy`] can allow a resource's reads to be older, without a call.
+//!
+//! `consistent_answers_show_a_state_no_older_than_the_request` checks all of this with a random
+//! model. `the_model_notices_each_broken_rule` breaks three rules in turn (whole sets, epochs,
+//! pairs) and expects a wrong answer.
 
 mod metrics;
 mod plan;
@@ -42,13 +67,13 @@ pub use proof::Proof;
 pub use proof::ProofError;
 pub use proof::ProofMethod;
 
-/// A thousand readers who come within 100 ms cost three or four questions.
+/// Delays between calls. With them, a thousand readers within 100 ms cost three or four calls.
 const PACE: CallSpacing = CallSpacing {
     min: Duration::from_millis(5),
     after_large_group: Duration::from_millis(100),
 };
 
-/// Proves how fresh one cache is; those who ask at a time share the work.
+/// Proves the freshness of one cache. Concurrent callers of [`Freshness::prove`] share calls.
 pub struct Freshness<P> {
     inner: Arc<Inner<P>>,
     shutdown: Shutdown,
@@ -58,21 +83,21 @@ pub struct Freshness<P> {
 struct Inner<P> {
     prover: Prover<P>,
     policy: FreshnessPolicy,
-    /// Used if the policy asks for the age of a proof.
+    /// The last proof of the whole cache; used only with [`FreshnessPolicy::Bounded`].
     recent_proof: RecentProof,
 }
 
-/// A question's task, which ends with the last who waits for it.
+/// The background task of a proof. It is aborted on drop, when no caller waits for the proof.
 struct AbortOnDrop(JoinHandle<()>);
 
 // === impl Freshness ===
 
 impl<P: FreshnessProbe> Freshness<P> {
-    /// How long a proof may take, as long as the API server waits for its own cache.
+    /// Limit for a proof: 3 s, as long as the API server waits for its own cache.
     pub const TIMEOUT: Duration = Duration::from_secs(3);
 
-    /// Proves the cache behind `reader` by asking `probe`, in background tasks of `shutdown`; asks
-    /// for a relist where it differs.
+    /// Proofs for the cache of `reader`, by calls of `probe` in background tasks of `shutdown`. If
+    /// the cache differs from the API server, `relist` is used to repair it.
     pub fn new(
         probe: P,
         reader: Reader,
@@ -92,12 +117,13 @@ impl<P: FreshnessProbe> Freshness<P> {
         }
     }
 
-    /// What was counted.
+    /// The counters of this cache's proofs.
     pub fn metrics(&self) -> &FreshnessMetrics {
         &self.inner.prover.metrics
     }
 
-    /// A state that the policy takes for the most recent one, without asking the API server.
+    /// A proof that the policy gives without a call to the API server; always `None` with
+    /// [`FreshnessPolicy::Strict`].
     pub fn proof_by_policy(&self) -> Option<Proof> {
         let inner = &self.inner;
         let (snapshot, method) = match inner.policy {
@@ -118,9 +144,12 @@ impl<P: FreshnessProbe> Freshness<P> {
         })
     }
 
-    /// A state of what `request` selects that is at least as fresh as this call, or as the policy
-    /// asks for. Who has `patience` lets so much time pass from the question before, so that more may
-    /// share the next. Cancel safe.
+    /// A proven snapshot of the objects that `request` selects. It is at least as fresh as this
+    /// call, or as fresh as the policy requires.
+    ///
+    /// If a call to the API server is in flight, or the last one was for many requests, the next
+    /// one starts at least `min_interval` after the last, so that more callers can share it. Cancel
+    /// safe.
     ///
     /// # Errors
     ///
@@ -134,20 +163,21 @@ impl<P: FreshnessProbe> Freshness<P> {
             return Ok(proof);
         }
         let request = match self.inner.policy {
-            // The next ones shall be spared the question, whatever they ask for.
+            // A proof of the whole cache can be reused for any later request.
             FreshnessPolicy::Bounded(_) => ProofRequest::everything(),
             _ => request,
         };
         let inner = Arc::clone(&self.inner);
         let shutdown = self.shutdown.clone();
-        // To read a list of many takes too long for a thread that serves others as well.
+        // The proof runs in a background task: decoding a large list would delay the other streams
+        // of a serving thread.
         let call = |requests| async move {
             let (sender, receiver) = oneshot::channel();
             let _task = AbortOnDrop(shutdown.spawn_background(async move {
                 let proof = timeout(Self::TIMEOUT, inner.run(requests)).await;
                 let proof = proof.unwrap_or(Err(ProofError::TimedOut));
                 inner.prover.metrics.count(&proof);
-                // An error is that nobody waits any more.
+                // Sending fails if no caller waits any more.
                 sender.send(proof).ok();
             }));
             receiver.await.unwrap_or(Err(ProofError::NotReady))

@@ -1,4 +1,4 @@
-//! The cheapest way to a proof for all who ask.
+//! The choice of the first call of a proof: verification list or barrier.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -7,30 +7,33 @@ use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::upstream::Scope;
 
-/// So many objects are verified at once, without trying a barrier before.
+/// For at most this many objects, the verification list is sent without a barrier before.
 const VERIFY_FIRST_LIMIT: usize = 500;
 
-/// What a reader asks about: its selection, and the same in the API server's words.
+/// The objects that a reader needs proven: its selection, also in the API server's syntax.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProofRequest {
-    /// Which objects.
+    /// The selection, for the comparison with snapshots.
     pub selection: Arc<Selection>,
-    /// The same, for the API server.
+    /// The same selection as parameters of a LIST to the API server.
     pub scope: Scope,
 }
 
-/// The way to a proof.
+/// The first step of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// List and compare these.
+    /// Send a verification list for this request, and compare it with the cache.
     Verify(ProofRequest),
-    /// Wait for the watch to reach a barrier; if it doesn't soon, list and compare these, if any.
+    /// Wait for the watch to reach a barrier. If it does not soon, send a verification list for the
+    /// request; without a request, wait on.
     Barrier(Option<ProofRequest>),
 }
 
-/// The cheapest way to a proof for all `requests`.
+/// The cheapest first step to a proof for all `requests`. Several requests are proven as one for
+/// the whole cache.
 ///
-/// `skip_barrier` says that the watch won't come to a barrier for long.
+/// `can_verify` is false if the API server has no verification lists. `skip_barrier` is true if the
+/// watch missed a barrier a short time ago.
 pub(super) fn plan(
     requests: HashSet<ProofRequest>,
     cached: &Snapshot,
@@ -57,7 +60,7 @@ pub(super) fn plan(
 // === impl ProofRequest ===
 
 impl ProofRequest {
-    /// All that the cache holds.
+    /// A request for all objects of the cache.
     pub(super) fn everything() -> Self {
         Self {
             selection: Arc::default(),

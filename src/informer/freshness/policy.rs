@@ -1,34 +1,37 @@
-//! How fresh reads of "the most recent state" have to be: the operator's choice for each resource.
+//! Freshness policies: how fresh the answer to a read of the most recent state must be, configured
+//! for each resource.
 
 use std::time::Duration;
 
 use crate::api::GroupVersionResource;
 
-/// How fresh an answer to "the most recent state" has to be.
+/// How fresh the answer to a read of the most recent state must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FreshnessPolicy {
-    /// As fresh as the request, as the API server has it.
+    /// As fresh as the request, as at the API server.
     #[default]
     Strict,
-    /// No older than this: the time since the cache was last proven. When that is longer, strict.
+    /// A proof requested at most this long ago is sufficient. If there is none, the cache is proven
+    /// as with `Strict`.
     Bounded(Duration),
-    /// Whatever the cache has.
+    /// The newest snapshot of the cache, without a proof.
     Any,
 }
 
 /// The policies of all resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FreshnessPolicies {
-    /// Of resources that are not named.
+    /// The policy of resources that `named` does not contain.
     pub default: FreshnessPolicy,
-    /// By `pods` or `deployments.apps`; the last one that fits counts.
+    /// Policies by resource name, such as `pods` or `deployments.apps`. A name without a group
+    /// matches all groups. The last matching entry applies.
     pub named: Vec<(String, FreshnessPolicy)>,
 }
 
 // === impl FreshnessPolicies ===
 
 impl FreshnessPolicies {
-    /// The policy of `resource`.
+    /// The policy that applies to `resource`.
     pub fn of(&self, resource: &GroupVersionResource) -> FreshnessPolicy {
         let is_named = |name: &str| match name.split_once('.') {
             None => name == resource.resource,

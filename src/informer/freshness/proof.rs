@@ -1,50 +1,54 @@
-//! Proof: a snapshot, and how it is known to be fresh.
+//! The result of a proof of freshness: a proven snapshot and the method, or an error.
 
 use std::sync::Arc;
 
 use crate::cache::Snapshot;
 use crate::upstream;
 
-/// A snapshot, and that it is at least as fresh as the question.
+/// A snapshot that is at least as fresh as the request, or as fresh as the policy requires.
 #[derive(Clone, Debug)]
 pub struct Proof {
-    /// The pair: the state at its resource version. Of what was asked for at least.
+    /// The proven pair: the objects, and the resource version for which they were proven. Without
+    /// `is_whole`, only the requested objects are proven.
     pub snapshot: Snapshot,
-    /// How it was proven.
+    /// How the snapshot was proven.
     pub method: ProofMethod,
-    /// True when it is proven of all objects, not only of those asked for.
+    /// True if all objects are proven, not only the requested ones.
     pub is_whole: bool,
 }
 
-/// How a [`Proof`] came about.
+/// The method by which a snapshot was proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProofMethod {
-    /// The watch reached a version that the API server said was current.
+    /// The watch reached a version that the API server returned after the request.
     Barrier,
-    /// Objects and versions are the ones that the API server listed.
+    /// The objects and their versions are equal to those that the API server listed.
     VerificationList,
-    /// It was proven not long ago, which is enough by [`Bounded`](super::FreshnessPolicy::Bounded).
+    /// No call: an earlier proof is recent enough for
+    /// [`Bounded`](super::FreshnessPolicy::Bounded).
     Recent,
-    /// Not at all, by [`Any`](super::FreshnessPolicy::Any).
+    /// No call and no proof: [`Any`](super::FreshnessPolicy::Any) allows the cache's newest
+    /// snapshot.
     Any,
 }
 
 /// Why there is no proof.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProofError {
-    /// Neither the watch nor a list was there in time.
+    /// Neither the watch nor a verification list proved the cache in time.
     #[error("the cache could not be proven fresh in time")]
     TimedOut,
-    /// The API server could not be asked.
-    #[error("the API server could not be asked whether the cache is fresh")]
+    /// The call to the API server failed.
+    #[error("the call to the API server that proves the cache fresh failed")]
     Upstream(#[source] Arc<upstream::Error>),
-    /// The API server's history is no longer the cache's.
+    /// The API server's history is not the one that the cache had before the call: etcd was
+    /// restored, or a new epoch began.
     #[error("the API server has another history than the cache")]
     OtherHistory,
-    /// The cache has other objects than the API server had at the same version.
+    /// The cache and the verification list have the same version, but different objects.
     #[error("the cache differs from the API server")]
     CacheDiffers,
-    /// There is no cache.
-    #[error("the cache is closed")]
+    /// The cache is not ready, or is closed.
+    #[error("the cache is not ready")]
     NotReady,
 }

@@ -1,4 +1,4 @@
-//! The way of one question to its proof: what the API server is asked, and what the cache has then.
+//! The state machine of one proof: calls to the API server, waits for the watch, comparisons.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -28,56 +28,60 @@ use super::proof::ProofError;
 use super::proof::ProofMethod;
 use super::verification::ExpectedObjects;
 
-/// How long an API server that can't list metadata alone is not asked to.
+/// How long no verification list is sent to an API server that cannot list metadata alone.
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
-/// How long a cache that was listed anew, because it was found wrong, is not again. What differs may
-/// be how a selector is understood, which no list mends.
+/// Minimum time between relists of a cache that was found wrong. If the two sides understand a
+/// selector differently, no relist repairs that. Guarded by
+/// `a_wrong_cache_is_relisted_but_not_for_each_reader`.
 const RELIST_PAUSE: Duration = Duration::from_secs(60);
-/// How long the watch has to reach a barrier before all objects are verified.
+/// If the watch does not reach a barrier within this time, a verification list is sent.
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
-/// How long it is remembered that only a list could prove the cache, as others change and it doesn't.
+/// How long the verification list is sent first after the watch missed a barrier, which happens
+/// when only other resources change. Guarded by
+/// `after_the_watch_misses_a_barrier_a_list_is_tried_first_for_a_while`.
 const SKIP_BARRIER_FOR: Duration = Duration::from_secs(10);
 
-/// Proves one cache by asking the API server.
+/// Proves the freshness of one cache by calls to the API server.
 pub(super) struct Prover<P> {
     pub(super) reader: Reader,
     pub(super) metrics: FreshnessMetrics,
     probe: P,
     relist: RelistHandle,
-    /// The API server has shown that it can't list metadata alone.
+    /// Set after the API server has shown that it cannot list metadata alone.
     lists_unsupported: ExpiringFlag,
-    /// A barrier is not tried, as the watch did not come to the last one.
+    /// Set after the watch missed a barrier, so that the verification list is sent first.
     barrier_skipped: ExpiringFlag,
-    /// When a list was last asked for because the cache was wrong.
+    /// When a relist was last requested because the cache was found wrong.
     relist_requested_at: Mutex<Option<Instant>>,
 }
 
-/// How far a question has come. A `barrier` is a version that is no older than the question: once
-/// the watch has applied it, whatever else is under way, the state is proven.
+/// The progress of a proof. A `barrier` is a version that the API server returned after the
+/// request. Once the watch has applied it, the newest snapshot is proven, whatever else is pending.
 enum State {
-    /// The API server is to be asked for a barrier; if the watch doesn't reach it soon, these are to
-    /// be listed, if any.
+    /// The barrier is requested next. With a request, a verification list for it follows if the
+    /// watch does not reach the barrier soon.
     RequestingBarrier(Option<ProofRequest>),
-    /// The watch may reach the barrier soon.
+    /// The proof waits 10 ms for the watch to reach the barrier, then sends a verification list.
     AwaitingBarrierBriefly {
         barrier: ResourceVersion,
         request: ProofRequest,
     },
-    /// What is asked is to be listed.
+    /// The verification list for `request` is sent next.
     Listing {
         request: ProofRequest,
         barrier: Option<ResourceVersion>,
     },
-    /// The cache is compared with the list, at each event anew.
+    /// The snapshot is compared with the verification list, again after each event.
     Comparing {
         list: VerificationList,
         barrier: Option<ResourceVersion>,
     },
-    /// There is nothing but to wait for the watch.
+    /// The verification list failed or is not supported: the proof waits for the watch to reach the
+    /// barrier.
     AwaitingBarrier { barrier: ResourceVersion },
 }
 
-/// What the API server listed of what is asked.
+/// A received verification list.
 struct VerificationList {
     request: ProofRequest,
     expected: ExpectedObjects,
@@ -87,7 +91,7 @@ struct VerificationList {
 /// The proof, or the next state.
 type Flow = Result<ControlFlow<Proof, State>, ProofError>;
 
-/// What is taken to hold for a while.
+/// A flag that expires.
 #[derive(Default)]
 struct ExpiringFlag(Mutex<Option<Instant>>);
 
@@ -106,8 +110,8 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// A state of all that `requests` select, at least as fresh as this call. Takes as long as it
-    /// takes.
+    /// A snapshot of all objects that `requests` select, at least as fresh as this call. Has no
+    /// time limit.
     pub(super) async fn prove(&self, requests: HashSet<ProofRequest>) -> Result<Proof, ProofError> {
         let before = self.reader.snapshot().ok_or(ProofError::NotReady)?;
         let can_verify = !self.lists_unsupported.is_set();
@@ -201,7 +205,7 @@ impl<P: FreshnessProbe> Prover<P> {
             self.lists_unsupported.set_for(Some(LISTS_UNSUPPORTED_FOR));
         }
         match barrier {
-            // The watch may still come there.
+            // The watch may still reach the barrier.
             Some(barrier) => Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier })),
             None if is_metadata_unsupported => {
                 Ok(ControlFlow::Continue(State::RequestingBarrier(None)))
@@ -225,7 +229,8 @@ impl<P: FreshnessProbe> Prover<P> {
             if applied >= barrier.unwrap_or(list.version) {
                 self.barrier_skipped.set_for(None);
             } else if barrier.is_some() {
-                // That others change alone says little: revisions are the cluster's.
+                // Only a missed barrier sets the flag. A list's version above the applied version
+                // is normal, because all resources share one sequence of versions.
                 self.barrier_skipped.set_for(Some(SKIP_BARRIER_FOR));
             }
             return Ok(done(Proof {
@@ -249,7 +254,7 @@ impl<P: FreshnessProbe> Prover<P> {
 // === impl Prover: what the states share ===
 
 impl<P: FreshnessProbe> Prover<P> {
-    /// The state once the watch has come to `barrier`.
+    /// Waits until the watch has applied `barrier`; then the newest snapshot is proven.
     async fn prove_by_barrier(
         &self,
         before: &Snapshot,
@@ -268,7 +273,7 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// Waits as long as it takes; whoever asked has a limit.
+    /// Waits until the cache has applied `version`. The limit is far longer than the caller's own.
     async fn wait_for(&self, version: ResourceVersion) -> Result<(), ProofError> {
         let far = Instant::now() + Duration::from_secs(3600);
         if self.reader.wait_for(version, far).await {
@@ -278,8 +283,9 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// The newest state, unless another history began since `before`: what the API server was asked
-    /// since then may be of the old one, and the versions of two histories can't be compared.
+    /// The newest snapshot, unless a new epoch began since `before`. Answers of the API server
+    /// since then may belong to the old history, and versions of two histories cannot be compared.
+    /// Guarded by `the_model_notices_each_broken_rule`.
     fn current(&self, before: &Snapshot) -> Result<Snapshot, ProofError> {
         let snapshot = self.reader.snapshot().ok_or(ProofError::NotReady)?;
         let is_same = snapshot.epoch() == before.epoch();
@@ -290,7 +296,8 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// A consistent answer below what was applied before it was asked for: etcd was restored.
+    /// Fails if `answered`, the version of a consistent answer, is below the version that was
+    /// applied before the call. Then etcd was restored, and a relist is requested.
     fn check_history(
         &self,
         before: &Snapshot,
@@ -334,7 +341,7 @@ fn upstream_error(error: upstream::Error) -> ProofError {
     ProofError::Upstream(Arc::new(error))
 }
 
-/// True when the API server won't list metadata alone, whatever is asked for.
+/// True if the error shows that the API server cannot list metadata alone for any scope.
 fn is_metadata_unsupported(error: &upstream::Error) -> bool {
     match error {
         upstream::Error::MediaType { .. } => true,
@@ -364,7 +371,7 @@ impl ExpiringFlag {
         self.0.lock().is_some_and(|end| Instant::now() <= end)
     }
 
-    /// From now on for so long, or no more.
+    /// Sets the flag for `duration` from now on; `None` clears it.
     fn set_for(&self, duration: Option<Duration>) {
         *self.0.lock() = duration.map(|duration| Instant::now() + duration);
     }

@@ -1,4 +1,4 @@
-//! The last proof of everything, for resources whose reads may be some time behind.
+//! The last proof of a whole cache, for resources whose reads may be older than the request.
 
 use std::time::Duration;
 
@@ -8,25 +8,26 @@ use tokio::time::Instant;
 use crate::api::ResourceVersion;
 use crate::cache::Snapshot;
 
-/// Remembers the last proof of everything.
+/// The last proof of the whole cache, if any.
 #[derive(Default)]
 pub(super) struct RecentProof {
     last: Mutex<Option<WholeProof>>,
 }
 
-/// A proof of everything, and when it was asked for.
+/// A proof of all objects of the cache.
 struct WholeProof {
     requested_at: Instant,
     epoch: u64,
     version: ResourceVersion,
-    /// The state, as long as the cache itself has no newer one.
+    /// The proven snapshot; `None` once the cache itself was seen to have reached `version`.
     snapshot: Option<Snapshot>,
 }
 
 // === impl RecentProof ===
 
 impl RecentProof {
-    /// Keeps a proof of everything, unless a newer one was kept meanwhile.
+    /// Keeps a proof of the whole cache that was requested at `requested_at`, unless the kept one
+    /// has a higher version in the same epoch.
     pub(super) fn remember(&self, requested_at: Instant, snapshot: &Snapshot) {
         let mut last = self.last.lock();
         let version = snapshot.resource_version();
@@ -43,8 +44,8 @@ impl RecentProof {
         }
     }
 
-    /// The newest state, if all up to a moment less than `bound` ago is in it; the cache's own is
-    /// `newest`.
+    /// A snapshot that contains all changes up to a moment at most `bound` ago; `None` if no proof
+    /// in the epoch of `newest`, the cache's newest snapshot, is that recent.
     pub(super) fn within(&self, bound: Duration, newest: Snapshot) -> Option<Snapshot> {
         let mut last = self.last.lock();
         let last = last.as_mut()?;
@@ -55,7 +56,8 @@ impl RecentProof {
             last.snapshot = None;
             return Some(newest);
         }
-        // A version that was shown once must not be followed by a lower one.
+        // A list proved a version that the cache has not reached. Readers may have seen this
+        // version, so `newest`, with a lower version, must not follow.
         last.snapshot.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! Comparing the cache with what the API server lists.
+//! The comparison of a snapshot with a verification list.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -11,10 +11,10 @@ use crate::cache::Snapshot;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// So many keys that differ are logged.
+/// At most this many differing keys are logged.
 const LOGGED_KEYS: usize = 5;
 
-/// Who must be there, at which version each.
+/// The objects of a verification list, by key. Their uids and resource versions are compared.
 pub(super) struct ExpectedObjects(HashMap<ObjectKey, Object>);
 
 impl ExpectedObjects {
@@ -23,7 +23,8 @@ impl ExpectedObjects {
         Self(items.map(|item| (item.key.clone(), item)).collect())
     }
 
-    /// Some keys that only one of the two has, or each at another version.
+    /// Keys of up to five objects that only one side has, or that differ in uid or resource
+    /// version.
     pub(super) fn differing_keys(&self, snapshot: &Snapshot, selection: &Selection) -> Vec<String> {
         let cached: HashMap<_, _> = snapshot
             .list(selection, None)
@@ -43,7 +44,9 @@ impl ExpectedObjects {
         })
     }
 
-    /// The whole set at once: of a single key one can't say whether it is there no more or not yet.
+    /// True if `snapshot` holds exactly these objects within `selection`. The comparison is always
+    /// of whole sets: a single key that one side lacks may be deleted already or not created yet.
+    /// Guarded by `the_model_notices_each_broken_rule`.
     pub(super) fn matches(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
         let mut found = 0;
         let mut cached = snapshot.list(selection, None);

@@ -1,4 +1,4 @@
-//! Waiting ever longer between attempts, as client-go's reflector does.
+//! Waits between retries that double up to a limit, as in client-go's reflector.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::time::Instant;
 
-/// How a [`Backoff`] grows.
+/// Limits of the waits of a [`Backoff`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
     /// Lower bound of the first wait. Default is 800 ms.
     pub base: Duration,
     /// Largest lower bound of a wait. Default is 30 s.
     pub cap: Duration,
-    /// After this long without a call it starts anew. Default is 2 min.
+    /// After this long without a call of [`Backoff::next_delay`], waits start at `base` again.
+    /// Default is 2 min.
     pub reset_after: Duration,
 }
 
@@ -27,10 +28,11 @@ impl Default for BackoffConfig {
     }
 }
 
-/// Doubling waits with jitter: each is uniform in [d, 2d), d = base, 2 base, 4 base, … cap.
+/// Doubling waits with jitter. Each wait is uniform in [d, 2d), where d is the base, twice the
+/// base, four times the base, and so on up to the cap.
 ///
-/// Jitter only lengthens, so that a thousand proxies whose API server died together come back
-/// spread over at least as long as each of them waited.
+/// Jitter never shortens a wait. So when a thousand proxies lose the same API server, their retries
+/// are spread over at least the time that each of them waits.
 #[derive(Debug)]
 pub struct Backoff {
     config: BackoffConfig,
@@ -40,7 +42,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts at the base; the waits are a function of `rng`'s seed.
+    /// A backoff that starts at the base. The waits depend only on `config`, on the times of the
+    /// calls and on the seed of `rng`.
     pub fn new(config: BackoffConfig, rng: StdRng) -> Self {
         Self {
             bound: config.base,
@@ -73,7 +76,6 @@ mod tests {
         Backoff::new(BackoffConfig::default(), StdRng::seed_from_u64(seed))
     }
 
-    /// Case 75.
     #[tokio::test(start_paused = true)]
     async fn waits_double_from_800_ms_and_stop_growing_at_30_s() {
         let bounds = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0];

@@ -1,33 +1,35 @@
-//! How a reflector goes about its work.
+//! Settings of a reflector: timeouts, page size and backoff.
 
 use std::time::Duration;
 
 use super::backoff::BackoffConfig;
 
-/// How a [`Reflector`](super::Reflector) goes about its work.
+/// Settings of one [`Reflector`](super::Reflector).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReflectorConfig {
-    /// Whether to try watch-list before LIST. Default is true.
+    /// True to try a watch-list before a LIST. Default is true.
     pub watch_list: bool,
-    /// Items a page of a LIST; 0 asks for all at once. Default is 500.
+    /// Objects per page of a LIST; 0 requests all objects in one page. Default is 500.
     pub page_size: u32,
-    /// A watch that brings no frame for this long is given up; bookmarks come each minute.
-    /// Default is 90 s.
+    /// A watch without a frame for this long is closed and resumed. The API server sends a bookmark
+    /// each minute. Default is 90 s.
     pub silence_limit: Duration,
-    /// Limit for the answer to begin of a watch, and for the proof before one. Default is 60 s.
+    /// Limit for upstream to begin the answer to a WATCH, and for the barrier before a watch is
+    /// resumed. Default is 60 s.
     pub call_timeout: Duration,
-    /// Limit for a page of a LIST, body included. Default is 5 min.
+    /// Limit for one page of a LIST, body included. Default is 5 min.
     pub list_timeout: Duration,
-    /// Whether a watch that upstream ends well before its deadline is followed by a relist: so the
-    /// API server tells that a custom resource's schema changed, after which objects may read
-    /// differently at the same resource version. Default is false.
+    /// True to relist after upstream ended a watch more than 5 s before its deadline. The API
+    /// server does this when the schema of a custom resource changed; its objects may then have
+    /// other bytes at the same resource version. Default is false.
     pub relist_on_early_end: bool,
-    /// How long upstream may refuse (403, 404, 406) what it allowed before until the reflector ends.
-    /// Default is zero.
+    /// How long a ready cache stays in use while upstream answers 403, 404 or 406; after that, the
+    /// reflector ends. Default is zero.
     pub refusal_patience: Duration,
-    /// Waits after failures.
+    /// Waits between retries after failures.
     pub backoff: BackoffConfig,
-    /// Makes jitter repeatable; `None` (the default) takes it from the system.
+    /// Seed of the random waits and watch timeouts, to make them repeatable. `None`, the default,
+    /// seeds them from the system.
     pub seed: Option<u64>,
 }
 

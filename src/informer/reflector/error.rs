@@ -1,4 +1,4 @@
-//! What can end a reflector's call or watch, and the coarse cause that decides what follows.
+//! The errors that end a reflector's call or watch, and their causes, which decide about recovery.
 
 use std::time::Duration;
 
@@ -8,80 +8,81 @@ use crate::upstream;
 
 use super::end::ReflectorEnd;
 
-/// Why a call to upstream or a watch came to its end. All are recovered from, but for the answers
-/// that end the reflector (see [`ReflectorEnd`]).
+/// Why a call to upstream or a watch ended. The reflector recovers from all errors except the
+/// answers that end it (see [`ReflectorEnd`]).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Upstream refused, broke off, or sent what can't be read.
+    /// Upstream answered with an error, the connection broke, or the answer cannot be decoded.
     #[error(transparent)]
     Upstream(#[from] upstream::Error),
-    /// Upstream ended the watch between two frames.
+    /// Upstream ended the watch cleanly, between two frames.
     #[error("upstream ended the watch")]
     EndOfStream,
-    /// No frame came, not even a bookmark.
+    /// The watch delivered no frame, not even a bookmark, for this long.
     #[error("the watch was silent for {0:?}")]
     Silent(Duration),
-    /// Upstream did not end the watch at its deadline.
+    /// Upstream did not end the watch within 10 s after its deadline.
     #[error("the watch outlived its deadline")]
     Overdue,
-    /// The answer to a watch-list is a plain watch.
+    /// The answer to a watch-list has a bookmark before the one that ends the initial events:
+    /// upstream answered with a plain watch.
     #[error("upstream does not mark the end of a watch-list's initial events")]
     NoInitialEventsEnd,
-    /// A call took too long.
+    /// A call was not answered within this limit.
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
-    /// Upstream has another history than the one that is cached.
+    /// Upstream sent a version below the applied one: its history is not the cached one.
     #[error(transparent)]
     WentBack(#[from] WentBack),
-    /// Somebody who knows better asked for a relist.
+    /// A relist was requested through a [`RelistHandle`](super::RelistHandle).
     #[error("a relist was requested")]
     RelistRequested,
 }
 
-/// [`Error`] without its particulars: what decisions are made by and metrics are labelled with.
+/// The kind of an [`Error`]. Recovery depends on it, and metrics use it as a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// 410: upstream's history no longer reaches back far enough.
+    /// 410: upstream no longer has the requested history.
     Expired,
-    /// 504: the resource version asked for is ahead of upstream.
+    /// 504: the requested resource version is above upstream's current one.
     TooLarge,
-    /// 429
+    /// 429: upstream is overloaded.
     TooManyRequests,
-    /// 401
+    /// 401: upstream does not accept kubefan's credentials.
     Unauthorized,
-    /// 403
+    /// 403: kubefan may not list or watch the resource.
     Forbidden,
-    /// 404
+    /// 404: upstream does not have the resource.
     NotFound,
-    /// 406, or an answer in another format.
+    /// 406, or an answer in another wire format than the requested one.
     NotAcceptable,
-    /// Any other 4xx.
+    /// Any other 4xx status code.
     Rejected,
-    /// 5xx, or a failure without a code.
+    /// 5xx, or a Status without a code.
     ServerError,
     /// The connection could not be made, or broke.
     Transport,
-    /// A frame or page was cut, can't be decoded, or is too large to be.
+    /// A frame or page was truncated, cannot be decoded, or is too large.
     Decode,
-    /// No answer in time.
+    /// A call was not answered in time.
     NoAnswer,
-    /// A clean end of the stream.
+    /// Upstream ended the watch cleanly.
     EndOfStream,
-    /// No frame in time.
+    /// A watch delivered no frame for too long.
     Silent,
-    /// No end in time.
+    /// Upstream did not end a watch after its deadline.
     Overdue,
-    /// A watch-list that is none.
+    /// Upstream answered a watch-list with a plain watch.
     NoInitialEventsEnd,
-    /// Upstream has another history.
+    /// Upstream sent a version below the applied one: its history is not the cached one.
     WentBack,
-    /// A relist was asked for.
+    /// A relist was requested, which ends an open watch.
     RelistRequested,
 }
 
 impl Error {
-    /// What kind of error it is.
+    /// The kind of this error.
     pub fn cause(&self) -> Cause {
         match self {
             Self::Upstream(error) => Cause::of(error),
@@ -95,7 +96,7 @@ impl Error {
         }
     }
 
-    /// How long upstream asks to be left alone.
+    /// The `Retry-After` of upstream's answer, if it has one.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Upstream(error) => error.retry_after(),
@@ -103,7 +104,7 @@ impl Error {
         }
     }
 
-    /// The reflector's end, if this is an answer that no retry will change.
+    /// The end of the reflector, if this error is final: 403, 404 or 406.
     pub(super) fn end(&self) -> Option<ReflectorEnd> {
         let end = match self.cause() {
             Cause::Forbidden => ReflectorEnd::Forbidden,
@@ -119,7 +120,7 @@ impl Error {
 }
 
 impl From<Status> for Error {
-    /// The failure that an ERROR frame tells.
+    /// The error of a watch that ended with an ERROR frame with this status.
     fn from(status: Status) -> Self {
         Self::Upstream(upstream::Error::Answer {
             status: Box::new(status),
@@ -151,7 +152,7 @@ impl Cause {
         Self::RelistRequested,
     ];
 
-    /// Its name as a metric label.
+    /// The value of the metric label `cause`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Expired => "expired",
@@ -175,7 +176,8 @@ impl Cause {
         }
     }
 
-    /// True for what happens to every watch of a healthy upstream now and then.
+    /// True if watches of a healthy upstream end by this cause too. Such an end is logged at debug
+    /// level if the retry needs no backoff.
     pub(super) fn is_routine(self) -> bool {
         matches!(
             self,
@@ -191,8 +193,8 @@ impl Cause {
             }
             upstream::Error::Answer { status, .. } => Self::of_code(status.code),
             upstream::Error::Timeout(_) => Self::NoAnswer,
-            // Another format is an API server's; anything else, such as a page of HTML, comes from
-            // something in between that will not stay there.
+            // An API server answers in some application format. Anything else, such as an HTML
+            // page, is the answer of a proxy in between, and will not last.
             upstream::Error::MediaType { answered, .. } if answered.starts_with("application/") => {
                 Self::NotAcceptable
             }

@@ -1,4 +1,4 @@
-//! What a reflector remembers of its failures, as far as the next decision needs it.
+//! The reflector's record of recent failures, on which backoff, logging and its end depend.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -17,28 +17,30 @@ use super::recovery::Delay;
 use super::recovery::Recovery;
 use super::session::WatchOutcome;
 
-/// A longer `Retry-After` is cut to this.
+/// Upper limit of the `Retry-After` that the reflector obeys.
 const RETRY_AFTER_LIMIT: Duration = Duration::from_secs(60);
-/// After this many watches in a row that failed at their very start, another start is tried.
+/// After this many futile watches, the reflector relists instead of resuming at the same version.
+/// Guarded by `a_relist_skips_a_frame_that_can_never_be_decoded`.
 const FUTILE_LIMIT: u32 = 4;
 
-/// The failures so far.
+/// The failures since the last success, and the backoff between retries.
 pub(super) struct Failures {
     relist_on_early_end: bool,
     refusal_patience: Duration,
     backoff: Backoff,
-    /// Watches in a row that failed at their start in a way that may be bound to it.
+    /// Watches since the last success that failed without a frame, perhaps due to their start.
     futile_watches: u32,
-    /// Since when upstream refuses for good.
+    /// When upstream began to answer 403, 404 or 406; `None` after a success.
     refused_since: Option<Instant>,
-    /// What was last warned of; each kind of failure is warned of once until a watch works again.
+    /// The cause of the last logged warning; `None` once a watch works again. Failures with the
+    /// same cause as the last warning are logged at debug level.
     last_warned: Option<Cause>,
 }
 
 // === impl Failures ===
 
 impl Failures {
-    /// None yet; the waits are a function of `rng`'s seed.
+    /// A record without failures. The jitter of the backoff depends on `rng`.
     pub(super) fn new(config: &ReflectorConfig, rng: StdRng) -> Self {
         Self {
             relist_on_early_end: config.relist_on_early_end,
@@ -50,18 +52,18 @@ impl Failures {
         }
     }
 
-    /// Upstream was seen to have the history that was applied.
+    /// Records that upstream answered a barrier with a version not below the applied one.
     pub(super) fn proof_succeeded(&mut self) {
         self.refused_since = None;
     }
 
-    /// The whole state was fetched.
+    /// Records that a list was completed.
     pub(super) fn list_succeeded(&mut self) {
         self.futile_watches = 0;
         self.refused_since = None;
     }
 
-    /// A watch told something.
+    /// Records that a frame of a watch was applied.
     pub(super) fn watch_succeeded(&mut self) {
         self.futile_watches = 0;
         self.refused_since = None;
@@ -70,10 +72,11 @@ impl Failures {
         }
     }
 
-    /// Breaks with the reflector's end if `error` is an answer that no retry will change.
+    /// Breaks with the reflector's end if `error` is final: 403, 404 or 406.
     ///
-    /// Once there is content, such an answer has to stand for a while: an API server that starts
-    /// says 403 until it knows its roles, and ten thousand watches should not end by that.
+    /// If the cache is ready, such answers must continue for `refusal_patience` first: an API
+    /// server that is starting answers 403 until it has loaded its roles, and this must not end ten
+    /// thousand watches. Guarded by `a_ready_cache_survives_a_short_refusal`.
     pub(super) fn break_if_final(
         &mut self,
         error: Error,
@@ -90,7 +93,7 @@ impl Failures {
         }
     }
 
-    /// After a watch ended, or could not be opened (then `outcome` is the default).
+    /// The recovery after a watch ended. If it could not be opened, `outcome` has no frames.
     pub(super) fn after_watch(&mut self, cause: Cause, outcome: &WatchOutcome) -> Recovery {
         let mut recovery = recovery::after_watch(cause, outcome, self.relist_on_early_end);
         if recovery::may_recur_from_same_start(cause, outcome) {
@@ -103,7 +106,8 @@ impl Failures {
         recovery
     }
 
-    /// How long to wait after `error`.
+    /// The wait after `error`: the next backoff, or `Retry-After` (at most a minute) if that is
+    /// longer.
     pub(super) fn next_delay(&mut self, error: &Error) -> Duration {
         let requested = error.retry_after().unwrap_or_default();
         requested
@@ -111,7 +115,8 @@ impl Failures {
             .max(self.backoff.next_delay())
     }
 
-    /// Logs what is done about `error`.
+    /// Logs `error` and the recovery from it: a warning for the first failure of its cause, else at
+    /// debug level.
     pub(super) fn report(&mut self, recovery: Recovery, during: &str, error: &Error) {
         let cause = error.cause();
         let Recovery { action, delay } = recovery;

@@ -1,4 +1,5 @@
-//! The reflector's state machine: each step makes at most one call to upstream or takes one frame.
+//! The state machine of the reflector. Each step makes at most one call to upstream, or takes one
+//! watch frame.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -41,48 +42,49 @@ use super::session::Session;
 use super::session::WatchOutcome;
 use super::signals::RelistRequests;
 
-/// `timeoutSeconds` of watches is uniform in this range, as client-go has it.
+/// The `timeoutSeconds` of each upstream watch is a random number in this range, as in client-go.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
-/// What a reflector is doing. `E` is the stream of a watch.
+/// The state of a reflector. `E` is the type of an upstream watch's stream.
 pub(super) enum State<E> {
-    /// The whole state is to be fetched, in the best way upstream is known to have.
+    /// All objects are fetched next: by watch-list, or by LIST if upstream has no watch-list.
     Starting,
-    /// A watch-list is open; its initial events are collected until a bookmark ends them.
+    /// A watch-list is open. Its initial events are collected until the bookmark that ends them.
     Collecting { session: Session<E>, relist: Relist },
-    /// A page of a LIST is to be fetched.
+    /// The page `request` of a LIST is fetched next.
     Listing { request: ListCall, relist: Relist },
-    /// A watch is to be resumed, once upstream is known to have the history that was applied.
+    /// A barrier is requested next. The watch is resumed if upstream's current version is not below
+    /// the applied one.
     Proving,
-    /// The watch is to be opened.
+    /// A watch is opened next.
     Opening {
         after: ResourceVersion,
         follows_list: bool,
     },
-    /// The watch is open; its events are applied.
+    /// A watch is open, and its events are applied.
     Watching { session: Session<E> },
-    /// Waiting after a failure.
+    /// The reflector waits after a failure, and then performs an action.
     BackingOff { delay: Duration, then: Action },
 }
 
-/// The next state, or the end.
+/// The next state, or the end of the reflector.
 type Flow<L> = ControlFlow<ReflectorEnd, State<<L as ListerWatcher>::Events>>;
 
-/// What is known of upstream's support for watch-list.
+/// Whether upstream supports watch-lists, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchListSupport {
-    /// It is tried.
+    /// No watch-list has worked or failed conclusively yet, so the next list tries one.
     Unknown,
-    /// It has worked.
+    /// A watch-list has delivered its initial events.
     Supported,
-    /// It is not tried any more.
+    /// Watch-lists are disabled or do not work, so only LISTs are used.
     Unsupported,
 }
 
-/// What all states share.
+/// The writer, the upstream client and everything else that all states use.
 pub(super) struct Machine<L> {
     pub(super) writer: Writer,
     pub(super) metrics: Arc<ReflectorMetrics>,
-    /// Learns from bookmarks, when somebody prints what upstream sends.
+    /// Updated from upstream's bookmarks; `None` if no encoder needs their shape.
     pub(super) shape: Option<Arc<WireShape>>,
     lister_watcher: L,
     config: ReflectorConfig,
@@ -115,7 +117,8 @@ impl<L: ListerWatcher> Machine<L> {
         }
     }
 
-    /// Does what `state` says. Dropping the future loses no more than the call or stream at work.
+    /// Performs the step of `state`, and returns the next state. Dropping the future loses only the
+    /// pending call or the open stream.
     pub(super) async fn step(
         &mut self,
         state: State<L::Events>,
@@ -125,7 +128,7 @@ impl<L: ListerWatcher> Machine<L> {
             State::Starting => self.start(relists).await,
             State::Collecting { session, relist } => self.collect(session, relist).await,
             State::Listing { request, relist } => self.list(request, relist).await,
-            // The list will tell what the proof would.
+            // A relist shows what the barrier would: whether upstream's version went back.
             State::Proving if relists.is_requested() => ControlFlow::Continue(State::Starting),
             State::Proving => self.prove().await,
             State::Opening {
@@ -285,7 +288,7 @@ impl<L: ListerWatcher> Machine<L> {
         Ok(())
     }
 
-    /// Breaks with the reflector's end if `error` is an answer that no retry will change.
+    /// Breaks with the reflector's end if `error` is final; see [`Failures::break_if_final`].
     fn break_if_final(&mut self, error: Error) -> ControlFlow<ReflectorEnd, Error> {
         let is_ready = self.writer.applied().is_some();
         self.failures.break_if_final(error, is_ready)
@@ -305,7 +308,7 @@ impl<L: ListerWatcher> Machine<L> {
         }
         if let ReplaceOutcome::NewEpoch(cause) = replaced {
             increment(&self.metrics.epochs);
-            tracing::warn!(?cause, %resource_version, "list contradicts the cache, new epoch");
+            tracing::warn!(?cause, %resource_version, "the list contradicts the cache, starting a new epoch");
         } else {
             tracing::info!(?replaced, %resource_version, "listed");
         }
@@ -349,7 +352,7 @@ impl<L: ListerWatcher> Machine<L> {
         }
         self.failures.report(recovery, during, error);
         if recovery.action == Action::NewEpoch {
-            // Before any wait: what is cached is known to be wrong.
+            // The content is dropped before any wait, because it is known to be wrong.
             increment(&self.metrics.epochs);
             self.writer.new_epoch(EpochCause::WentBack);
         }
@@ -383,7 +386,7 @@ impl<L: ListerWatcher> Machine<L> {
     }
 }
 
-/// The call's result, or [`Error::NoAnswer`] after `limit`.
+/// The result of `call`, or [`Error::NoAnswer`] after `limit`.
 async fn with_timeout<T>(
     limit: Duration,
     call: impl Future<Output = Result<T, upstream::Error>>,

@@ -1,4 +1,4 @@
-//! What a reflector counts.
+//! The counters of a reflector.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -7,35 +7,35 @@ use crate::telemetry::Samples;
 
 use super::error::Cause;
 
-/// Counters of one reflector; all only grow.
+/// Counters of one reflector.
 #[derive(Debug, Default)]
 pub struct ReflectorMetrics {
-    /// LISTs begun (each of one or more pages).
+    /// LISTs begun, each of one or more pages.
     pub lists: AtomicU64,
     /// Watch-lists begun.
     pub watch_lists: AtomicU64,
-    /// Plain watches begun.
+    /// Watches begun, watch-lists excluded.
     pub watches: AtomicU64,
-    /// Complete lists that were diffed against a cache that already had content.
+    /// Lists and watch-lists completed while the cache already had content.
     pub relists: AtomicU64,
-    /// Epochs begun: what clients had was thrown away because it could not be told as events.
+    /// Epochs begun because events could not express a difference: clients' watches ended with 410.
     pub epochs: AtomicU64,
-    /// Frames and pages that were cut or could not be decoded.
+    /// Frames and pages that were truncated or could not be decoded.
     pub decode_errors: AtomicU64,
-    /// Waits before another attempt.
+    /// Waits before a retry.
     pub backoffs: AtomicU64,
     watch_ends: [AtomicU64; Cause::ALL.len()],
 }
 
 impl ReflectorMetrics {
-    /// How many watches, watch-lists included, ended by each cause.
+    /// Each cause, with the number of watches and watch-lists that it ended.
     pub fn watch_ends(&self) -> impl Iterator<Item = (Cause, u64)> {
         let counts = self.watch_ends.iter();
         let counts = counts.map(|count| count.load(Ordering::Relaxed));
         Cause::ALL.into_iter().zip(counts)
     }
 
-    /// Adds them to a scrape, with `labels` in front.
+    /// Adds all counters to `samples`, with `labels` before the label `cause`.
     pub fn sample(&self, labels: &[(&str, &str)], samples: &mut Samples) {
         let counters = [
             ("kubefan_upstream_lists_total", "LISTs begun.", &self.lists),
@@ -46,17 +46,17 @@ impl ReflectorMetrics {
             ),
             (
                 "kubefan_upstream_watches_total",
-                "Plain watches begun.",
+                "Watches begun, watch-lists excluded.",
                 &self.watches,
             ),
             (
                 "kubefan_upstream_decode_errors_total",
-                "Frames and pages that were cut or could not be decoded.",
+                "Frames and pages from upstream that were truncated or could not be decoded.",
                 &self.decode_errors,
             ),
             (
                 "kubefan_upstream_backoffs_total",
-                "Waits before another attempt.",
+                "Waits of reflectors before a retry.",
                 &self.backoffs,
             ),
         ];
@@ -66,7 +66,7 @@ impl ReflectorMetrics {
         for (cause, count) in self.watch_ends().filter(|(_, count)| *count > 0) {
             let mut labels = labels.to_vec();
             labels.push(("cause", cause.name()));
-            let help = "Watches that ended, by cause.";
+            let help = "Watches and watch-lists to upstream that ended, by cause.";
             samples.counter(
                 "kubefan_upstream_watch_ends_total",
                 help,
@@ -81,7 +81,7 @@ impl ReflectorMetrics {
     }
 }
 
-/// Adds one; counters are read singly, so no order is needed.
+/// Adds one to `counter`. Each counter is read on its own, so relaxed ordering is sufficient.
 pub(super) fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,4 +1,39 @@
-//! The reflector as its owner sees it: what it is made of, how it is run, how it ends.
+//! The reflector: the task that keeps one cache equal to one resource upstream.
+//!
+//! `machine.rs` is the state machine. Each step makes at most one call or takes one watch frame:
+//!
+//! ```text
+//! Starting ─┬─► Collecting (watch-list) ──────► Watching
+//!           └─► Listing (pages) ─► Opening ───► Watching
+//!
+//! after a failure or a relist request, at once or after BackingOff:
+//!   resume ────────────► Proving ─► Opening ──► Watching
+//!   relist, new epoch ─► Starting
+//!   LIST ──────────────► Listing
+//! ```
+//!
+//! - **Start.** The reflector tries a watch-list first, and falls back to LIST and WATCH if
+//!   upstream does not support it. Objects are collected in a [`Relist`](crate::cache::Relist) and
+//!   reach the cache only when the list is complete
+//!   (`a_watch_list_without_its_end_bookmark_is_discarded`). The relist becomes the first content
+//!   of the cache, or the writer appends the difference to the event log.
+//! - **Watch.** Each event goes to the writer, which is owned by this task alone.
+//! - **Recovery.** `recovery.rs` is a set of pure functions: they map the cause of a failure to an
+//!   action and a delay. A broken watch is resumed, an expired watch is relisted, and retries wait
+//!   with a growing backoff.
+//! - **Resume.** Before a watch is resumed, upstream must answer with a current version that is not
+//!   below the applied one (`a_watch_is_never_resumed_unproven`). A lower version means that etcd
+//!   was restored: the cache starts a new epoch at once, and serves nothing until the next list is
+//!   complete (`another_history_starts_a_new_epoch`,
+//!   `the_old_history_is_not_served_while_the_new_one_is_fetched`).
+//! - **Relist requests.** A relist request is answered by a list that begins after it
+//!   (`a_relist_request_during_a_list_causes_another_list`).
+//! - **End.** 403, 404 and 406 end the reflector. A ready cache stays in use for some seconds
+//!   before (`a_ready_cache_survives_a_short_refusal`). The cache is closed when the reflector ends
+//!   (`a_final_answer_ends_the_reflector_and_closes_the_cache`).
+//!
+//! `after_any_faults_the_cache_and_its_clients_equal_upstream` checks all of this against a random
+//! upstream.
 
 mod backoff;
 mod config;
@@ -37,19 +72,22 @@ pub use signals::relist_channel;
 
 /// Keeps a cache equal to one resource upstream.
 ///
-/// What it guarantees to the cache: the content is complete before the cache is ready; each change
-/// is applied once and in order, whatever interrupts the watch; a watch is resumed only after
-/// upstream was seen to have the history that was applied; and what upstream no longer allows is
-/// no longer served, since [`Reflector::run`] closes the cache when it ends.
+/// It guarantees to readers of the cache:
 ///
-/// Logs carry no name: run it in a span that says which resource this is.
+/// - The content is complete before the cache is ready.
+/// - Each change is applied once and in order, even if the watch was interrupted.
+/// - A watch is resumed only after upstream was seen to have the history that was applied.
+/// - When upstream no longer allows the resource, the cache is closed: [`Reflector::run`] closes it
+///   when it ends.
+///
+/// Log lines do not name the resource, so run the reflector in a span that does.
 pub struct Reflector<L> {
     machine: Machine<L>,
     signals: Signals,
 }
 
 impl<L: ListerWatcher> Reflector<L> {
-    /// Makes a reflector that does nothing until it is run.
+    /// A reflector that makes no call until [`Reflector::run`].
     pub fn new(
         lister_watcher: L,
         writer: Writer,
@@ -62,27 +100,28 @@ impl<L: ListerWatcher> Reflector<L> {
         }
     }
 
-    /// Counts into `metrics`, which an earlier reflector of the resource may have used.
+    /// Makes the reflector add to `metrics` instead of to new counters.
     #[must_use]
     pub fn with_metrics(mut self, metrics: Arc<ReflectorMetrics>) -> Self {
         self.machine.metrics = metrics;
         self
     }
 
-    /// Teaches `shape` what upstream's bookmarks look like.
+    /// Makes the reflector update `shape` from the bookmarks that upstream sends.
     #[must_use]
     pub fn with_shape(mut self, shape: Arc<WireShape>) -> Self {
         self.machine.shape = Some(shape);
         self
     }
 
-    /// What it counts.
+    /// The counters, which stay readable after the reflector has ended.
     pub fn metrics(&self) -> Arc<ReflectorMetrics> {
         Arc::clone(&self.machine.metrics)
     }
 
-    /// Works until it is told to stop, or upstream refuses for good; then closes the cache, which
-    /// ends its watches cleanly. Dropping the future does the same.
+    /// Runs until [`Signals::stop`] completes, or until upstream refuses the resource finally. Then
+    /// it closes the cache, which ends the cache's watches cleanly. Dropping the future closes the
+    /// cache too.
     pub async fn run(self) -> ReflectorEnd {
         let Signals { stop, mut relists } = self.signals;
         let mut machine = self.machine;

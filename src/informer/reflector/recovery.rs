@@ -1,53 +1,52 @@
-//! What a reflector does after a failure: pure functions over the cause.
+//! The recovery from each failure: pure functions of its cause and of the progress so far.
 //!
-//! None is asked about the answers that end a reflector (403, 404, 406).
+//! They are not called with 403, 404 and 406, unless these answers are tolerated for a while.
 
 use super::error::Cause;
 use super::session::WatchOutcome;
 
-/// What to do, and when.
+/// The reflector's reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Recovery {
-    /// What to do.
     pub(super) action: Action,
-    /// When.
     pub(super) delay: Delay,
 }
 
-/// What a reflector can do after a failure.
+/// The next step of a reflector after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// Fetch the state anew, by watch-list if upstream has it.
+    /// List again, by watch-list if upstream supports it.
     Relist,
-    /// Fetch the state by LIST in pages.
+    /// List again, by LIST in pages.
     ListPages,
-    /// Fetch the state by one LIST without limit.
+    /// List again, by one LIST without a page limit.
     ListWhole,
-    /// Throw the cache's content away at once, and fetch the state anew.
+    /// Drop the cache's content at once, and list again.
     NewEpoch,
-    /// Go on after the last applied change, once upstream is known to still have it.
+    /// Watch from the applied version, after a barrier has shown that upstream's version is not
+    /// below it.
     Resume,
 }
 
-/// When to do it.
+/// The wait before the next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delay {
-    /// Now.
+    /// Without a wait.
     AtOnce,
-    /// After the next backoff, or what `Retry-After` says if that is longer.
+    /// After the next backoff, or after `Retry-After` if that is longer.
     BackOff,
 }
 
-/// How far a watch-list came.
+/// The progress of a watch-list that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchListProgress {
-    /// It was answered with a failure, or not at all.
+    /// The watch-list was answered with an error, or not at all.
     Nothing,
-    /// Its stream was open, the end of the initial events had not come.
+    /// The stream was open, but the initial events had not ended.
     Stream,
 }
 
-/// After a watch-list that did not come to the end of its initial events.
+/// The recovery after a watch-list that failed before the end of its initial events.
 pub(super) fn after_watch_list(cause: Cause, progress: WatchListProgress) -> Recovery {
     match (cause, progress) {
         (Cause::TooManyRequests | Cause::Unauthorized, _)
@@ -58,10 +57,12 @@ pub(super) fn after_watch_list(cause: Cause, progress: WatchListProgress) -> Rec
     }
 }
 
-/// True when the failure of a watch-list shows that upstream has none; `worked` if it ever had.
+/// True if the failure of a watch-list shows that upstream does not support watch-lists. `worked`
+/// is true if an earlier watch-list of this reflector worked.
 ///
-/// An API server that is just starting answers 5xx, and a big stream can break: neither may cost it
-/// full lists for the rest of this reflector's life.
+/// A 5xx answer, as an API server gives while it starts, and a broken connection show nothing:
+/// otherwise the reflector would use LISTs until it ends. Guarded by
+/// `an_early_end_disables_watch_list_only_if_it_never_worked`.
 pub(super) fn is_watch_list_unsupported(
     cause: Cause,
     progress: WatchListProgress,
@@ -82,7 +83,7 @@ pub(super) fn is_watch_list_unsupported(
     }
 }
 
-/// After a failed page of a LIST; `is_first_page` of one or more.
+/// The recovery after a page of a LIST failed; `is_first_page` is true if no page came before it.
 pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Recovery {
     match cause {
         Cause::Expired if !is_first_page => Action::ListWhole.at_once(),
@@ -90,16 +91,17 @@ pub(super) fn after_list(cause: Cause, is_first_page: bool) -> Recovery {
     }
 }
 
-/// After upstream was asked for its current resource version before a watch is resumed.
+/// The recovery after the barrier before a resumed watch failed, or showed a lower version.
 pub(super) fn after_proof(cause: Cause) -> Recovery {
     match cause {
         Cause::WentBack => Action::NewEpoch.at_once(),
-        // A watch must not go on unproven, however long upstream doesn't answer.
+        // A watch is never resumed without this barrier, even during a long outage. Guarded by
+        // `a_watch_is_never_resumed_unproven`.
         _ => Action::Resume.after_backoff(),
     }
 }
 
-/// After a watch ended, or could not be opened (then `outcome` is the default).
+/// The recovery after a watch ended. If it could not be opened, `outcome` has no frames.
 pub(super) fn after_watch(
     cause: Cause,
     outcome: &WatchOutcome,
@@ -113,9 +115,10 @@ pub(super) fn after_watch(
     };
     let is_at_once = match cause {
         Cause::RelistRequested | Cause::Silent | Cause::Overdue => true,
-        // What a list just gave can't be too old: if upstream says so it will say so again.
+        // The version of a list that was just completed cannot be too old. If upstream answers so
+        // nevertheless, it would do so again at once.
         Cause::Expired | Cause::TooLarge => outcome.is_long || !outcome.follows_list,
-        // Whole lists in a row are only for those who come slowly.
+        // A short watch means that full lists follow each other quickly, so the next one waits.
         Cause::WentBack => outcome.is_long,
         Cause::EndOfStream if action == Action::Relist => outcome.is_long,
         Cause::EndOfStream | Cause::Transport | Cause::Decode => {
@@ -129,7 +132,8 @@ pub(super) fn after_watch(
     }
 }
 
-/// True when the same start may bring the same failure for ever, so that only another start helps.
+/// True if each watch from the same version may fail in the same way, for example at a frame that
+/// cannot be decoded. Only a relist, which gives another start version, helps then.
 pub(super) fn may_recur_from_same_start(cause: Cause, outcome: &WatchOutcome) -> bool {
     let may_recur = matches!(
         cause,
@@ -169,14 +173,14 @@ mod tests {
         reached_deadline: false,
         ..LONG
     };
-    /// Brought a change and ended within a second.
+    /// A watch that delivered a change and ended within a second.
     const SHORT: WatchOutcome = WatchOutcome {
         frames: 1,
         changes: 1,
         is_long: false,
         ..EARLY
     };
-    /// Ended at once.
+    /// A watch that ended at once, without a frame.
     const USELESS: WatchOutcome = WatchOutcome {
         frames: 0,
         changes: 0,
@@ -237,7 +241,8 @@ mod tests {
         use Action::Relist;
         use WatchListProgress::Nothing;
         use WatchListProgress::Stream;
-        // Cause, how far it came, what follows, denied if it never worked, denied if it has.
+        // Cause, progress, expected recovery, and whether watch-lists are given up: if none has
+        // worked before, and if one has.
         let rows = [
             (Cause::Rejected, Nothing, ListPages.at_once(), true, true),
             (

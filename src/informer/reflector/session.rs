@@ -1,4 +1,4 @@
-//! One open watch with its clocks.
+//! One open upstream watch with its timeouts.
 
 use std::time::Duration;
 
@@ -16,53 +16,54 @@ use crate::upstream;
 
 use super::error::Error;
 
-/// How long past its deadline a watch is left to upstream to end.
+/// How long after its deadline the reflector waits for upstream to end a watch.
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);
-/// How long before its deadline a watch may end and still count as having reached it.
+/// A watch that ends at most this long before its deadline counts as having reached it.
 const EARLY_END_TOLERANCE: Duration = Duration::from_secs(5);
-/// A watch that lived shorter and brought no change did not work.
+/// A watch that was open for less than this, and delivered no change, counts as a failed attempt.
 const MIN_USEFUL_TIME: Duration = Duration::from_secs(1);
 
-/// An open watch; dropping it ends the watch.
+/// An open upstream watch; dropping the session ends the watch.
 #[derive(Debug)]
 pub(super) struct Session<E> {
     events: E,
     opened_at: Instant,
-    /// Since when it tells changes: the initial events of a watch-list are none.
+    /// When the watch began to deliver changes: for a watch-list, at the end of its initial events.
     following_since: Instant,
     last_frame: Instant,
     timeout: Duration,
     outcome: WatchOutcome,
 }
 
-/// What is known of a watch that ended, or never began.
+/// The facts about a watch that ended, or could not be opened, which decide about recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct WatchOutcome {
-    /// It started where a list ended.
+    /// True if the watch started at the version of a list that had just been completed.
     pub(super) follows_list: bool,
-    /// Frames that came, bookmarks included.
+    /// Frames received, bookmarks included, ERROR frames and the initial events of a watch-list
+    /// excluded.
     pub(super) frames: u64,
-    /// Changes that came.
+    /// Changes received, the initial events of a watch-list excluded.
     pub(super) changes: u64,
-    /// It told changes, or could have, for at least a second.
+    /// True if the watch could deliver changes for at least a second.
     pub(super) is_long: bool,
-    /// It was open until about its deadline.
+    /// True if the watch was open until its deadline, less 5 s of tolerance.
     pub(super) reached_deadline: bool,
 }
 
-/// A frame that is no failure.
+/// A received frame other than an ERROR frame.
 #[derive(Debug)]
 pub(super) enum Frame {
-    /// A change.
+    /// An ADDED, MODIFIED or DELETED event.
     Change {
-        /// What happened.
+        /// The frame's event type.
         event_type: EventType,
-        /// The object.
+        /// The object after the change, or the deleted object.
         object: Object,
-        /// The bytes that told it.
+        /// The encoded frame, as upstream sent it.
         bytes: Bytes,
     },
-    /// A bookmark.
+    /// A BOOKMARK event, which may mark the end of the initial events.
     Bookmark(Bookmark),
 }
 
@@ -70,7 +71,8 @@ impl<E> Session<E>
 where
     E: Stream<Item = Result<WatchEvent, upstream::Error>> + Unpin,
 {
-    /// Starts the clocks of a watch that was opened with `timeout`.
+    /// A session of the watch `events`, which was opened just now with `timeout` as its
+    /// `timeoutSeconds`.
     pub(super) fn new(events: E, timeout: Duration, follows_list: bool) -> Self {
         let now = Instant::now();
         let outcome = WatchOutcome {
@@ -90,8 +92,8 @@ where
     /// The next frame. Cancel safe.
     ///
     /// # Errors
-    /// Whatever ends the watch: its clean end, an ERROR frame and `silence_limit` without a frame
-    /// included. The session is of no use afterwards but for [`Session::outcome`].
+    /// If the watch ended: also at a clean end, at an ERROR frame, and after `silence_limit`
+    /// without a frame. After an error, only [`Session::outcome`] may be called.
     pub(super) async fn next(&mut self, silence_limit: Duration) -> Result<Frame, Error> {
         let overdue = self.opened_at + self.timeout + DEADLINE_GRACE;
         let deadline = overdue.min(self.last_frame + silence_limit);
@@ -124,7 +126,8 @@ where
         }
     }
 
-    /// The initial events of the watch-list are over: it is a plain watch from now on.
+    /// Turns a watch-list into a plain watch at the end of its initial events: clears the counts
+    /// and restarts the time that [`WatchOutcome::is_long`] measures.
     pub(super) fn begin_following(&mut self) {
         self.following_since = Instant::now();
         self.outcome = WatchOutcome {
@@ -133,7 +136,7 @@ where
         };
     }
 
-    /// How it went so far.
+    /// The facts about the watch up to now.
     pub(super) fn outcome(&self) -> WatchOutcome {
         WatchOutcome {
             is_long: self.following_since.elapsed() >= MIN_USEFUL_TIME,

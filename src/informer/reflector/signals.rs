@@ -1,4 +1,4 @@
-//! What reaches a running reflector from outside: stop, and relist.
+//! Signals from other tasks to a running reflector: stop and relist.
 
 use std::fmt;
 use std::future::Future;
@@ -6,23 +6,23 @@ use std::pin::Pin;
 
 use tokio::sync::watch;
 
-/// What reaches a running reflector from outside.
+/// The signals that a running reflector obeys.
 pub struct Signals {
     /// The reflector ends when this completes.
     pub stop: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// Requests to relist.
+    /// The relist requests of other tasks; see [`relist_channel`].
     pub relists: RelistRequests,
 }
 
-/// Makes a reflector relist; clones ask the same one.
+/// Makes one reflector relist. Clones belong to the same reflector.
 #[derive(Clone, Debug)]
 pub struct RelistHandle(watch::Sender<()>);
 
-/// The reflector's end of a [`RelistHandle`].
+/// The receiver of a [`RelistHandle`]'s requests, owned by the reflector.
 #[derive(Debug)]
 pub struct RelistRequests(watch::Receiver<()>);
 
-/// Connects those who know that a relist is due with the reflector that does it.
+/// A handle for tasks that find out that a relist is necessary, and the receiver for the reflector.
 pub fn relist_channel() -> (RelistHandle, RelistRequests) {
     let (sender, receiver) = watch::channel(());
     (RelistHandle(sender), RelistRequests(receiver))
@@ -37,27 +37,28 @@ impl fmt::Debug for Signals {
 }
 
 impl RelistHandle {
-    /// Asks for a list that begins after this call. Requests that no list has begun for yet are
-    /// one; the cache stays readable meanwhile.
+    /// Requests a list that begins after this call. All requests before the next list begins are
+    /// answered by that list. The cache stays readable meanwhile.
     pub fn request(&self) {
         self.0.send_replace(());
     }
 }
 
 impl RelistRequests {
-    /// Completes when a relist is asked for; never once all handles are gone. Cancel safe.
+    /// Completes when a relist is requested; never completes after all handles were dropped. Cancel
+    /// safe.
     pub(super) async fn requested(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending().await
         }
     }
 
-    /// True when a relist was asked for.
+    /// True if a relist was requested after the last [`RelistRequests::acknowledge`].
     pub(in crate::informer) fn is_requested(&self) -> bool {
         self.0.has_changed().unwrap_or(false)
     }
 
-    /// A list begins: it answers all requests made so far.
+    /// Marks all requests made so far as answered, because a list begins now.
     pub(in crate::informer) fn acknowledge(&mut self) {
         self.0.mark_unchanged();
     }

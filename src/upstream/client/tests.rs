@@ -1,4 +1,4 @@
-//! Identities, shared connections, repeated requests: the client against a server that looks at connections.
+//! Tests of the client's identities, shared connections and repeated requests.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ async fn text(response: Response<Body>) -> String {
     String::from_utf8(body.to_bytes().to_vec()).expect("text")
 }
 
-/// Answers with what the server saw of the caller's identity.
+/// Answers with the certificate, `Authorization` header and HTTP version that the server saw.
 async fn describe_identity(request: Request<hyper::body::Incoming>) -> Response<Body> {
     let authorization = request.headers().get("authorization");
     let seen = format!(
@@ -102,7 +102,7 @@ async fn watches_and_upgrades_get_http1_connections() {
     );
 }
 
-/// A body that sends `first`, and ends when `end` turns true.
+/// A body that sends `first` at once, and sends "end" and ends when `end` becomes true.
 fn open_until(first: &'static str, mut end: watch::Receiver<bool>) -> Body {
     let first = stream::once(async move { Ok(Frame::data(Bytes::from_static(first.as_bytes()))) });
     let rest = stream::once(async move {
@@ -137,19 +137,19 @@ async fn a_hundred_and_fifty_open_responses_need_two_connections() {
     }
     assert_eq!((connections.len(), *server.open.borrow()), (2, 2));
 
-    end.send(true).expect("responses wait");
+    end.send(true).expect("the responses wait for the end");
     for body in bodies {
         let rest = body.collect().await.expect("the end").to_bytes();
         assert_eq!(rest, "end");
     }
     let one_left = server.open.wait_for(|open| *open == 1);
-    in_time(one_left).await.expect("the server lives");
+    in_time(one_left).await.expect("the server still runs");
     let response = client.request(Identity::Kubefan, get("/watch")).await;
     let response = response.expect("an answer");
     let number = &response.headers()["connection-number"];
     assert!(
         connections.contains(number),
-        "an open connection is used again"
+        "the remaining open connection is used"
     );
 }
 
@@ -174,7 +174,7 @@ async fn requests_survive_a_connection_that_the_server_drains() {
         let response = client.request(Identity::Kubefan, post).await;
         assert_eq!(text(response.expect("an answer")).await, "ok");
     }
-    end.send(true).expect("the watch waits");
+    end.send(true).expect("the watch waits for the end");
     let rest = watching.collect().await.expect("the end").to_bytes();
     assert_eq!(rest, "end");
 }
@@ -293,7 +293,7 @@ async fn a_socks_proxy_resolves_names_and_tunnels_to_the_server() {
     assert!(seen.ends_with("version=HTTP/1.1"), "{seen}");
 }
 
-/// An endless body that counts its chunks.
+/// A body that never ends; `sent` counts its chunks.
 fn endless(sent: Arc<AtomicUsize>) -> Body {
     let chunks = stream::repeat_with(move || {
         sent.fetch_add(1, Ordering::SeqCst);
@@ -324,11 +324,14 @@ async fn a_stalled_download_buffers_little_and_does_not_stall_others() {
         16 << 20
     );
     let buffered = sent.load(Ordering::SeqCst) * CHUNK / stalled.len();
-    assert!(buffered <= 3 << 20, "{buffered} bytes of each were sent");
+    assert!(
+        buffered <= 3 << 20,
+        "{buffered} bytes of each download were sent"
+    );
 }
 
-/// A server that answers one request a connection, promises to keep the connection, and closes it
-/// on the second request.
+/// A server that answers the first request of each connection, and closes it on the second request.
+/// Returns its URL and the count of requests.
 async fn closing_server() -> (String, Arc<AtomicUsize>) {
     let requests = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&requests);

@@ -1,18 +1,18 @@
-//! Where the API server is, and whose credentials are shown to it.
+//! The configuration of the client: the API server's address and the credentials.
 
 use std::path::PathBuf;
 
-/// Where the API server and the credentials for it are found.
+/// The sources of the API server's address and of kubefan's credentials.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// The kubeconfig file. Default is what `KUBECONFIG` lists, then `~/.kube/config`, then the
-    /// pod's service account.
+    /// The kubeconfig file. If `None`, the files that `KUBECONFIG` lists; if it is unset,
+    /// `~/.kube/config`; if that does not exist, the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context. Default is its `current-context`.
+    /// The context in the kubeconfig. If `None`, the kubeconfig's `current-context`.
     pub context: Option<String>,
-    /// Another server than the kubeconfig's, reached with its credentials. Where neither `kubeconfig` nor
-    /// `context` is given, none is read: credentials go to nobody whom they were not meant for.
+    /// The server's URL, in place of the server in the kubeconfig. If neither `kubeconfig` nor
+    /// `context` is set, no kubeconfig is read: its credentials are meant for another server.
     pub server: Option<String>,
-    /// A file with the bearer token to send, in place of the kubeconfig's credentials.
+    /// A file with a bearer token, in place of the kubeconfig's credentials.
     pub token_file: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
 //! Opens connections to the API server: TCP or a proxy's tunnel, then TLS with the identity's
-//! certificates. One connector an identity and protocol choice.
+//! certificates. Each identity has one connector for HTTP/1.1 and one for HTTP/2.
 
 use std::io;
 use std::pin::Pin;
@@ -27,10 +27,9 @@ use super::route;
 use super::runtime_executor::RuntimeExecutor;
 use crate::body::BoxError;
 
-/// The ALPN name of HTTP/2.
 const ALPN_HTTP2: &[u8] = b"h2";
 
-/// Opens connections; cheap to clone.
+/// Opens connections with one identity's certificates and one choice of protocols; cheap to clone.
 #[derive(Clone)]
 pub(in crate::upstream) struct Connector {
     route: Route,
@@ -38,14 +37,14 @@ pub(in crate::upstream) struct Connector {
     executor: RuntimeExecutor,
 }
 
-/// How TLS is spoken, where the URL says https.
+/// The settings of TLS, which is used if the server's URL is https.
 pub(in crate::upstream) struct TlsSettings {
     config: Arc<rustls::ClientConfig>,
-    /// The kubeconfig's `tls-server-name`, in place of the URL's host.
+    /// The kubeconfig's `tls-server-name`; if `None`, the certificate must match the URL's host.
     server_name: Option<ServerName<'static>>,
 }
 
-/// Opens a connection, or says why there is none.
+/// Opens a connection in memory, or returns the error that a test injects.
 #[cfg(test)]
 pub(crate) type Dial = Arc<dyn Fn() -> io::Result<tokio::io::DuplexStream> + Send + Sync>;
 
@@ -59,14 +58,14 @@ enum Route {
     Socks(SocksV5<HttpConnector>),
 }
 
-/// An open connection.
+/// An open connection, with TLS or without.
 pub(in crate::upstream) struct ConnectionStream {
     io: TokioIo<Box<dyn Io>>,
-    /// True when ALPN chose HTTP/2.
+    /// True if ALPN chose HTTP/2; always false without TLS.
     pub(in crate::upstream) http2: bool,
 }
 
-/// What a connection's bytes run over.
+/// A byte stream that carries a connection: TCP, a tunnel, TLS or memory.
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
@@ -82,7 +81,7 @@ impl TlsSettings {
         }
     }
 
-    /// The same, offering HTTP/2 first.
+    /// These settings with an ALPN offer of HTTP/2 first, then HTTP/1.1.
     pub(super) fn with_http2(&self) -> Self {
         let mut config = rustls::ClientConfig::clone(&self.config);
         config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
@@ -105,7 +104,7 @@ impl TlsSettings {
 }
 
 impl Connector {
-    /// A connector through `proxy`, or directly.
+    /// A connector that connects through `proxy`, or directly if that is `None`.
     pub(super) fn new(tls: TlsSettings, proxy: Option<&Intercept>) -> Self {
         let route = match proxy {
             None => Route::Direct(route::tcp()),
@@ -118,7 +117,7 @@ impl Connector {
         }
     }
 
-    /// A connector whose connections are what `dial` gives, without TLS.
+    /// A connector whose connections are opened by `dial`.
     #[cfg(test)]
     pub(in crate::upstream) fn in_memory(tls: TlsSettings, dial: Dial) -> Self {
         Self {
@@ -128,12 +127,12 @@ impl Connector {
         }
     }
 
-    /// Where its connections live.
+    /// The executor of the runtime on which the connector's connections run.
     pub(super) fn executor(&self) -> RuntimeExecutor {
         self.executor.clone()
     }
 
-    /// Opens a connection that lives where this runs, and not on its executor.
+    /// Opens a connection on the current runtime instead of the connector's executor.
     pub(in crate::upstream) async fn connect(self, uri: Uri) -> Result<ConnectionStream, BoxError> {
         let connecting = async {
             let io = self.route.open(uri.clone()).await?;

@@ -1,92 +1,92 @@
-//! Why no client could be made: one line, with the error's source, that says what is wrong, where,
-//! and what would be right.
+//! The error for kubeconfigs that can't be used. Its message is one line, which contains the
+//! problem, its place and what would be right.
 
 use std::path::PathBuf;
 
-/// A kubeconfig, or what it refers to, that can't be used.
+/// The reason why a kubeconfig, or a file that it names, can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// There is none.
+    /// No kubeconfig was found.
     #[error(
-        "no kubeconfig: KUBECONFIG is not set, {} does not exist, and this is no pod of a cluster; \
-         name a file with --kubeconfig", .looked_at.display()
+        "no kubeconfig: KUBECONFIG is not set, {} does not exist, and kubefan does not run in a \
+         pod; name a file with --kubeconfig", .looked_at.display()
     )]
     NoKubeconfig {
-        /// The default place.
+        /// The default path of the kubeconfig, which does not exist.
         looked_at: PathBuf,
     },
-    /// A file that can't be read.
+    /// The kubeconfig file can't be read.
     #[error("cannot read kubeconfig {}", .path.display())]
     Read {
-        /// The file.
+        /// The path of the kubeconfig file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// A file that is no kubeconfig.
+    /// The file is not a kubeconfig.
     #[error("kubeconfig {} is malformed: {problem}", .path.display())]
     Malformed {
-        /// The file.
+        /// The path of the malformed file.
         path: PathBuf,
-        /// What is wrong, with line and column where known.
+        /// The problem, with line and column if they are known.
         problem: String,
     },
-    /// A context that isn't there.
+    /// The chosen context does not exist in the kubeconfig.
     #[error("kubeconfig {origin} has no context {name:?}; {}", known_names("context", .known))]
     UnknownContext {
-        /// The files.
+        /// The paths of the kubeconfig files, separated by colons.
         origin: String,
-        /// What was asked for.
+        /// The name of the chosen context.
         name: String,
-        /// The contexts there are.
+        /// The names of the contexts that the kubeconfig has.
         known: Vec<String>,
     },
-    /// No context chosen.
+    /// No context was chosen.
     #[error(
         "kubeconfig {origin} sets no current-context; choose one with --context; {}",
         known_names("context", .known)
     )]
     NoCurrentContext {
-        /// The files.
+        /// The paths of the kubeconfig files, separated by colons.
         origin: String,
-        /// The contexts there are.
+        /// The names of the contexts that the kubeconfig has.
         known: Vec<String>,
     },
-    /// A context that names a cluster that isn't there.
+    /// The context names a cluster that does not exist in the kubeconfig.
     #[error(
-        "context {context:?} of kubeconfig {origin} names cluster {name:?}, which is not there; {}",
+        "context {context:?} of kubeconfig {origin} names cluster {name:?}, which does not exist; {}",
         known_names("cluster", .known)
     )]
     UnknownCluster {
-        /// The files.
+        /// The paths of the kubeconfig files, separated by colons.
         origin: String,
-        /// The context.
+        /// The name of the context.
         context: String,
-        /// The cluster it names.
+        /// The name of the missing cluster.
         name: String,
-        /// The clusters there are.
+        /// The names of the clusters that the kubeconfig has.
         known: Vec<String>,
     },
-    /// A value that can't be used.
+    /// A value in the kubeconfig can't be used.
     #[error("{origin}: {problem}")]
     Invalid {
-        /// The files and the context, or the pod's service account.
+        /// The source of the value: the context and its files, the service account, or the server.
         origin: String,
-        /// What is wrong.
+        /// The value and the problem with it, for people.
         problem: String,
     },
 }
 
 fn known_names(what: &str, known: &[String]) -> String {
     match known {
-        [] => format!("there is no {what} in it"),
-        _ => format!("{what}s there: {}", known.join(", ")),
+        [] => format!("it has no {what}s"),
+        _ => format!("known {what}s: {}", known.join(", ")),
     }
 }
 
-/// An error and its causes, on one line.
+/// The messages of an error and its causes on one line; a message that is already there is skipped.
 pub(super) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let mut line = flatten(&error.to_string());
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! HTTP/2 connections shared by forwarded requests. The API server allows some 100 streams a
-//! connection, so each carries fewer, and another is opened when all are full.
+//! A pool of HTTP/2 connections that requests share. The API server allows 100 streams per
+//! connection, so each connection carries fewer, and another one is opened when all are full.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,18 +22,18 @@ use crate::body::BodyGuard;
 use crate::body::BoxError;
 use crate::body::GuardedBody;
 
-/// Requests that a connection has in flight at most; the API server refuses more than 100 streams.
+/// The most requests in flight on one connection; the API server refuses more than 100 streams.
 const STREAMS_PER_CONNECTION: usize = 90;
-/// Free streams that the other connections must have before an idle one is closed.
+/// The number of free streams that the other connections must have before an idle one is closed.
 const SPARE_STREAMS: usize = STREAMS_PER_CONNECTION / 2;
-/// Unread bytes that a connection takes: so many that streams which nobody reads (at most
-/// `STREAMS_PER_CONNECTION` times `STREAM_WINDOW`) can't stop the others.
+/// Flow-control window of a connection, in bytes. It is larger than `STREAMS_PER_CONNECTION` times
+/// `STREAM_WINDOW`, so streams that are not read can't block the others.
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// Unread bytes that one stream takes.
+/// Flow-control window of one stream, in bytes.
 const STREAM_WINDOW: u32 = 1 << 20;
-/// Bytes of an upload that a stream buffers.
+/// The most bytes of a request's body that a stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
-/// Bytes of response headers; warnings are long.
+/// The largest response headers, in bytes. It is generous because `Warning` headers can be long.
 const HEADER_LIST_LIMIT: u32 = 256 << 10;
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,13 +43,13 @@ pub(super) struct Http2Pool {
     connector: Connector,
     server: Uri,
     connections: Arc<ConnectionSet>,
-    /// Held by the one that opens a connection, so that a burst opens no more than it needs.
+    /// Locked while a connection is opened, so that a burst opens no more than it needs.
     opening: tokio::sync::Mutex<()>,
-    /// True once the server chose HTTP/1.1.
+    /// True if the server is plain http, or has chosen HTTP/1.1 by ALPN.
     http1_only: AtomicBool,
 }
 
-/// A stream on a connection; dropping it frees the stream.
+/// Permission to use one stream of a connection; dropping it frees the stream.
 pub(super) struct StreamPermit {
     connections: Arc<ConnectionSet>,
     connection: u64,
@@ -71,7 +71,7 @@ struct PooledConnection {
 }
 
 impl Http2Pool {
-    /// Connections to `server`; plain http has none, as there is no ALPN to choose HTTP/2.
+    /// A pool for `server`; it stays empty for plain http, which has no ALPN to choose HTTP/2.
     pub(super) fn new(connector: Connector, server: Uri) -> Self {
         let plain = server.scheme() != Some(&http::uri::Scheme::HTTPS);
         Self {
@@ -83,7 +83,7 @@ impl Http2Pool {
         }
     }
 
-    /// A stream on a connection, opened if needed; `None` when the server speaks only HTTP/1.1.
+    /// A stream on an open or new connection; `None` if the server supports only HTTP/1.1.
     pub(super) async fn acquire(
         &self,
     ) -> Result<Option<(SendRequest<Body>, StreamPermit)>, BoxError> {
@@ -93,7 +93,7 @@ impl Http2Pool {
         if let Some(acquired) = self.connections.acquire() {
             return Ok(Some(acquired));
         }
-        // While the server does not answer, those behind the one who tries give up in time too.
+        // The wait for the lock is limited too, because the server may not answer its holder.
         let opening = tokio::time::timeout(route::CONNECT_TIMEOUT, self.opening.lock());
         let _opening = opening.await?;
         if let Some(acquired) = self.connections.acquire() {
@@ -124,7 +124,7 @@ impl Http2Pool {
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
-        // On the executor too, as the timer of its pings begins with it.
+        // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
         let (sender, connection) = executor.run(handshake).await??;
         executor.execute(async move {
@@ -137,7 +137,7 @@ impl Http2Pool {
 }
 
 impl ConnectionSet {
-    /// A stream on the first connection that has one, so that later ones run empty.
+    /// A stream on the first connection that is not full, so that later ones become idle.
     fn acquire(self: &Arc<Self>) -> Option<(SendRequest<Body>, StreamPermit)> {
         let mut state = self.0.lock();
         state
@@ -169,7 +169,8 @@ impl ConnectionSet {
         }
     }
 
-    /// Frees a stream, and drops the connection when it is idle and the others have room enough.
+    /// Frees a stream of connection `id`. Closes the connection if it is idle now and the others
+    /// have at least `SPARE_STREAMS` free streams.
     fn release(&self, id: u64) {
         let mut state = self.0.lock();
         let Some(index) = state
@@ -194,7 +195,7 @@ impl ConnectionSet {
 }
 
 impl StreamPermit {
-    /// Lets no further request onto this connection.
+    /// Removes the stream's connection from the pool, so that it gets no more requests.
     pub(super) fn close_connection(&self) {
         let mut state = self.connections.0.lock();
         state
@@ -202,7 +203,7 @@ impl StreamPermit {
             .retain(|connection| connection.id != self.connection);
     }
 
-    /// `body`, which holds the stream until it is dropped.
+    /// Wraps a response's body so that the stream is freed when the body is dropped.
     pub(super) fn guard(self, body: Incoming) -> GuardedBody<Incoming, Self> {
         GuardedBody::new(body, self)
     }

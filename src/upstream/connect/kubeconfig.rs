@@ -1,4 +1,4 @@
-//! From kubeconfig files, or a pod's service account, to the connectors of both identities.
+//! Loads kubeconfig files or a pod's service account, and makes the connectors of both identities.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -24,14 +24,14 @@ use super::transport::Stacks;
 use super::transport::Transport;
 use crate::upstream::dedicated::ConnectionOpener;
 
-/// A checked configuration, and where it comes from.
+/// A validated kubeconfig, and its origin for error messages.
 pub(in crate::upstream) struct LoadedConfig {
     origin: String,
     config: Config,
     proxy: Option<Intercept>,
 }
 
-/// Finds and reads what `config` names.
+/// Reads and validates the kubeconfig, service account, server and token file that `config` names.
 pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedConfig, ConnectError> {
     let Some(server) = &config.server else {
         return Ok(find_config(config).await?.with_token_file(config));
@@ -39,7 +39,7 @@ pub(in crate::upstream) async fn load(config: &ClientConfig) -> Result<LoadedCon
     let origin = format!("server {server}");
     let parsed: Result<Uri, _> = server.parse();
     let Ok(url) = parsed else {
-        let problem = "it is no http:// or https:// URL".to_owned();
+        let problem = "it is not an http:// or https:// URL".to_owned();
         return Err(ConnectError::Invalid { origin, problem });
     };
     let loaded = match (&config.kubeconfig, &config.context) {
@@ -86,7 +86,7 @@ impl LoadedConfig {
             let origin = origin.clone();
             Err(ConnectError::Invalid { origin, problem })
         };
-        // Retries would hide the API server's answers from informers and callers.
+        // Automatic retries would hide the API server's answers from informers and callers.
         config.default_retry = false;
         let server = &config.cluster_url;
         if !matches!(server.scheme_str(), Some("http" | "https")) || server.host().is_none() {
@@ -96,13 +96,13 @@ impl LoadedConfig {
             && ServerName::try_from(name.as_str()).is_err()
         {
             return invalid(format!(
-                "tls-server-name {name:?} is no DNS name or IP address"
+                "tls-server-name {name:?} is not a DNS name or IP address"
             ));
         }
         let proxy = route::proxy(server, kubeconfig_proxy);
         if let (Some(url), None) = (kubeconfig_proxy, &proxy) {
             let wanted = "http://, https:// or socks5:// URL";
-            return invalid(format!("proxy-url {url:?} is no {wanted}"));
+            return invalid(format!("proxy-url {url:?} is not an {wanted}"));
         }
         Ok(Self {
             origin,
@@ -111,9 +111,9 @@ impl LoadedConfig {
         })
     }
 
-    /// The same credentials for another server.
+    /// This configuration with the same credentials, but for the server `server`.
     fn with_server(mut self, origin: String, server: Uri) -> Result<Self, ConnectError> {
-        // The name was that of the kubeconfig's own server.
+        // The tls-server-name belongs to the server in the kubeconfig, which is not used.
         self.config.tls_server_name = None;
         self.config.cluster_url = server;
         let origin = format!("{origin} with {}", self.origin);
@@ -138,7 +138,7 @@ impl LoadedConfig {
         &self.config.default_namespace
     }
 
-    /// Refuses another server than `server`.
+    /// Returns an error if this configuration is for another server than `server`.
     pub(in crate::upstream) fn check_same_server(&self, server: &Uri) -> Result<(), ConnectError> {
         if self.server() == server {
             return Ok(());
@@ -146,13 +146,13 @@ impl LoadedConfig {
         Err(ConnectError::Invalid {
             origin: self.origin.clone(),
             problem: format!(
-                "the server is now {}, and was {server}; that needs a restart",
+                "the server is now {} but was {server}; changing it needs a restart",
                 self.server()
             ),
         })
     }
 
-    /// Makes the connectors. Exec plugins run meanwhile, on a thread for blocking work.
+    /// Makes both identities' connections; the exec plugin, if any, runs on a blocking thread.
     pub(in crate::upstream) async fn stacks(self) -> Result<Stacks, ConnectError> {
         let origin = self.origin.clone();
         let exec = self.config.auth_info.exec.as_ref();
@@ -174,7 +174,7 @@ impl LoadedConfig {
 
     fn build(self) -> Result<Stacks, kube::Error> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // Fails only when another thread was faster, which is as good.
+            // Fails only if another thread has just installed a provider, which will do.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         }
         let mut caller = self.config.clone();
@@ -196,7 +196,7 @@ impl LoadedConfig {
         Transport::new(http1, http2, self.server().clone())
     }
 
-    /// For HTTP/1.1, and for HTTP/2.
+    /// Two connectors with the certificates in `config`: for HTTP/1.1, and for HTTP/2.
     fn connectors(&self, config: &Config) -> Result<(Connector, Connector), kube::Error> {
         let server_name = match &config.tls_server_name {
             None => None,
@@ -260,10 +260,10 @@ async fn from_kubeconfig(
 }
 
 fn not_a_server(url: &str) -> String {
-    format!("server {url:?} is no http:// or https:// URL")
+    format!("server {url:?} is not an http:// or https:// URL")
 }
 
-/// The names of the context and of its cluster, both of which exist.
+/// The name of the context to use and the name of its cluster, after checking that both exist.
 fn choose_context(
     origin: &str,
     kubeconfig: &Kubeconfig,
@@ -313,8 +313,8 @@ fn read_error(path: &Path, error: KubeconfigError) -> ConnectError {
     }
 }
 
-/// The files that `KUBECONFIG` lists; as with kubectl, those that don't exist don't count unless
-/// none does.
+/// The files that `KUBECONFIG` lists. Like kubectl, kubefan ignores missing files if at least one
+/// file exists. If none exists, all are returned, so that the error names one.
 fn paths_from_env() -> Vec<PathBuf> {
     let Some(list) = std::env::var_os("KUBECONFIG") else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! The ways to the API server: what a kubeconfig says, connectors, and the connections of an identity.
+//! Connections to the API server: kubeconfigs, connectors, and the connections of each identity.
 
 mod config;
 pub(super) mod connector;

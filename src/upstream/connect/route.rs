@@ -1,4 +1,4 @@
-//! The way to the API server: directly, or through a proxy of the kubeconfig or the environment.
+//! The route to the API server: directly, or through a proxy from the kubeconfig or environment.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::proxy::matcher::Intercept;
 use hyper_util::client::proxy::matcher::Matcher;
 
-/// Time for the whole of DNS, TCP, proxy and TLS.
+/// Time in which a connection must be opened, including DNS, TCP, proxy and TLS.
 pub(in crate::upstream) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Silence after which TCP asks whether the other end still lives.
+/// Time without traffic after which TCP sends a keep-alive probe.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
-/// Time that sent bytes may stay unacknowledged.
+/// Time after which TCP closes the connection if sent bytes are not acknowledged.
 const UNACKNOWLEDGED_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The proxy for `server`, if any: the kubeconfig's `proxy-url`, which `NO_PROXY` does not touch,
-/// else what `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` say. As in Go, the environment's proxy is
-/// never asked for loopback addresses.
+/// The proxy for `server`; `None` to connect directly.
 ///
-/// kube's own choice is not used: it matches `NO_PROXY` against the proxy's address.
+/// The kubeconfig's `proxy-url` has priority and ignores `NO_PROXY`. Otherwise `HTTPS_PROXY`,
+/// `HTTP_PROXY` and `NO_PROXY` decide; as in Go, they never apply to loopback addresses. The kube
+/// crate's choice of a proxy is not used, because it compares `NO_PROXY` with the proxy's address.
 pub(super) fn proxy(server: &Uri, kubeconfig_proxy: Option<&str>) -> Option<Intercept> {
     match kubeconfig_proxy.filter(|url| !url.is_empty()) {
         Some(url) => Matcher::builder().all(url).build().intercept(server),
@@ -30,7 +30,7 @@ pub(super) fn proxy(server: &Uri, kubeconfig_proxy: Option<&str>) -> Option<Inte
     }
 }
 
-/// The connector that opens TCP connections, to the API server or its proxy.
+/// The connector that opens TCP connections to the API server or to its proxy.
 pub(super) fn tcp() -> HttpConnector {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
@@ -48,7 +48,7 @@ fn is_loopback(server: &Uri) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// The host without the brackets of IPv6 literals; empty when there is none.
+/// The host of `uri`, without the brackets of an IPv6 address; empty if the URI has no host.
 pub(super) fn host(uri: &Uri) -> &str {
     let host = uri.host().unwrap_or_default();
     host.strip_prefix('[')

@@ -1,5 +1,5 @@
-//! Where connections to the API server live: not on the thread of the client that happened to be the
-//! first to need one, since others use them too.
+//! The runtime on which connections to the API server run. It is not the one whose request opened
+//! the connection, because other threads' requests use the connection too.
 
 use std::future::Future;
 
@@ -7,20 +7,21 @@ use hyper::rt::Executor;
 use tokio::runtime::Handle;
 use tokio::task::JoinError;
 
-/// The runtime that a connector was made on.
+/// Runs futures on the runtime on which a connector was made.
 #[derive(Clone)]
 pub(super) struct RuntimeExecutor(Handle);
 
 impl RuntimeExecutor {
-    /// The current runtime.
+    /// An executor for the current runtime.
     ///
     /// # Panics
-    /// Outside of a tokio runtime.
+    /// If called outside of a tokio runtime.
     pub(super) fn current() -> RuntimeExecutor {
         RuntimeExecutor(Handle::current())
     }
 
-    /// What `future` gives, which runs on this runtime, and goes on there when this is dropped.
+    /// Runs `future` on this runtime and returns its output. If the caller is on another runtime,
+    /// `future` is spawned, and continues even if the returned future is dropped.
     pub(super) async fn run<F>(&self, future: F) -> Result<F::Output, JoinError>
     where
         F: Future<Output: Send + 'static> + Send + 'static,

@@ -1,7 +1,7 @@
-//! Bearer tokens from a file that somebody else renews, such as a pod's service account token.
+//! Bearer tokens from a file that another program renews, such as a pod's service account token.
 //!
-//! kube's own layer takes the file's bytes as they are, so that a file with a newline at its end,
-//! which every editor and `echo` makes, would be no valid token.
+//! The kube crate's layer for this does not trim the file's content, so it rejects a file that ends
+//! with a newline, as editors and `echo` write it.
 
 use std::io;
 use std::path::Path;
@@ -19,17 +19,17 @@ use tokio::time::Instant;
 use tower::Layer;
 use tower::Service;
 
-/// How long what was read is used.
+/// Time for which a token is used before the file is read again.
 const REREAD_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Adds the token to requests; clones share what was read.
+/// Adds the token in a file to requests. Clones share the token that was read last.
 #[derive(Clone)]
 pub(super) struct TokenFile {
     path: PathBuf,
     cached: Arc<Mutex<(HeaderValue, Instant)>>,
 }
 
-/// A service behind a [`TokenFile`].
+/// A service that adds the token of a [`TokenFile`] to each request.
 #[derive(Clone)]
 pub(super) struct TokenService<S> {
     inner: S,
@@ -40,7 +40,7 @@ impl TokenFile {
     /// Reads the file for the first time.
     ///
     /// # Errors
-    /// When it can't be read, or holds no token.
+    /// If the file can't be read, or does not contain a token.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
         let header = read(&path)?;
         Ok(Self {
@@ -49,8 +49,8 @@ impl TokenFile {
         })
     }
 
-    /// The token of this moment. When the file went away or is empty, the last one is used on: some
-    /// programs are given a token at their start only.
+    /// The `Authorization` header with the current token. If the file can no longer be read or is
+    /// empty, the last token stays in use: some programs get a token only when they start.
     fn header(&self) -> HeaderValue {
         let mut last = self.cached.lock();
         let (header, at) = &mut *last;
@@ -59,7 +59,7 @@ impl TokenFile {
             match read(&self.path) {
                 Ok(renewed) => *header = renewed,
                 Err(error) => {
-                    tracing::warn!(path = %self.path.display(), %error, "token can't be renewed");
+                    tracing::warn!(path = %self.path.display(), %error, "cannot renew the token, using the last one");
                 }
             }
         }
@@ -71,10 +71,10 @@ fn read(path: &Path) -> io::Result<HeaderValue> {
     let text = std::fs::read_to_string(path)?;
     let invalid = |problem| io::Error::new(io::ErrorKind::InvalidData, problem);
     match text.trim() {
-        "" => Err(invalid("the file is empty, a token should be there")),
+        "" => Err(invalid("the file is empty; it must contain a token")),
         token => {
             let mut header = HeaderValue::try_from(format!("Bearer {token}"))
-                .map_err(|_| invalid("the file holds no token: it has control characters"))?;
+                .map_err(|_| invalid("the file contains no token: it has control characters"))?;
             header.set_sensitive(true);
             Ok(header)
         }

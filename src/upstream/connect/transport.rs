@@ -1,5 +1,4 @@
-//! Sends requests over one identity's connections: HTTP/1.1 ones that carry one request each, or
-//! shared HTTP/2 ones.
+//! Sends requests over one identity's connections: HTTP/1.1 for single requests, HTTP/2 shared.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -29,47 +28,47 @@ use crate::body::BoxError;
 use crate::upstream::dedicated::ConnectionOpener;
 use crate::upstream::dedicated::DedicatedConnection;
 
-/// Time that an unused HTTP/1.1 connection is kept; the API server closes them after 90 s.
+/// Time after which an idle HTTP/1.1 connection is closed; the API server closes it after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// HTTP/2 connections tried for a request that a closing connection handed back unsent.
+/// The most HTTP/2 connections tried for a request that closing connections returned unsent.
 const UNSENT_ATTEMPTS: u32 = 3;
 
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
 
-/// A transport with an identity's credentials on top.
+/// A transport that also adds an identity's credentials to requests.
 pub(in crate::upstream) type Stack = BoxCloneSyncService<Request<Body>, Response<Body>, BoxError>;
 
-/// The two identities' connections.
+/// The connections of both identities.
 pub(in crate::upstream) struct Stacks {
     pub(in crate::upstream) kubefan: Stack,
     pub(in crate::upstream) caller: Stack,
-    /// For connections of the caller's own, as kubefan.
+    /// Opens dedicated connections with kubefan's client certificate.
     pub(in crate::upstream) opener: ConnectionOpener,
 }
 
-/// Which connections a request goes over; put into the request's extensions.
+/// The kind of connection for a request; stored in the request's extensions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::upstream) enum Pool {
-    /// A shared HTTP/2 connection, or what HTTP/1.1 has when the server speaks no HTTP/2.
+    /// A shared HTTP/2 connection, or an HTTP/1.1 connection if the server does not support HTTP/2.
     #[default]
     Http2,
-    /// An HTTP/1.1 connection of its own, for as long as the response lasts.
+    /// An HTTP/1.1 connection that no other request uses until the response has ended.
     Http1,
 }
 
-/// One identity's connections; cheap to clone.
+/// The connections of one identity; cheap to clone.
 #[derive(Clone)]
 pub(in crate::upstream) struct Transport {
     http1: Http1,
     http2: Arc<Http2Pool>,
 }
 
-/// A try that failed.
+/// A failed attempt to send a request.
 struct FailedAttempt {
     error: BoxError,
-    /// The request as it was, when nothing of it was sent.
+    /// The complete request, if no part of it was sent.
     unsent: Option<Request<Body>>,
-    /// False when there was no connection at all.
+    /// False if no connection could be opened.
     connected: bool,
 }
 
@@ -86,9 +85,8 @@ impl Transport {
         }
     }
 
-    /// Puts the credentials of `config` on top.
-    ///
-    /// Runs the kubeconfig's exec plugin, so it may block.
+    /// Makes a stack that adds the credentials in `config` to each request. Blocks while the
+    /// kubeconfig's exec plugin runs.
     pub(super) fn with_credentials(self, config: &Config) -> Result<Stack, kube::Error> {
         let headers = config.extra_headers_layer()?;
         let transport = headers.layer(self);
@@ -103,11 +101,12 @@ impl Transport {
         })
     }
 
-    /// Sends; a GET or HEAD without body, and without upgrade, is sent once more when its connection broke before
-    /// anything was answered, as it does for a kept connection that the server closes meanwhile. The second
-    /// time it has a connection to itself: a shared one is closed under everybody when a caller is refused (401).
+    /// Sends a request over a dedicated connection, or over one of the pool's.
     ///
-    /// What is sent over a connection of the caller's own is sent once.
+    /// In the pool, a GET or HEAD without body and upgrade is sent a second time if its connection
+    /// broke before the response, for example because the server was closing an idle connection.
+    /// The second attempt uses an HTTP/1.1 connection, because the API server closes a shared one,
+    /// with all its requests, when it refuses a caller (401).
     async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         if let Some(dedicated) = request.extensions_mut().remove::<DedicatedConnection>() {
             return dedicated.send(request).await;
@@ -124,7 +123,7 @@ impl Transport {
         };
         match repeat {
             Some(request) if failed.connected => {
-                tracing::debug!(error = %failed.error, "connection broke, sending again");
+                tracing::debug!(error = %failed.error, "connection broke, sending the request again");
                 let again = self.attempt(Pool::Http1, request).await;
                 again.map_err(|failed| failed.error)
             }
@@ -153,8 +152,8 @@ impl Transport {
             })
     }
 
-    /// Sends over HTTP/2, and over another connection where that one closed before; gives the request back when
-    /// there are none, or several closed.
+    /// Sends a request over HTTP/2, and tries another connection if one closed before the request
+    /// was sent. Returns the request if HTTP/2 is not supported or all attempts failed like this.
     async fn attempt_http2(
         &self,
         mut request: Request<Body>,
@@ -171,7 +170,7 @@ impl Transport {
         Ok(Err(request))
     }
 
-    /// Sends over one HTTP/2 connection; gives the request back when there are none.
+    /// Sends a request over one HTTP/2 connection; returns the request if HTTP/2 is not supported.
     async fn attempt_http2_once(
         &self,
         request: Request<Body>,
@@ -203,10 +202,10 @@ impl Transport {
     }
 }
 
-/// A copy of `request`, when it may be sent twice.
+/// A copy of `request` if the request may be sent twice, otherwise `None`.
 fn repeatable_copy(request: &Request<Body>) -> Option<Request<Body>> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD)
-        // exec over WebSocket is a GET, and would run its command twice.
+        // An exec over WebSocket is a GET too, and sending it twice would run its command twice.
         && !request.headers().contains_key(UPGRADE);
     if !safe || !request.body().is_end_stream() {
         return None;

@@ -1,4 +1,4 @@
-//! The documents of discovery, as far as they are read.
+//! The parts of the discovery documents that kubefan reads, and their conversion to resources.
 
 use std::collections::HashSet;
 
@@ -10,15 +10,15 @@ use crate::api::Resource;
 use super::rest_mapper::CustomResource;
 use super::rest_mapper::GroupVersion;
 
-/// What discovery says, of all group-versions or some.
+/// The discovered resources of some or all group-versions.
 #[derive(Default)]
 pub(super) struct DiscoveredResources {
     pub(super) resources: Vec<Resource>,
-    /// Group-versions that could not be asked for.
+    /// The group-versions whose resources could not be fetched.
     pub(super) unknown: HashSet<GroupVersion>,
 }
 
-/// Aggregated discovery: groups and versions in order of preference.
+/// A document of aggregated discovery; its groups and versions are in order of preference.
 #[derive(Deserialize)]
 pub(super) struct ApiGroupDiscoveryList {
     #[serde(default)]
@@ -37,7 +37,7 @@ struct ApiVersionDiscovery {
     version: String,
     #[serde(default)]
     resources: Vec<ApiResourceDiscovery>,
-    /// `Current`, or `Stale` when the server behind the API server didn't answer it.
+    /// `Current`, or `Stale` if the aggregated API server did not answer the API server.
     #[serde(default)]
     freshness: String,
 }
@@ -62,13 +62,13 @@ struct GroupVersionKind {
     kind: String,
 }
 
-/// `/api` without aggregation.
+/// The document at `/api` if discovery is not aggregated.
 #[derive(Deserialize)]
 pub(super) struct ApiVersions {
     pub(super) versions: Vec<String>,
 }
 
-/// `/apis` without aggregation.
+/// The document at `/apis` if discovery is not aggregated.
 #[derive(Deserialize)]
 pub(super) struct ApiGroupList {
     groups: Vec<ApiGroup>,
@@ -87,7 +87,7 @@ struct GroupVersionForDiscovery {
     version: String,
 }
 
-/// `/api/v1` and `/apis/GROUP/VERSION`.
+/// The document at `/api/v1` and `/apis/GROUP/VERSION` if discovery is not aggregated.
 #[derive(Deserialize)]
 pub(super) struct ApiResourceList {
     #[serde(default)]
@@ -108,7 +108,7 @@ struct ApiResource {
     short_names: Vec<String>,
 }
 
-/// A list of objects.
+/// A list of APIServices or CustomResourceDefinitions.
 #[derive(Deserialize)]
 pub(super) struct List<T> {
     #[serde(default)]
@@ -144,7 +144,7 @@ pub(super) struct ApiServiceSpec {
     pub(super) group: String,
     #[serde(default)]
     pub(super) version: String,
-    /// The server behind the API server; absent for what the API server serves itself.
+    /// The aggregated API server's service; absent if the API server itself serves the group.
     pub(super) service: Option<serde::de::IgnoredAny>,
 }
 
@@ -197,8 +197,8 @@ struct CustomResourceField {
 }
 
 impl ApiGroupDiscoveryList {
-    /// The resources, without subresources. Stale group-versions have those that they had last,
-    /// unless the API server never saw any.
+    /// Converts the document to resources, without subresources. A stale group-version has its last
+    /// known resources; if the document contains none, the group-version is unknown.
     pub(super) fn into_discovered(self) -> DiscoveredResources {
         let mut discovered = DiscoveredResources::default();
         for group in self.items {
@@ -221,7 +221,7 @@ impl ApiGroupDiscoveryList {
 }
 
 impl DiscoveredResources {
-    /// Takes in what `other` says, behind what is here.
+    /// Appends the resources and unknown group-versions of `other`.
     pub(super) fn merge(mut self, other: Self) -> Self {
         self.resources.extend(other.resources);
         self.unknown.extend(other.unknown);
@@ -230,7 +230,7 @@ impl DiscoveredResources {
 }
 
 impl ApiResourceDiscovery {
-    /// `None` for what has no objects of its own, but only subresources.
+    /// Converts the entry to a resource; `None` if it has only subresources, and no objects.
     fn into_resource(self, group: &str, version: &str) -> Option<Resource> {
         let kind = self.response_kind?.kind;
         (!kind.is_empty()).then(|| Resource {
@@ -245,7 +245,7 @@ impl ApiResourceDiscovery {
 }
 
 impl ApiGroupList {
-    /// All group-versions, a group's preferred one first.
+    /// All group-versions; each group's preferred version is before its other versions.
     pub(super) fn group_versions(self) -> Vec<GroupVersion> {
         let mut group_versions = Vec::new();
         for group in self.groups {
@@ -261,7 +261,7 @@ impl ApiGroupList {
 }
 
 impl ApiResourceList {
-    /// The resources, without subresources.
+    /// Converts the document to the resources of a group-version, without subresources.
     pub(super) fn resources(self, (group, version): &GroupVersion) -> Vec<Resource> {
         let resources = self.resources.into_iter();
         let resources = resources.filter(|resource| !resource.name.contains('/'));
@@ -279,14 +279,14 @@ impl ApiResourceList {
 }
 
 impl CustomResourceDefinition {
-    /// The served versions.
+    /// The custom resource in each of its served versions.
     pub(super) fn resources(self) -> Vec<(GroupVersionResource, CustomResource)> {
         let Self {
             metadata,
             spec,
             status,
         } = self;
-        // Names that another definition has already are not accepted, and not used.
+        // A name in the spec is not accepted, and not used, if another definition has it already.
         let list_kind = [&status.accepted_names, &spec.names]
             .into_iter()
             .find(|names| !names.list_kind.is_empty())

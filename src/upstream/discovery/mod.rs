@@ -1,4 +1,4 @@
-//! Asks the API server which resources it has, and where they come from.
+//! Fetches the API server's resources, and whether they are built-in, custom or aggregated.
 
 mod documents;
 mod rest_mapper;
@@ -45,25 +45,24 @@ const ACCEPT: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json";
 const API_SERVICES: &str = "/apis/apiregistration.k8s.io/v1/apiservices";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// Definitions carry their schemas; a page of them is some megabytes.
+/// CustomResourceDefinitions per page; they contain schemas, so a page has some megabytes.
 const DEFINITIONS_PAGE: u32 = 100;
-/// Bytes of a discovery document.
+/// The largest discovery document, in bytes, that is read.
 const DOCUMENT_LIMIT: usize = 64 << 20;
-/// Group-versions asked for at a time where discovery isn't aggregated.
+/// Number of group-versions fetched concurrently if discovery is not aggregated.
 const CONCURRENT_GROUP_VERSIONS: usize = 8;
 
-/// Discovery of one API server.
+/// The functions that discover the resources and version of an API server.
 #[derive(Debug)]
 pub struct Discovery;
 
 impl Discovery {
-    /// Asks for all resources as kubefan. A group that can't be asked for doesn't fail the rest:
-    /// its resources are missing, but [`RestMapper::changes`] doesn't take them for gone.
+    /// Fetches all resources with kubefan's identity. If a group-version can't be fetched, only its
+    /// resources are missing, and [`RestMapper::changes`] does not report them as removed.
     ///
     /// # Errors
-    ///
-    /// When the API server can't be reached or refuses discovery; refused APIServices and
-    /// CustomResourceDefinitions are no error.
+    /// If the API server can't be reached or refuses discovery. It is not an error if kubefan may
+    /// not read APIServices or CustomResourceDefinitions.
     pub async fn fetch(client: &Client) -> Result<RestMapper, Error> {
         let (core, groups, aggregated, custom) = tokio::try_join!(
             core_resources(client),
@@ -75,11 +74,10 @@ impl Discovery {
         Ok(RestMapper::new(resources, aggregated, custom).with_unknown(unknown))
     }
 
-    /// The API server's version, such as `v1.36.2`.
+    /// Fetches the API server's version, such as `v1.36.2`.
     ///
     /// # Errors
-    ///
-    /// When it can't be had.
+    /// If `/version` can't be fetched or decoded.
     pub async fn version(client: &Client) -> Result<String, Error> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -91,7 +89,7 @@ impl Discovery {
     }
 }
 
-/// A discovery document in one of its two forms.
+/// A discovery document in the aggregated form, or in the older form `Legacy`.
 enum Document<Legacy> {
     Aggregated(ApiGroupDiscoveryList),
     Legacy(Legacy),
@@ -130,7 +128,7 @@ async fn document<Legacy: DeserializeOwned>(
     decoded.map_err(|error| Error::Decode(error.into()))
 }
 
-/// True for the media type of aggregated discovery, whatever the order of its parameters.
+/// True for the media type of aggregated discovery, with its parameters in any order.
 fn is_aggregated(content_type: &str) -> bool {
     let given: Vec<_> = content_type.split(';').map(str::trim).collect();
     AGGREGATED_MEDIA_TYPE
@@ -152,8 +150,8 @@ async fn legacy_resources(
         .await
 }
 
-/// One group-version's resources; unknown when the API server has no useful answer, as for
-/// aggregated APIs whose server is down.
+/// Fetches the resources of one group-version. They are unknown if the API server's answer is
+/// malformed or an error other than 404, for example because an aggregated API server is down.
 async fn legacy_group_version(
     client: &Client,
     group_version: GroupVersion,
@@ -168,7 +166,7 @@ async fn legacy_group_version(
             resources: list.resources(&group_version),
             unknown: HashSet::new(),
         }),
-        // Deleted since the groups were listed.
+        // The group-version was deleted after the groups were listed.
         Err(error) if error.is_not_found() => Ok(DiscoveredResources::default()),
         Err(error @ (Error::Answer { .. } | Error::Decode(_) | Error::TooLarge { .. })) => {
             tracing::warn!(%path, %error, "discovery of a group failed, its resources are unknown");
@@ -181,7 +179,7 @@ async fn legacy_group_version(
     }
 }
 
-/// The group-versions that other servers serve; `None` when they can't be read.
+/// Fetches the aggregated group-versions; `None` if kubefan may not read APIServices.
 async fn aggregated_group_versions(
     client: &Client,
 ) -> Result<Option<HashSet<GroupVersion>>, Error> {
@@ -193,7 +191,7 @@ async fn aggregated_group_versions(
     }))
 }
 
-/// The custom resources; `None` when their definitions can't be read.
+/// Fetches the custom resources; `None` if kubefan may not read CustomResourceDefinitions.
 async fn custom_resources(
     client: &Client,
 ) -> Result<Option<HashMap<GroupVersionResource, CustomResource>>, Error> {
@@ -218,7 +216,7 @@ async fn custom_resources(
     }
 }
 
-/// `None` for what kubefan may not read, or what this API server doesn't have.
+/// Converts the answers 403 (kubefan may not read the resource) and 404 (there is none) to `None`.
 fn readable<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

@@ -1,4 +1,4 @@
-//! Which resources the API server has: an immutable value that one discovery made.
+//! The resources of the API server, as an immutable value that is the result of one discovery.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use crate::api::Resource;
 
 use super::suggestions::closest;
 
-/// Groups that the API server itself serves. Where APIServices can't be read, other groups may be
-/// aggregated ones, unless they are known to be of custom resources.
+/// The groups that the API server itself serves. If kubefan can't read APIServices, each other
+/// group may be aggregated, unless it is known to contain custom resources.
 const BUILT_IN_GROUPS: [&str; 23] = [
     "",
     "admissionregistration.k8s.io",
@@ -38,77 +38,78 @@ const BUILT_IN_GROUPS: [&str; 23] = [
     "storagemigration.k8s.io",
 ];
 
-/// The resources of one API server, and what is known of where they come from.
+/// The resources of one API server, and whether they are built-in, custom or aggregated.
 #[derive(Clone, Debug, Default)]
 pub struct RestMapper {
     resources: Vec<Arc<Resource>>,
     positions: HashMap<GroupVersionResource, usize>,
     aggregated: Option<HashSet<GroupVersion>>,
     custom: Option<HashMap<GroupVersionResource, CustomResource>>,
-    /// What discovery could not be asked for; that says nothing of its resources.
+    /// The group-versions that could not be fetched; they may have any resources.
     unknown: HashSet<GroupVersion>,
 }
 
 type ByGvr<'a> = BTreeMap<GroupVersionResource, &'a Arc<Resource>>;
 
-/// API group and version.
+/// An API group and a version of it.
 pub(super) type GroupVersion = (String, String);
 
-/// What its CustomResourceDefinition says of a custom resource's version.
+/// One version of a custom resource, as its CustomResourceDefinition describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CustomResource {
-    /// The definition's UID and spec generation: other ones mean that objects may look different.
+    /// The definition's UID and generation; if either changes, objects may be encoded differently.
     pub(super) definition: (String, i64),
     pub(super) selectable_json_paths: Vec<String>,
-    /// The kind of its lists, where that is not the kind with `List` behind it.
+    /// The kind of the resource's lists; `None` if it is the resource's kind plus `List`.
     pub(super) list_kind: Option<String>,
 }
 
-/// A name that no resource has.
+/// The error for a name that no resource has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the API server has no resource {name:?}{}", did_you_mean(.suggestions))]
 pub struct UnknownResource {
-    /// The name.
+    /// The name that was looked up.
     pub name: String,
-    /// Resources whose names are close, the closest first.
+    /// At most three resources with similar names, the most similar first.
     pub suggestions: Vec<String>,
 }
 
-/// Why a resource is never cached.
+/// The reason why a resource is never cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotCacheable {
-    /// Discovery doesn't know it.
+    /// Discovery did not return the resource.
     #[error("the API server has no such resource")]
     Unknown,
-    /// It can't be listed or can't be watched.
-    #[error("the API server offers no list and watch of it")]
+    /// The API server does not support both LIST and WATCH of the resource.
+    #[error("it can't be both listed and watched")]
     Verbs,
-    /// Events expire several at one resource version, and come without bookmarks.
+    /// Several Events expire at one resource version, and their watches get no bookmarks.
     #[error("events can't be cached exactly")]
     Events,
-    /// Another server behind the API server serves it, with resource versions of its own.
+    /// An aggregated API server serves the resource, with resource versions of another history.
     #[error("it is served by an aggregated API server")]
     Aggregated,
-    /// It may be aggregated: neither its APIService nor a CustomResourceDefinition can be read.
-    #[error("it may be served by an aggregated API server, as APIServices can't be read")]
+    /// The resource may be aggregated: kubefan can't read APIServices, and the resource is neither
+    /// built-in nor known to be custom.
+    #[error("it may be served by an aggregated API server, because APIServices can't be read")]
     PerhapsAggregated,
 }
 
-/// How one discovery differs from the one before.
+/// The differences between two discoveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// Resources that are new.
+    /// The resources that only the new discovery has.
     pub added: Vec<GroupVersionResource>,
-    /// Resources that are gone.
+    /// The resources that only the old discovery has.
     pub removed: Vec<GroupVersionResource>,
-    /// Resources whose objects may look different, or that offer something else.
+    /// The resources whose discovery entry (such as the verbs) or definition differs.
     pub changed: Vec<GroupVersionResource>,
 }
 
 impl RestMapper {
-    /// A mapper of `resources`, which stand in the API server's order of preference. `aggregated`
-    /// and `custom` are `None` when they can't be read.
+    /// A mapper of `resources`, which are in the API server's order of preference. `aggregated` and
+    /// `custom` are `None` if kubefan can't read APIServices or CustomResourceDefinitions.
     pub(super) fn new(
         resources: Vec<Resource>,
         aggregated: Option<HashSet<GroupVersion>>,
@@ -125,14 +126,13 @@ impl RestMapper {
         mapper
     }
 
-    /// Marks group-versions that could not be asked for.
+    /// Sets the group-versions that could not be fetched.
     pub(super) fn with_unknown(mut self, unknown: HashSet<GroupVersion>) -> Self {
         self.unknown = unknown;
         self
     }
 
-    /// Keeps the resources that `before` had in the group-versions that could not be asked for this
-    /// time; they come last, behind those that are known.
+    /// Appends the resources of `before` in the group-versions that could not be fetched this time.
     pub fn with_unknown_from(mut self, before: &Self) -> Self {
         for resource in &before.resources {
             if self.unknown.contains(&group_version(&resource.gvr)) {
@@ -142,7 +142,7 @@ impl RestMapper {
         self
     }
 
-    /// The first of a name counts.
+    /// Appends a resource; if there is already one with the same name, the first one remains.
     fn push(&mut self, resource: Arc<Resource>) {
         if !self.positions.contains_key(&resource.gvr) {
             let position = self.resources.len();
@@ -151,22 +151,21 @@ impl RestMapper {
         }
     }
 
-    /// What discovery says of `gvr`.
+    /// The resource `gvr`; `None` if discovery did not return it.
     pub fn resource(&self, gvr: &GroupVersionResource) -> Option<&Arc<Resource>> {
         Some(&self.resources[*self.positions.get(gvr)?])
     }
 
-    /// All resources: the core group first, a group's preferred version before its others.
+    /// All resources: the core group's first, and each group's preferred version before its others.
     pub fn resources(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.resources.iter()
     }
 
-    /// The resource that people mean by `name`: plural, singular, short name or kind, alone or
-    /// followed by `.group`, `.version.group` or, for the core group, `.version`.
+    /// Finds a resource by the name that a person uses: the plural, singular, short name or kind,
+    /// alone or followed by `.group`, `.version.group` or, for the core group, `.version`.
     ///
     /// # Errors
-    ///
-    /// [`UnknownResource`], with names that are close.
+    /// [`UnknownResource`] with similar names, if no resource has this name.
     pub fn find(&self, name: &str) -> Result<&Arc<Resource>, UnknownResource> {
         let wanted = name.to_lowercase();
         let (short, qualifier) = match wanted.split_once('.') {
@@ -191,11 +190,10 @@ impl RestMapper {
         })
     }
 
-    /// Whether `gvr` may be cached.
+    /// Checks whether the resource `gvr` may be cached.
     ///
     /// # Errors
-    ///
-    /// Why it may not.
+    /// The reason why the resource may not be cached.
     pub fn cacheable(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
         let resource = self.resource(gvr).ok_or(NotCacheable::Unknown)?;
         if !resource.can("list") || !resource.can("watch") {
@@ -214,8 +212,9 @@ impl RestMapper {
         }
     }
 
-    /// True for custom resources. Where their definitions can't be read, those are what neither
-    /// the API server itself nor a known aggregated one serves.
+    /// True if `gvr` is a custom resource. If kubefan can't read CustomResourceDefinitions, these
+    /// are all resources that are neither built-in nor aggregated; if it can't read APIServices
+    /// either, the result is false.
     pub fn is_custom(&self, gvr: &GroupVersionResource) -> bool {
         match (&self.custom, &self.aggregated) {
             (Some(custom), _) => custom.contains_key(gvr),
@@ -229,24 +228,23 @@ impl RestMapper {
     }
 
     /// The JSON paths, such as `.spec.color`, that field selectors on a custom resource may name;
-    /// `None` when its definition isn't known.
+    /// `None` if the resource's CustomResourceDefinition is not known.
     pub fn selectable_json_paths(&self, gvr: &GroupVersionResource) -> Option<&[String]> {
         Some(&self.custom_resource(gvr)?.selectable_json_paths)
     }
 
-    /// The kind of lists of `gvr`, where its definition names another than the kind with `List`
-    /// behind it; else `None`.
+    /// The kind of lists of `gvr`; `None` if unknown, or if it is the resource's kind plus `List`.
     pub fn list_kind(&self, gvr: &GroupVersionResource) -> Option<&str> {
         self.custom_resource(gvr)?.list_kind.as_deref()
     }
 
-    /// What changed from `old` to `new`. A group-version that one of them couldn't ask for has no
-    /// resources that went or came.
+    /// The differences from `old` to `new`. A resource is not reported as added if `old` could not
+    /// fetch its group-version, nor as removed if `new` could not.
     pub fn changes(old: &Self, new: &Self) -> Changes {
         let (before, after) = (old.by_gvr(), new.by_gvr());
         let differs = |gvr: &GroupVersionResource| {
             let redefined = match (old.custom_resource(gvr), new.custom_resource(gvr)) {
-                // Definitions that couldn't be read once say nothing.
+                // If one discovery could not read the definition, there is nothing to compare.
                 (Some(old), Some(new)) => old != new,
                 _ => false,
             };
@@ -271,7 +269,8 @@ impl RestMapper {
         self.custom.as_ref()?.get(gvr)
     }
 
-    /// Every name that `find` takes, and the plural it stands for.
+    /// Pairs of a name that `find` accepts and the plural of the resource: short names, singulars,
+    /// plurals, and plurals with their group.
     fn spellings(&self) -> impl Iterator<Item = (String, String)> {
         self.resources.iter().flat_map(|resource| {
             let plural = resource.gvr.resource.clone();
@@ -286,13 +285,14 @@ impl RestMapper {
 }
 
 impl Changes {
-    /// True when nothing changed.
+    /// True if the two discoveries have the same resources.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
     }
 }
 
-/// What of `these` is not in `others`, which say nothing of the group-versions in `unknown`.
+/// The resources in `these` that are missing in `others`, except in the group-versions `unknown`,
+/// which could not be fetched for `others`.
 fn missing(
     these: &ByGvr<'_>,
     others: &ByGvr<'_>,
@@ -307,7 +307,7 @@ fn group_version(gvr: &GroupVersionResource) -> GroupVersion {
     (gvr.group.clone(), gvr.version.clone())
 }
 
-/// True when `resource` is of the group, or version and group, that `qualifier` names.
+/// True if `qualifier` is the group, or the version and group, of `resource`; or `None`.
 fn is_in_group_version(resource: &Resource, qualifier: Option<&str>) -> bool {
     let Some(qualifier) = qualifier else {
         return true;

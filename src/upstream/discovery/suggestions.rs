@@ -1,14 +1,14 @@
-//! Names that are close to a mistyped one.
+//! Suggestions for mistyped names.
 
 use std::collections::BTreeMap;
 
 use strsim::levenshtein;
 
-/// Suggestions given at most.
+/// The largest number of suggestions.
 const SUGGESTIONS: usize = 3;
 
-/// Of pairs (spelling, suggestion): the suggestions whose spelling is closest to `name`, the
-/// closest first. Nothing that differs in more than a third of its letters.
+/// The suggestions with spellings similar to `name`, the most similar first. `pairs` are spellings
+/// and suggestions; a spelling may differ in one letter, or a third of the letters of `name`.
 pub(crate) fn closest(name: &str, pairs: impl Iterator<Item = (String, String)>) -> Vec<String> {
     let tolerated = (name.chars().count() / 3).max(1);
     let mut distances: BTreeMap<String, usize> = BTreeMap::new();
@@ -63,7 +63,7 @@ mod tests {
             ("abcdefghi", "abcde", false),
             ("abcdefghi", "xyzdefghi", true),
             ("abcdefghi", "wxyzefghi", false),
-            // One letter always may, and a letter is not a byte.
+            // One letter may always differ, and letters are counted, not bytes.
             ("a", "b", true),
             ("äöü", "äöx", true),
             ("äöü", "xöx", false),

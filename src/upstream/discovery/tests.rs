@@ -1,4 +1,4 @@
-//! Discovery in both forms, against a server with few resources.
+//! Tests of aggregated and older discovery against a server with few resources.
 
 use http::Request;
 use http::Response;
@@ -18,7 +18,7 @@ use crate::upstream::tests::support::TestServer;
 
 const VERBS: [&str; 3] = ["get", "list", "watch"];
 
-/// Which documents a server offers.
+/// The discovery documents that the test's server offers.
 #[derive(Clone, Copy, PartialEq)]
 struct Offers {
     aggregated: bool,
@@ -126,7 +126,7 @@ fn api_services() -> Value {
     ] })
 }
 
-/// Two pages; the second needs the first's token.
+/// The CustomResourceDefinitions in two pages; the first page's token returns the second.
 fn definitions(query: &str) -> Value {
     if !query.contains("continue=next%2B") {
         let other = json!({ "metadata": { "uid": "o", "generation": 1 }, "spec": {
@@ -325,7 +325,7 @@ async fn custom_resources_have_selectable_paths() {
     assert_eq!(mapper.selectable_json_paths(&gvr("", "v1", "pods")), None);
     assert!(
         mapper.is_custom(&gvr("other.io", "v1", "others")),
-        "of the first page"
+        "the first page's resources are known too"
     );
 }
 

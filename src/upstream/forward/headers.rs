@@ -1,12 +1,11 @@
-//! Which headers end at a hop, and which are relayed.
+//! Separates the headers that concern one connection from those that are forwarded.
 
 use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
 use http::header;
 
-/// Headers that concern one connection only (RFC 9110 §7.6.1 and the older `Keep-Alive`,
-/// `Proxy-Connection`).
+/// The headers that concern only one connection, by RFC 9110 §7.6.1 and older specifications.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -18,11 +17,11 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
-/// What the API server upgrades to, for exec, attach, port-forward and WebSocket watches.
+/// The API server's upgrade protocols for exec, attach, port-forward and WebSocket watches.
 const RELAYED_PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
 
-/// Removes what concerns only the connection that `headers` came over, all that `Connection`
-/// lists included. `TE: trailers` stays: HTTP/2 servers ask for it before they send trailers.
+/// Removes the headers that concern only one connection, including those that `Connection` lists.
+/// `TE: trailers` stays, because HTTP/2 servers require it before they send trailers.
 pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     for name in connection_options(headers) {
         headers.remove(name);
@@ -41,14 +40,14 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// True when `headers` ask for an upgrade that is relayed: to a protocol that the API server knows.
-/// Other offers, such as `h2c`, are ignored, as HTTP allows: the request is one like others.
+/// True if `headers` request an upgrade to a protocol that the API server supports. Other upgrades,
+/// such as `h2c`, are ignored, as HTTP allows: the request is then treated like any other.
 pub fn is_upgrade(headers: &HeaderMap) -> bool {
     upgrade_protocol(headers).is_some()
 }
 
-/// The protocol that `headers` ask to upgrade to, or have been upgraded to, the first of several:
-/// `Upgrade` counts only when `Connection` lists it.
+/// The protocol to which a request asks to upgrade, or a response has upgraded; the first supported
+/// one if there are several. `Upgrade` is ignored unless `Connection` lists it.
 pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
     let mut options = connection_options(headers).into_iter();
     options.find(|option| option == header::UPGRADE)?;
@@ -61,12 +60,12 @@ pub(super) fn upgrade_protocol(headers: &HeaderMap) -> Option<HeaderValue> {
         let mut relayed = RELAYED_PROTOCOLS.iter();
         relayed.any(|protocol| offer.eq_ignore_ascii_case(protocol))
     };
-    // As the client spells it.
+    // The protocol keeps the client's upper and lower case.
     let mut relayed = offers.filter(is_relayed);
     HeaderValue::from_str(relayed.next()?).ok()
 }
 
-/// Puts `protocol` back after [`remove_hop_by_hop`].
+/// Adds the headers for an upgrade to `protocol`, which [`remove_hop_by_hop`] has removed.
 pub(super) fn insert_upgrade(headers: &mut HeaderMap, protocol: HeaderValue) {
     let upgrade = HeaderValue::from_static("Upgrade");
     headers.insert(header::CONNECTION, upgrade);
@@ -78,7 +77,7 @@ fn connection_options(headers: &HeaderMap) -> Vec<HeaderName> {
     values
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
-        // `TE` is dealt with by its content.
+        // `TE` is excluded because the caller removes it or keeps it depending on its value.
         .filter(|option| !option.trim().eq_ignore_ascii_case("te"))
         .filter_map(|option| HeaderName::try_from(option.trim()).ok())
         .collect()

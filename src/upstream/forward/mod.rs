@@ -1,5 +1,5 @@
-//! Sends on what kubefan may not answer itself: streaming both ways, at the pace of the slower
-//! side, with nothing changed that does not concern the connection.
+//! Forwards the requests that kubefan does not answer from a cache. Bodies stream both ways, at the
+//! speed of the slower side. Only headers that concern the connection are changed.
 
 mod headers;
 #[cfg(test)]
@@ -34,31 +34,30 @@ pub struct Forwarder {
     client: Client,
 }
 
-/// A forwarded request's answer.
+/// The API server's answer to a forwarded request.
 #[derive(Debug)]
 pub struct ForwardedResponse {
-    /// The answer, whatever its status.
+    /// The answer with its status, headers and body, even if it is a failure.
     pub response: Response<Body>,
-    /// After a 101: the two connections to be joined, once `response` has been sent.
+    /// If the status is 101, the two connections to join after `response` has been sent.
     pub upgrade: Option<PendingUpgrade>,
 }
 
 impl Forwarder {
-    /// A forwarder over the connections of `client`.
+    /// A forwarder that uses the connections of `client`.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 
-    /// Sends `request` on as `identity`, and returns once the answer's headers are there.
+    /// Forwards `request` as `identity`, and returns when the answer's headers have arrived.
     ///
-    /// Headers that concern one connection only are dropped and `Host` becomes the API server's;
-    /// everything else goes through as it is, path, query and trailers included. A request that
-    /// asks to be upgraded must be the one that the server received, with its extensions.
-    /// Dropping the future or the response's body cancels the request upstream.
+    /// Headers that concern only one connection are dropped, and `Host` becomes the API server's
+    /// host. Everything else is forwarded unchanged, including path, query and trailers. A request
+    /// without the HTTP server's upgrade extension is forwarded without the upgrade. Dropping the
+    /// future or the response's body cancels the request.
     ///
     /// # Errors
-    ///
-    /// When the API server can't be reached, or ends the connection unanswered.
+    /// If the API server can't be reached, or closes the connection without an answer.
     pub async fn forward<B>(
         &self,
         mut request: Request<B>,
@@ -82,7 +81,7 @@ impl Forwarder {
                 let response = self.client.request_http1(identity, request).await?;
                 Ok(upgraded(response, downstream))
             }
-            // No upgrade is possible on this connection, so none is asked for.
+            // The client requests no upgrade, or its connection can't be upgraded.
             _ => {
                 let response = self.client.request(identity, request).await?;
                 Ok(ForwardedResponse {
@@ -113,7 +112,7 @@ fn upgraded(mut response: Response<Body>, downstream: OnUpgrade) -> ForwardedRes
     }
 }
 
-/// What of the answer concerns the client; connection details such as the HTTP version don't.
+/// The answer for the client: the status, end-to-end headers and body of the API server's answer.
 fn relayed(response: Response<Body>) -> Response<Body> {
     let (mut parts, body) = response.into_parts();
     remove_hop_by_hop(&mut parts.headers);

@@ -1,4 +1,4 @@
-//! The forwarder between a client that sends and a server that looks.
+//! Tests of the forwarder, with a server that checks or returns the forwarded requests.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::body::empty;
 use crate::body::full;
 use crate::upstream::tests::support::TestServer;
 
-/// Request line and headers, as the server got them.
+/// The method, URI and sorted headers of a request, as the server received them.
 fn head(request: &Request<Incoming>) -> String {
     let mut lines = vec![format!("{} {}", request.method(), request.uri())];
     let value = |value: &HeaderValue| value.to_str().unwrap_or("?").to_owned();
@@ -155,7 +155,7 @@ async fn bodies_stream_both_ways() {
     }
 }
 
-/// Tells when it is dropped.
+/// Sends a message when it is dropped.
 struct NotifyOnDrop(Option<oneshot::Sender<()>>);
 
 impl Drop for NotifyOnDrop {
@@ -216,7 +216,8 @@ async fn dropping_an_unanswered_request_cancels_it() {
     ended.await.expect("the server's work was dropped");
 }
 
-/// Answers upgrades with 101, then repeats what comes with an exclamation mark; answers others with 400.
+/// Answers an upgrade with 101, and then returns the first four bytes that arrive, followed by an
+/// exclamation mark. Answers other requests with 400.
 async fn upgrade_echo(mut request: Request<Incoming>) -> Response<Body> {
     let Some(protocol) = request.headers().get("upgrade").cloned() else {
         let response = Response::builder().status(400);
@@ -294,7 +295,7 @@ async fn a_refused_upgrade_is_forwarded_as_a_normal_answer() {
     let forwarder = Forwarder::new(upstream.client().await);
     let request = Request::get("/exec").header("connection", "Upgrade");
     let request = request.header("upgrade", "websocket").body(empty());
-    // The request was received over a connection that can't be upgraded, such as HTTP/2.
+    // Without an `OnUpgrade` extension, as over HTTP/2, the connection can't be upgraded.
     let forwarded = forwarder.forward(request.expect("a request"), Identity::Caller);
     let forwarded = forwarded.await.expect("an answer");
     assert!(forwarded.upgrade.is_none());

@@ -1,4 +1,4 @@
-//! Joins a client's connection and the API server's after both were upgraded: exec, attach,
+//! Joins the client's and the API server's connection after both were upgraded, for exec, attach,
 //! port-forward and WebSocket watches.
 
 use hyper::upgrade::OnUpgrade;
@@ -6,19 +6,19 @@ use hyper_util::rt::TokioIo;
 
 use crate::upstream::Error;
 
-/// Two connections that are about to be upgraded.
+/// The client's and the API server's connection, both of which are about to be upgraded.
 #[derive(Debug)]
 pub struct PendingUpgrade {
     downstream: OnUpgrade,
     upstream: OnUpgrade,
 }
 
-/// Bytes that went over an upgraded connection.
+/// The number of bytes that were copied over an upgraded connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpgradedBytes {
-    /// From the client to the API server.
+    /// Bytes from the client to the API server.
     pub sent: u64,
-    /// From the API server to the client.
+    /// Bytes from the API server to the client.
     pub received: u64,
 }
 
@@ -30,12 +30,12 @@ impl PendingUpgrade {
         }
     }
 
-    /// Copies bytes both ways until both sides have ended. To be spawned by whoever sends the
-    /// response; dropping the future closes both connections.
+    /// Copies bytes both ways until both sides have ended. The caller must spawn the future,
+    /// because the client's upgrade completes only after the response was sent. Dropping the future
+    /// closes both connections.
     ///
     /// # Errors
-    ///
-    /// When one of the connections breaks.
+    /// If one of the connections breaks.
     pub async fn join(self) -> Result<UpgradedBytes, Error> {
         let broken = |error: hyper::Error| Error::Transport(error.into());
         let mut upstream = TokioIo::new(self.upstream.await.map_err(broken)?);

@@ -1,4 +1,4 @@
-//! What the API server can be asked to learn how fresh a cache is.
+//! The requests to the API server that prove how fresh a cache is.
 
 use std::future::Future;
 
@@ -7,24 +7,24 @@ use crate::api::ResourceVersion;
 
 use crate::upstream::Error;
 
-/// The part of a collection that a read is about, in the API server's words.
+/// The part of a collection that a verification list covers, as the parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// Only this namespace; `None` for all that the asker sees.
+    /// The namespace to list; `None` for all namespaces that the [`FreshnessProbe`] covers.
     pub namespace: Option<String>,
-    /// `labelSelector`; empty for all.
+    /// The `labelSelector` parameter; empty to select all objects.
     pub label_selector: String,
-    /// `fieldSelector`; empty for all.
+    /// The `fieldSelector` parameter; empty to select all objects.
     pub field_selector: String,
 }
 
-/// Consistent questions about one resource: each is answered with a state that is at least as new
-/// as the moment it was sent (KEP-2340).
+/// Consistent reads of one resource: the API server answers each with a state that is at least as
+/// new as the moment at which the request was sent (KEP-2340).
 pub trait FreshnessProbe: Send + Sync + 'static {
-    /// A barrier: the resource version that the most recent state has at the least.
+    /// Sends a barrier, which returns the API server's current resource version.
     fn barrier(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send;
 
-    /// Who is in `scope`, at which version each; bodies are empty. All in one page.
+    /// Lists the objects in `scope` in one page: their metadata, but no bodies.
     fn verification_list(
         &self,
         scope: &Scope,

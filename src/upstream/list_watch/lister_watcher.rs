@@ -1,4 +1,4 @@
-//! What a reflector asks of the upstream, and nothing more.
+//! The requests that a reflector sends to the upstream, as a trait.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,48 +11,49 @@ use crate::api::WatchEvent;
 
 use crate::upstream::Error;
 
-/// A page of a LIST with resource version unset (most recent).
+/// A request for one page of a LIST of the most recent state (resource version unset).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListCall {
-    /// Page size; 0 asks for everything at once.
+    /// The largest number of objects in the page; 0 requests all objects in one page.
     pub limit: u32,
-    /// Token of the page before; `None` starts a list.
+    /// The `continue` token of the page before; `None` for the first page.
     pub continue_token: Option<String>,
 }
 
-/// A WATCH with bookmarks.
+/// A request for a WATCH with bookmarks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchCall {
-    /// Where to start.
+    /// The resource version or state at which the watch starts.
     pub start: ResumePoint,
-    /// `timeoutSeconds`.
+    /// The time after which the API server ends the watch (`timeoutSeconds`).
     pub timeout: Duration,
 }
 
-/// Where a [`WatchCall`] starts.
+/// The resource version or state at which a [`WatchCall`] starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResumePoint {
-    /// Watch-list: the most recent state as ADDED events, a bookmark that ends them, then changes.
+    /// The watch is a watch-list: it starts with the most recent state as ADDED events and a
+    /// bookmark that ends them, and continues with changes.
     InitialEvents,
-    /// Changes after this resource version.
+    /// The watch starts with the first change after this resource version.
     After(ResourceVersion),
 }
 
 /// LIST and WATCH of one resource in one wire format, as one identity.
 pub trait ListerWatcher: Send + Sync + 'static {
-    /// The stream of a watch; dropping it ends the watch. It ends with `None` at a clean end of
-    /// body, and with an `Err` as its last item when the connection broke or a frame was cut.
+    /// The stream of a watch's events; dropping it ends the watch. It ends without an error if the
+    /// response ends. If the connection broke or a frame was cut off, the last item is an error.
     type Events: Stream<Item = Result<WatchEvent, Error>> + Send + Unpin + 'static;
 
-    /// Fetches one page.
+    /// Fetches one page of a LIST.
     fn list(&self, request: ListCall) -> impl Future<Output = Result<ListPage, Error>> + Send;
 
-    /// Opens a watch; returns once the response's headers are there.
+    /// Opens a watch, and returns its stream when the response's headers have arrived.
     fn watch(&self, request: WatchCall)
     -> impl Future<Output = Result<Self::Events, Error>> + Send;
 
-    /// A barrier: the resource version that the most recent state has at the least. Asks for one
-    /// object.
+    /// Sends a barrier, which returns the API server's current resource version: a LIST of the most
+    /// recent state, limited to one object.
     fn current_revision(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send {
         let request = ListCall {
             limit: 1,

@@ -1,4 +1,4 @@
-//! LIST and WATCH of one resource, and what is asked to know how fresh a cache is.
+//! LIST and WATCH of one resource, and the requests that prove how fresh a cache is.
 
 mod freshness_probe;
 mod lister_watcher;

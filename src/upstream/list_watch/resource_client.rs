@@ -1,4 +1,4 @@
-//! LIST and WATCH of one resource, asked of the API server as kubefan.
+//! Sends LIST and WATCH of one resource to the API server with kubefan's identity.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,21 +29,21 @@ use crate::upstream::Identity;
 use crate::upstream::answer;
 use crate::upstream::client;
 
-/// Bytes of a list that is taken into memory.
+/// The largest page of a list, in bytes, that is read.
 const LIST_LIMIT: usize = 1 << 30;
-/// Time that a watch may last beyond the `timeoutSeconds` it asked for.
+/// Time for which a watch may outlast its `timeoutSeconds`.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
-/// Metadata only, in protobuf where the API server has it, which is a third of JSON's work.
+/// The `Accept` header of metadata lists; protobuf comes first, as it is a third of JSON's work.
 const METADATA_MEDIA_TYPES: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// What of a path segment is escaped: all but the unreserved characters of RFC 3986.
+/// The characters that are escaped in a path segment: all but the unreserved ones of RFC 3986.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// One resource at the API server, in one wire format; cheap to clone.
+/// A client for LIST and WATCH of one resource in one wire format; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ResourceClient {
     client: Client,
@@ -54,8 +54,7 @@ pub struct ResourceClient {
 }
 
 impl ResourceClient {
-    /// A client for `resource` in all namespaces, or in `namespace`. `decoder` must be one of
-    /// `format`.
+    /// A client for `resource` in `namespace` (`None`: in all). `decoder` must decode `format`.
     pub fn new(
         client: Client,
         resource: Arc<Resource>,
@@ -72,7 +71,8 @@ impl ResourceClient {
         }
     }
 
-    /// Sends a GET of the collection; the answer is a success in the format asked for.
+    /// Sends a GET of the collection with `query` and records the answer's warnings. The result is
+    /// an error unless the answer is a success in the client's wire format.
     async fn get(&self, query: &str) -> Result<Response<Body>, Error> {
         let path = self.path(self.namespace.as_deref());
         let requested = self.format.media_type();

@@ -1,4 +1,4 @@
-//! A watch response as a stream of decoded events.
+//! The response of a WATCH as a stream of decoded events.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -18,16 +18,17 @@ use crate::codec::FrameSplitter;
 use crate::body::Body;
 use crate::upstream::Error;
 
-/// Bytes of one event. Objects have some 1.5 MiB at most in etcd, and can be several times that
-/// in JSON.
+/// The largest event, in bytes. An object has at most about 1.5 MiB in etcd, but can be several
+/// times as large in JSON.
 const FRAME_LIMIT: usize = 64 << 20;
 
-/// The events of one watch. Ends with `None` at a clean end, and with an `Err` as its last item
-/// when the connection broke, a frame was cut or can't be decoded, or the end is overdue.
-/// Dropping it ends the watch.
+/// The stream of events of one watch; dropping it ends the watch.
+///
+/// The stream ends without an error if the response ends. Its last item is an error if the
+/// connection broke, a frame was cut off or can't be decoded, or the watch outlived its time limit.
 #[derive(Debug)]
 pub struct WatchEvents {
-    /// `None` once the stream has ended.
+    /// The response's body; `None` after the stream has ended.
     body: Option<Body>,
     splitter: FrameSplitter,
     decoder: Decoder,
@@ -36,7 +37,7 @@ pub struct WatchEvents {
 }
 
 impl WatchEvents {
-    /// The events in `body`, which must end within `time_limit`.
+    /// A stream of the events in `body`, which must end within `time_limit`.
     pub(super) fn new(
         body: Body,
         format: WireFormat,
@@ -52,7 +53,7 @@ impl WatchEvents {
         }
     }
 
-    /// The next event, and `None` when the stream has ended.
+    /// The next event, or `None` if the stream has ended.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchEvent, Error>>> {
         let decode = |error: crate::codec::Error| Error::Decode(error.into());
         loop {

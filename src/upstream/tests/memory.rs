@@ -1,5 +1,5 @@
-//! Connections to an API server in the same process: no sockets, so paused time stands still while
-//! anything is under way.
+//! Connections to an API server in the same process. They use no sockets, so tokio's paused clock
+//! does not advance while a request is being processed.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use crate::upstream::connect::transport::Stack;
 use crate::upstream::connect::transport::Transport;
 use crate::upstream::dedicated::ConnectionOpener;
 
-/// A transport over what `dial` gives.
+/// A stack without credentials, whose connections are opened by `dial`.
 pub(in crate::upstream) fn stack(dial: &Dial, server: &Uri) -> Stack {
     let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
     Stack::new(Transport::new(connector(), connector(), server.clone()))
 }
 
-/// What opens connections over what `dial` gives.
+/// An opener of dedicated connections, which are opened by `dial`.
 pub(in crate::upstream) fn opener(dial: &Dial, server: &Uri) -> ConnectionOpener {
     let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
     ConnectionOpener::new(connector(), connector(), server.clone())
 }
 
-/// A connector has to have one, though no URL here is https.
+/// TLS settings without certificates. A connector needs some, although no URL here is https.
 fn no_tls() -> TlsSettings {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions();

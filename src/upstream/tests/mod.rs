@@ -1,4 +1,4 @@
-//! What this room's tests play with, and others' too.
+//! Support for the tests of `upstream`, and of other rooms.
 
 pub(super) mod memory;
 pub(super) mod support;

@@ -1,4 +1,4 @@
-//! A small HTTP server that plays the API server in this room's tests.
+//! A small HTTP server that replaces the API server in the tests of `upstream`.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -34,15 +34,15 @@ use crate::body::Body;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 
-/// What the API server allows by default.
+/// The streams per HTTP/2 connection that the API server allows by default.
 const MAX_STREAMS: u32 = 100;
 
-/// A name that the server's certificate has too.
+/// A second host name that the server's certificate is valid for.
 pub(in crate::upstream) const OTHER_NAME: &str = "kubernetes.test";
 
 type Handler = Arc<dyn Fn(Request<Incoming>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
-/// Where a request came from; in its extensions.
+/// The connection on which the server received a request; stored in the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(in crate::upstream) struct Peer {
     pub(in crate::upstream) connection: usize,
@@ -51,9 +51,9 @@ pub(in crate::upstream) struct Peer {
 
 pub(in crate::upstream) struct TestServer {
     pub(in crate::upstream) url: String,
-    /// How many connections are open.
+    /// The number of open connections.
     pub(in crate::upstream) open: watch::Receiver<usize>,
-    /// Makes the connections that are open now end when their requests have ended.
+    /// `notify_waiters` makes each open connection close when its requests have ended.
     pub(in crate::upstream) drain: Arc<Notify>,
     certificates: Option<Certificates>,
 }
@@ -98,7 +98,7 @@ impl TestServer {
         }
     }
 
-    /// Serves HTTP/1.1 without TLS.
+    /// Starts a server that answers by `handler`, over HTTP/1.1 without TLS.
     pub(in crate::upstream) async fn plain<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
@@ -107,7 +107,7 @@ impl TestServer {
         Self::start(None, boxed_handler(handler)).await
     }
 
-    /// Serves HTTP/2 and HTTP/1.1 with TLS, asking for a client certificate.
+    /// Starts a server with HTTP/2, HTTP/1.1 and TLS; a client certificate is optional.
     pub(in crate::upstream) async fn tls<F, R>(handler: F) -> Self
     where
         F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
@@ -116,8 +116,7 @@ impl TestServer {
         Self::start(Some(certificates()), boxed_handler(handler)).await
     }
 
-    /// A client with the credentials of `user`, a kubeconfig's user, and `settings` of the
-    /// kubeconfig's cluster.
+    /// A client whose kubeconfig has `user` as the user, and `settings` added to the cluster.
     pub(in crate::upstream) async fn client_as(&self, settings: Value, user: Value) -> Client {
         let mut cluster = json!({ "server": self.url });
         for (key, value) in settings.as_object().expect("an object") {
@@ -145,12 +144,12 @@ impl TestServer {
         Client::connect(config).await.expect("a client")
     }
 
-    /// A client without credentials.
+    /// A client of this server without credentials.
     pub(in crate::upstream) async fn client(&self) -> Client {
         self.client_as(json!({}), json!({})).await
     }
 
-    /// A kubeconfig's user with a client certificate that this server trusts.
+    /// A user for a kubeconfig, with a client certificate that this server trusts.
     pub(in crate::upstream) fn certificate_user(&self) -> Value {
         let certificates = self.certificates.as_ref().expect("a server with TLS");
         json!({
@@ -160,14 +159,13 @@ impl TestServer {
     }
 }
 
-/// What `awaited` gives; panics when it hangs.
+/// Returns the output of `awaited`; panics if it takes more than 30 s.
 pub(in crate::upstream) async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
     let given = tokio::time::timeout(Duration::from_secs(30), awaited).await;
     given.expect("no answer within 30 s")
 }
 
-/// Gives each connection to a free port to `serve`, in a task of its own, until the runtime ends;
-/// the port's address.
+/// Listens on a free port, whose address it returns, and spawns `serve` for each connection.
 pub(in crate::upstream) async fn accept_each<F, R>(serve: F) -> SocketAddr
 where
     F: Fn(TcpStream) -> R + Send + 'static,
@@ -183,7 +181,7 @@ where
     address
 }
 
-/// The connection that `request` came over.
+/// The connection on which the server received `request`.
 pub(in crate::upstream) fn peer<B>(request: &Request<B>) -> Peer {
     *request.extensions().get().expect("set by the server")
 }
@@ -227,7 +225,7 @@ impl ConnectionServer {
         let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
         builder.http2().max_concurrent_streams(MAX_STREAMS);
         let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
-        // A client that goes away is what some tests are about.
+        // The result is ignored, because some tests close the connection on purpose.
         tokio::select! {
             _ = connection.as_mut() => {}
             () = self.drain.notified() => {

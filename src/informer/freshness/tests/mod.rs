@@ -1,4 +1,4 @@
-//! What a cache that the API server contradicts costs.
+//! A cache that the API server contradicts is relisted, at most once a minute.
 
 mod model;
 mod prover;
@@ -24,7 +24,7 @@ use crate::informer::ProofRequest;
 use crate::informer::relist_channel;
 use model::object;
 
-/// At version 5 there is one object, whatever the cache has.
+/// An API server that has one object at version 5; the cache has none at this version.
 struct ContradictingProbe;
 
 impl FreshnessProbe for ContradictingProbe {

@@ -1,9 +1,9 @@
 //! A random model of freshness: an etcd with its history, an API server that answers consistently
-//! but whose watch lags, a cache, and clients who ask for the most recent state.
+//! but has a delayed watch, a cache, and clients that read the most recent state.
 //!
-//! Nobody may miss a write acknowledged before it asked, see what was deleted before, or start a
-//! watch that never corrects itself. Each rule is also switched off once, to see that the model
-//! notices.
+//! An answer must contain each write that was acknowledged before the request, and no object that
+//! was deleted before. A watch from a proof must always show a state of etcd. Another test switches
+//! each rule off, and checks that the model finds a wrong answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,16 +54,17 @@ const CASES: u64 = 150;
 const CLIENTS: u64 = 6;
 const KEYS: [&str; 5] = ["a/x", "a/y", "a-b/x", "b/x", "b/z"];
 const APPS: [&str; 2] = ["web", "db"];
-/// How long the world turns; then it stands still, so that everything can arrive.
+/// How long etcd changes and clients read. The reflector runs 10 s longer, so that it delivers all
+/// changes.
 const RUN_TIME: Duration = Duration::from_secs(20);
 
-/// (uid, version, app) of each object.
+/// The uid, resource version and label `app` of each object, by key.
 type Objects = BTreeMap<&'static str, (String, u64, &'static str)>;
 
-/// Everything that etcd ever had: the objects at each revision.
+/// An etcd that keeps the objects at each revision.
 #[derive(Default)]
 struct Etcd {
-    /// A restore begins the next.
+    /// The number of the history, which each restore increases.
     history: u32,
     states: BTreeMap<u64, Objects>,
     uids: u64,
@@ -90,12 +91,12 @@ impl Etcd {
         self.states.insert(revision + 1, objects);
     }
 
-    /// One random change.
+    /// Makes one random change.
     fn change(&mut self, rng: &mut StdRng) {
         let key = KEYS[rng.random_range(0..KEYS.len())];
         let app = APPS[rng.random_range(0..APPS.len())];
         match rng.random_range(0..10) {
-            // Another resource changed.
+            // A change of another resource: the revision grows, and the objects stay.
             0..=2 => self.write(|_, _, _| {}),
             3..=5 => self.write(|objects, revision, uid| {
                 let old = objects.get(key).map(|(uid, _, _)| uid.clone());
@@ -103,7 +104,7 @@ impl Etcd {
                 objects.insert(key, (uid, revision, app));
             }),
             6..=7 => self.write(|objects, _, _| drop(objects.remove(key))),
-            // Short-lived, or there again as another.
+            // An object is deleted, created with another uid, and perhaps deleted again at once.
             _ => {
                 self.write(|objects, _, _| drop(objects.remove(key)));
                 self.write(|objects, revision, uid| {
@@ -120,7 +121,7 @@ impl Etcd {
         let revision = self.revision().saturating_sub(back).max(1);
         self.states.split_off(&(revision + 1));
         self.history += 1;
-        // A restored etcd goes on: what it writes differs from what was lost.
+        // Objects that the restored etcd creates get other uids than the lost ones.
         self.uids += 1000;
     }
 }
@@ -144,7 +145,7 @@ fn is_selected(request: &ProofRequest, key: &str, app: &str) -> bool {
         && (scope.label_selector.is_empty() || scope.label_selector == format!("app={app}"))
 }
 
-/// Keys, each with uid and version.
+/// The uid and resource version of each object, as text, by key.
 type ObjectStates = BTreeMap<String, String>;
 
 fn key_and_state(item: &Object) -> (String, String) {
@@ -183,7 +184,7 @@ fn random_request(rng: &mut StdRng) -> ProofRequest {
     }
 }
 
-/// Answers of the API server: each is the state of some moment between question and answer.
+/// An API server that answers with the state at a random moment between request and answer.
 struct Probe {
     etcd: Arc<Mutex<Etcd>>,
     rng: Mutex<StdRng>,
@@ -195,7 +196,7 @@ impl Probe {
         sleep(Duration::from_millis(milliseconds)).await;
     }
 
-    /// Fails now and then.
+    /// Returns an error in 3 % of the calls.
     fn maybe_fail(&self) -> Result<(), upstream::Error> {
         match self.rng.lock().random_bool(0.03) {
             true => Err(upstream::Error::Timeout(Duration::ZERO)),
@@ -236,13 +237,15 @@ impl FreshnessProbe for Probe {
     }
 }
 
-/// The reflector: follows etcd with a lag, is cut and lists again, and meets restores.
+/// A reflector that follows etcd with a random lag, lists again at random, and notices restores
+/// late.
 struct Reflector {
     etcd: Arc<Mutex<Etcd>>,
     writer: Writer,
     relists: RelistRequests,
     history: u32,
-    /// How far the watch has come; the cache knows only of what concerned it.
+    /// The revision up to which the watch has read. The cache's version may be lower, because
+    /// events of other resources do not reach the cache.
     position: u64,
     rng: StdRng,
 }
@@ -262,7 +265,7 @@ impl Reflector {
         self.writer.replace(relist, ResourceVersion(revision));
     }
 
-    /// One revision further, if there is one.
+    /// Reads one more revision of etcd, if there is one, and applies its changes to the cache.
     fn follow(&mut self) {
         let etcd = self.etcd.lock();
         if self.position >= etcd.revision() {
@@ -292,7 +295,7 @@ impl Reflector {
                 .expect("in order");
             changes += 1;
         }
-        // Of what other resources did only a bookmark tells, now and then.
+        // Changes of other resources move the cache's version only by occasional bookmarks.
         if changes == 0 && self.rng.random_bool(0.1) {
             self.writer.bookmark(version).expect("in order");
         }
@@ -312,7 +315,7 @@ impl Reflector {
                 sleep(Duration::from_millis(self.rng.random_range(0..300))).await;
                 self.list();
             } else if is_other {
-                // It does not know yet.
+                // The reflector has not noticed the restore yet.
             } else if self.relists.is_requested() || self.rng.random_bool(0.05) {
                 self.list();
             } else {
@@ -323,19 +326,21 @@ impl Reflector {
     }
 }
 
-/// What went wrong, if anything.
+/// The description of a wrong answer; `None` if all answers were right.
 type BrokenRule = Option<String>;
 
 struct World {
     etcd: Arc<Mutex<Etcd>>,
     freshness: Arc<Freshness<Probe>>,
     reader: Reader,
-    /// False puts a proof's version to a later snapshot.
+    /// False breaks the rule that a proof is a pair: clients combine its version with a later
+    /// snapshot.
     is_pinned: bool,
 }
 
 impl World {
-    /// Asks again and again; how often it was answered, and the first answer that was wrong.
+    /// Reads repeatedly until `until`. Returns the number of proven answers and the first wrong
+    /// one.
     async fn client(&self, mut rng: StdRng, until: Instant) -> (u32, BrokenRule) {
         let mut proven = 0;
         while Instant::now() < until {
@@ -344,7 +349,7 @@ impl World {
             let (history, acknowledged) = self.now();
             let min_interval = Duration::from_millis(100 * rng.random_range(0..2));
             let broken = match self.freshness.prove(request.clone(), min_interval).await {
-                // After a restore it may well differ at an equal version.
+                // After a restore, a cache may differ at an equal version without being wrong.
                 Err(ProofError::CacheDiffers) if history == 0 && self.now().0 == 0 => {
                     Some("the cache was found wrong".to_owned())
                 }
@@ -352,7 +357,8 @@ impl World {
                 Ok(proof) => {
                     proven += 1;
                     let snapshot = self.consume(proof.snapshot, &mut rng).await;
-                    // A restore while it asked makes both what was and what is right.
+                    // If etcd was restored during the request, the state before and the state after
+                    // the restore are both right, so the answer is not checked.
                     match self.now().0 == history {
                         false => None,
                         true => match self.check(&request, &snapshot, acknowledged) {
@@ -374,7 +380,8 @@ impl World {
         (etcd.history, etcd.revision())
     }
 
-    /// What the client makes of a proof's pair.
+    /// The snapshot that the client uses: the proven one, or without `is_pinned` a later one under
+    /// the proven version.
     async fn consume(&self, snapshot: Snapshot, rng: &mut StdRng) -> Snapshot {
         sleep(Duration::from_millis(rng.random_range(0..50))).await;
         match self.reader.snapshot() {
@@ -396,7 +403,8 @@ impl World {
         })
     }
 
-    /// A watch from the proven pair, folded for a while: it must always be a state of etcd.
+    /// Watches from the proven snapshot for a random time, and folds the events into a map. Checks
+    /// that a bookmark's version and the map agree with etcd.
     async fn watch(
         &self,
         request: &ProofRequest,
@@ -424,7 +432,7 @@ impl World {
                     let was_shown = folded.remove(item.key.as_str()).is_some();
                     match verdict {
                         EventType::Deleted if !was_shown => {
-                            return Some(format!("{} is deleted that was never shown", item.key));
+                            return Some(format!("{} is deleted, but was never sent", item.key));
                         }
                         EventType::Deleted => {}
                         EventType::Added | EventType::Modified => {
@@ -434,7 +442,7 @@ impl World {
                 }
             }
         }
-        // Where a bookmark may be given, the client has all up to it.
+        // If the stream allows a bookmark, the client must have all changes up to its version.
         let bookmark = stream.bookmark()?;
         let etcd = self.etcd.lock();
         let expected = selected(request, &etcd.at(bookmark.0));
@@ -445,7 +453,7 @@ impl World {
     }
 }
 
-/// One life; how much was proven, and what went wrong.
+/// Runs the model with `seed`. Returns the number of proven answers, and the first wrong one.
 async fn run_world(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut fork = || StdRng::seed_from_u64(rng.random());

@@ -1,4 +1,5 @@
-//! Which questions a proof takes, of a cache that is too large to be verified at once.
+//! The calls that a proof makes for a cache with too many objects to send the verification list
+//! first.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,21 +27,21 @@ use crate::upstream::Scope;
 use super::model::object;
 
 const OBJECTS: usize = 501;
-/// How long a list takes.
+/// How long the API server takes to answer a verification list.
 const LIST_DURATION: Duration = Duration::from_millis(50);
 
 /// How the API server answers a verification list.
 #[derive(Clone, Copy)]
 enum ListAnswer {
-    /// With what the cache has.
+    /// The list has the objects of the cache.
     Same,
-    /// With an object that the cache lacks.
+    /// The list has one object more than the cache.
     OneMore,
     NotAcceptable,
     TimedOut,
 }
 
-/// The API server.
+/// An API server that records the calls, and answers with a version that the test sets.
 struct Server {
     list_answer: ListAnswer,
     current: Mutex<ResourceVersion>,
@@ -127,8 +128,9 @@ impl World {
         }
     }
 
-    /// How the next question was proven, after another resource's change, and what the API server was
-    /// asked. The watch comes to that change after `watch_delay_ms` milliseconds.
+    /// Raises the API server's version, as a change of another resource does, and requests a proof.
+    /// Returns the outcome and the calls. A bookmark with the new version arrives after
+    /// `watch_delay_ms` milliseconds; `None` means never.
     async fn prove(&mut self, watch_delay_ms: Option<u64>) -> (Outcome, Vec<&'static str>) {
         self.server.calls.lock().clear();
         let current = {
@@ -175,7 +177,7 @@ async fn after_the_watch_misses_a_barrier_a_list_is_tried_first_for_a_while() {
     assert_eq!(world.prove(None).await, (BY_LIST, vec!["list"]));
     sleep(Duration::from_secs(11)).await;
     assert_eq!(world.prove(None).await, (BY_LIST, vec!["barrier", "list"]));
-    // The watch is there when the list is.
+    // The watch reaches the new version before the list arrives, so a barrier is tried again.
     assert_eq!(world.prove(Some(10)).await, (BY_LIST, vec!["list"]));
     assert_eq!(world.prove(Some(5)).await, (BY_BARRIER, vec!["barrier"]));
 }

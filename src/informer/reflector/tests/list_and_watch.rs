@@ -1,4 +1,4 @@
-//! How a reflector fetches the whole state and follows it; the cases are those of the wire contract.
+//! Tests of how a reflector lists, watches, relists and ends.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ fn names(names: &[&str]) -> Option<Vec<String>> {
     Some(names.iter().map(|name| (*name).to_owned()).collect())
 }
 
-/// Case 70.
 #[tokio::test(start_paused = true)]
 async fn the_first_request_is_a_watch_list_whose_stream_continues_as_the_watch() {
     let items = [
@@ -39,7 +38,6 @@ async fn the_first_request_is_a_watch_list_whose_stream_continues_as_the_watch()
     assert!((300..600).contains(&outcome.recorded[0].timeout.as_secs()));
 }
 
-/// Case 70: an API server without watch-list is asked for it once.
 #[tokio::test(start_paused = true)]
 async fn after_a_rejected_watch_list_only_lists_are_used() {
     for code in [400, 405, 415, 422] {
@@ -93,7 +91,6 @@ async fn watch_list_can_be_disabled() {
     assert_eq!(outcome.requests(), ["list 20", "watch 7"]);
 }
 
-/// Case 71: however the stream ends, nothing of what it brought is seen.
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_without_its_end_bookmark_is_discarded() {
     let endings: [fn() -> Vec<Item>; 4] = [
@@ -118,7 +115,6 @@ async fn a_watch_list_without_its_end_bookmark_is_discarded() {
     }
 }
 
-/// A watch-list that has worked is tried again, one that only ever ended early is not.
 #[tokio::test(start_paused = true)]
 async fn an_early_end_disables_watch_list_only_if_it_never_worked() {
     let rest = || {
@@ -175,7 +171,7 @@ async fn a_list_that_expires_between_pages_is_fetched_whole() {
     assert_eq!(outcome.objects, names(&["a@3", "b@8"]));
 }
 
-/// Case 72: who was watching learns what vanished during the gap.
+/// Object `b` was deleted while no watch was open, so a client's watch must get a DELETED event.
 #[tokio::test(start_paused = true)]
 async fn a_relist_reports_deleted_objects() {
     let outcome = play([
@@ -193,7 +189,6 @@ async fn a_relist_reports_deleted_objects() {
     assert_eq!(outcome.metrics.relists.load(Ordering::Relaxed), 1);
 }
 
-/// Case 74.
 #[tokio::test(start_paused = true)]
 async fn deletions_and_bookmarks_move_the_resume_point_and_initial_events_do_not() {
     let rows = [
@@ -244,7 +239,7 @@ async fn a_final_answer_ends_the_reflector_and_closes_the_cache() {
     }
 }
 
-/// An API server that starts refuses everybody until it knows its roles.
+/// An API server that is starting answers 403 until it has loaded its roles.
 #[tokio::test(start_paused = true)]
 async fn a_ready_cache_survives_a_short_refusal() {
     let config = || ReflectorConfig {
@@ -293,7 +288,7 @@ async fn stopping_drops_the_stream_and_closes_the_cache() {
     assert!(outcome.is_closed().await);
 }
 
-/// An error that shows by its `Arc` whether the stream that owns it was dropped.
+/// An error inside a scripted stream. The test sees by its `Arc` whether the stream was dropped.
 #[derive(Debug, thiserror::Error)]
 #[error("never sent")]
 struct Holder(Arc<()>);
@@ -318,7 +313,7 @@ async fn a_relist_request_is_served_at_once_without_closing_the_cache() {
     assert_eq!(outcome.metrics.epochs.load(Ordering::Relaxed), 0);
 }
 
-/// A request that comes while a list is under way may concern what that list already read.
+/// The pending list may have read the objects before the change that caused the relist request.
 #[tokio::test(start_paused = true)]
 async fn a_relist_request_during_a_list_causes_another_list() {
     let outcome = play([
@@ -336,7 +331,7 @@ async fn a_relist_request_during_a_list_causes_another_list() {
     assert_eq!(outcome.waits(), [1.0]);
 }
 
-/// The list proves what a resumed watch would have to.
+/// The list shows whether upstream's version went back, so the barrier is not needed.
 #[tokio::test(start_paused = true)]
 async fn a_relist_request_before_a_resume_replaces_it() {
     let outcome = play([

@@ -1,4 +1,4 @@
-//! The reflector against an upstream that answers by script, and against a random one.
+//! Tests of the reflector with a scripted upstream, and with a random one.
 
 mod list_and_watch;
 mod model;

@@ -1,4 +1,5 @@
-//! Whatever goes wrong upstream, in the end the cache and its clients have what upstream has.
+//! A random model: after any sequence of upstream faults, the cache and its clients have the
+//! objects that upstream has.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -47,39 +48,41 @@ use crate::informer::RelistHandle;
 use crate::informer::Signals;
 use crate::informer::relist_channel;
 
-/// One thing that happens; each call and each look at a stream makes the next one happen.
+/// A step of a test case. Each call to the fake upstream, and each poll of its streams, takes the
+/// next step.
 #[derive(Clone, Debug)]
 enum Act {
     Write(u8),
     Delete(u8),
-    /// History up to now is forgotten.
+    /// Upstream forgets its history: older versions get 410.
     Compact,
     Bookmark,
     RelistRequest,
-    /// The client reads what there is for it.
+    /// The client reads everything that its watch has.
     ClientReads,
     Pass(u16),
-    /// The call or stream fails with this code.
+    /// The call, or the stream that is polled, fails with this status code.
     Status(u16),
     Break,
     Cut,
     End,
-    /// The call or stream never says anything any more.
+    /// The call or stream stays pending for ever.
     Silence,
-    /// An older state is restored, with other contents under the same resource versions.
+    /// Upstream restores the state this many revisions ago. Later writes have other contents under
+    /// the same resource versions as the lost ones.
     Restore(u64),
 }
 
 type Objects = BTreeMap<String, Object>;
 
-/// A writable API server of one resource, with a client of the cache beside it.
+/// A writable API server with one resource, and a client that watches the cache.
 struct World {
     acts: VecDeque<Act>,
     revision: u64,
     compacted: u64,
-    /// Counts restores; streams of an earlier history stay silent.
+    /// The number of restores. Streams that started before the last restore stay silent.
     history: u32,
-    /// The history of the last list that was begun.
+    /// The value of `history` when the last list began.
     listed_history: u32,
     states: BTreeMap<u64, Objects>,
     events: Vec<(u64, EventType, Object)>,
@@ -100,7 +103,7 @@ struct FakeUpstream {
     settled: Arc<Notify>,
 }
 
-/// A watch of the fake.
+/// An open watch of the fake upstream.
 struct Watcher {
     upstream: FakeUpstream,
     history: u32,
@@ -135,7 +138,7 @@ impl World {
         &self.states[&self.revision]
     }
 
-    /// Makes the next act happen; returns it if it concerns the call or stream that looks.
+    /// Takes the next step. Returns it if the calling request or stream must perform it.
     fn act(&mut self) -> Option<Act> {
         match self.acts.pop_front()? {
             Act::Write(n) => self.write(n),
@@ -175,7 +178,8 @@ impl World {
         }
     }
 
-    /// A restored history that overtakes the old one unseen can't be told from it, so it waits.
+    /// Writes nothing until a list has begun after the last restore: if the restored history
+    /// reached the old version before any list, the reflector could not notice the restore.
     fn commit(&mut self, event_type: EventType, object: Object, objects: Objects) {
         if self.listed_history == self.history {
             self.revision += 1;
@@ -365,7 +369,7 @@ impl Watcher {
         }
     }
 
-    /// The history it started in is no more, or its start is ahead of it.
+    /// True if etcd was restored after the watch began, or if the watch began above the revision.
     fn is_lost(&self) -> bool {
         let world = self.upstream.world.lock();
         self.history != world.history || self.position > world.revision
@@ -426,7 +430,7 @@ async fn play(acts: Vec<Act>, config: ReflectorConfig) {
     let reflector = Reflector::new(upstream.clone(), writer, config, signals);
     let mut run = std::pin::pin!(reflector.run());
     tokio::select! {
-        ended = &mut run => panic!("{ended:?} before all came to rest"),
+        ended = &mut run => panic!("the reflector ended before the last step: {ended:?}"),
         () = upstream.settled.notified() => {}
     }
     let mut world = upstream.world.lock();

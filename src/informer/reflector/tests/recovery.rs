@@ -1,4 +1,4 @@
-//! How a reflector goes on after a watch ended; the cases are those of the wire contract.
+//! Tests of what a reflector does after a watch or a call failed.
 
 use std::future::pending;
 use std::sync::atomic::Ordering;
@@ -34,7 +34,6 @@ fn backoffs(outcome: &Outcome) -> u64 {
     outcome.metrics.backoffs.load(Ordering::Relaxed)
 }
 
-/// Case 73, for each way in which a watch breaks off.
 #[tokio::test(start_paused = true)]
 async fn a_broken_watch_is_resumed_after_its_last_whole_event() {
     for broken in [cut, reset] {
@@ -54,7 +53,7 @@ async fn a_broken_watch_is_resumed_after_its_last_whole_event() {
     }
 }
 
-/// A watch that breaks without having been of use is not retried at once, nor for ever.
+/// Each watch from version 9 fails at the same frame. Retries wait, and the fifth is a relist.
 #[tokio::test(start_paused = true)]
 async fn a_relist_skips_a_frame_that_can_never_be_decoded() {
     let poisoned = || [revision(9), watch([cut()])];
@@ -79,7 +78,7 @@ async fn a_relist_skips_a_frame_that_can_never_be_decoded() {
     assert_eq!(outcome.metrics.decode_errors.load(Ordering::Relaxed), 5);
 }
 
-/// Case 72: a 410 that a list did not cure is not asked for again at once.
+/// A 410 directly after a list makes the next list wait for a backoff.
 #[tokio::test(start_paused = true)]
 async fn expired_watches_and_lists_are_relisted() {
     let outcome = play([
@@ -120,7 +119,7 @@ async fn expired_watches_and_lists_are_relisted() {
     assert_waits(&outcome, &waits);
 }
 
-/// After an outage that outlasted the history, the relist does not wait for another backoff.
+/// After an outage, upstream no longer has the history since version 9. The relist does not wait.
 #[tokio::test(start_paused = true)]
 async fn a_resume_that_is_too_late_relists_at_once() {
     let outcome = play([
@@ -137,7 +136,7 @@ async fn a_resume_that_is_too_late_relists_at_once() {
     assert_waits(&outcome, &[(2.0, 2.0), AT_ONCE, AT_ONCE]);
 }
 
-/// Case 69: upstream's load is not made worse by lists.
+/// An overloaded upstream gets no LISTs, and no request before `Retry-After` (at most a minute).
 #[tokio::test(start_paused = true)]
 async fn too_many_requests_backs_off_for_retry_after_and_resumes() {
     let busy = |seconds| Error::Answer {
@@ -219,7 +218,6 @@ async fn other_failures_back_off_and_resume() {
     }
 }
 
-/// Case 75.
 #[tokio::test(start_paused = true)]
 async fn a_dead_upstream_is_called_ever_less_often() {
     let mut script: Vec<_> = (0..8).map(|_| Answer::Watch(Err(refused()))).collect();
@@ -276,7 +274,8 @@ async fn a_watch_that_upstream_does_not_end_is_closed() {
     assert_eq!(outcome.watch_ends(Cause::Overdue), 1);
 }
 
-/// A restored etcd: the old watch would stay silent for ever, and the objects are others.
+/// Each row detects a restored etcd in another way: by the barrier, a change, a bookmark, or a
+/// list.
 #[tokio::test(start_paused = true)]
 async fn another_history_starts_a_new_epoch() {
     let restored = || watch([added("a", 2), end_bookmark(5), Item::Hang]);
@@ -306,7 +305,7 @@ async fn the_old_history_is_not_served_while_the_new_one_is_fetched() {
     assert_eq!(outcome.objects, None);
 }
 
-/// An upstream that contradicts its own lists is not asked for them without end.
+/// Upstream sends an event below the version of each of its lists, so each list waits longer.
 #[tokio::test(start_paused = true)]
 async fn repeated_history_rollbacks_back_off_and_serve_nothing() {
     let contradicts = || watch_list([modified("a", 7)]);
@@ -365,7 +364,7 @@ async fn calls_without_an_answer_time_out() {
     assert_eq!(outcome.requests(), expected);
     let waits = outcome.waits();
     assert!((60.8..61.7).contains(&waits[0]), "{waits:?}");
-    // So long a wait begins the backoff anew.
+    // The five minutes without an answer have reset the backoff.
     assert!((300.8..301.7).contains(&waits[2]), "{waits:?}");
 }
 
@@ -397,7 +396,7 @@ async fn a_very_short_watch_backs_off() {
     assert_eq!(outcome.requests().last(), Some(&"watch 11"));
 }
 
-/// An API server ends the watches of a custom resource when its schema changed.
+/// An API server ends the watches of a custom resource early when its schema changed.
 #[tokio::test(start_paused = true)]
 async fn an_early_end_makes_a_custom_resource_relist() {
     let custom_resource = || ReflectorConfig {
@@ -414,7 +413,7 @@ async fn an_early_end_makes_a_custom_resource_relist() {
     assert_eq!(outcome.requests(), ["watch-list", "watch-list"]);
     assert_waits(&outcome, &[(60.0, 60.0)]);
 
-    // Equal seeds ask for equal timeouts.
+    // The seed is the same in all runs, so the first watch has the same timeout.
     let timeout = built_in.recorded[0].timeout.as_secs();
     let bookmarks = (0..timeout / 60).flat_map(|n| [wait(60), bookmark(10 + n)]);
     let at_deadline = watch_list(bookmarks.chain([wait(timeout % 60)]));

@@ -1,4 +1,4 @@
-//! An upstream that answers by script and notes what it was asked, and the stage it plays on.
+//! A scripted upstream that records requests, and the functions that run a reflector against it.
 
 use std::collections::VecDeque;
 use std::future::pending;
@@ -45,20 +45,20 @@ use crate::informer::RelistHandle;
 use crate::informer::Signals;
 use crate::informer::relist_channel;
 
-/// The answer to the next request, which must be of this kind.
+/// The scripted answer to the next request. A request of another kind makes the test panic.
 pub(super) enum Answer {
     List(Result<ListPage, Error>),
     Watch(Result<Vec<Item>, Error>),
     Revision(Result<u64, Error>),
-    /// To a request of any kind: none.
+    /// No answer to the next request, whatever its kind.
     Never,
 }
 
-/// What a watch does next; behind the last item it ends cleanly.
+/// A step of a scripted watch, which ends cleanly after its last item.
 pub(super) enum Item {
     Frame(Box<Result<WatchEvent, Error>>),
     Wait(Duration),
-    /// Somebody asks for a relist.
+    /// A relist is requested through the reflector's `RelistHandle`.
     RelistRequest,
     Hang,
 }
@@ -75,11 +75,12 @@ struct ScriptState {
     answers: Mutex<VecDeque<Answer>>,
     recorded: Mutex<Vec<RecordedRequest>>,
     relist: RelistHandle,
-    /// The script is played to its end.
+    /// Notified when the last answer was used and its watch hangs, or when one more request
+    /// arrives.
     played: Notify,
 }
 
-/// A request, when it came, and for how long a watch was asked for.
+/// A received request with its time after the start, and for a watch the requested timeout.
 #[derive(Clone, Debug)]
 pub(super) struct RecordedRequest {
     pub(super) at: Duration,
@@ -87,13 +88,13 @@ pub(super) struct RecordedRequest {
     pub(super) timeout: Duration,
 }
 
-/// What is seen when the script was played, or the reflector ended.
+/// The observations after the script was played, or the reflector ended.
 pub(super) struct Outcome {
     pub(super) recorded: Vec<RecordedRequest>,
     pub(super) ended: Option<ReflectorEnd>,
     pub(super) metrics: Arc<ReflectorMetrics>,
-    /// `name@rv` of all objects; `None` when the cache was not ready.
     pub(super) applied: Option<ResourceVersion>,
+    /// All cached objects as `name@rv`; `None` if the cache was not ready.
     pub(super) objects: Option<Vec<String>>,
     pub(super) reader: Reader,
     changes: Changes,
@@ -176,13 +177,13 @@ impl ListerWatcher for Script {
 
 // === the stage ===
 
-/// Plays `answers` until they are used up and the last watch hangs, one request too many comes, or
-/// the reflector ends.
+/// Runs a reflector against `answers` until all are used and the last watch hangs, until one more
+/// request arrives, or until the reflector ends.
 pub(super) async fn play(answers: impl IntoIterator<Item = Answer>) -> Outcome {
     play_with(ReflectorConfig::default(), pending(), answers).await
 }
 
-/// [`play`] with a configuration, and a stop signal.
+/// Like [`play`], with a configuration and a stop signal.
 pub(super) async fn play_with(
     config: ReflectorConfig,
     stop: impl Future<Output = ()> + Send + 'static,
@@ -209,14 +210,14 @@ pub(super) async fn play_with(
     };
     let reflector = Reflector::new(script.clone(), writer, config, signals);
     let metrics = reflector.metrics();
-    // As its owner would spawn it.
+    // The type checks that the future is `Send`, because the informer set spawns it.
     let mut run: Pin<Box<dyn Future<Output = ReflectorEnd> + Send>> = Box::pin(reflector.run());
     let ended = tokio::select! {
         ended = &mut run => Some(ended),
         () = script.state.played.notified() => None,
     };
     let recorded = script.state.recorded.lock().clone();
-    // What the log holds is read while the cache is still open.
+    // The events after each version are read while the cache is still open.
     let log: Vec<_> = (0..100).map(|rv| drain(&reader, rv)).collect();
     Outcome {
         recorded,
@@ -281,7 +282,8 @@ impl Outcome {
             .collect()
     }
 
-    /// True when the writer is gone: watches have come to a clean end, and waiting is in vain.
+    /// True if the writer was dropped: a watch ends cleanly, and a cache that is not ready never
+    /// becomes ready.
     pub(super) async fn is_closed(&self) -> bool {
         match self.reader.watch(WatchFrom::Tip, Arc::default()) {
             Ok(mut watch) => {
@@ -292,7 +294,7 @@ impl Outcome {
         }
     }
 
-    /// What a client that starts after `rv` is told; `None` for Expired.
+    /// The events that a client gets that watches from `rv`; `None` if its watch expires.
     pub(super) fn changes_after(&self, rv: u64) -> Option<Vec<String>> {
         (self.changes)(rv)
     }
@@ -303,13 +305,13 @@ impl Outcome {
     }
 }
 
-// === words for scripts ===
+// === script items ===
 
 pub(super) fn watch(items: impl IntoIterator<Item = Item>) -> Answer {
     Answer::Watch(Ok(items.into_iter().collect()))
 }
 
-/// A watch-list of `a@3` that is complete at 9 and then goes on with `items`.
+/// A watch-list with `a@3` that is complete at version 9, and continues with `items`.
 pub(super) fn watch_list(items: impl IntoIterator<Item = Item>) -> Answer {
     watch([added("a", 3), end_bookmark(9)].into_iter().chain(items))
 }
@@ -385,12 +387,11 @@ pub(super) fn error_frame(code: u16) -> Item {
     frame(Ok(WatchEvent::Error(status(code))))
 }
 
-/// What the stream brings next.
 pub(super) fn frame(frame: Result<WatchEvent, Error>) -> Item {
     Item::Frame(Box::new(frame))
 }
 
-/// A frame was cut in the middle.
+/// The stream breaks off in the middle of a frame.
 pub(super) fn cut() -> Item {
     frame(Err(Error::Decode("half a frame".into())))
 }

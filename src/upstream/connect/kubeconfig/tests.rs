@@ -1,4 +1,4 @@
-//! Kubeconfigs that can't be used, and what is said of them.
+//! Tests of the error messages for kubeconfigs that can't be used.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 
-/// A kubeconfig with contexts `one` and `two`.
+/// A kubeconfig with the contexts `one`, which is usable, and `two`, whose cluster does not exist.
 fn sample() -> Value {
     json!({
         "apiVersion": "v1",
@@ -55,23 +55,23 @@ async fn a_usable_kubeconfig() {
 async fn missing_names_are_reported() {
     assert_eq!(
         connect_error(sample(), Some("three")).await,
-        "kubeconfig ./config has no context \"three\"; contexts there: one, two"
+        "kubeconfig ./config has no context \"three\"; known contexts: one, two"
     );
     assert_eq!(
         connect_error(sample(), Some("two")).await,
-        "context \"two\" of kubeconfig ./config names cluster \"gone\", which is not there; \
-         clusters there: c"
+        "context \"two\" of kubeconfig ./config names cluster \"gone\", which does not exist; \
+         known clusters: c"
     );
     let mut unset = sample();
     unset["current-context"] = "".into();
     assert_eq!(
         connect_error(unset, None).await,
         "kubeconfig ./config sets no current-context; choose one with --context; \
-         contexts there: one, two"
+         known contexts: one, two"
     );
     assert_eq!(
         connect_error(json!({}), Some("one")).await,
-        "kubeconfig ./config has no context \"one\"; there is no context in it"
+        "kubeconfig ./config has no context \"one\"; it has no contexts"
     );
 }
 
@@ -82,17 +82,17 @@ async fn unusable_values_are_reported() {
         (
             "/clusters/0/cluster/server",
             json!("10.0.0.1:6443"),
-            "server \"10.0.0.1:6443\" is no http:// or https:// URL",
+            "server \"10.0.0.1:6443\" is not an http:// or https:// URL",
         ),
         (
             "/clusters/0/cluster/server",
             json!("https://a b"),
-            "server \"https://a b\" is no http:// or https:// URL",
+            "server \"https://a b\" is not an http:// or https:// URL",
         ),
         (
             "/clusters/0/cluster/proxy-url",
             json!("ftp://proxy"),
-            "proxy-url \"ftp://proxy\" is no http://, https:// or socks5:// URL",
+            "proxy-url \"ftp://proxy\" is not an http://, https:// or socks5:// URL",
         ),
         (
             "/clusters/0/cluster/certificate-authority",
@@ -103,7 +103,7 @@ async fn unusable_values_are_reported() {
         (
             "/clusters/0/cluster/tls-server-name",
             json!("no name"),
-            "tls-server-name \"no name\" is no DNS name or IP address",
+            "tls-server-name \"no name\" is not a DNS name or IP address",
         ),
         (
             "/users/0/user/exec",
@@ -118,7 +118,7 @@ async fn unusable_values_are_reported() {
     ] {
         let mut kubeconfig = sample();
         let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
-        kubeconfig.pointer_mut(parent).expect("it is there")[key] = value;
+        kubeconfig.pointer_mut(parent).expect("the parent exists")[key] = value;
         let message = connect_error(kubeconfig, None).await;
         assert!(message.starts_with(origin), "{message}");
         assert!(message.contains(problem), "{message}");
@@ -130,7 +130,7 @@ async fn unusable_values_are_reported() {
 async fn malformed_files_are_reported_with_the_position() {
     let message = connect("clusters:\n- name: [\n", None)
         .await
-        .expect_err("no YAML");
+        .expect_err("not YAML");
     assert!(
         message.starts_with("kubeconfig ./config is malformed: "),
         "{message}"
@@ -141,7 +141,9 @@ async fn malformed_files_are_reported_with_the_position() {
     );
     assert!(!message.contains('\n'), "{message}");
 
-    let message = connect("clusters: 7\n", None).await.expect_err("no list");
+    let message = connect("clusters: 7\n", None)
+        .await
+        .expect_err("not a list");
     assert!(message.contains("line 1"), "{message}");
 }
 
@@ -153,7 +155,7 @@ async fn a_missing_file_is_reported() {
         ..ClientConfig::default()
     };
     let error = Client::connect(config).await.expect_err("no file");
-    // As it is printed: each cause once.
+    // The message is formatted as the program prints it, and must contain each cause once.
     assert_eq!(
         format!("{:#}", anyhow::Error::from(error)),
         "cannot read kubeconfig /does/not/exist: No such file or directory (os error 2)"

@@ -1,4 +1,4 @@
-//! What changed between two discoveries.
+//! Tests of the differences between two discoveries.
 
 use std::collections::HashMap;
 use std::collections::HashSet;
@@ -119,9 +119,9 @@ fn an_unreachable_group_version_changes_nothing() {
     assert!(RestMapper::changes(&first, &away).is_empty());
     assert!(RestMapper::changes(&away, &first).is_empty());
     let others = RestMapper::changes(&first, &unknown("ex.org"));
-    assert_eq!(others.removed, foos, "of another group");
+    assert_eq!(others.removed, foos, "only another group is unknown");
 
-    // What was known before tells what happened meanwhile.
+    // Resources that are kept from an earlier discovery are compared when the group is back.
     let remembered = || unknown("ex.io").with_unknown_from(&first);
     let twice = unknown("ex.io").with_unknown_from(&remembered());
     assert!(RestMapper::changes(&remembered(), &twice).is_empty());

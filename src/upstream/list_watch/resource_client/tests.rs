@@ -1,4 +1,4 @@
-//! LIST and WATCH against a server that answers by script.
+//! Tests of LIST and WATCH against a server whose answers the test chooses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +138,7 @@ async fn failures_keep_their_status() {
     );
 }
 
-/// A server whose watches send what the test sends, and a client of it.
+/// A server, its client, and a receiver that gets a [`Script`] for the body of each watch.
 async fn scripted() -> (TestServer, ResourceClient, mpsc::Receiver<Script>) {
     let (senders, scripts) = mpsc::channel(1);
     let server = TestServer::plain(move |_| {
@@ -158,7 +158,8 @@ async fn scripted() -> (TestServer, ResourceClient, mpsc::Receiver<Script>) {
     (server, client, scripts)
 }
 
-/// Sends chunks; `None` cuts the connection, dropping it ends the body.
+/// Sends the chunks of a watch's body. `None` cuts the connection; dropping the sender ends the
+/// body without an error.
 type Script = mpsc::Sender<Option<&'static str>>;
 
 #[tokio::test]
@@ -168,7 +169,10 @@ async fn a_watch_yields_whole_events_and_ends_cleanly() {
     let mut script = scripts.next().await.expect("a request");
     let (start, end) = ADDED.split_at(40);
     script.send(Some(start)).await.expect("taken");
-    assert!(futures::poll!(events.next()).is_pending(), "half a frame");
+    assert!(
+        futures::poll!(events.next()).is_pending(),
+        "half a frame is not an event"
+    );
     script.send(Some(end)).await.expect("taken");
     let event = events.next().await.expect("an event").expect("no error");
     match event {
@@ -201,7 +205,7 @@ async fn a_broken_watch_ends_with_an_error() {
         let mut script = scripts.next().await.expect("a request");
         let mut received = Vec::new();
         for chunk in chunks {
-            // The first chunk is received before the second is sent, so that a cut can't overtake.
+            // The first event is received before a cut of the connection could overtake it.
             script.send(chunk).await.expect("taken");
             if chunk == Some(ADDED) {
                 received.push(events.next().await.expect("an event"));

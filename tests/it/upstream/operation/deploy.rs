@@ -1,5 +1,6 @@
-//! What `deploy/` holds does what `deploy/README.md` says: the API server takes the manifests,
-//! kubefan works with exactly the rights they give, and the image and the unit are whole.
+//! The files in `deploy/` work as `deploy/README.md` describes: the API server accepts the
+//! manifests, kubefan works with exactly the RBAC permissions that they grant, and the image and
+//! the systemd unit are complete.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -43,13 +44,13 @@ const SECRETS: &str = "/api/v1/secrets?resourceVersion=0";
 const PODS: &str = "/api/v1/pods?resourceVersion=0";
 const WIDGETS: &str = "/apis/example.kubefan.io/v1/widgets?resourceVersion=0";
 
-// === what the files say ===
+// === parsed files ===
 
 fn sidecar(name: &str) -> PathBuf {
     root().join("deploy/sidecar").join(name)
 }
 
-/// The documents of one YAML file.
+/// The YAML documents of a file.
 fn documents(path: &Path) -> Vec<Value> {
     let parse = |text: &str| {
         serde_saphyr::from_str(text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -61,7 +62,7 @@ fn deployment() -> Value {
     documents(&sidecar("deployment.yaml")).remove(0)
 }
 
-/// The pod that the Deployment would make.
+/// The pod that the Deployment's template describes.
 fn pod() -> Value {
     let template = &deployment()["spec"]["template"];
     json!({
@@ -74,7 +75,7 @@ fn pod() -> Value {
     })
 }
 
-/// kubefan's container.
+/// The container named `kubefan` of the pod.
 fn container() -> Value {
     let pod = pod();
     let sidecars = pod["spec"]["initContainers"].as_array().expect("sidecars");
@@ -89,7 +90,7 @@ fn strings(list: &Value) -> Vec<String> {
         .collect()
 }
 
-/// The sidecar's own flags, on a port that is free.
+/// The flags of the sidecar's container, with a free port for the admin listener.
 fn flags() -> Vec<String> {
     let mut flags = strings(&container()["args"]);
     assert_eq!(flags.remove(0), "serve");
@@ -98,7 +99,7 @@ fn flags() -> Vec<String> {
     flags
 }
 
-/// (group, resource, verb) of every right that the example gives.
+/// The (API group, resource, verb) of every permission in the example's ClusterRoles.
 fn rights() -> BTreeSet<(String, String, String)> {
     let mut rights = BTreeSet::new();
     let roles = documents(&sidecar("rbac.yaml"));
@@ -116,7 +117,7 @@ fn rights() -> BTreeSet<(String, String, String)> {
     rights
 }
 
-/// Dockerfile instructions with their arguments, in order.
+/// The instructions of the Dockerfile with their arguments, in order.
 fn instructions() -> Vec<(String, String)> {
     let text = read(&root().join("deploy/Dockerfile"));
     let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
@@ -134,7 +135,7 @@ fn all_of(name: &str) -> Vec<String> {
     named.map(|(_, rest)| rest).collect()
 }
 
-/// What the Dockerfile copies from the checkout.
+/// The paths that the Dockerfile copies from the checkout.
 fn copied() -> Vec<String> {
     let copies = all_of("COPY")
         .into_iter()
@@ -221,11 +222,11 @@ fn the_image_copies_whole_packages() {
             .status();
         assert!(done.is_ok_and(|status| status.success()), "{source}");
     }
-    // cargo build fails where a target is missing; cargo metadata leaves it out.
+    // `cargo build` fails if the source of a target is missing; `cargo metadata` omits the target.
     assert_eq!(targets_in(copy.path()), targets_in(root()));
 }
 
-/// Names and kinds of the package's targets; those that are built have their sources.
+/// The names and kinds of a package's targets. Checks that libraries and binaries have sources.
 fn targets_in(package: &Path) -> BTreeSet<(String, Vec<String>)> {
     let metadata = Command::new(env!("CARGO"))
         .args(["metadata", "--offline", "--no-deps", "--format-version=1"])
@@ -268,7 +269,7 @@ fn sources_include_only_what_the_image_copies() {
             }
         }
     }
-    assert!(seen > 50, "the sources were looked at: {seen}");
+    assert!(seen > 50, "only {seen} source files were found");
 }
 
 // === the unit ===
@@ -292,7 +293,7 @@ fn the_unit_starts_kubefan_with_its_credential() {
     let file = format!("${{CREDENTIALS_DIRECTORY}}/{name}");
     assert!(start.contains(&file), "{start} does not read {file}");
 
-    // kubefan gets as far as reading that file, so it knows the flags.
+    // kubefan fails only when it reads the credential's file, so it accepts the flags.
     let arguments: Vec<&str> = start.split_whitespace().skip(1).collect();
     let ended = crate::support::programs::kubefan::run(&with_free_ports(&arguments));
     assert_eq!(ended.code, Some(1), "{ended:?}");
@@ -304,13 +305,13 @@ fn with_free_ports<'a>(arguments: &[&'a str]) -> Vec<&'a str> {
     [arguments, &ports].concat()
 }
 
-/// Where systemd is, it is asked too.
+/// Runs `systemd-analyze verify` on the unit, if systemd is installed.
 #[test]
 fn systemd_accepts_the_unit() {
     let text = read(&root().join("deploy/systemd/kubefan.service"));
     let directory = tempfile::tempdir().expect("a temporary directory");
     let unit = directory.path().join("kubefan.service");
-    // It looks whether the program is there.
+    // systemd-analyze checks that the program exists.
     let here = text.replace("/usr/local/bin/kubefan", env!("CARGO_BIN_EXE_kubefan"));
     fs::write(&unit, here).expect("a file can be written");
     let Ok(verified) = Command::new("systemd-analyze")
@@ -381,7 +382,8 @@ async fn the_api_server_accepts_every_manifest() {
     }
 }
 
-/// The manifests without the kustomization, which kubectl would take for one of them.
+/// A directory with the manifests but without kustomization.yaml, which `kubectl apply -f` would
+/// treat as a manifest.
 fn plain_manifests() -> TempDir {
     let directory = tempfile::tempdir().expect("a temporary directory");
     for name in strings(&documents(&sidecar("kustomization.yaml"))[0]["resources"]) {
@@ -396,7 +398,7 @@ async fn the_pod_keeps_the_restricted_standard() {
     let _kubectl = example(server).await;
     let pods = format!("/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All");
     server.client().create(&pods, &pod()).await.ok();
-    // The namespace's label is what refuses, so the pod above was looked at.
+    // A pod that breaks the standard is refused, so the accepted pod was really checked.
     let mut loose = pod();
     loose["spec"]["initContainers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
     let refused = server.client().create(&pods, &loose).await;
@@ -412,7 +414,8 @@ async fn the_pod_keeps_the_restricted_standard() {
     assert_eq!(client[0]["name"], "kubeconfig");
 }
 
-/// kubectl in the example's namespace, which is there, with the example's rights.
+/// A kubectl of an admin for the example's namespace, after the namespace and the RBAC manifests
+/// were applied once.
 async fn example(server: &ApiServer) -> Kubectl {
     static APPLIED: OnceCell<()> = OnceCell::const_new();
     let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), NAMESPACE);
@@ -426,7 +429,7 @@ async fn example(server: &ApiServer) -> Kubectl {
     kubectl
 }
 
-/// What kubectl says; it must succeed, and warn of nothing.
+/// Runs kubectl, checks that it succeeds without a warning, and returns its output.
 async fn run(kubectl: &Kubectl, arguments: &[&str]) -> String {
     let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
     let output = kubectl.run(&arguments).await;
@@ -435,9 +438,9 @@ async fn run(kubectl: &Kubectl, arguments: &[&str]) -> String {
     output.stdout
 }
 
-// === kubefan with these rights ===
+// === kubefan with the example's permissions ===
 
-/// A kubeconfig for the token of a service account.
+/// Writes a kubeconfig with a token of a service account, and returns its path.
 async fn account(kubectl: &Kubectl, server: &ApiServer, name: &str) -> PathBuf {
     let token = run(kubectl, &["create", "token", name]).await;
     let path = server.directory().join(format!("account-{name}"));
@@ -451,20 +454,20 @@ async fn start(kubeconfig: &Path, flags: &[String]) -> Kubefan {
     Kubefan::start_with(kubeconfig, &flags).await
 }
 
-/// What the admin listener says on `path` to a probe of the node.
+/// The status and body with which the admin listener answers a kubelet's probe of `path`.
 async fn probe(kubefan: &Kubefan, path: &str) -> (u16, String) {
     let output = read(&kubefan.file("stdout"));
     let url = output
         .lines()
         .find_map(|line| line.strip_prefix("admin on "));
     let client = Client::new(url.expect("an address"), Connector::plain());
-    // The kubelet connects to the pod's address, and names it.
+    // A kubelet sends the pod's address in the Host header.
     let answer = client.with("host", "10.42.0.7:8002").get(path).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     (answer.status.as_u16(), text)
 }
 
-/// (outcome, reason) by which requests of a verb for a resource were answered.
+/// The (outcome, reason) pairs in kubefan's metrics for a verb and a resource.
 async fn outcomes(kubefan: &Kubefan, verb: &str, resource: &str) -> BTreeSet<(String, String)> {
     let text = kubefan.metrics().await;
     let label = |line: &str, name: &str| {
@@ -511,7 +514,7 @@ async fn the_shipped_rights_are_sufficient_and_minimal() {
     })
     .await;
     let log = kubefan.log();
-    // As JSON: the digits alone may stand in a time or an identifier.
+    // `"code":403` as JSON, because a time or an identifier may contain the digits 403.
     for bad in [
         "orbidden",
         "\"code\":403",
@@ -522,7 +525,7 @@ async fn the_shipped_rights_are_sufficient_and_minimal() {
         assert!(!log.contains(bad), "{bad} in {log}");
     }
 
-    // What the client may do more has to be given to kubefan.
+    // Clients without credentials act with kubefan's permissions, which do not include these.
     let client = kubefan.client();
     assert_eq!(client.get(SECRETS).await.status, 403);
     let made = json!({ "metadata": { "name": "made" } });
@@ -533,7 +536,8 @@ async fn the_shipped_rights_are_sufficient_and_minimal() {
     assert!(refused.to_string().contains(&who), "{refused}");
 }
 
-/// Every resource of the example, listed and watched as the client does it.
+/// Lists and watches every resource of the example as kube-state-metrics does, and checks that all
+/// these requests are answered from the cache.
 async fn reads_from_the_cache(server: &ApiServer, kubefan: &Kubefan) {
     let namespace = server.namespace("deploy").await;
     let client = kubefan.client();
@@ -576,7 +580,7 @@ async fn reads_from_the_cache(server: &ApiServer, kubefan: &Kubefan) {
     }
 }
 
-/// A kubeconfig of an account that may do what the example's may, and more, and less.
+/// Creates an account with the example's permissions plus `more` minus `less`, and its kubeconfig.
 async fn changed_account(
     server: &ApiServer,
     name: &str,
@@ -592,7 +596,11 @@ async fn changed_account(
     for (resource, verb) in less {
         let before = rights.len();
         rights.retain(|(_, r, v)| (r.as_str(), v.as_str()) != (*resource, *verb));
-        assert_eq!(rights.len(), before - 1, "{verb} {resource} was there");
+        assert_eq!(
+            rights.len(),
+            before - 1,
+            "rbac.yaml grants no {verb} {resource}"
+        );
     }
     let rule = |(group, resource, verb): &(String, String, String)| json!({ "apiGroups": [group], "resources": [resource], "verbs": [verb] });
     let rules: Vec<Value> = rights.iter().map(rule).collect();
@@ -647,7 +655,7 @@ async fn the_sidecars_client_has_kubefans_identity() {
     assert!(refused.stderr.contains(&account), "{refused:?}");
 }
 
-/// How a list at version 0 is answered once kubefan has settled.
+/// Sends a LIST, and returns the (outcome, reason) pairs of all LISTs of the resource.
 async fn settled(kubefan: &Kubefan, path: &str, resource: &str) -> BTreeSet<(String, String)> {
     kubefan.client().get(path).await.ok();
     outcomes(kubefan, "list", resource).await
@@ -691,14 +699,18 @@ async fn without_the_discovery_rights_less_is_cached() {
         assert_eq!(pods, outcome("cache", ""), "{name}");
         assert_eq!(probe(&kubefan, "/readyz").await.0, 200, "{name}");
         for (resource, _) in less {
-            eventually("the right it lacks", LIMIT, async || {
-                let log = kubefan.log();
-                let mut lines = log.lines().filter(|line| line.contains("reflector ended"));
-                match lines.any(|line| line.contains("Forbidden(") && line.contains(resource)) {
-                    true => Ok(()),
-                    false => Err(log),
-                }
-            })
+            eventually(
+                "a log line about the missing permission",
+                LIMIT,
+                async || {
+                    let log = kubefan.log();
+                    let mut lines = log.lines().filter(|line| line.contains("reflector ended"));
+                    match lines.any(|line| line.contains("Forbidden(") && line.contains(resource)) {
+                        true => Ok(()),
+                        false => Err(log),
+                    }
+                },
+            )
             .await;
         }
     }
@@ -722,11 +734,11 @@ async fn without_watch_of_a_named_resource_it_is_not_ready() {
     let less = [("pods", "watch")];
     let config = changed_account(server, "no-watch-named", &[], &less).await;
     let kubefan = Unready::start(&config, &flags()).await;
-    let why = "[-]pods.v1 json: kubefan may not list and watch it";
+    let why = "[-]pods.v1 json: kubefan may not list and watch the resource";
     eventually("the reason", LIMIT, async || {
         let answer = kubefan.admin.get("/readyz?verbose").await;
         let output = String::from_utf8_lossy(&answer.body).into_owned();
-        // The other resources are cached all the same.
+        // The other resources are still cached.
         let is_explained = output.contains(why) && output.contains("[+]nodes.v1 json");
         match answer.status == 503 && is_explained {
             true => Ok(()),
@@ -761,7 +773,7 @@ async fn without_both_discovery_rights_a_named_custom_resource_is_refused() {
     assert!(ended.stderr.contains("APIServices"), "{ended:?}");
 }
 
-/// A kubefan that may never become ready.
+/// A running kubefan that is not expected to become ready.
 struct Unready {
     admin: Client,
     _process: Process,
