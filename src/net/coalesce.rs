@@ -1,8 +1,8 @@
-//! One write for all that HTTP/2 has to say at a time.
+//! Gathers the output of an HTTP/2 connection and sends it in one write.
 //!
-//! The `h2` crate flushes after every DATA frame, so each stream of a connection would cost a system
-//! call for each event. Here frames are gathered while the connection is polled, and written out
-//! once after that. Only for HTTP/2: after an upgrade of HTTP/1.1 nobody would write them out.
+//! The `h2` crate flushes after every DATA frame, so an event for many streams would cost one
+//! system call per stream. Here frames are gathered while the connection is polled, and written
+//! once after that. Only for HTTP/2: after an upgrade of HTTP/1.1 nothing would flush them.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -23,37 +23,36 @@ use tokio::task::yield_now;
 
 use crate::net::Transport;
 
-/// Bytes that wait for a write at most, a hundred events of 2 KiB. What doesn't fit waits for the
-/// socket.
+/// Upper limit of gathered bytes: a hundred events of 2 KiB. More output waits for the socket.
 pub(super) const MAX_BUFFERED: usize = 256 << 10;
-/// Bytes that are worth a write: nobody is waited for to add to them, as meanwhile they take memory.
+/// From this many bytes on, a write does not wait for more output, which would take more memory.
 const FLUSH_THRESHOLD: usize = 64 << 10;
 
 thread_local! {
-    /// A connection needs a buffer only while it writes, and one of a thread's writes at a time.
+    /// A buffer that connections of this thread take in turn, each for the duration of a write.
     static SPARE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// What the connection reads from and writes to.
+/// The end that the HTTP/2 connection reads from and writes to.
 pub(super) struct CoalescedIo<I>(Arc<Mutex<Inner<I>>>);
 
-/// The other end of a [`CoalescedIo`]: writes out what was gathered.
+/// The other end of a [`CoalescedIo`], which writes the gathered bytes to the socket.
 pub(super) struct Flusher<I>(Arc<Mutex<Inner<I>>>);
 
 struct Inner<I> {
     io: I,
     gathered: Vec<u8>,
-    /// How much of it is written.
+    /// Number of bytes of `gathered` that are already written.
     written: usize,
-    /// Bytes that `io` has taken since all was written out.
+    /// Bytes that `io` has buffered since everything was last written.
     taken: usize,
-    /// Others had their turn since the first byte was gathered.
+    /// True if the task has yielded since the first byte was gathered.
     has_yielded: bool,
-    /// False when `io` may hold back bytes.
+    /// False if `io` may hold bytes that it has not flushed.
     is_flushed: bool,
 }
 
-/// Both ends; `io` must not be used except through them.
+/// Returns both ends of `io`, which must not be used in any other way.
 pub(super) fn coalesce<I>(io: I) -> (CoalescedIo<I>, Flusher<I>) {
     let inner = Arc::new(Mutex::new(Inner {
         io,
@@ -69,13 +68,13 @@ pub(super) fn coalesce<I>(io: I) -> (CoalescedIo<I>, Flusher<I>) {
 // === impl Flusher ===
 
 impl<I: Transport> Flusher<I> {
-    /// Writes out what the connection wrote since; to be called after each poll of it that was
-    /// pending, by the same task. After an error the connection is of no use.
+    /// Writes what the connection has written since the last call. Its task must call this function
+    /// after each poll of the connection that was pending. An error makes the connection unusable.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
         if waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.has_yielded {
-            // Streams that were woken with the one that made this task run may not have run yet.
+            // Other streams that were woken by the same event may not have run yet.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);
         }
@@ -115,7 +114,7 @@ impl<I: Transport> Inner<I> {
         self.gathered.len() >= I::GATHER_SIZE
     }
 
-    /// True when `io` took a part without writing.
+    /// Passes gathered bytes to the buffer of `io`. Returns true if it has taken some.
     fn pass_to_io(&mut self) -> io::Result<bool> {
         let taken = self.io.buffer(&self.gathered[self.written..])?;
         if taken == 0 {
@@ -128,7 +127,7 @@ impl<I: Transport> Inner<I> {
         Ok(true)
     }
 
-    /// Ready when at least a part was written.
+    /// Writes gathered bytes; ready when at least some were written.
     fn poll_make_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let written = self.poll_write_buffer(cx);
         if let Poll::Ready(Err(error)) = written {
@@ -155,7 +154,7 @@ impl<I: Transport> Inner<I> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes all out; then the buffer is not kept.
+    /// Writes all gathered bytes, flushes `io`, and returns the buffer to the thread.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_write_buffer(cx))?;
         if self.gathered.capacity() > 0 {
@@ -196,7 +195,7 @@ impl<I: Transport> AsyncWrite for CoalescedIo<I> {
         true
     }
 
-    /// Nothing: [`Flusher`] does it when the connection has said all that it has to say now.
+    /// Does nothing: [`Flusher`] flushes when the connection has been polled.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! One connection from its first request to its end, whatever it runs over.
+//! Serves one connection from its first request to its end, over any transport.
 
 use std::error::Error;
 use std::future::Future;
@@ -29,68 +29,69 @@ use crate::net::Transport;
 use crate::net::coalesce::coalesce;
 use crate::net::write_timeout::WriteTimeout;
 
-/// Any error, as bodies and services give them.
+/// Any error of a body or a service.
 pub type BoxError = Box<dyn Error + Send + Sync>;
 
-/// Bytes of a request's body that a stream may send ahead of us. Requests are small: this only has
-/// to let a forwarded upload flow.
+/// Flow-control window, in bytes, of a stream for the body of a request. Requests are small; the
+/// window only has to let forwarded uploads flow.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// The same for all streams of a connection together.
+/// Flow-control window, in bytes, of a connection for the bodies of all its requests together.
 const CONNECTION_WINDOW: u32 = 4 << 20;
 
-/// Limits of a listener and its connections.
+/// Limits and timeouts of a listener and its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Connections open at a time; further ones wait in the kernel's queue. Default is 16,384.
+    /// Upper limit of open connections; further ones wait in the kernel's queue. Default is 16,384.
     pub max_connections: usize,
     /// How long a TLS handshake may take. Default is 10 s.
     pub handshake_timeout: Duration,
-    /// How long a connection may take to send a request's head, counted from the end of the request
-    /// before: so it is the time that an idle HTTP/1.1 connection is kept, too. Default is 90 s, the
-    /// idle time of common clients' pools; with less, they would write into connections that close.
+    /// How long a peer may take to send the head of a request, counted from the end of the request
+    /// before. So an idle HTTP/1.1 connection is closed after this time, too. Default is 90 s, the
+    /// idle time of common clients' connection pools; with less, they would write to connections
+    /// that are closing.
     pub head_timeout: Duration,
-    /// Requests, watches among them, at a time on one HTTP/2 connection. Default is 50,000.
+    /// Upper limit of concurrent requests (and watches) on an HTTP/2 connection. Default is 50,000.
     pub max_concurrent_streams: u32,
-    /// Bytes that may wait for the peer's window in each HTTP/2 stream. Default is 16 KiB: it is
-    /// multiplied by the number of slow watches.
+    /// Bytes in each HTTP/2 stream that may wait for the peer's flow-control window. Default is 16
+    /// KiB, because every slow watch takes this memory.
     pub max_send_buffer: usize,
-    /// Bytes of a request's head in HTTP/2. Default is 1 MiB: label selectors can be long.
+    /// Longest head of an HTTP/2 request in bytes. Default is 1 MiB: label selectors can be long.
     pub max_header_list: u32,
-    /// Requests on one HTTP/2 connection that the peer may have cancelled before they were looked at;
-    /// with more, it is ended. Default is 1,000: whoever cancels many watches at once did not open
-    /// them in the same moment.
+    /// How many requests on one HTTP/2 connection the peer may have cancelled before the server
+    /// accepted them; with more, the connection ends. Default is 1,000: a client that cancels many
+    /// watches at once has usually opened them long before.
     pub max_early_resets: usize,
-    /// How long a peer may take no byte of what is written to it, unless it has upgraded the
-    /// connection. Default is five minutes: a
-    /// process may well be stopped for a while, and what it holds is no more than the
+    /// How long a peer may take no byte of the output, unless the connection was upgraded. Default
+    /// is five minutes: a client's process may be stopped for a while, and costs only the
     /// connection's buffers.
     pub write_timeout: Duration,
-    /// How often an HTTP/2 peer is asked whether it lives. Default is 30 s.
+    /// How long an HTTP/2 peer may be silent before it is pinged. Default is 30 s.
     pub ping_interval: Duration,
-    /// How long it may take to answer. Default is 60 s: a client that reads nothing answers nothing
-    /// either, and with the interval that is longer than the history is kept for it to go on.
+    /// How long an HTTP/2 peer may take to answer a ping. Default is 60 s. A client that reads
+    /// nothing does not answer either; after this time and the interval, its watches may have
+    /// expired anyway.
     pub ping_timeout: Duration,
 }
 
-/// What a connection speaks; known before the first request.
+/// The HTTP version of a connection, which is known before the first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1.1 or 1.0.
+    /// HTTP/1.1 or HTTP/1.0.
     Http1,
-    /// HTTP/2, by ALPN or prior knowledge.
+    /// HTTP/2, chosen by ALPN or used by prior knowledge.
     Http2,
 }
 
-/// The other end of a request's connection.
+/// The client's end of a request's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address.
+    /// The client's address and port.
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
 }
 
-/// What answers requests: any tower service that can be cloned for each of them.
+/// A tower service that answers requests, and can be cloned for each of them.
 pub trait HttpService<B>:
     Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
     + Clone
@@ -99,21 +100,20 @@ pub trait HttpService<B>:
 {
 }
 
-/// A response's body.
+/// The body of a response.
 pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
 
-/// Future of [`serve_connection`]: boxed, as what connections of different protocols need differs
-/// much, and most of them are idle.
+/// The future of [`serve_connection`]; boxed because its size differs much between protocols.
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
-/// Serves requests until the connection ends; upgrades are passed on.
+/// Serves the requests of a connection until it ends or is upgraded.
 ///
-/// When `stop` completes, an idle connection is closed, and a busy one after its last response.
-/// The future ends with the connection (or with its upgrade), never before.
+/// When `stop` completes, an idle connection is closed, and a busy one is closed after its last
+/// response. The future completes with the end or the upgrade of the connection, never before.
 ///
 /// # Errors
-/// When the peer breaks the protocol, or an error of the service or a body ends the connection. A peer
-/// that leaves or stays silent is no error: that is how watches and idle connections end.
+/// If the peer breaks the protocol, or an error of the service or a body ends the connection. A
+/// peer that leaves or stays silent is not an error: watches and idle connections end that way.
 pub fn serve_connection<I, B: ResponseBody>(
     io: I,
     protocol: Protocol,
@@ -151,7 +151,7 @@ where
     }
 }
 
-/// Polls the connection to its end, and `flush` after it each time.
+/// Polls the connection to its end, and calls `flush` after each poll that was pending.
 async fn drive<C>(
     mut connection: Pin<Box<C>>,
     finish: impl FnOnce(Pin<&mut C>),
@@ -184,7 +184,7 @@ where
     }
 }
 
-/// The peer left, or stayed idle (or silent) for too long.
+/// True if the peer left, or was idle or silent for too long.
 fn is_ordinary_end(error: &(dyn Error + 'static)) -> bool {
     let is_gone = |error: &io::Error| {
         matches!(
@@ -254,7 +254,7 @@ impl Default for Config {
 }
 
 impl Protocol {
-    /// As metrics name it.
+    /// The value of the metric label `protocol`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Protocol::Http1 => "http1",

@@ -1,76 +1,76 @@
-//! What can be wrong with certificates and keys on disk.
+//! Errors of certificates and keys on disk.
 
 use std::io;
 use std::path::PathBuf;
 
 use rustls::pki_types::pem;
 
-/// Why TLS can't be served. Each message is one line and names the file.
+/// Why TLS can't be served. Each message is one line, and names the file if there is one.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file can't be read.
     #[error("cannot read {}", .path.display())]
     Read {
-        /// The file.
+        /// Path of the file that can't be read.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// The file, or the directory, can't be written.
     #[error("cannot write {}", .path.display())]
     Write {
-        /// The file or directory.
+        /// Path of the file or directory that can't be written.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         #[source]
         source: io::Error,
     },
     /// The file has no usable PEM section of the kind that is needed.
     #[error("no {what} in {}", .path.display())]
     Pem {
-        /// The file.
+        /// Path of the PEM file.
         path: PathBuf,
-        /// `PEM certificate` or `PEM private key`.
+        /// The missing section: `PEM certificate` or `PEM private key`.
         what: &'static str,
-        /// Why.
+        /// Why the PEM parser found no usable section.
         #[source]
         source: pem::Error,
     },
     /// The certificate authority's key can't be used.
     #[error("no usable private key in {}", .path.display())]
     Key {
-        /// The file.
+        /// Path of the authority's key.
         path: PathBuf,
-        /// Why.
+        /// Why the key can't be used.
         #[source]
         source: rcgen::Error,
     },
-    /// The key can't be used, or is of another certificate.
+    /// The key can't be used, or belongs to another certificate.
     #[error("{} can't be used with {}", .key.display(), .certificate.display())]
     Pair {
-        /// The certificate file.
+        /// Path of the certificate.
         certificate: PathBuf,
-        /// The key file.
+        /// Path of the key.
         key: PathBuf,
-        /// Why.
+        /// Why TLS rejects the pair.
         #[source]
         source: rustls::Error,
     },
-    /// A file that kubefan would have to replace, and did not make.
-    #[error("{} was not made by kubefan: give it another directory", .path.display())]
+    /// A file that kubefan did not create is in the place of one that it would have to replace.
+    #[error("{} was not made by kubefan: choose another directory", .path.display())]
     Foreign {
-        /// The file.
+        /// Path of the file that kubefan did not create.
         path: PathBuf,
     },
-    /// A certificate for this name or address can't be made.
+    /// A certificate can't be created for this name, which is neither a DNS name nor an IP address.
     #[error("{name:?} is neither a DNS name nor an IP address")]
     Name {
-        /// What was asked for.
+        /// The name, as configured.
         name: String,
     },
-    /// Making a key or certificate failed.
-    #[error("cannot make a certificate")]
+    /// Creating a key or certificate failed.
+    #[error("cannot create a certificate")]
     Issue(#[from] rcgen::Error),
 }

@@ -1,4 +1,4 @@
-//! The accept loop: one counted task for each connection.
+//! The accept loop. Each connection gets a task, which a drain waits for.
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,14 +28,14 @@ use crate::net::serve_connection;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 
-/// Out of file descriptors or memory: it takes others' connections to end before it gets better.
+/// Pause after accepting failed for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How HTTP/2 by prior knowledge begins (RFC 9113, 3.4).
+/// The first bytes of a client that uses HTTP/2 by prior knowledge (RFC 9113, 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// How long to wait before looking again at a preface of which only a part has come.
+/// Pause before the first bytes are read again, if only a part of the HTTP/2 preface has arrived.
 const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
-/// A bound socket and what its connections share.
+/// A bound socket, and the settings that its connections share.
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
@@ -52,7 +52,7 @@ struct Context {
     shutdown: Shutdown,
 }
 
-/// A connection's place among those allowed, and in the gauge.
+/// A connection's slot under the limit of open connections, which also counts in the gauge.
 struct ConnectionSlot {
     open: IntGauge,
     _permit: OwnedSemaphorePermit,
@@ -81,28 +81,28 @@ impl Listener {
         }
     }
 
-    /// Takes only TLS connections from now on.
+    /// Accepts only TLS connections from now on.
     pub fn with_tls(mut self, acceptor: Acceptor) -> Listener {
         self.tls = Some(acceptor);
         self
     }
 
-    /// Deals connections out to `threads`, instead of serving them where [`Listener::serve`] runs.
+    /// Serves connections on `threads`, in turn, instead of where [`Listener::serve`] runs.
     pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
         self.threads = Some(threads);
         self
     }
 
-    /// The address that is bound.
+    /// The address that the socket is bound to.
     ///
     /// # Errors
-    /// When the socket can't tell.
+    /// If the system can't report the address.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
 
-    /// Accepts connections until [`Phase::StopAccepting`]; then the socket is closed, and the
-    /// connections go on to their ends.
+    /// Accepts connections until [`Phase::StopAccepting`]; then closes the socket. Open connections
+    /// continue until they end.
     pub async fn serve<B: ResponseBody>(self, service: impl HttpService<B>) {
         let slots = Arc::new(Semaphore::new(self.context.config.max_connections));
         let mut stop = self.context.shutdown.reached(Phase::StopAccepting);
@@ -122,7 +122,7 @@ impl Listener {
                 });
                 continue;
             };
-            // A socket is waited for by the runtime that it was registered with.
+            // The socket must be registered with the runtime of its serving thread.
             let stream = match stream.into_std() {
                 Ok(stream) => stream,
                 Err(error) => {
@@ -140,7 +140,7 @@ impl Listener {
         }
     }
 
-    /// The next connection, once there is a place for it. Cancel safe.
+    /// The next connection, once there is a free slot for it. Cancel safe.
     async fn accept(&self, slots: &Arc<Semaphore>) -> (ConnectionSlot, TcpStream, SocketAddr) {
         let permit = slots
             .clone()
@@ -154,7 +154,7 @@ impl Listener {
                     return (slot, stream, address);
                 }
                 Err(error) if is_peer_error(&error) => {
-                    debug!(listener = self.context.name, %error, "connection gone before it was accepted");
+                    debug!(listener = self.context.name, %error, "peer left before its connection was accepted");
                 }
                 Err(error) => {
                     self.context.record_accept_failure(&error);
@@ -204,7 +204,7 @@ impl Context {
                 let first_bytes = timeout(self.config.head_timeout, detect_protocol(stream));
                 let opening = tokio::select! {
                     opening = first_bytes => opening,
-                    // It has sent nothing, or too little to be told apart: it is idle.
+                    // The peer has sent too little to detect the protocol: the connection is idle.
                     () = stop.clone() => return,
                 };
                 let Some((stream, protocol)) = self.record_opening(address, opening) else {
@@ -219,7 +219,7 @@ impl Context {
         }
     }
 
-    /// What the opening came to, counted and logged.
+    /// Counts and logs the result of the TLS handshake or protocol detection; `None` if it failed.
     fn record_opening<T>(
         &self,
         address: SocketAddr,
@@ -235,7 +235,7 @@ impl Context {
             Err(late) => late.into(),
         };
         self.count_failure("open");
-        debug!(listener = self.name, %address, %error, "connection did not open");
+        debug!(listener = self.name, %address, %error, "connection could not be opened");
         None
     }
 
@@ -254,7 +254,7 @@ impl Context {
     }
 }
 
-/// Tells HTTP/2 by prior knowledge from HTTP/1 without consuming anything.
+/// Detects HTTP/2 by prior knowledge, or else HTTP/1, without consuming any bytes.
 async fn detect_protocol(stream: TcpStream) -> io::Result<(TcpStream, Protocol)> {
     let mut seen = [0; HTTP2_PREFACE.len()];
     loop {
@@ -268,8 +268,8 @@ async fn detect_protocol(stream: TcpStream) -> io::Result<(TcpStream, Protocol)>
         if length == HTTP2_PREFACE.len() {
             return Ok((stream, Protocol::Http2));
         }
-        // The socket is readable already, so it can't be waited on for the rest. No client is known
-        // that cuts its preface in two.
+        // The socket is already readable, so waiting for the rest would return at once. No client
+        // is known that sends its preface in two parts.
         sleep(PREFACE_PAUSE).await;
     }
 }

@@ -1,28 +1,28 @@
-//! What is counted about connections.
+//! Metrics of client connections.
 
 use prometheus::IntCounterVec;
 use prometheus::IntGaugeVec;
 
 use crate::telemetry::Registry;
 
-/// Metrics of all listeners; declare once, clones share them.
+/// Metrics of all listeners. Create them once; clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    /// By listener and protocol.
+    /// Connections that reached HTTP, by listener and protocol.
     pub(super) connections: IntCounterVec,
-    /// By listener.
+    /// Connections that are open now, by listener.
     pub(super) open: IntGaugeVec,
-    /// By listener and stage.
+    /// Connections that failed, by listener and stage.
     pub(super) failures: IntCounterVec,
 }
 
 impl Metrics {
-    /// Declares them.
+    /// Registers the metrics in `registry`.
     pub fn new(registry: &Registry) -> Metrics {
         Metrics {
             connections: registry.counter_vec(
                 "kubefan_connections_total",
-                "Client connections that got as far as HTTP, by listener and protocol.",
+                "Client connections that reached HTTP, by listener and protocol.",
                 &["listener", "protocol"],
             ),
             open: registry.gauge_vec(

@@ -1,7 +1,8 @@
-//! Sockets: accept, TLS, HTTP/1.1 and HTTP/2 framing. Knows nothing of Kubernetes.
+//! Sockets: accept, TLS, HTTP/1.1 and HTTP/2 framing. Knows nothing about Kubernetes.
 //!
-//! A [`Listener`] takes a bound socket and gives every connection a task of its own, which ends with
-//! the connection, on one of the [`ServingThreads`] if there are any; a request reaches the service with its [`Peer`] among the extensions.
+//! A [`Listener`] accepts the connections of a bound socket. Each connection has a task of its own,
+//! which ends with the connection; it runs on one of the [`ServingThreads`], if there are any. Each
+//! request reaches the service with its [`Peer`] as an extension.
 
 mod coalesce;
 mod connection;

@@ -1,8 +1,8 @@
 //! The threads that serve connections.
 //!
-//! Each runs a runtime of its own, so whatever belongs to a connection stays on one core, its tasks
-//! run in the order in which they were woken, and all that many streams of a connection have to say
-//! gets into one write.
+//! Each thread runs a single-threaded runtime. So everything of a connection stays on one core, its
+//! tasks run in the order in which they were woken, and the output of its streams goes into one
+//! write.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,8 @@ use tokio::runtime::Handle;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
-/// Threads to serve connections on. They end when this is dropped, with all that still runs there.
+/// Threads that serve connections. Dropping this value ends them, with all tasks that still run
+/// there.
 #[derive(Debug)]
 pub struct ServingThreads {
     runtimes: Vec<Handle>,
@@ -26,10 +27,10 @@ pub struct ServingThreads {
 }
 
 impl ServingThreads {
-    /// Starts so many threads, each with what `companion` gives there running beside its connections.
+    /// Starts `count` threads. Each thread also runs the future that `companion` returns there.
     ///
     /// # Errors
-    /// When the system gives no thread, or nothing to wait for sockets with.
+    /// If the system can't create a thread or a runtime.
     pub fn start<F: Future<Output = ()> + 'static>(
         count: NonZeroUsize,
         companion: fn() -> F,
@@ -40,7 +41,7 @@ impl ServingThreads {
             let handle = runtime.handle().clone();
             let mut is_alive = is_alive.clone();
             let end = async move {
-                // An error is what is waited for: the sender is gone.
+                // `changed` fails when the sender has been dropped; that ends the thread.
                 while is_alive.changed().await.is_ok() {}
             };
             thread::Builder::new()
@@ -56,14 +57,14 @@ impl ServingThreads {
         })
     }
 
-    /// The runtime that the next connection is for: one after the other.
+    /// The runtime for the next connection; the threads take turns.
     pub(super) fn next_runtime(&self) -> &Handle {
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         &self.runtimes[next % self.runtimes.len()]
     }
 }
 
-/// A serving thread from its begin to its end.
+/// Runs a serving thread from its start to its end.
 fn run<F: Future<Output = ()>>(
     runtime: Runtime,
     companion: fn() -> F,
@@ -77,6 +78,6 @@ fn run<F: Future<Output = ()>>(
             () = companion => end.await,
         }
     });
-    // Connections that outlived the grace are not waited for.
+    // Connections that are still open after the grace period are not waited for.
     runtime.shutdown_background();
 }

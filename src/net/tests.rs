@@ -55,8 +55,8 @@ use crate::telemetry::Registry;
 type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
-/// A listener on a free port. `/peer` tells the peer, `/stream` sends what the test gives it,
-/// `/upgrade` echoes bytes after a 101.
+/// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
+/// of the test, `/upgrade` echoes bytes after a 101.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -399,7 +399,7 @@ async fn drain_waits_for_a_streaming_response() {
         assert_eq!(soon(body.next()).await.unwrap().unwrap(), "two");
         assert!(!drain.is_finished());
         server.chunks.close_channel();
-        // HTTP/2 may end with a frame that is empty.
+        // An HTTP/2 body may end with an empty frame.
         while let Some(rest) = soon(body.next()).await {
             assert_eq!(rest.unwrap(), "");
         }
@@ -412,7 +412,7 @@ async fn the_task_ends_with_its_connection_not_with_the_drain() {
     let server = Server::plain().await;
     let mut client = http1_on(server.connect().await).await;
     text_of(soon(client.send_request(get("/peer"))).await.unwrap()).await;
-    // The accept loop and the connection.
+    // One task is the accept loop, the other the connection.
     assert_eq!(server.shutdown.serving_tasks(), 2);
     drop(client);
     only_the_accept_loop_is_left(&server).await;
@@ -535,7 +535,7 @@ async fn a_peer_that_reads_nothing_is_disconnected() {
         let server = Server::start(config, None).await;
         let mut stream = server.connect().await;
         let request = "GET /stream HTTP/1.1\r\nhost: localhost\r\n\r\n";
-        // SETTINGS with streams of 2 GiB, as much for the connection, and `GET http://x/stream`.
+        // SETTINGS with windows of 2 GiB for streams and the connection, and `GET http://x/stream`.
         let preface =
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\x7f\xff\xff\xff\
             \0\0\x04\x08\0\0\0\0\0\x7f\xff\0\0\
@@ -547,7 +547,7 @@ async fn a_peer_that_reads_nothing_is_disconnected() {
         };
         stream.write_all(sent).await.unwrap();
         stream.read_u8().await.unwrap();
-        // More than the kernel takes for somebody who reads nothing.
+        // More than the kernel buffers for a peer that reads nothing.
         let megabyte = Bytes::from(vec![0; 1 << 20]);
         for _ in 0..64 {
             let frame = Frame::data(megabyte.clone());
@@ -589,7 +589,7 @@ async fn http2_peers_that_answer_no_ping_are_disconnected() {
         ..Config::default()
     };
     let server = Server::start(config, None).await;
-    // One that answers stays, longer than it may take to answer.
+    // A peer that answers pings stays connected for longer than a ping may take.
     let mut client = http2_on(server.connect().await).await;
     let response = soon(client.send_request(get("/stream"))).await.unwrap();
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -598,7 +598,7 @@ async fn http2_peers_that_answer_no_ping_are_disconnected() {
     assert_eq!(soon(body.next()).await.unwrap().unwrap(), "still here");
     drop((client, body));
     only_the_accept_loop_is_left(&server).await;
-    // One with a stream that reads everything but answers nothing goes.
+    // A peer that reads everything but answers no ping is disconnected, although it has a stream.
     let mut stream = server.connect().await;
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0\
         \0\0\x0c\x01\x04\0\0\0\x01\x82\x86\x04\x05/peer\x41\x01x";
@@ -611,7 +611,7 @@ async fn http2_peers_that_answer_no_ping_are_disconnected() {
     );
 }
 
-/// What a thread of ours is called, in the body of every answer.
+/// Answers every request with the name of the thread that serves it.
 async fn thread_name(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
     let name = std::thread::current().name().map(str::to_owned);
     Ok(Response::new(name.unwrap_or_default()))

@@ -1,4 +1,4 @@
-//! Transport: what a connection runs over, and what it can hold before it is written.
+//! The transport under a connection, and how much output it can buffer before a write.
 
 use std::io;
 
@@ -8,16 +8,16 @@ use tokio::net::TcpStream;
 
 use crate::net::coalesce;
 
-/// What a connection runs over.
+/// The byte stream under a connection: TCP or TLS.
 pub trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Bytes that are gathered before [`Transport::buffer`] is offered them. Default is 256 KiB.
+    /// Bytes that are gathered before they are passed to [`Transport::buffer`]. Default is 256 KiB.
     const GATHER_SIZE: usize = coalesce::MAX_BUFFERED;
 
-    /// Takes what it has room for, to be written to the socket by the next write or flush, and gives
-    /// how many bytes these are. Default is none.
+    /// Buffers as many of the bytes as there is room for; the next write or flush sends them to the
+    /// socket. Returns the number of bytes taken. By default it takes none.
     ///
     /// # Errors
-    /// When the connection is of no use any more.
+    /// If the connection is no longer usable.
     fn buffer(&mut self, _: &[u8]) -> io::Result<usize> {
         Ok(0)
     }

@@ -1,4 +1,4 @@
-//! Ends connections whose peer takes nothing for long.
+//! Ends connections whose peer reads nothing for a long time.
 
 use std::io;
 use std::io::IoSlice;
@@ -18,17 +18,17 @@ use tokio::time::sleep;
 
 use crate::net::Transport;
 
-/// A socket on which a write fails that waits longer than `limit` for the peer to take a byte.
+/// A socket on which a write fails if the peer takes no byte for `limit`.
 pub(super) struct WriteTimeout<I> {
     io: I,
     limit: Duration,
     is_upgraded: Arc<AtomicBool>,
-    /// While a write waits.
+    /// Runs while a write waits; `None` otherwise.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Tells a [`WriteTimeout`] that its connection is one of HTTP no more: whoever pages through the
-/// output of an exec may take all the time in the world.
+/// Switches off the timeout of a [`WriteTimeout`] when its connection has been upgraded: the peer
+/// may pause for any time, such as while a person pages through the output of exec.
 pub(super) struct UpgradeFlag(Arc<AtomicBool>);
 
 impl UpgradeFlag {
@@ -62,7 +62,7 @@ impl<I> WriteTimeout<I> {
         let limit = self.limit;
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(limit)));
         timer.as_mut().poll(cx).map(|()| {
-            let message = format!("the peer took nothing for {limit:?}");
+            let message = format!("the peer read nothing for {limit:?}");
             Err(io::Error::new(io::ErrorKind::TimedOut, message))
         })
     }

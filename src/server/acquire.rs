@@ -1,4 +1,4 @@
-//! The informer that can answer a read, waited for.
+//! Finds the informer that can answer a read, starts it if necessary, and waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,18 +24,19 @@ use super::miss::Miss;
 const SYNC_WAIT: Duration = Duration::from_secs(3);
 /// How long a read waits for a resource version that the cache has not reached.
 const CATCH_UP_WAIT: Duration = Duration::from_millis(100);
-/// How long an informer that ended may still be found.
+/// Pause before the next lookup after an informer has ended; it may still be in the set.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// The informer for `read`, started if need be, as far along as it needs or will be soon.
+/// Returns the informer for `read`, after its first list. If the read needs a resource version that
+/// the cache has not reached, this function also waits a moment for it.
 ///
-/// A GET starts none. A consistent read waits for the first list as well, even where it is forwarded
-/// in the end: what it returns is then at least as new as the cache's first state, so a watch from
-/// there finds its start in the log.
+/// A GET starts no informer. A consistent LIST waits for the first list even if it is forwarded in
+/// the end: its answer is then at least as new as the cache's first state, so a watch that starts
+/// from the answer finds its start in the event log.
 ///
 /// # Errors
 ///
-/// [`Miss`] where no informer can answer.
+/// A [`Miss`] if no informer can answer.
 pub(super) async fn acquire(
     informers: &InformerSet,
     rest_mapper: &LiveRestMapper,
@@ -56,8 +57,8 @@ pub(super) async fn acquire(
     Ok(informer)
 }
 
-/// How a read goes on whose informer has not listed in time. Only a LIST may be forwarded: a watch
-/// stays with the API server for long.
+/// The miss for `read` if its informer has not completed its first list in time. Only a consistent
+/// LIST is forwarded: a forwarded WATCH would stay with the API server for a long time.
 fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
     match (&read.plan, read.need) {
         (Plan::List { .. }, Need::MostRecent) => {
@@ -70,7 +71,7 @@ fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
     }
 }
 
-/// The informer for `read` after its first list.
+/// Returns the informer for `read` once it has completed its first list.
 async fn synced_informer(
     informers: &InformerSet,
     rest_mapper: &LiveRestMapper,
@@ -78,7 +79,7 @@ async fn synced_informer(
 ) -> Result<Arc<Informer>, Miss> {
     let spec = &read.spec;
     loop {
-        // Its definition may have changed meanwhile, and with it what selectors mean.
+        // The resource's definition, and so the meaning of selectors, may have changed by now.
         let current = rest_mapper.informer_spec(&spec.resource.gvr, spec.format);
         if current.is_none_or(|current| current.fields != spec.fields) {
             return Err(Miss::Forward(Reason::NotCacheable));
@@ -93,12 +94,12 @@ async fn synced_informer(
         if informer.reader().ready().await {
             return Ok(informer);
         }
-        // It ended: look again for what it ended with, or for its successor.
+        // The informer ended. The next lookup finds its successor, or the reason why it ended.
         sleep(RETRY_PAUSE).await;
     }
 }
 
-/// Waits a little for events on the way; what has not arrived then is the API server's to answer.
+/// Waits a moment for the cache to reach `needed`. Later stages check whether it did.
 async fn catch_up(informer: &Informer, needed: ResourceVersion) {
     let reader = informer.reader();
     reader

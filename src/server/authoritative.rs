@@ -1,4 +1,4 @@
-//! Reads of a collection that follows nothing, by the same code as a cache's.
+//! Reads of a source of truth, such as the simulator's store, by the same code as reads of a cache.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use super::miss::CacheAnswer;
 use super::read;
 use super::request::RequestInfo;
 
-/// Answers the `get`, `list` or `watch` that `info` and `query` describe from a collection that
-/// follows nothing: whatever it has now is the most recent state.
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe from `collection`, which
+/// is a source of truth: its current state is always the most recent one and needs no proof.
 ///
 /// # Errors
 ///
-/// [`Miss`](super::miss::Miss) where the collection can't answer.
+/// A [`Miss`](super::miss::Miss) if the collection can't answer.
 pub async fn read_authoritative(
     collection: &Arc<dyn Collection>,
     representation: Representation,

@@ -1,4 +1,4 @@
-//! What reads read from: the cache of an informer, or a store that is itself the truth.
+//! The collection that answers a read: an informer's cache, or a store that is the source of truth.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use crate::codec::View;
 use crate::informer::Informer;
 use crate::informer::InformerSpec;
 
-/// One resource's objects in one wire format, with what is needed to answer reads of them.
+/// One resource's objects in one wire format, and everything that is needed to read them.
 pub trait Collection: Send + Sync {
-    /// The objects and their recent history.
+    /// The reader of the cache that holds the objects and their recent history.
     fn reader(&self) -> &Reader;
 
-    /// Prints objects, lists and events of the resource. It is shared with no other collection, and
-    /// stays the same as long as it prints the same: so it tells whose a list is.
+    /// The encoder of the resource's objects, lists and events. Each collection has its own, and
+    /// replaces it only when the encoding changes, so its pointer can identify the collection.
     fn encoder(&self) -> Arc<Encoder>;
 
-    /// The resource.
+    /// The resource whose objects the collection has.
     fn resource(&self) -> &Arc<Resource>;
 
-    /// The fields by which its objects can be selected.
+    /// The fields that field selectors can use.
     fn fields(&self) -> &Arc<SelectableFields>;
 
-    /// The wire format.
+    /// The wire format in which the objects are stored.
     fn format(&self) -> WireFormat;
 
-    /// Prints the same as `representation` shows it.
+    /// The encoder for `representation`: of whole objects, or of their metadata only.
     fn encoder_for(&self, representation: Representation) -> Arc<Encoder> {
         let encoder = self.encoder();
         match representation.view {
@@ -39,7 +39,7 @@ pub trait Collection: Send + Sync {
         }
     }
 
-    /// What an informer of it would need to know.
+    /// The informer spec by which reads are planned; by default that of a built-in resource.
     fn spec(&self) -> InformerSpec {
         InformerSpec {
             resource: Arc::clone(self.resource()),
@@ -50,7 +50,7 @@ pub trait Collection: Send + Sync {
         }
     }
 
-    /// Counts events given to a client; by default nobody does.
+    /// Counts events that were sent to a client. The default does nothing.
     fn count_sent(&self, _events: u64) {}
 }
 

@@ -1,4 +1,4 @@
-//! How a read goes on that the cache did not answer.
+//! Why a cache could not answer a read, and what the server does instead.
 
 use std::sync::Arc;
 
@@ -11,24 +11,26 @@ use crate::informer::Informer;
 
 use super::decide::Reason;
 
-/// An answer from a cache.
+/// The answer of a cache, or why there is none.
 pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;
 
 /// Why a cache gave no answer.
 #[derive(Debug)]
 pub enum Miss {
-    /// The API server is to be asked.
+    /// The request is forwarded to the API server for this reason.
     Forward(Reason),
-    /// As well, for want of a proof, as many at a time as there are permits.
+    /// The request is forwarded because the cache could not be proven fresh. The semaphore limits
+    /// how many of these requests are forwarded concurrently.
     ForwardUnproven(Arc<Semaphore>),
-    /// The object is not there, which the cache knows.
+    /// The cache knows that the object does not exist; the client gets this Status, a 404.
     Absent(Box<Status>),
-    /// The request can't be answered now.
+    /// The request can't be answered now; the client gets this Status.
     Reject(Box<Status>),
 }
 
 impl Miss {
-    /// A LIST of `informer` that could not be proven goes to the API server, if not too many do.
+    /// The miss of a LIST for which the cache of `informer` could not be proven fresh: it is
+    /// forwarded if the informer has a free permit.
     pub(super) fn without_proof(informer: &Informer) -> Self {
         Self::ForwardUnproven(Arc::clone(informer.unproven_permits()))
     }

@@ -1,23 +1,59 @@
-//! The request path: a request goes through these modules in this order, once each.
+//! The path of a request: every stage from the client's request to the answer.
+//!
+//! A [`Server`] is the service that `net` calls for each request. The request passes the stages
+//! below from top to bottom, each at most once. `decide` chooses between three ways: a cache
+//! answers (`Read`), the API server answers (`Forward`), or kubefan refuses (`Reject`).
 //!
 //! ```text
-//! filters/    trace, gzip, recover, local only
-//! request/    what is asked: attributes of the request, facts about it
-//!             (limits, authentication: to come)
-//! decide      reject it, forward it, or read from a cache; pure
-//!             (authorization: to come, before a cache is started for it)
-//! acquire     the informer that can answer, waited for
-//! prove       fresh enough, or not
-//! read/       get, list, watch: a snapshot and a plan become parts or a stream
-//! deliver/    bodies: framing, bursts, gzip, WebSockets
-//! forward/    to the API server, the same reads together
-//! rescue      any failure on the way becomes a Status
-//! outcome     how it ended, for metrics and the log
+//! module      gets                         returns
+//! filters/    the request                  the answer of the stages below, counted and logged
+//!                                          (trace), compressed (gzip), or a 500 if one of them
+//!                                          panicked (recover); a 403 if a foreign web page may
+//!                                          have sent the request (local_only)
+//! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
+//!             (limits and authentication will go here)
+//! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
+//!             (authorization will go here, before an informer is started for the caller)
+//!
+//! only for Read:
+//! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
+//!                                          and waits for it if necessary
+//! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
+//! read/       plan, collection, proof      the answer of a GET, LIST or WATCH, or a `Miss`
+//! deliver/    an answer's parts or stream  its body: indentation, bursts, gzip, WebSockets
+//!
+//! for Forward, and for a Read that the cache missed:
+//! forward/    the request                  the API server's answer; identical reads share a call
+//!
+//! for every error of a stage:
+//! rescue      a Status                     the response in a format that the client accepts
+//!
+//! for every request:
+//! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
 //! ```
 //!
-//! Beside it: `admin`, the second listener; `collection`, what a read reads from; `authoritative`,
-//! reads of a collection that follows nothing, as the simulator's; `miss`, why a cache gave no
-//! answer.
+//! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
+//! is the trait of what a read is answered from; `authoritative` answers reads of a collection that
+//! is itself the source of truth, such as the simulator's; `miss` says why a cache gave no answer.
+//!
+//! # Errors
+//!
+//! Stages return errors as values: a [`Reason`] to forward, a [`Miss`], or a Status. [`Server`]
+//! turns a miss into a forwarded request or a Status. Only `rescue` turns a Status into a response
+//! and formats an upstream error; no stage builds an error response itself. There is one exception:
+//! a WATCH that has started, or that must fail like a started one, gets its error as an ERROR event
+//! in its stream (`read/watch.rs`, `deliver/watch_body.rs`). Services never return an error to
+//! `net`: their error type is [`Infallible`].
+//!
+//! # What never happens
+//!
+//! - A later stage never calls an earlier one, and gets no callback. Results flow back only as
+//!   return values. A body is polled by the connection and reads from the cache; the cache's wake
+//!   is the only signal in the other direction.
+//! - `request` and `decide` do no I/O and start nothing. A caller that kubefan refuses causes no
+//!   discovery, no informer and no call to the API server.
+//! - A cached answer is never a mixture: GET and LIST use exactly one snapshot. If a cache cannot
+//!   answer, the whole request is forwarded, and it never returns to a cache.
 
 mod acquire;
 mod admin;
@@ -58,11 +94,11 @@ use crate::informer::LiveRestMapper;
 use crate::shutdown::Shutdown;
 use crate::upstream::Forwarder;
 
-/// A body of requests and answers.
+/// The body of a request or of an answer.
 pub use crate::body::Body;
 /// Boxes any body of bytes.
 pub use crate::body::boxed;
-/// A body that is all there.
+/// A body whose bytes are all in memory.
 pub use crate::body::full;
 pub use admin::Admin;
 pub use authoritative::read_authoritative;
@@ -100,11 +136,11 @@ use request::Facts;
 use request::Handshake;
 use rescue::Refusal;
 
-/// How long after a client's deadline the API server, which began to count later, may still tell
-/// that it is over.
+/// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
+/// began to count later, so its own timeout Status may arrive in this time.
 const UPSTREAM_SLACK: Duration = Duration::from_millis(500);
 
-/// Answers clients. Cheap to clone.
+/// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
 pub struct Server {
     inner: Arc<Inner>,
@@ -120,7 +156,7 @@ struct Inner {
 }
 
 impl Server {
-    /// Reads come from `informers` where they can; everything else goes to `forwarder`.
+    /// A server that answers reads from `informers`, and forwards all that it can't answer.
     pub fn new(
         informers: InformerSet,
         rest_mapper: Arc<LiveRestMapper>,
@@ -142,7 +178,7 @@ impl Server {
         }
     }
 
-    /// The whole stack, in walking order.
+    /// The service for `net`: the whole request path, filters included.
     pub fn into_service(
         self,
     ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
@@ -156,7 +192,7 @@ impl Server {
         })
     }
 
-    /// What becomes of a request behind the filters.
+    /// Answers a request that has passed the filters.
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
@@ -181,7 +217,7 @@ impl Server {
         self.with_outcome(response, &info, outcome)
     }
 
-    /// What becomes of a read that a cache may answer.
+    /// Answers a read from a cache; forwards or refuses the request if the cache can't answer.
     async fn read(
         &self,
         mut request: Request<Body>,
@@ -204,7 +240,7 @@ impl Server {
         let refusal = || Refusal::of(&request);
         let (reason, limit) = match answer {
             Ok(response) => {
-                // Of reads with a handshake, only watches come so far.
+                // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
                 let response = match handshake {
                     Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
                     None => response,
@@ -220,7 +256,7 @@ impl Server {
         (response, Outcome::Forwarded(reason))
     }
 
-    /// What a cache answers.
+    /// Answers `read` from a cache: acquires an informer, proves that it is fresh, and reads.
     async fn cached(&self, read: &Read, delivery: &Delivery<'_>) -> CacheAnswer {
         let Inner {
             informers,
@@ -238,8 +274,8 @@ impl Server {
         Ok(with_proof_header(answer, proof.map(|proof| proof.method)))
     }
 
-    /// What the API server answers, until shortly after `deadline`; with `limit`, only if that has a
-    /// permit.
+    /// Forwards the request, and answers with a timeout shortly after `deadline`. If `limit` is set
+    /// and has no free permit, the answer is 429 and the request is not forwarded.
     async fn forward(
         &self,
         request: Request<Body>,
@@ -263,7 +299,7 @@ impl Server {
         outcome: Outcome,
     ) -> Response<Body> {
         if !matches!(outcome, Outcome::Forwarded(_)) {
-            // They go with everything said about the resource, refusals included.
+            // Forwarded answers have the API server's warnings already; all others get them here.
             let warnings = self.inner.informers.warnings();
             warnings.add(|| info.gvr(), response.headers_mut());
         }
@@ -283,7 +319,7 @@ impl KnownResources for LiveRestMapper {
     }
 }
 
-/// What `future` gives until `deadline`, if there is one.
+/// The output of `future`, or `None` if `deadline` passes first.
 async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -> Option<T> {
     match deadline {
         None => Some(future.await),
@@ -291,7 +327,7 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
     }
 }
 
-/// `handler` behind the filters that every request passes, in walking order.
+/// Wraps `handler` in the filters that every request passes: trace, gzip, recover, local only.
 pub fn with_filters<H, F>(
     metrics: RequestMetrics,
     handler: H,

@@ -4,32 +4,32 @@ use crate::api::GroupVersionResource;
 
 use super::decide::Reason;
 
-/// The server attaches it to the response; the trace layer takes it off.
+/// How a request was answered. The server attaches it to the response; the trace filter removes it.
 #[derive(Clone, Debug)]
 pub struct RequestOutcome {
-    /// The verb, or `other` for what no reader of metrics would look for.
+    /// The request's verb; `other` if the verb has no metric label of its own.
     pub verb: &'static str,
-    /// API group, for resources that discovery knows.
+    /// API group; empty for the core group, and if discovery does not know the resource.
     pub group: String,
-    /// Resource, if discovery knows it: clients can't make up label values.
+    /// Resource; empty if discovery does not know it, so that clients can't create label values.
     pub resource: String,
-    /// What came of it.
+    /// Whether a cache or the API server answered, or kubefan refused.
     pub outcome: Outcome,
 }
 
-/// What came of a request.
+/// Whether a cache or the API server answered a request, or kubefan refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The cache answered.
+    /// A cache answered, possibly that the object does not exist.
     Cache,
-    /// The API server answered.
+    /// The request was forwarded to the API server for this reason, whether or not it answered.
     Forwarded(Reason),
-    /// kubefan refused it.
+    /// kubefan refused the request itself.
     Rejected,
 }
 
 impl RequestOutcome {
-    /// Of a request with `verb` on `known`, if discovery knows the resource.
+    /// The outcome of a request with `verb`; `known` is its resource if discovery knows it.
     pub(super) fn new(verb: &str, known: Option<GroupVersionResource>, outcome: Outcome) -> Self {
         let (group, resource) = known
             .map(|gvr| (gvr.group, gvr.resource))
@@ -55,7 +55,7 @@ impl Default for RequestOutcome {
 }
 
 impl Outcome {
-    /// The metric label.
+    /// The value of the metric label `outcome`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Cache => "cache",
@@ -64,7 +64,7 @@ impl Outcome {
         }
     }
 
-    /// Why it was forwarded; empty otherwise.
+    /// The value of the metric label `reason`: why the request was forwarded; empty if it was not.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Forwarded(reason) => reason.name(),
@@ -73,7 +73,7 @@ impl Outcome {
     }
 }
 
-/// `verb` as a metric label.
+/// The metric label for `verb`.
 fn verb_label(verb: &str) -> &'static str {
     const KNOWN: [&str; 10] = [
         "get",

@@ -1,5 +1,4 @@
-//! Fresh enough, or not: reads of the most recent state are answered from a cache that is proven to
-//! have it.
+//! Proves that a cache is fresh enough for a read of the most recent state.
 
 use std::time::Duration;
 
@@ -11,16 +10,18 @@ use super::decide::Need;
 use super::decide::Plan;
 use super::decide::Read;
 
-/// How long who opens a watch lets the next ones come, so that they share a question: after a
-/// restart, hundreds of informers begin at once, and each is in no hurry.
+/// How long the proof for a watch may wait after the previous one began, so that watches share
+/// calls to the API server: after a restart, hundreds of informers open watches and are in no
+/// hurry.
 const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 
-/// The proof that `read` calls for, if any. Of one object there is none but by the resource's
-/// freshness policy: the API server is asked for the object itself.
+/// Returns the proof that `read` needs, or `None` if it needs none or cannot get one. A GET of the
+/// most recent state gets a proof only if the resource's freshness policy gives one without a call:
+/// otherwise the API server is asked for the object itself.
 ///
 /// # Errors
 ///
-/// When the cache could not be proven to be fresh enough.
+/// A [`ProofError`] if the cache could not be proven fresh enough.
 pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Proof>, ProofError> {
     let (proof_request, min_interval) = match &read.plan {
         Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.proof_by_policy()),
@@ -30,13 +31,13 @@ pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Pro
     };
     match read.need {
         Need::MostRecent => {}
-        // Its version may be of another resource's change, which the watch does not tell.
+        // The version may belong to a change of another resource, which this watch does not report.
         Need::NotOlderThan(needed) if informer.reader().stats().applied < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(None),
     }
     let proof = informer.prove(proof_request.clone(), min_interval).await;
     if let Err(unproven) = &proof {
-        tracing::debug!(%unproven, resource = %informer.resource().gvr, "a read could not be proven");
+        tracing::debug!(%unproven, resource = %informer.resource().gvr, "the cache could not be proven fresh");
     }
     proof.map(Some)
 }

@@ -20,8 +20,8 @@ use crate::body::Body;
 use crate::codec::StatusFormat;
 use crate::upstream;
 
-/// What of a request decides how a refusal of it is written. Cheap to take from each request: it is
-/// only read when there is something to refuse.
+/// The parts of a request that determine how a refusal is encoded. They are copied from every
+/// request, because the request is consumed before it is refused, and parsed only for a refusal.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
     accept: Option<HeaderValue>,
@@ -30,9 +30,9 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Of `request`, should it be refused.
+    /// Copies these parts from `request`.
     pub(super) fn of(request: &Request<Body>) -> Self {
-        // Go looks at the first line of a header only.
+        // The API server reads only the first line of a repeated header.
         let header = |name: HeaderName| request.headers().get(name).cloned();
         Self {
             accept: header(header::ACCEPT),
@@ -41,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// The answer that tells `status` in the representation that the request accepts.
+    /// The response that carries `status`, in a format that the request accepts.
     pub(super) fn respond(&self, status: &Status) -> Response<Body> {
         respond(status, self.format())
     }
@@ -58,7 +58,7 @@ impl Refusal {
     }
 }
 
-/// The answer that tells `status` in `format`.
+/// The response that carries `status`, encoded in `format`.
 pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Body> {
     let format = format.into();
     let mut response = answer(format.media_type(), body::full(format.body(status)));
@@ -78,7 +78,7 @@ pub fn respond(status: &Status, format: impl Into<StatusFormat>) -> Response<Bod
     response
 }
 
-/// A 200 with the headers that every answer of the API server has.
+/// A 200 response with the headers that every answer of the API server has.
 pub fn answer(content_type: &'static str, body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
@@ -88,7 +88,7 @@ pub fn answer(content_type: &'static str, body: Body) -> Response<Body> {
     response
 }
 
-/// The Status for a request that could not be forwarded, which is logged.
+/// The Status for a request that could not be forwarded. Also logs `error` with its causes.
 pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
     let mut causes = vec![error.to_string()];
     let mut source = error.source();
@@ -105,7 +105,7 @@ pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
     }
 }
 
-/// An answer of plain text, for the admin listener.
+/// A plain-text response, for the admin listener.
 pub fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = answer("text/plain; charset=utf-8", body::full(text));
     *response.status_mut() = code;

@@ -8,11 +8,11 @@ use tokio::io::duplex;
 
 use super::*;
 
-/// Takes what its script allows: so many bytes, or nothing for now, or fails.
+/// A socket that follows a script: each write takes some bytes, waits, or fails; then it takes all.
 #[derive(Default)]
 struct FakeIo {
     script: VecDeque<Step>,
-    /// One a write.
+    /// The bytes of each write.
     writes: Vec<Vec<u8>>,
     flushes: usize,
     is_shut: bool,
@@ -66,7 +66,7 @@ impl AsyncRead for FakeIo {
 
 impl Transport for FakeIo {}
 
-/// Takes up to so many bytes before the socket does, ten at a time.
+/// A socket with an encryption buffer of `room` bytes, which takes up to ten bytes per call.
 struct EncryptingIo {
     socket: FakeIo,
     room: usize,
@@ -143,7 +143,7 @@ fn fake(script: impl IntoIterator<Item = Step>) -> (CoalescedIo<FakeIo>, Flusher
     })
 }
 
-/// As a connection's task does: polled again whenever it was woken.
+/// Flushes as a connection's task does, which polls again after each wake.
 async fn flush<I: Transport>(flusher: &Flusher<I>) -> io::Result<()> {
     poll_fn(|cx| flusher.poll_flush(cx)).await
 }
@@ -195,7 +195,7 @@ async fn all_bytes_arrive_in_order_with_a_slow_peer() {
     let (mut io, flusher) = fake(script);
     let all = numbers(5 * MAX_BUFFERED + 123);
     for part in all.chunks(9_999) {
-        // Waits where the buffer is full, and goes on when a part was taken.
+        // Waits while the buffer is full, and continues when the socket has taken a part.
         io.write_all(part).await.unwrap();
         assert!(flusher.0.lock().gathered.len() <= MAX_BUFFERED);
     }
@@ -208,7 +208,7 @@ async fn a_full_buffer_holds_the_connection_back() {
     let (mut io, flusher) = fake([Step::Wait, Step::Wait, Step::Take(1)]);
     let most = numbers(MAX_BUFFERED + 1);
     assert_eq!(io.write(&most).await.unwrap(), MAX_BUFFERED);
-    // Twice nothing is taken; then a byte, for which there is room again.
+    // The socket takes nothing twice, and then a byte, so that there is room for one.
     for _ in 0..2 {
         assert!(poll!(pin!(io.write(&most[MAX_BUFFERED..]))).is_pending());
     }

@@ -24,26 +24,26 @@ use crate::net::Protocol;
 use crate::net::Transport;
 use crate::net::coalesce;
 
-/// A certificate chain (the server's own first) and its key, both PEM.
+/// A certificate chain (the server's own certificate first) and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The chain.
+    /// File with the certificate chain.
     pub certificate: PathBuf,
-    /// The key: PKCS#8, PKCS#1 or SEC1.
+    /// File with the private key, as PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
 }
 
-/// Takes the server's side of handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap.
+/// Does the server's side of TLS handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap.
 #[derive(Clone)]
 pub struct Acceptor {
     inner: TlsAcceptor,
 }
 
 impl Acceptor {
-    /// Reads the files, once.
+    /// Reads the files. Later changes of the files have no effect.
     ///
     /// # Errors
-    /// When a file can't be read or has no certificate or key, or they don't belong together.
+    /// If a file can't be read or has no certificate or key, or they don't belong together.
     pub fn from_files(files: &TlsFiles) -> Result<Acceptor, Error> {
         let chain = read_certificates(&files.certificate)?;
         let key = read_private_key(&files.key)?;
@@ -64,7 +64,7 @@ impl Acceptor {
         })
     }
 
-    /// Does the handshake, without a limit of time.
+    /// Does the handshake, without a time limit.
     pub(in crate::net) async fn accept(
         &self,
         stream: TcpStream,
@@ -76,7 +76,7 @@ impl Acceptor {
             _ => Protocol::Http1,
         };
         if protocol == Protocol::Http2 {
-            // All that waits goes into one write.
+            // rustls may buffer as many records as may wait for one write.
             connection.set_buffer_limit(Some(coalesce::MAX_BUFFERED));
         }
         Ok((stream, protocol))
@@ -84,10 +84,10 @@ impl Acceptor {
 }
 
 impl Transport for TlsStream<TcpStream> {
-    /// A record: what is gathered is still in the nearest cache when it is encrypted.
+    /// One TLS record, so that gathered bytes are still in the CPU's cache when they are encrypted.
     const GATHER_SIZE: usize = 16 << 10;
 
-    /// Encrypts.
+    /// Encrypts the bytes into the buffer of rustls.
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
         self.get_mut().1.writer().write(data)
     }

@@ -1,4 +1,4 @@
-//! TLS: the acceptor, certificates from files, and certificates of our own making.
+//! TLS: the acceptor, certificates from files, and certificates that kubefan creates.
 
 pub(in crate::net) mod acceptor;
 mod self_signed;

@@ -1,7 +1,7 @@
-//! A certificate authority of kubefan's own, and a server certificate from it.
+//! kubefan's own certificate authority (CA), and a server certificate that it signs.
 //!
-//! Clients trust `ca.crt`, which lives for ten years; the server's certificate is made anew whenever
-//! it ends soon or lacks a name. Files that kubefan did not make are never replaced.
+//! Clients trust `ca.crt`, which is valid for ten years. The server's certificate is replaced when
+//! it expires soon or lacks a name. Files that kubefan did not create are never replaced.
 
 use std::fs;
 use std::fs::DirBuilder;
@@ -44,45 +44,46 @@ use crate::net::tls::acceptor::read_certificates;
 const CA_NAME: &str = "kubefan self-signed CA";
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const CA_LIFETIME: Duration = DAY.saturating_mul(3650);
-/// Some clients refuse server certificates that live longer than 398 days.
+/// Some clients refuse server certificates that are valid for more than 398 days.
 const SERVER_LIFETIME: Duration = DAY.saturating_mul(365);
-/// What ends within this time is made anew at start.
+/// A certificate that expires within this time is replaced at start.
 const RENEW_BEFORE: Duration = DAY.saturating_mul(30);
-/// Clients' clocks may be behind ours.
+/// How far clients' clocks may be behind; new certificates are valid from this long ago.
 pub(super) const CLOCK_SKEW: Duration = Duration::from_secs(60 * 60);
 
 const PUBLIC_MODE: u32 = 0o644;
 const SECRET_MODE: u32 = 0o600;
 
-/// Where the files live and whom the server's certificate is for.
+/// The directory of the files, and the names for which the server's certificate is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfSigned {
-    /// Holds `ca.crt`, `ca.key`, `tls.crt` and `tls.key`; made (mode 0700) if it isn't there.
+    /// Directory of `ca.crt`, `ca.key`, `tls.crt` and `tls.key`; created with mode 0700 if missing.
     pub directory: PathBuf,
     /// DNS names and IP addresses that clients may use for the server.
     pub names: Vec<String>,
 }
 
-/// The files that [`SelfSigned::ensure`] left in a usable state.
+/// The files that [`SelfSigned::ensure`] has created or found usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelfSignedFiles {
-    /// What clients have to trust.
+    /// The CA's certificate, which clients have to trust.
     pub ca_certificate: PathBuf,
-    /// What the server shows.
+    /// The server's certificate and key.
     pub server: TlsFiles,
 }
 
-/// A certificate authority that can issue.
+/// A certificate authority whose key is known, so that it can sign.
 struct Authority {
     certificate: CertificateDer<'static>,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl SelfSigned {
-    /// Reuses what is on disk, if it serves for another 30 days, and makes the rest.
+    /// Reuses the files on disk if they are valid for another 30 days, and creates the others.
     ///
     /// # Errors
-    /// When a name is none, a file can't be read or written, or is in the way.
+    /// If a name is invalid, a file can't be read or written, or a file that kubefan did not create
+    /// would have to be replaced.
     pub fn ensure(&self) -> Result<SelfSignedFiles, Error> {
         self.ensure_at(SystemTime::now())
     }
@@ -149,7 +150,8 @@ impl SelfSigned {
             }
             return issue_authority(None, &key_path, certificate_path, now);
         }
-        // Our own order of writing never leaves a server's file without the CA's key.
+        // kubefan writes the CA's key first. A server's file without it was made by another
+        // program.
         if let Some(path) = [&files.server.certificate, &files.server.key]
             .into_iter()
             .find(|path| key.is_none() && path.exists())
@@ -176,7 +178,7 @@ impl SelfSigned {
         let certificate = params.signed_by(&key, issuer)?;
         replace_file(&files.key, &key.serialize_pem(), SECRET_MODE)?;
         replace_file(&files.certificate, &certificate.pem(), PUBLIC_MODE)?;
-        info!(file = %files.certificate.display(), names = ?self.names, "server certificate made");
+        info!(file = %files.certificate.display(), names = ?self.names, "server certificate created");
         Ok(())
     }
 }
@@ -198,15 +200,15 @@ fn issue_authority(
     };
     let certificate = params.self_signed(&key)?;
     replace_file(certificate_path, &certificate.pem(), PUBLIC_MODE)?;
-    info!(file = %certificate_path.display(), "certificate authority made: clients have to trust it");
+    info!(file = %certificate_path.display(), "certificate authority created: clients must trust it");
     Ok(Authority {
         certificate: certificate.der().clone(),
         issuer: Issuer::new(params, key),
     })
 }
 
-/// The same for each call but for the dates, which an issuer does not use: so an authority can be
-/// taken up again with its key alone.
+/// The parameters of the CA's certificate. They differ between calls only in the dates, which
+/// signing does not use. So the key alone is enough to continue an authority.
 fn ca_params(now: SystemTime) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = distinguished_name(CA_NAME);
@@ -225,7 +227,7 @@ pub(super) fn distinguished_name(common_name: &str) -> DistinguishedName {
 
 // === Checks ===
 
-/// Whether a client that trusts `ca` will accept the files under each name.
+/// True if a client that trusts `ca` accepts the files under each of `names`.
 fn is_usable(
     files: &TlsFiles,
     ca: &CertificateDer<'static>,
@@ -239,9 +241,9 @@ fn is_usable(
     names.iter().all(verified) && Acceptor::from_files(files).is_ok()
 }
 
-/// Whether the authority's own certificate is valid, and will be for a while.
+/// True if the CA's certificate is valid and does not expire soon.
 fn remains_valid(ca: &CertificateDer<'static>, now: SystemTime) -> bool {
-    // The dates are looked at before the verifier objects to an authority that poses as a server.
+    // The verifier checks the dates before it rejects a CA certificate that is used as a server's.
     let dummy_name = ServerName::try_from("localhost").expect("localhost is a DNS name");
     !matches!(
         verify(ca, ca, &dummy_name, now),
@@ -274,7 +276,7 @@ fn verify(
         .map(drop)
 }
 
-/// Whether the subject is the one that [`ca_params`] gives; `None` if it can't be read.
+/// Whether the subject of `ca` is the one that [`ca_params`] sets; `None` if it can't be parsed.
 fn is_ours(ca: &CertificateDer<'static>) -> Option<bool> {
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone()).ok()?;
@@ -285,7 +287,7 @@ fn is_ours(ca: &CertificateDer<'static>) -> Option<bool> {
 fn is_key_of(key: &KeyPair, ca: &CertificateDer<'static>) -> bool {
     let mut roots = RootCertStore::empty();
     let info = key.subject_public_key_info();
-    // The store keeps the key's info without the head of its sequence.
+    // The store keeps the info of the key without the head of its ASN.1 sequence.
     roots.add(ca.clone()).is_ok() && info.ends_with(&roots.roots[0].subject_public_key_info)
 }
 
@@ -309,7 +311,7 @@ fn read_key(path: &Path) -> Result<Option<KeyPair>, Error> {
     Ok(Some(key))
 }
 
-/// Replaces the file in one step: whoever reads it sees the old or the new text.
+/// Replaces the file atomically: a reader sees either the old or the new text.
 fn replace_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let write_error = |source| Error::Write {
         path: path.to_owned(),
@@ -327,7 +329,7 @@ fn replace_file(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // The first error is the one to tell; what is left over is only litter.
+        // The first error is reported; a temporary file that remains does no harm.
         let _ = fs::remove_file(&unfinished);
     }
     written.map_err(write_error)

@@ -1,4 +1,4 @@
-//! A client certificate that stands for nobody.
+//! A client certificate that identifies no user.
 
 use std::time::SystemTime;
 
@@ -12,11 +12,11 @@ use crate::net::tls::self_signed::CLOCK_SKEW;
 use crate::net::tls::self_signed::DAY;
 use crate::net::tls::self_signed::distinguished_name;
 
-/// Makes a client certificate and its key, both PEM. It is signed by itself, so no server that asks
-/// for one accepts it; it lives for ten years.
+/// Creates a client certificate and its key, both PEM. The certificate is self-signed, so every
+/// server that verifies client certificates rejects it. It is valid for ten years.
 ///
 /// # Errors
-/// When there is no randomness for a key.
+/// If no random key can be generated.
 pub fn throwaway_client_certificate() -> Result<(String, String), Error> {
     let now = SystemTime::now();
     let mut params = CertificateParams::default();
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn clients_can_load_it() {
         let (certificate, key) = throwaway_pair();
-        // Refuses a key that is not the certificate's.
+        // rustls refuses a key that does not belong to the certificate.
         rustls::ClientConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()
             .unwrap()

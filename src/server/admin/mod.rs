@@ -1,4 +1,4 @@
-//! The second listener: /livez, /readyz and /metrics.
+//! The admin listener: `/livez` (also `/healthz`), `/readyz` and `/metrics`.
 
 mod samples;
 
@@ -22,7 +22,7 @@ use super::rescue;
 
 use samples::add_samples;
 
-/// Answers probes and scrapes. Cheap to clone.
+/// Answers health probes and metrics scrapes. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     informers: InformerSet,
@@ -31,8 +31,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Probes look at `informers` and `shutdown`; scrapes render `registry`, to which the numbers
-    /// of each informer are added.
+    /// The service for an admin listener. Readiness depends on `informers` and `shutdown`. A scrape
+    /// renders `registry`, to which the metrics of each informer are added.
     pub fn new(informers: InformerSet, registry: Registry, shutdown: Shutdown) -> Self {
         let scraped = informers.clone();
         registry.on_scrape(move |samples| {
@@ -51,7 +51,7 @@ impl Admin {
     ///
     /// # Errors
     ///
-    /// Never.
+    /// None: the error type is [`Infallible`].
     pub async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, Infallible> {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
         let is_verbose = request
@@ -65,12 +65,13 @@ impl Admin {
             "/metrics" => self.metrics(),
             _ => rescue::plain_text(
                 StatusCode::NOT_FOUND,
-                "here are /livez, /readyz (also ?verbose) and /metrics\n",
+                "not found: use /livez, /readyz (also ?verbose) or /metrics\n",
             ),
         })
     }
 
-    /// Ready once nothing required is missing, until a drain begins.
+    /// Answers `/readyz`: 200 if every required informer is ready and no drain has begun, else 503.
+    /// If `is_verbose`, the answer lists all informers.
     fn ready(&self, is_verbose: bool) -> Response<Body> {
         let mut informers = self.informers.all();
         informers.sort_by_key(display_name);
@@ -102,7 +103,7 @@ impl Admin {
             let _ = writeln!(
                 text,
                 "{}{}{needed}: {} objects at resource version {applied}, {} watchers",
-                // What is missing was told above.
+                // Required informers that are not ready were already listed with `[-]`.
                 if is_ready { "[+]" } else { "[ ]" },
                 display_name(informer),
                 stats.objects,
@@ -124,7 +125,7 @@ impl Admin {
     }
 }
 
-/// `pods.v1 json`, with the namespace where there is one.
+/// The informer's name in the verbose answer: `pods.v1 json` or `pods.v1 json in NAMESPACE`.
 fn display_name(informer: &Arc<Informer>) -> String {
     let gvr = &informer.resource().gvr;
     let format = informer.format().name();

@@ -1,13 +1,13 @@
-//! The numbers of each informer, as a scrape shows them.
+//! The metrics of each informer, which are sampled at each scrape.
 
 use crate::cache::Stats;
 use crate::informer::Informer;
 use crate::telemetry::Samples;
 
-/// Name, help and value of a metric.
+/// Name, help text and value of a metric.
 type Metric = (&'static str, &'static str, f64);
 
-/// Adds the numbers of `informer`.
+/// Adds the current metrics of `informer` to `samples`.
 pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) {
     let stats = informer.reader().stats();
     let gvr = &informer.resource().gvr;
@@ -47,22 +47,22 @@ fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {
         ),
         (
             "kubefan_event_log_events",
-            "Events in the log.",
+            "Events in the event log.",
             stats.log_events as f64,
         ),
         (
             "kubefan_event_log_bytes",
-            "Bytes of the log.",
+            "Bytes of the events in the event log.",
             stats.log_bytes as f64,
         ),
         (
             "kubefan_watchers",
-            "Watches fed by the cache.",
+            "Open watches that the cache serves.",
             stats.watchers as f64,
         ),
         (
             "kubefan_informer_ready",
-            "1 once the first list was complete.",
+            "1 if the informer has completed its first list, else 0.",
             f64::from(u8::from(is_ready)),
         ),
     ]
@@ -72,22 +72,22 @@ fn counters(stats: &Stats, events_sent: u64) -> [Metric; 4] {
     [
         (
             "kubefan_events_total",
-            "Changes received from the API server.",
+            "Events added to the event log, including those that a relist implies.",
             stats.events as f64,
         ),
         (
             "kubefan_events_sent_total",
-            "Events given to clients, initial ones included.",
+            "Events sent to clients, including initial events.",
             events_sent as f64,
         ),
         (
             "kubefan_relists_total",
-            "Lists that replaced the cache's content.",
+            "Lists that replaced the content of the cache.",
             stats.relists as f64,
         ),
         (
             "kubefan_epochs_total",
-            "Times that all watches had to be ended, as the change could not be told as events.",
+            "New epochs, each of which ended all watches because events could not express a change.",
             stats.epochs as f64,
         ),
     ]

@@ -1,6 +1,7 @@
-//! Cache or forward: the product's riskiest rule, as pure functions with a table each.
+//! Decides whether a cache answers a request or kubefan forwards it. This is the product's riskiest
+//! rule, so it is made of pure functions with tables of test cases.
 //!
-//! It goes by the request and by what discovery knows already; it starts and asks nothing.
+//! The decision depends only on the request and on what discovery already knows.
 
 mod plan;
 mod reason;
@@ -29,32 +30,31 @@ pub(crate) use plan::WatchTerms;
 pub(crate) use plan::plan;
 pub use reason::Reason;
 
-/// What becomes of a request.
+/// What the server does with a request.
 #[derive(Debug)]
 pub(crate) enum Decision {
-    /// kubefan refuses it.
+    /// kubefan refuses the request with this Status.
     Reject(Status),
-    /// The API server answers it.
+    /// The request is forwarded to the API server for this reason.
     Forward(Reason),
-    /// A cache may answer it.
+    /// A cache may answer the request; this is the plan of the read.
     Read(Read),
 }
 
-/// What discovery knows.
+/// The resources that discovery knows.
 pub(crate) trait KnownResources {
-    /// What an informer of `gvr` in `format` needs to know; `None` when discovery does not have it
-    /// or it is never cached.
+    /// The spec of an informer of `gvr` in `format`; `None` for an unknown or uncacheable resource.
     fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec>;
 }
 
-/// What becomes of the request that `facts` describe.
+/// Decides what the server does with the request that `facts` describe.
 pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
     match facts.path {
         PathForm::DotSegment => Decision::Reject(Status::bad_request(
-            "kubefan takes no path with a segment '.' or '..': name the resource itself",
+            "kubefan does not accept a path with a segment '.' or '..': name the resource itself",
         )),
         PathForm::EncodedSlash => Decision::Reject(Status::bad_request(
-            "kubefan takes no path with an encoded slash (%2F) in a name",
+            "kubefan does not accept a path with an encoded slash (%2F) in a name",
         )),
         PathForm::Plain | PathForm::EmptySegment => match read(facts, known) {
             Ok(read) => Decision::Read(read),
@@ -63,7 +63,7 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
     }
 }
 
-/// The read that `facts` describe, if a cache could answer it.
+/// Plans the read that `facts` describe; the error says why a cache can't answer it.
 fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> {
     let verb = verb(facts)?;
     let spec = facts
@@ -73,7 +73,7 @@ fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> 
     let is_custom = spec.as_ref().is_some_and(|spec| spec.custom);
     let representation = representation(facts, verb, is_custom)?;
     let mut spec = spec.ok_or(Reason::NotCacheable)?;
-    // Custom resources are JSON everywhere; their metadata alone may be answered in protobuf.
+    // Custom resources are cached as JSON. Only their metadata alone can be answered in protobuf.
     if !is_custom {
         spec.format = representation.format;
     }
@@ -111,7 +111,7 @@ fn representation(
         (_, None) => return Err(Reason::MediaType),
     };
     let info = facts.info;
-    // Its `v1` tells in annotations what later versions have fields for.
+    // In autoscaling/v1, a whole object has other annotations than an answer of metadata only.
     let is_autoscaler = info.resource == "horizontalpodautoscalers"
         && (info.group.as_str(), info.version.as_str()) == ("autoscaling", "v1");
     match representation.view {

@@ -1,4 +1,4 @@
-//! How a cache answers a read: which state it needs, and what is made of it.
+//! Plans a read from a cache: the state that the cache must have, and what is read from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,85 +20,83 @@ use crate::upstream::Scope;
 
 use super::reason::Reason;
 
-/// A read that a cache may answer.
+/// A read that a cache may answer, with all its parameters.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
-    /// Resource, and the format of the cache.
+    /// The resource, and the wire format of the cache that can answer.
     pub spec: InformerSpec,
-    /// The namespace asked for; `None` for all, and for cluster scope.
+    /// The namespace that the request names; `None` for all namespaces, and for cluster scope.
     pub namespace: Option<String>,
-    /// How the answer shows objects.
+    /// How the answer shows objects: wire format, whole or metadata only, indented or not.
     pub representation: Representation,
-    /// What the cache must have to answer it.
     pub need: Need,
-    /// What is read.
+    /// What is read: one object, a list, or changes.
     pub plan: Plan,
-    /// When it must be answered, if the client says so.
+    /// How long the answer may take (parameter `timeout`); `None` for no limit, and for a WATCH.
     pub timeout: Option<Duration>,
 }
 
-/// What a cache must have to answer a read.
+/// The state that a cache must have to answer a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Proof that it has the most recent state.
+    /// The most recent state; the cache must be proven to have it.
     MostRecent,
-    /// The state at exactly this resource version, which only a cache that runs already can have.
+    /// The state at exactly this resource version; only a running cache can have it.
     At(ResourceVersion),
-    /// A state at least this new.
+    /// The state at this resource version or a later one.
     NotOlderThan(ResourceVersion),
 }
 
-/// What is read.
+/// The kind of a read, with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// One object.
+    /// GET of one object.
     Get {
-        /// Its name.
+        /// Name of the object.
         name: String,
     },
-    /// A collection.
+    /// LIST of a collection.
     List {
-        /// Which objects.
+        /// The objects to list, and the scope for a proof that they are up to date.
         proof_request: ProofRequest,
-        /// Which part of the list.
         page: Page,
     },
-    /// A collection's changes.
+    /// WATCH of a collection's changes.
     Watch {
-        /// Of which objects.
+        /// The objects to watch, and the scope for a proof that they are up to date.
         proof_request: ProofRequest,
-        /// Where the stream begins.
+        /// Where the stream begins: with a snapshot, at the log's tip, or after a resource version.
         from: WatchFrom,
-        /// How it is streamed.
+        /// The client's options for the stream.
         terms: WatchTerms,
     },
 }
 
-/// Which part of a list is wanted.
+/// The part of a list that the client wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Page {
-    /// Only keys greater than this.
+    /// Only objects with a key greater than this; `None` for the first page.
     pub after: Option<String>,
-    /// At most so many items.
+    /// Largest number of items; `None` for no limit.
     pub limit: Option<usize>,
 }
 
-/// How a watch is to be streamed.
+/// The client's options for a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WatchTerms {
-    /// `allowWatchBookmarks`
+    /// `allowWatchBookmarks`: whether the client wants bookmarks.
     pub bookmarks: bool,
-    /// Close the initial events with an annotated bookmark.
+    /// Whether an annotated bookmark marks the end of the initial events.
     pub initial_events_end: bool,
-    /// `timeoutSeconds`; `None` leaves it to the server. Zero ends at once.
+    /// `timeoutSeconds`. Zero ends the watch at once; `None` lets the server choose a time.
     pub timeout: Option<Duration>,
 }
 
-/// How a cache of `subject` answers the `get`, `list` or `watch` that `info` and `query` describe.
+/// Plans the `get`, `list` or `watch` that `info` and `query` describe, for a cache of `spec`.
 ///
 /// # Errors
 ///
-/// Why it can't.
+/// The [`Reason`] why a cache can't answer.
 pub(crate) fn plan(
     spec: InformerSpec,
     representation: Representation,
@@ -111,7 +109,7 @@ pub(crate) fn plan(
         "list" => plan_list(&spec, namespace.as_deref(), query)?,
         _ => plan_watch(&spec, namespace.as_deref(), query)?,
     };
-    // A watch is long-running: it never looks at the parameter.
+    // The API server ignores `timeout` for long-running requests such as a WATCH.
     let timeout = match plan {
         Plan::Watch { .. } => None,
         Plan::Get { .. } | Plan::List { .. } => {
@@ -128,7 +126,8 @@ pub(crate) fn plan(
     })
 }
 
-/// The namespace asked for. A scope that is not that of the resource is the API server's to answer.
+/// The namespace that the request names, if any. A request that names a namespace for a
+/// cluster-scoped resource is forwarded.
 fn namespace(spec: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, Reason> {
     if info.namespace.is_empty() {
         return Ok(None);
@@ -136,8 +135,9 @@ fn namespace(spec: &InformerSpec, info: &RequestInfo) -> Result<Option<String>, 
     if spec.resource.namespaced {
         return Ok(Some(info.namespace.clone()));
     }
-    // A Namespace's own URL reads as if it lay in itself; /api/v1/namespaces/NAME/namespaces/NAME
-    // reads the same, and there is none.
+    // `RequestInfo` reads the URL of a Namespace object as if the object were in its own namespace.
+    // /api/v1/namespaces/NAME/namespaces/NAME gives the same result, but has no object; the number
+    // of `/namespaces/` in the path distinguishes them.
     let gvr = &spec.resource.gvr;
     let is_own = gvr.group.is_empty()
         && gvr.resource == "namespaces"
@@ -158,7 +158,7 @@ fn plan_get(
 ) -> Result<(Need, Plan), Reason> {
     let options = GetOptions::parse(query).map_err(|_| Reason::Malformed)?;
     let name = info.name.as_str();
-    // The API server has words of its own for names and scopes that no object can have.
+    // The API server has errors of its own for names and scopes that no object can have.
     let is_possible = name
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !b"%/\"\\".contains(&byte));
@@ -190,10 +190,12 @@ fn plan_list(
             limit,
         } => (Need::At(resource_version), first(limit)),
         ListRequest::Continue { token, limit } => {
-            // No later than the token's state, if it names one: what comes behind the key now.
+            // A continue token with a resource version continues the list of exactly that state. A
+            // token without one continues with the current objects after its key.
             let need = token.resource_version.map_or(Need::MostRecent, Need::At);
             let start = token.start_key(namespace);
-            // A token that names its first key, and not the last one shown, is not of our making.
+            // A continue token of kubefan's has the last key that was sent, followed by `\0`. A
+            // token without the `\0` was not made by kubefan.
             let after = start.strip_suffix('\0').ok_or(Reason::PastState)?;
             let after = Some(after.to_owned());
             (need, Page { after, limit })
@@ -221,7 +223,7 @@ fn plan_watch(
         WatchStart::InitialEvents(consistency) => (need(consistency), WatchFrom::Snapshot),
         WatchStart::FromMostRecent => (Need::MostRecent, WatchFrom::Tip),
         WatchStart::FromAny => (any, WatchFrom::Tip),
-        // One that lies in the future waits in the stream, as the API server's does.
+        // A watch from a version in the future waits in its stream, as it does at the API server.
         WatchStart::After(version) => (any, WatchFrom::After(version)),
     };
     let terms = WatchTerms {
@@ -247,8 +249,8 @@ fn need(consistency: Consistency) -> Need {
     }
 }
 
-/// Which objects the options select. A field that our table lacks may be one that the API server
-/// has, of another version or of a definition that changed just now.
+/// The objects that `options` select. A field that kubefan does not know is an error, so that the
+/// request is forwarded: the API server may know it in another version or a new definition.
 fn proof_request(
     options: &ListOptions,
     spec: &InformerSpec,

@@ -1,58 +1,59 @@
 //! Why a request is forwarded.
 
-/// Why a request is forwarded. The names are metric labels.
+/// Why a request is forwarded. [`Reason::name`] gives the metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It brings an identity of its own, for which only the API server can answer.
+    /// The request carries an identity of its own, for which only the API server can answer.
     CallerIdentity,
-    /// It is an upgrade: exec, attach, port-forward, a handshake that only the API server can word
-    /// the refusal of.
+    /// The request is an upgrade: exec, attach, port-forward, or a WebSocket handshake that only
+    /// the API server can refuse in its own words.
     Upgrade,
-    /// It is no GET.
+    /// The method is not GET.
     NotGet,
-    /// Its path is no resource: discovery, OpenAPI, /version.
+    /// The path does not name a resource: discovery, OpenAPI, `/version`.
     NonResource,
-    /// Its path has an empty segment (`//`).
+    /// The path has an empty segment (`//`).
     EmptySegment,
-    /// Its path names a subresource.
+    /// The path names a subresource.
     Subresource,
-    /// Its path is one of the deprecated `/proxy/` and `/watch/` ones.
+    /// The path has the deprecated form `/proxy/…` or `/watch/…`.
     DeprecatedPath,
-    /// It asks for a Table.
+    /// The `Accept` header asks for a Table.
     Table,
-    /// It asks for metadata only, of a kind in whose whole objects the API server shows other
-    /// annotations, or in a version that hardly anybody asks for.
+    /// The `Accept` header asks for metadata only, in the rarely used version `v1beta1`, or of
+    /// autoscaling/v1 HorizontalPodAutoscalers, whose whole objects have other annotations.
     PartialMetadata,
-    /// It asks for YAML, CBOR or nothing that is served.
+    /// The `Accept` header asks for YAML, CBOR, or only for media types that are not served.
     MediaType,
-    /// Its parameters can't be read or contradict each other: the API server words the refusal.
+    /// The query parameters are invalid or contradict each other; the API server words the error.
     Malformed,
-    /// Discovery does not know the resource, or it is never cached.
+    /// Discovery does not know the resource, kubefan never caches it, its definition has just
+    /// changed, or the request's scope or name does not fit the resource.
     NotCacheable,
-    /// It selects by a field that is not known to be selectable.
+    /// A field selector uses a field that is not known to be selectable.
     UnknownField,
-    /// No informer runs that could answer it, and this request starts none.
+    /// No informer that could answer is ready, and this request starts none.
     NotCached,
     /// kubefan's identity may not list and watch the resource.
     Forbidden,
-    /// The API server does not have the resource in this format.
+    /// The API server does not serve the resource in this format.
     NoSuchFormat,
-    /// It asks for the most recent state of one object, which only the API server has for certain.
+    /// The request is for the most recent state of one object, for which the API server is asked.
     Consistent,
-    /// It asks for the most recent state, and the cache could not be proven to have it.
+    /// The request is for the most recent state, and the cache could not be proven to have it.
     Unproven,
-    /// It asks for a state that the cache has not reached.
+    /// The request is for a resource version that the cache has not reached.
     AheadOfCache,
-    /// It asks for a past state that is not retained.
+    /// The request is for a past state that the cache does not retain.
     PastState,
-    /// kubefan is going down, and starts no informer any more.
+    /// kubefan is shutting down and starts no more informers.
     ShuttingDown,
 }
 
 // === impl Reason ===
 
 impl Reason {
-    /// The metric label.
+    /// The value of the metric label `reason`.
     pub fn name(self) -> &'static str {
         match self {
             Self::CallerIdentity => "caller_identity",

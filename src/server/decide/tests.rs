@@ -11,7 +11,7 @@ use crate::api::SelectableFields;
 use crate::cache::WatchFrom;
 use crate::server::request::RequestInfo;
 
-/// Pods, a namespace's own resource, and a custom resource; nothing else is known.
+/// A cluster in which discovery knows a few built-in resources and one custom resource, `widgets`.
 struct Cluster;
 
 impl KnownResources for Cluster {
@@ -44,7 +44,7 @@ const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
-/// What a request has beside its URL.
+/// The properties of a request other than its URL.
 struct RequestAttributes<'a> {
     method: Method,
     accept: &'a str,
@@ -130,7 +130,7 @@ fn reads_and_requests_that_are_not_reads() {
             Some(Reason::DeprecatedPath),
         ),
         ("/api/v1/secrets", Some(Reason::NotCacheable)),
-        // Scopes that the resource does not have.
+        // Each path has a scope that its resource does not have.
         ("/api/v1/namespaces/a/nodes", Some(Reason::NotCacheable)),
         ("/api/v1/namespaces/a/nodes/b", Some(Reason::NotCacheable)),
         ("/api/v1/pods/b", Some(Reason::NotCacheable)),
@@ -146,7 +146,7 @@ fn reads_and_requests_that_are_not_reads() {
             "/api/v1/namespaces/a/namespaces?watch=1&fieldSelector=metadata.name=a",
             Some(Reason::NotCacheable),
         ),
-        // Names that no object has.
+        // No object can have these names.
         (
             "/api/v1/namespaces/a/pods/b%25c",
             Some(Reason::NotCacheable),
@@ -159,11 +159,10 @@ fn reads_and_requests_that_are_not_reads() {
             "/api/v1/namespaces/a/pods/%C3%A9",
             Some(Reason::NotCacheable),
         ),
-        // Empty segments.
         ("//api/v1/pods", Some(Reason::EmptySegment)),
         ("/api/v1//pods", Some(Reason::EmptySegment)),
         ("/api/v1/namespaces//pods", Some(Reason::EmptySegment)),
-        // Parameters.
+        // Valid and invalid query parameters.
         ("/api/v1/pods?limit=x", Some(Reason::Malformed)),
         ("/api/v1/pods?labelSelector=a in", Some(Reason::Malformed)),
         ("/api/v1/pods?continue=x", Some(Reason::Malformed)),
@@ -229,17 +228,18 @@ fn ambiguous_paths_are_always_refused() {
     }
 }
 
-/// What must never be answered from a cache, however cacheable the rest of the request is.
+/// Requests with an identity, and upgrades other than a WebSocket watch, are forwarded even if a
+/// cache could answer the same request without them.
 #[test]
 fn identity_and_upgrade_are_forwarded() {
     let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
-    // (URL, identity, upgrade, a WebSocket) -> why
+    // Each row: URL, has an identity, is an upgrade, is a WebSocket, reason for forwarding.
     let rows = [
         (list, true, true, false, Some(Reason::CallerIdentity)),
         (watch, false, true, false, Some(Reason::Upgrade)),
         (watch, false, true, true, None),
         (watch, true, true, true, Some(Reason::CallerIdentity)),
-        // Only watches are given over WebSockets.
+        // A LIST is not served over a WebSocket, only a WATCH is.
         (list, false, true, true, Some(Reason::Upgrade)),
     ];
     for (url, has_identity, is_upgrade, is_websocket, expected) in rows {
@@ -266,7 +266,8 @@ fn representations_and_their_caches() {
     let (list, watch) = ("/api/v1/pods", "/api/v1/pods?watch=1");
     let custom = "/apis/example.com/v1/widgets";
     let custom_watch = "/apis/example.com/v1/widgets?watch=1";
-    // (URL, Accept, by people?) -> (the cache's format, the answer's, indented?)
+    // Each row: URL, `Accept`, sent by a person's client, then the expected format of the cache,
+    // format of the answer, and whether it is indented.
     let rows: [(_, &str, _, _); 11] = [
         (list, JSON, false, (Json, Json, false)),
         (list, JSON, true, (Json, Json, true)),
@@ -421,7 +422,7 @@ fn watch_plans() {
 fn selectors_are_kept_as_the_client_wrote_them() {
     let url = "/api/v1/namespaces/a/pods?labelSelector=b,a&fieldSelector=metadata.name!=x";
     let Plan::List { proof_request, .. } = read_of(url).plan else {
-        panic!("a list");
+        panic!("the plan is not a list");
     };
     assert_eq!(proof_request.scope.namespace.as_deref(), Some("a"));
     assert_eq!(proof_request.scope.label_selector, "b,a");

@@ -14,28 +14,27 @@ use crate::body::Body;
 use crate::body::YieldingBody;
 use crate::codec::Indenter;
 
-/// Bytes up to which an answer goes as it is: the API server compresses longer ones.
+/// Longest answer, in bytes, that is sent uncompressed. The API server compresses longer ones too.
 pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
-/// About so many bytes of indented JSON are sent at a time.
+/// Approximate size, in bytes, of the chunks in which indented JSON is sent.
 const INDENTED_CHUNK: usize = 32 << 10;
-/// Short parts are copied together up to this length.
+/// Largest size, in bytes, of a chunk into which short parts are copied.
 const GATHER_SIZE: usize = 64 << 10;
 
-/// Slices that are sent one after another; nothing is copied together. A clone sends what is left,
-/// too.
+/// A body of slices, sent without copying. A clone sends what the original has not sent yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Chunks<P> {
     parts: P,
-    /// What indents them, where they are JSON for people: a long text piece by piece, when it is sent.
+    /// Indents JSON for people while it is sent; `None` if the parts are sent unchanged.
     indenter: Option<Indenter>,
-    /// Bytes of what is left; of indented JSON, which is longer, at the least.
+    /// Bytes that are left to send. Of indented JSON, which is longer, this is the lower bound.
     left: u64,
 }
 
-/// The same with fewer and longer parts, where each part sent costs more than copying it.
+/// [`Chunks`] with short parts copied together, for use if a frame costs more than the copying.
 struct GatheredChunks<P> {
     chunks: Chunks<P>,
-    /// A part taken that did not fit.
+    /// A part that did not fit into the last frame.
     next: Option<Bytes>,
 }
 
@@ -43,7 +42,7 @@ impl<P> Chunks<P>
 where
     P: Iterator<Item = Bytes> + Send + Unpin + 'static,
 {
-    /// `parts`, which are `length` bytes.
+    /// A body of `parts`, which have `length` bytes in total.
     pub(crate) fn new(parts: P, length: u64) -> Self {
         Self {
             parts,
@@ -52,23 +51,23 @@ where
         }
     }
 
-    /// The same JSON text, indented.
+    /// Indents the JSON text of the parts.
     pub(crate) fn indented(self) -> Self {
         Self {
             indenter: Some(Indenter::default()),
-            // The line break at the end goes.
+            // Indented JSON has no line break at its end.
             left: self.left.saturating_sub(1),
             ..self
         }
     }
 
-    /// True when it is longer than what the API server sends without compressing it. Only then is
-    /// JSON indented while it is sent, so that its length is known by its parts alone.
+    /// True if the answer is longer than [`GZIP_THRESHOLD`]. Only then is JSON indented while it is
+    /// sent; shorter JSON is indented before, so that its length is known.
     pub(crate) fn is_long(&self) -> bool {
         self.left > GZIP_THRESHOLD
     }
 
-    /// The same as a response's body.
+    /// The body of a response.
     pub(crate) fn boxed(self) -> Body {
         if self.indenter.is_some() && !self.is_long() {
             let printed: Vec<Bytes> = self.collect();
@@ -77,7 +76,7 @@ where
         body::boxed(YieldingBody::new(self))
     }
 
-    /// The same, its short parts copied together.
+    /// The body of a response, with short parts copied together (but not those of indented JSON).
     pub(crate) fn gathered(self) -> Body {
         match self.indenter {
             Some(_) => self.boxed(),

@@ -1,14 +1,14 @@
-//! Frames that go out together: one buffer for a burst, shared by all who send the same burst.
+//! Merges the frames of a burst into one buffer, which watches share that send the same burst.
 
 use std::cell::RefCell;
 
 use bytes::Bytes;
 use bytes::BytesMut;
 
-/// Bytes of frames that are merged at most: a DATA frame and a TLS record hold as much.
+/// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;
 
-/// The frames of one burst of one watch, and the last that was merged on this thread.
+/// The frames of the burst that is being merged, and the result of the last merge on this thread.
 #[derive(Default)]
 pub(crate) struct Burst {
     frames: Vec<Bytes>,
@@ -21,15 +21,15 @@ thread_local! {
     static BURST: RefCell<Burst> = RefCell::default();
 }
 
-/// What `first` and the frames of `next` come to in one buffer, and how many they are. A frame that
-/// doesn't fit any more is given back as the third.
+/// Merges `first` and the frames that `next` returns into one buffer. Returns the buffer, the
+/// number of frames in it, and the frame that no longer fitted, if any.
 ///
-/// Watches that are equally far behind get the same buffer: nothing is copied for them.
+/// Watches on one thread that are equally far behind get the same buffer, copied once.
 pub(crate) fn merge(
     first: Bytes,
     next: impl FnMut() -> Option<Bytes>,
 ) -> (Bytes, usize, Option<Bytes>) {
-    // Taken and not borrowed, as anything may happen in `next`.
+    // The value is taken, not borrowed, because `next` may run any code, even another merge.
     let mut burst = BURST.take();
     let merged = burst.merge(first, next);
     BURST.set(burst);
@@ -73,7 +73,8 @@ impl Burst {
     }
 }
 
-/// The very same bytes: those merged before are still held, so nothing else can lie there.
+/// True if both have the same slices of memory. `Burst` holds its last frames, so no other bytes
+/// can have their addresses.
 fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
     let address = |frame: &Bytes| (frame.as_ptr(), frame.len());
     frames.iter().map(address).eq(others.iter().map(address))

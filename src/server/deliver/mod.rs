@@ -1,4 +1,4 @@
-//! Bodies: how an answer's parts travel to its client.
+//! Builds the bodies of answers: chunks of shared bytes, bursts of events, gzip, and WebSockets.
 
 mod chunks;
 mod gzip;
@@ -36,23 +36,23 @@ pub(crate) use watch_body::WatchBody;
 pub(crate) use watch_body::without_jitter;
 pub(crate) use websocket::over_websocket;
 
-/// Says how an answer from the cache was proven to be the most recent state.
+/// Header that names the method by which the cache was proven to have the most recent state.
 const PROOF: HeaderName = HeaderName::from_static("x-kubefan-proof");
 
-/// How the answer to a read travels to its client.
+/// How the answer to a read is encoded and sent.
 pub(super) struct Delivery<'a> {
     representation: Representation,
-    /// Where long lists are compressed, if the client accepts that.
+    /// Compresses long lists; `None` if the client does not accept gzip.
     gzip_cache: Option<&'a GzipCache>,
-    /// In HTTP/2, where each frame of a body costs as much as some KiB.
+    /// True for HTTP/2, in which sending a frame costs as much as copying some KiB.
     is_http2: bool,
-    /// Each event of a watch is a frame of its own, even where several are there: over a WebSocket
-    /// it is a message.
+    /// Whether each event of a watch is a frame of its own, even if several events are waiting.
+    /// Over a WebSocket each event is one message.
     pub(super) one_event_per_frame: bool,
 }
 
 impl<'a> Delivery<'a> {
-    /// Of the answer to `request`.
+    /// The delivery of the answer to `request`.
     pub(super) fn of(
         request: &Request<Body>,
         representation: Representation,
@@ -67,7 +67,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// Uncompressed, part by part.
+    /// A delivery that neither compresses nor merges anything.
     pub(super) fn plain(representation: Representation) -> Self {
         Self {
             representation,
@@ -77,7 +77,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// `parts`, which are `length` bytes, as the client wants them.
+    /// A body of `parts`, which have `length` bytes in total; indented if the client wants it.
     pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
     where
         P: Iterator<Item = Bytes> + Send + Unpin + 'static,
@@ -90,7 +90,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The answer with `chunks`.
+    /// The response whose body is `chunks`. For HTTP/2, short parts are copied together.
     pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
     where
         P: Iterator<Item = Bytes> + Send + Unpin + 'static,
@@ -102,18 +102,18 @@ impl<'a> Delivery<'a> {
         })
     }
 
-    /// True when the client takes lists that are compressed for several.
+    /// True if the client accepts gzip, so that it can share compressed lists with other clients.
     pub(super) fn shares_lists(&self) -> bool {
         self.gzip_cache.is_some()
     }
 
-    /// The list of `key`, if another client asked for it just now.
+    /// The compressed list of `key`, if another client asked for it recently.
     pub(super) fn shared_list(&self, key: &ListKey) -> Option<SharedList> {
         self.gzip_cache?.get(key)
     }
 
-    /// The answer with a list of `chunks`: compressed for all who ask for the list of `key`, if it is
-    /// long.
+    /// The response with a list of `chunks`; if long, compressed once for all clients with this
+    /// key.
     pub(super) fn list(
         &self,
         key: Option<ListKey>,
@@ -128,17 +128,17 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The answer with `body`, which is gzip.
+    /// The response with `body`, which is gzip already.
     pub(super) fn compressed(&self, body: Body) -> Response<Body> {
         with_gzip_headers(self.response(body))
     }
 
-    /// The answer with the stream of a watch.
+    /// The response to a WATCH, with the events of `stream`.
     pub(super) fn watch(&self, stream: WatchBody) -> Response<Body> {
         self.watch_response(body::boxed(YieldingBody::new(stream)))
     }
 
-    /// The answer with a watch that only has this `frame`.
+    /// The response to a WATCH whose only event is `frame`.
     pub(super) fn watch_error(&self, frame: Bytes) -> Response<Body> {
         self.watch_response(body::full(frame))
     }
@@ -152,7 +152,7 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// `answer` with how it was proven.
+/// Adds the header that names the proof's method to `answer`, if there was a proof.
 pub(super) fn with_proof_header(
     mut answer: Response<Body>,
     method: Option<ProofMethod>,

@@ -1,4 +1,4 @@
-//! The body of a WATCH answered from the cache: pulls a cache stream, prints frames, ends in time.
+//! The body of a WATCH from a cache: encodes the events of a stream, adds bookmarks, ends in time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -34,44 +34,45 @@ use crate::server::decide::WatchTerms;
 
 use super::merged;
 
-/// How often a stream that allows bookmarks gets one.
+/// How often a watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// How long before its deadline a stream gets a last one.
+/// How long before its deadline a watch gets its last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// When a bookmark is due but the client is not at the tip yet.
+/// Pause until the next attempt if a bookmark is due but can't be sent yet.
 const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
-/// Events that a stream which never waits counts together.
+/// Number of events after which a watch that is never idle adds them to the counter.
 const COUNT_BATCH: u64 = 64;
-/// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
+/// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// A watch without `timeoutSeconds` ends at a random moment between this and twice this.
+/// A watch without `timeoutSeconds` ends after a random time between this and twice this.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Streams watch frames until the deadline, the end of the cache, or the process' drain.
+/// Streams the frames of a watch until the deadline, the end of the cache, or the process's drain.
 ///
-/// Ends cleanly in all three cases; a reader that fell off the history gets an ERROR frame first.
+/// The body ends cleanly in all three cases. If events that the client has not received were
+/// dropped from the event log, it gets an ERROR frame (410) before the end.
 pub(crate) struct WatchBody {
     state: State,
     collection: Arc<dyn Collection>,
-    /// Frames given out since the last count.
+    /// Events sent since the counter was last updated.
     uncounted: u64,
     encoder: Arc<Encoder>,
     representation: Representation,
     deadline: Instant,
-    /// Goes off when the next bookmark is due, or the deadline has come.
+    /// Fires when the next bookmark is due or the deadline is reached, whichever is earlier.
     alarm: Pin<Box<Sleep>>,
-    /// Who is woken by the alarm; `None` until it has been polled, without which it never goes off.
+    /// The waker that the alarm wakes; `None` if the alarm must be polled before it can fire.
     alarm_waker: Option<Waker>,
     bookmarks: Option<Bookmarks>,
     initial_events_end: bool,
     one_event_per_frame: bool,
-    /// Did not fit into the last burst.
+    /// A frame that did not fit into the last burst.
     leftover: Option<Bytes>,
     drain: WatchEnd,
 }
 
 enum State {
-    /// Only this frame is to be sent.
+    /// Only this frame is left to send.
     Last(Bytes),
     Streaming(WatchStream),
     Ended,
@@ -79,14 +80,15 @@ enum State {
 
 struct Bookmarks {
     due: Instant,
-    /// The client should have one as soon as it has everything.
+    /// True after a relist: the client gets a bookmark once it has received everything, because it
+    /// could not resume from a version inside the hole. Guarded by `a_relist_is_sent_at_once`.
     is_urgent: bool,
 }
 
 // === impl WatchBody ===
 
 impl WatchBody {
-    /// The body of a watch that `stream` feeds, or that only tells why there is none.
+    /// The body of a watch that reads `stream`, or has only an ERROR frame if it could not start.
     pub(crate) fn new(
         collection: Arc<dyn Collection>,
         stream: Result<WatchStream, Expired>,
@@ -161,7 +163,8 @@ impl WatchBody {
         }
     }
 
-    /// A frame that is there without another look at the cache: whoever wants more asks again anyway.
+    /// The next frame of an event that the stream has already fetched. `None` says nothing about
+    /// the cache: the connection polls the body again if it can send more.
     fn fetched_frame(&mut self) -> Option<Bytes> {
         let State::Streaming(stream) = &mut self.state else {
             return None;
@@ -170,7 +173,7 @@ impl WatchBody {
         self.item_frame(item)
     }
 
-    /// What the stream has to say, as much of it in one frame as fits.
+    /// The next frame to send, merged from as many waiting events as fit.
     fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let first = match self.leftover.take() {
             Some(leftover) => leftover,
@@ -192,8 +195,8 @@ impl WatchBody {
         Poll::Ready(Some(frame))
     }
 
-    /// True when the stream must end, whatever it has to say. Cheap, so that it can be asked for
-    /// every frame.
+    /// True if the watch must end, even if events are waiting. Cheap, as it is checked for every
+    /// frame.
     fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return true;
@@ -201,7 +204,7 @@ impl WatchBody {
         self.has_alarm_fired(cx) && Instant::now() >= self.deadline
     }
 
-    /// True when the alarm has gone off; else it will wake `cx`.
+    /// True if the alarm has fired. Otherwise the alarm is going to wake `cx`.
     fn has_alarm_fired(&mut self, cx: &mut Context<'_>) -> bool {
         let is_set = |waker: &Waker| waker.will_wake(cx.waker());
         if self.alarm_waker.as_ref().is_some_and(is_set) {
@@ -211,8 +214,8 @@ impl WatchBody {
         self.alarm.as_mut().poll(cx).is_ready()
     }
 
-    /// A bookmark frame if one is due and the client has everything up to it; `None` at the
-    /// deadline. Else the alarm is set.
+    /// A bookmark frame if one is due and the client has received everything before it; `None` at
+    /// the deadline. Otherwise pending, with the alarm set.
     fn poll_alarms(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         loop {
             let has_alarm_fired = self.has_alarm_fired(cx);
@@ -241,7 +244,8 @@ impl WatchBody {
         }
     }
 
-    /// Once a wake and not once a frame: all streams of a resource count in one place.
+    /// Adds the sent events to the collection's counter: once per wake and not for each frame,
+    /// because all watches of a resource share the counter.
     fn count(&mut self) {
         match std::mem::take(&mut self.uncounted) {
             0 => {}
@@ -250,12 +254,13 @@ impl WatchBody {
     }
 
     fn bookmark_frame(&self, at: ResourceVersion, initial_events_end: bool) -> Bytes {
-        // Not the encoder of the start: the upstream's bookmark, the model, may have come since.
+        // The collection's current encoder: it imitates the upstream's bookmarks, of which the
+        // first may have arrived after the start of the watch.
         let encoder = self.collection.encoder_for(self.representation);
         encoder.bookmark(at, initial_events_end)
     }
 
-    /// The frame that tells `event`, encoded for the first client that wants it so.
+    /// The frame of `event` with `verdict`, encoded once for all clients of this representation.
     fn change_frame(&self, event: &Event, verdict: EventType) -> Bytes {
         let encode = || encode_change(&self.encoder, event, verdict);
         match self.representation.view {
@@ -263,7 +268,7 @@ impl WatchBody {
             View::Metadata(MetaVersion::V1) => {
                 event.metadata_frame(self.representation.format, verdict, encode)
             }
-            // Nobody asks for it any more: not worth a place in every event.
+            // Almost no client uses v1beta1, so events don't keep a frame for it.
             View::Metadata(MetaVersion::V1Beta1) => encode(),
         }
     }
@@ -278,7 +283,7 @@ impl http_body::Body for WatchBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let this = self.get_mut();
-        // First: a stream that always has something to say must end too.
+        // Checked first, because a watch that always has events waiting must end too.
         if this.is_over(cx) {
             this.leftover = None;
             this.state = State::Ended;
@@ -303,7 +308,7 @@ impl Drop for WatchBody {
 fn encode_change(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes {
     let object = event.object_for(verdict);
     match verdict {
-        // What left the selection is told as it was, at the resource version of the change.
+        // An object that left the selection is sent as it was before, with the change's version.
         EventType::Deleted => encoder.deleted_at(object, event.resource_version),
         EventType::Added | EventType::Modified => encoder.event(verdict, object),
     }
@@ -329,7 +334,7 @@ impl Bookmarks {
         bookmarks
     }
 
-    /// Sets the next time, after one was due and was sent or not.
+    /// Sets the time of the next bookmark; `was_sent` says whether the due one has been sent.
     fn schedule(&mut self, was_sent: bool, deadline: Instant) {
         let now = Instant::now();
         let last = deadline.checked_sub(LAST_BOOKMARK);
@@ -337,9 +342,10 @@ impl Bookmarks {
         self.due = match last.filter(|last| *last > now) {
             _ if self.is_urgent => now + BOOKMARK_RETRY,
             Some(last) => (now + jittered(BOOKMARK_PERIOD)).min(last),
-            // The client was in the middle of something, or nothing had happened so far.
+            // The client has not received everything, or nothing has changed since the watch
+            // started.
             None if !was_sent => now + BOOKMARK_RETRY,
-            // As the API server: a watch too short for the one before its end gets none at all.
+            // As at the API server, a watch that is too short for its last bookmark gets none.
             None => deadline + LAST_BOOKMARK,
         };
     }
@@ -349,7 +355,7 @@ fn jittered(period: Duration) -> Duration {
     period.mul_f64(jitter(1.02))
 }
 
-/// Uniform from 1 to `limit`.
+/// A random factor, uniformly distributed from 1 to `limit`.
 fn jitter(limit: f64) -> f64 {
     match is_jitter_disabled() {
         true => f64::midpoint(1.0, limit),
@@ -372,7 +378,7 @@ fn is_jitter_disabled() -> bool {
     JITTER_DISABLED.get()
 }
 
-/// Takes all chance out of this thread's bookmarks and deadlines, so that a run can be repeated.
+/// Makes this thread's bookmarks and deadlines predictable, so that a test run can be repeated.
 #[cfg(test)]
 pub(crate) fn without_jitter() {
     JITTER_DISABLED.set(true);

@@ -1,4 +1,4 @@
-//! A WATCH over a WebSocket: the same stream, each event in a message of its own.
+//! A WATCH over a WebSocket: the same stream of events, with each event in a message of its own.
 
 use std::time::Duration;
 
@@ -36,35 +36,35 @@ use crate::server::request::Handshake;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 
-/// Bytes read at once of a client that has nothing to say.
+/// Size, in bytes, of the buffer for reading from the client, which usually sends nothing.
 const READ_BUFFER: usize = 1 << 10;
-/// Bytes of messages that are written together.
+/// Size, in bytes, of the buffer in which messages are written together.
 const WRITE_BUFFER: usize = 16 << 10;
-/// Longest message that a client may send, only to be ignored.
+/// Longest message, in bytes, that a client may send. All its messages are ignored.
 const MAX_RECEIVED: usize = 1 << 20;
-/// How long the client has to answer the end of the watch.
+/// How long the server waits for the client's close message after the end of the watch.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
-/// How long after its end a client that takes nothing may hold the watch up.
+/// How long after its deadline a watch may last whose client reads nothing.
 const STUCK_WAIT: Duration = Duration::from_secs(5);
-/// A longer `timeoutSeconds` is cut to a year: clocks can't count to the end of time.
+/// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT_SECONDS: u64 = 365 * 24 * 3600;
 
-/// How events become messages.
+/// How the frame of an event becomes a WebSocket message.
 #[derive(Clone, Copy, Debug)]
 enum Framing {
-    /// The line as it is, as text.
+    /// JSON: the line is sent unchanged, as text.
     Text,
-    /// The message behind its length, as bytes.
+    /// Protobuf: the frame without its length prefix is sent as binary.
     Binary,
 }
 
-/// Bytes both ways.
+/// An upgraded connection, or a test's substitute for it.
 trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
-/// Turns the answer `watch` to `request` into the answer that upgrades the connection, over which
-/// the body of `watch` is then sent.
+/// Upgrades the connection of `request`, and sends the body of `watch` over it in a task. Returns
+/// the response that grants the upgrade, or `watch` itself if the connection can't be upgraded.
 pub(crate) fn over_websocket(
     handshake: Handshake,
     request: &mut Request<Body>,
@@ -81,7 +81,7 @@ pub(crate) fn over_websocket(
         match upgrade.await {
             Ok(connection) => tokio::select! {
                 () = send(TokioIo::new(connection), events, framing) => {}
-                () = until_stuck => tracing::debug!("a WebSocket watch's client takes nothing"),
+                () = until_stuck => tracing::debug!("the client of a WebSocket watch reads nothing"),
             },
             Err(error) => tracing::debug!(%error, "connection could not be upgraded"),
         }
@@ -90,7 +90,7 @@ pub(crate) fn over_websocket(
 }
 
 impl Framing {
-    /// For a watch whose answer has these headers.
+    /// The framing of a watch whose answer has these headers.
     fn of(headers: &HeaderMap) -> Self {
         let binary = WireFormat::Protobuf.watch_media_type();
         match headers.get(header::CONTENT_TYPE) {
@@ -103,18 +103,19 @@ impl Framing {
         let kind = match self {
             Self::Text => Data::Text,
             Self::Binary => {
-                // A message knows its own length.
+                // A message has its own length, so the length prefix (4 bytes) is dropped.
                 let _length = event.split_to(event.len().min(4));
                 Data::Binary
             }
         };
-        // Not as `Message::Text`: the API server's text needs no second check.
+        // `Message::Text` would validate the API server's text as UTF-8 again.
         Message::Frame(Frame::message(event, OpCode::Data(kind), true))
     }
 }
 
-/// Completes when a watch that ended must have been told so: its stream ends by itself, but a
-/// client that takes nothing would never hear of it.
+/// Completes when a watch must be dropped because its client reads nothing: shortly after
+/// `timeoutSeconds`, or when the drain is done. The stream of events ends by itself, but such a
+/// client would never receive its end.
 fn until_stuck(
     query: Option<&str>,
     shutdown: &Shutdown,
@@ -140,7 +141,7 @@ fn until_stuck(
     }
 }
 
-/// Sends all `events`, then closes; ends early when the client does.
+/// Sends all `events`, then closes the WebSocket; ends early if the client closes it.
 async fn send(connection: impl Connection, mut events: Body, framing: Framing) {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
@@ -164,7 +165,7 @@ async fn send_events(
         let mut frame = tokio::select! {
             frame = events.frame() => frame,
             received = socket.next() => match received {
-                // Pings have been answered, the rest is none of ours.
+                // The library has answered pings; all other messages are ignored.
                 Some(Ok(message)) if !message.is_close() => continue,
                 Some(Err(error)) => return Err(error),
                 _ => return Ok(()),
@@ -177,7 +178,7 @@ async fn send_events(
             if let Ok(event) = event.into_data() {
                 socket.feed(framing.message(event)).await?;
             }
-            // All that is there goes out together.
+            // Events that are already waiting are written together.
             match events.frame().now_or_never() {
                 Some(next) => frame = next,
                 None => break,
@@ -187,15 +188,15 @@ async fn send_events(
     }
 }
 
-/// Says that this is the end, and leaves the client a moment to say so too: a connection that is
-/// dropped with bytes unread would take the last messages with it.
+/// Sends a close frame, and waits a moment for the client's. If the connection were dropped while
+/// bytes of the client are unread, the last messages could be lost.
 async fn close(mut socket: WebSocketStream<impl Connection>) {
     let end = CloseFrame {
         code: CloseCode::Normal,
         reason: Default::default(),
     };
     let closed = async {
-        // Fails when the client has closed first; what was left to send is sent all the same.
+        // Fails if the client has closed first; buffered messages are sent regardless.
         let _ = socket.close(Some(end)).await;
         while let Some(Ok(_)) = socket.next().await {}
     };
@@ -225,7 +226,7 @@ mod tests {
         assert_eq!(&binary.into_data()[..], b"abc");
     }
 
-    /// So many events, and then the end, or none.
+    /// A body with `count` events, which then ends, or stays open if `ends` is false.
     fn events(count: usize, ends: bool) -> Body {
         let event =
             |_| Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from_static(b"{}\n")));
@@ -257,7 +258,7 @@ mod tests {
         drop(client);
         send(server, events(0, false), Framing::Text).await;
         let (mut client, server) = duplex(64);
-        // Text, masked with zeroes, and a close.
+        // A text message and a close message, both masked with zeroes.
         let input = b"\x81\x82\0\0\0\0hi\x88\x82\0\0\0\0\x03\xe8";
         client.write_all(input).await.expect("room");
         let sent = send(server, events(0, false), Framing::Text);
@@ -272,7 +273,7 @@ mod tests {
         let (_client, server) = duplex(64);
         let started = Instant::now();
         tokio::select! {
-            () = send(server, events(10_000, true), Framing::Text) => panic!("nobody took them"),
+            () = send(server, events(10_000, true), Framing::Text) => panic!("the client read nothing"),
             () = until_stuck => {}
         }
         assert_eq!(started.elapsed().as_secs(), 35);

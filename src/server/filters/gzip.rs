@@ -1,4 +1,4 @@
-//! Compresses large answers for those who accept it, by the API server's rule.
+//! Compresses large answers for clients that accept gzip, by the API server's rule.
 
 use std::convert::Infallible;
 use std::task::Context;
@@ -23,12 +23,12 @@ use crate::server::deliver::with_gzip_headers;
 use crate::server::outcome::Outcome;
 use crate::server::outcome::RequestOutcome;
 
-/// Adds [`Compress`].
+/// The layer that adds [`Compress`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GzipLayer;
 
-/// Compresses answers known to be long: so never a watch, nor what was forwarded, which comes in the
-/// encoding that the API server chose.
+/// Compresses answers that are known to be long. A watch is never compressed, because its length is
+/// unknown. A forwarded answer keeps the encoding that the API server chose.
 #[derive(Clone, Debug)]
 pub(crate) struct Compress<S> {
     inner: S,
@@ -69,12 +69,12 @@ where
 fn compressed(response: Response<Body>) -> Response<Body> {
     let request_outcome = response.extensions().get::<RequestOutcome>();
     let is_forwarded = request_outcome.is_some_and(|request_outcome| {
-        // Its length is its own, and so is its encoding.
+        // The API server has already chosen whether to compress a forwarded answer.
         matches!(request_outcome.outcome, Outcome::Forwarded(_))
     });
-    // A list's may be made for several at once.
+    // A list may already be compressed, once for several clients.
     let is_encoded = response.headers().contains_key(header::CONTENT_ENCODING);
-    // Of indented JSON only the least length is known, of a watch none.
+    // Indented JSON and watches have no exact length; the lower bound of a watch is zero.
     let length = response.body().size_hint().lower();
     if is_forwarded || is_encoded || length <= GZIP_THRESHOLD {
         return response;

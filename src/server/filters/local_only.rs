@@ -1,8 +1,9 @@
-//! Refuses what a web page or a rebound DNS name could send to a loopback listener.
+//! Refuses requests that a web page or a rebound DNS name could send to a loopback listener.
 //!
-//! Callers are not authenticated, so whoever reaches the socket has the kubeconfig's rights. A
-//! browser on the same machine can reach it too: its requests show in `Host`, `Origin` and
-//! `Sec-Fetch-Site`. Upgrades pass here as well, since WebSockets know no same-origin policy.
+//! Callers are not authenticated, so every program that reaches the socket has the kubeconfig's
+//! rights. A browser on the same machine can reach it too; the headers `Host`, `Origin` and
+//! `Sec-Fetch-Site` show that a request was caused by a web page. Upgrades are checked as well,
+//! because the same-origin policy does not cover WebSockets.
 
 use std::convert::Infallible;
 use std::task::Context;
@@ -25,7 +26,7 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::server::rescue::Refusal;
 
-/// Adds [`LocalOnly`].
+/// The layer that adds [`LocalOnly`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalOnlyLayer;
 
@@ -67,14 +68,14 @@ where
     }
 }
 
-/// Why the request may come from elsewhere than a program on this machine; `None` when it does not.
+/// Why a foreign web page may have caused the request; `None` if no header indicates it.
 fn refusal_reason(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let Some(host) = authority(uri, headers) else {
-        return Some("the request names no valid Host".to_owned());
+        return Some("the request has no valid Host header".to_owned());
     };
     if !is_loopback(host.host()) {
         return Some(format!(
-            "Host {:?} is foreign; kubefan answers to localhost, 127.0.0.1 and [::1]",
+            "Host {:?} is not local; kubefan accepts localhost, 127.0.0.1 and [::1]",
             host.as_str()
         ));
     }
@@ -85,7 +86,7 @@ fn refusal_reason(uri: &Uri, headers: &HeaderMap) -> Option<String> {
             .and_then(|origin| origin.split_once("://"));
         own.is_none_or(|(_, own)| !own.eq_ignore_ascii_case(host.as_str()))
     }) {
-        return Some(format!("Origin {origin:?} is foreign"));
+        return Some(format!("Origin {origin:?} is not the Host of the request"));
     }
     let sites = headers.get_all("sec-fetch-site");
     let is_foreign_site = |site: &&http::HeaderValue| *site != "same-origin" && *site != "none";
@@ -93,7 +94,8 @@ fn refusal_reason(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     Some(format!("the request comes from another site ({site:?})"))
 }
 
-/// HTTP/2 has the authority in the URI, HTTP/1.1 in exactly one `Host`.
+/// The host and port that the request is for: in the URI in HTTP/2, in exactly one `Host` header in
+/// HTTP/1.1. `None` if it is missing or ambiguous.
 fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     let mut hosts = headers.get_all(HOST).iter();
     match (uri.authority(), hosts.next(), hosts.next()) {

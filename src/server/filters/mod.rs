@@ -19,5 +19,5 @@ pub(super) use recover::RecoverLayer;
 pub use trace::RequestMetrics;
 pub(super) use trace::TraceLayer;
 
-/// What a layer that does something with the answer returns.
+/// The future of a layer that changes or inspects the answer.
 type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

@@ -1,4 +1,4 @@
-//! A panic on the way becomes an answer, and ends neither the connection nor the process.
+//! Turns a panic into a 500 answer, so that it ends neither the connection nor the process.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -17,7 +17,7 @@ use crate::server::rescue::Refusal;
 
 use super::AnswerFuture;
 
-/// Adds [`Recover`].
+/// The layer that adds [`Recover`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecoverLayer;
 
@@ -54,7 +54,7 @@ where
         let answer = AssertUnwindSafe(answer).catch_unwind();
         Box::pin(async move {
             answer.await.unwrap_or_else(|_| {
-                let message = "kubefan failed on this request; its log says where";
+                let message = "kubefan failed to handle this request; see its log";
                 let status = Status::failure(500, "InternalError", message);
                 Ok(refusal.respond(&status))
             })

@@ -1,4 +1,4 @@
-//! Counts, times and logs every request, and names it for audit logs.
+//! Counts, times and logs every request, and gives it an audit ID.
 
 use std::convert::Infallible;
 use std::task::Context;
@@ -22,7 +22,7 @@ use super::AnswerFuture;
 
 const AUDIT_ID: &str = "audit-id";
 
-/// What is counted of requests.
+/// Number and duration of all requests.
 #[derive(Clone)]
 pub struct RequestMetrics {
     requests: IntCounterVec,
@@ -30,7 +30,7 @@ pub struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Declares the metrics.
+    /// Registers the metrics in `registry`.
     pub fn new(registry: &Registry) -> Self {
         Self {
             requests: registry.counter_vec(
@@ -65,20 +65,20 @@ impl RequestMetrics {
     }
 }
 
-/// Adds [`Trace`].
+/// The layer that adds [`Trace`].
 #[derive(Clone)]
 pub(crate) struct TraceLayer {
     metrics: RequestMetrics,
 }
 
 impl TraceLayer {
-    /// Counts in `metrics`.
+    /// A layer that counts requests in `metrics`.
     pub(crate) fn new(metrics: RequestMetrics) -> Self {
         Self { metrics }
     }
 }
 
-/// Counts, times and logs.
+/// Counts, times and logs every request, and gives it an audit ID.
 #[derive(Clone)]
 pub(crate) struct Trace<S> {
     inner: S,
@@ -138,7 +138,8 @@ where
     }
 }
 
-/// The client's id, or a new one, which the upstream is told too.
+/// The audit ID that the client sent, or a new one. It is set in the request, so that the API
+/// server gets it too if the request is forwarded.
 fn audit_id(request: &mut Request<Body>) -> HeaderValue {
     let new_id = || {
         HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).expect("a UUID is a header value")

@@ -1,4 +1,4 @@
-//! Everything that the API server answers itself.
+//! Forwards requests to the API server.
 
 mod shared_reads;
 
@@ -29,7 +29,7 @@ use shared_reads::ReadKey;
 use shared_reads::SharedReadError;
 use shared_reads::SharedReads;
 
-/// Sends requests on, those that are the same together.
+/// Forwards requests. Identical reads that wait at the same time share a call.
 pub(super) struct Forwarding {
     forwarder: Forwarder,
     shared_reads: SharedReads,
@@ -37,7 +37,7 @@ pub(super) struct Forwarding {
 }
 
 impl Forwarding {
-    /// Through `forwarder`; watches and upgrades end with `shutdown`.
+    /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches.
     pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
         Self {
             shared_reads: SharedReads::new(forwarder.clone()),
@@ -46,12 +46,12 @@ impl Forwarding {
         }
     }
 
-    /// What the API server answers to `request`, asked as the caller if that brings an identity of
-    /// its own, else as kubefan; with `limit`, only if that has a permit.
+    /// The API server's answer to `request`, which is sent with the caller's identity if it carries
+    /// one, and otherwise with kubefan's. If `limit` is set, it is sent only with a permit.
     ///
     /// # Errors
     ///
-    /// The Status to answer with where the API server gave no answer.
+    /// The Status for the client, if the API server gave no answer or no permit was free.
     pub(super) async fn forward(
         &self,
         request: Request<Body>,
@@ -84,8 +84,8 @@ impl Forwarding {
         Ok(guarded(response, end))
     }
 
-    /// Joins both sides of an upgraded connection. A drain ends a watch when its time has come; exec
-    /// and the like have the whole grace.
+    /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch
+    /// at its scheduled moment; exec and similar upgrades may use the whole grace period.
     fn join_upgrade(&self, upgrade: PendingUpgrade, is_watch: bool) {
         let end = is_watch.then(|| self.shutdown.watch_end());
         self.shutdown.spawn(async move {
@@ -107,7 +107,7 @@ impl Forwarding {
     }
 }
 
-/// A drain ends a forwarded watch cleanly, as it does those from the cache.
+/// Ends a forwarded watch cleanly during a drain, like a watch from a cache.
 impl BodyGuard for WatchEnd {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(self).poll(cx)

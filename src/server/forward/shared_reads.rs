@@ -1,8 +1,8 @@
-//! Forwarded reads that are the same and wait at a time: one call to the API server for all who
-//! came before it was sent.
+//! Shares forwarded reads: identical reads that wait at the same time get the answer of one call to
+//! the API server, which is sent after all of them have arrived.
 //!
-//! So each gets a state that is at least as new as its request, and a thousand who ask for one
-//! object at once cost a few reads of etcd.
+//! So each client gets a state that is at least as new as its request, and a thousand clients that
+//! read one object at the same time cost etcd only a few reads.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -36,19 +36,19 @@ use crate::upstream::Error;
 use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 
-/// A longer answer is not shared, so that it need not be kept in memory as a whole.
+/// Longest answer, in bytes, that is shared. A shared answer is kept in memory as a whole.
 const MAX_SHARED_BYTES: usize = 16 << 20;
-/// Calls at a time by askers whose answer was too long to be shared.
+/// Upper limit of concurrent calls by callers whose answer was too long to be shared.
 const MAX_OWN_CALLS: usize = 2;
-/// The headers by which two requests for one URL may be answered differently.
+/// Request headers on which the answer to a URL depends.
 const VARYING_HEADERS: [header::HeaderName; 4] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::ORIGIN,
-    // It decides whether JSON is indented.
+    // The user agent determines whether JSON is indented.
     header::USER_AGENT,
 ];
-/// With one of these, an answer is the asker's alone.
+/// The answer to a request with one of these headers is not shared.
 const UNSHAREABLE_HEADERS: [header::HeaderName; 6] = [
     header::RANGE,
     header::IF_RANGE,
@@ -59,7 +59,7 @@ const UNSHAREABLE_HEADERS: [header::HeaderName; 6] = [
 ];
 const AUDIT_ID: &str = "audit-id";
 
-/// Forwards reads as kubefan, the same ones together. Cheap to clone.
+/// Forwards reads with kubefan's identity; identical reads share a call. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct SharedReads {
     inner: Arc<Inner>,
@@ -67,47 +67,47 @@ pub(super) struct SharedReads {
 
 struct Inner {
     forwarder: Forwarder,
-    /// Those that somebody waits for.
+    /// A group for each read that at least one caller waits for.
     reads: DashMap<ReadKey, Arc<Group>>,
-    /// Numbers the askers, so that a call knows for how many it is made.
+    /// Number of the next caller; callers are numbered so that a call knows how many share it.
     next_caller: AtomicU64,
     own_calls: Semaphore,
 }
 
-/// Why a read was not answered.
+/// Why a shared read has no answer.
 #[derive(Clone, Debug)]
 pub(super) enum SharedReadError {
-    /// As many calls are under way as the limit allows.
+    /// The limit allows no more concurrent calls.
     TooMany,
-    /// The API server can't be reached, or broke off.
+    /// The API server can't be reached, or broke off its answer.
     Upstream(Arc<Error>),
 }
 
 type Group = GroupCommit<u64, CallResult>;
 
-/// What makes two reads the same.
+/// Everything that two reads must have in common to share an answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReadKey {
     uri: Uri,
     headers: Vec<Option<HeaderValue>>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Clone)]
 enum CallResult {
-    /// Of the only one who asked, as it comes.
+    /// The answer for a single caller, streamed as it arrives.
     Streamed(Arc<Mutex<Option<Response<Body>>>>),
     Buffered {
         status: StatusCode,
         headers: Arc<HeaderMap>,
         body: Bytes,
     },
-    /// Each has to ask for itself.
+    /// The answer is too long to share, so each caller makes a call of its own.
     TooLong,
     Failed(SharedReadError),
 }
 
-/// Somebody's use of a group; the last one to end takes the group out.
+/// A caller's membership in a group. When the last one is dropped, the group is removed.
 struct GroupMembership<'a> {
     reads: &'a DashMap<ReadKey, Arc<Group>>,
     key: ReadKey,
@@ -117,8 +117,8 @@ struct GroupMembership<'a> {
 // === impl ReadKey ===
 
 impl ReadKey {
-    /// `None` where an answer can't be shared: with others it is not the same request, or is
-    /// answered as it comes, as logs are.
+    /// The key of `request`; `None` if its answer can't be shared: it is not a GET or LIST of whole
+    /// objects (but a log, for example), or it has a header that makes its answer unique.
     pub(super) fn of<B>(request: &Request<B>, info: &RequestInfo) -> Option<Self> {
         let headers = request.headers();
         let is_read = *request.method() == Method::GET
@@ -154,12 +154,13 @@ impl SharedReads {
         }
     }
 
-    /// The answer to `request`, whose key is `key`, from a call sent after this one. With `limit`,
-    /// calls don't wait for its permits, but fail without. Cancel safe.
+    /// The answer to `request`, whose key is `key`, from a call to the API server that is sent
+    /// after this function was called. If `limit` has no free permit, fails instead of waiting.
+    /// Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`SharedReadError`].
+    /// [`SharedReadError`] if the call fails or has no permit.
     pub(super) async fn forward(
         &self,
         key: ReadKey,
@@ -182,7 +183,7 @@ impl SharedReads {
             } => Ok(buffered_response(status, &headers, body)),
             CallResult::Streamed(response) => match response.lock().take() {
                 Some(response) => Ok(response),
-                None => unreachable!("an answer for one asker was given to two"),
+                None => unreachable!("an answer for one caller was given to two"),
             },
             CallResult::TooLong => {
                 let permit = self.inner.own_calls.acquire().await;
@@ -211,7 +212,7 @@ impl Inner {
 }
 
 fn new_group() -> Arc<Group> {
-    // At once, always: an object is read in a few milliseconds, and its readers count them.
+    // Calls are never delayed: reading an object takes a few milliseconds, so any delay matters.
     Arc::new(Group::new(CallSpacing::default()))
 }
 
@@ -233,7 +234,8 @@ fn call(
     })
 }
 
-/// `permit` is given up when the API server has done its part.
+/// Reads an answer for several callers completely; an answer for one caller is streamed. `permit`
+/// is released when the API server has sent the whole answer.
 async fn share_response(
     response: Response<Body>,
     callers: usize,
@@ -245,7 +247,7 @@ async fn share_response(
     }
     let (parts, body) = response.into_parts();
     let mut headers = parts.headers;
-    // Each asker's own is put there instead.
+    // Each caller's own audit ID is set later.
     headers.remove(AUDIT_ID);
     let collected = upstream::collect(body, MAX_SHARED_BYTES).await;
     drop(permit);
@@ -279,14 +281,14 @@ fn without_body(request: &Request<Body>) -> Request<Body> {
 
 impl GroupMembership<'_> {
     fn group(&self) -> &Group {
-        self.group.as_ref().expect("taken out only when dropped")
+        self.group.as_ref().expect("taken out only on drop")
     }
 }
 
 impl Drop for GroupMembership<'_> {
     fn drop(&mut self) {
         self.group = None;
-        // Under the entry's lock, where nobody can join.
+        // `remove_if` holds the lock of the entry, so no caller can join at the same time.
         self.reads
             .remove_if(&self.key, |_, group| Arc::strong_count(group) == 1);
     }

@@ -9,11 +9,11 @@ use crate::server::deliver::Delivery;
 use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 
-/// The object `name` of `snapshot`.
+/// Answers with the object `name` in `snapshot`.
 ///
 /// # Errors
 ///
-/// [`Miss::Absent`].
+/// [`Miss::Absent`] if the object does not exist.
 pub(super) fn get(
     read: &Read,
     name: &str,

@@ -17,17 +17,17 @@ use crate::server::decide::Read;
 use crate::server::deliver::Delivery;
 use crate::server::deliver::ListKey;
 
-/// What an object of a list costs of a task's budget: half a microsecond or so.
+/// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
-/// The same for each of its bytes, where it is not shown as it is.
+/// Units that each byte of an item costs in addition, if the item must be converted to be shown.
 const CONVERTED_BYTE_UNITS: usize = 4;
-/// What an object costs that is only looked at or counted.
+/// Units that an object costs that is only tested or counted.
 const VISIT_UNITS: usize = ITEM_UNITS / 16;
 
-/// A page of `selection` as `snapshot` has it. A long list is prepared in turns with others who use
-/// the thread. Cancel safe.
+/// Answers with a page of the objects that `selection` selects in `snapshot`. Between objects of a
+/// long list, other tasks on the thread get their turn. Cancel safe.
 ///
-/// `can_page` says that the next page may be had of this very state.
+/// If `can_page` is true and there is a next page, pins the snapshot for it.
 pub(super) async fn list(
     read: &Read,
     selection: &Selection,
@@ -76,7 +76,7 @@ fn list_key(
     }
 }
 
-/// The page's text, and whether any key of the scope follows its last one.
+/// The text of the page, and whether it names a next page.
 async fn parts(
     encoder: &Encoder,
     snapshot: &Snapshot,

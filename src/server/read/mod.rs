@@ -1,4 +1,4 @@
-//! Reads: a snapshot and a plan become the parts of an answer, or a stream.
+//! Answers GET, LIST and WATCH from a collection: a snapshot and a plan become a response.
 
 mod get;
 mod list;
@@ -23,11 +23,12 @@ use super::deliver::Delivery;
 use super::miss::CacheAnswer;
 use super::miss::Miss;
 
-/// Answers from `collection`; the most recent state from `proof` only.
+/// Answers `read` from `collection`. A read of the most recent state is answered only from the
+/// snapshot of `proof`.
 ///
 /// # Errors
 ///
-/// [`Miss`] where the collection can't answer.
+/// A [`Miss`] if the collection can't answer.
 pub(super) async fn read(
     read: &Read,
     collection: &Arc<dyn Collection>,
@@ -45,8 +46,9 @@ pub(super) async fn read(
             page,
         } => {
             let snapshot = snapshot_for(read.need, proof, collection.reader())?;
-            // The following pages must show this very state. Where it is proven of a part only, it
-            // is not for everybody who names its version; then the API server has them.
+            // The next pages must show exactly this state, so the snapshot is pinned at its
+            // version. If only a part of the objects is proven, the snapshot is not valid for every
+            // read at this version; then it is not pinned, and the next pages are forwarded.
             let can_page = proof.is_none_or(|proof| proof.is_whole);
             let collection = collection.as_ref();
             let selection = &proof_request.selection;
@@ -66,11 +68,11 @@ pub(super) async fn read(
     }
 }
 
-/// How `read` goes on where the cache of `informer` could not be proven to be fresh.
+/// The answer to `read` if the cache of `informer` could not be proven fresh.
 ///
 /// # Errors
 ///
-/// [`Miss`], except for a WATCH, which is told in its stream.
+/// A [`Miss`], except for a WATCH that gets the error in its stream.
 pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,
@@ -83,7 +85,7 @@ pub(super) fn without_proof(
     }
 }
 
-/// The state that meets `need`: that of `proof` where one was called for.
+/// The snapshot that meets `need`; for the most recent state only the one of `proof`.
 fn snapshot_for(need: Need, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
     let proven = proof.map(|proof| proof.snapshot.clone());
     match need {
@@ -98,7 +100,7 @@ fn snapshot_for(need: Need, proof: Option<&Proof>, reader: &Reader) -> Result<Sn
     }
 }
 
-/// Whether a state at `version` is as new as `need` demands.
+/// Checks that a state at `version` is as new as `need` requires.
 fn check_not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reason> {
     match need {
         Need::NotOlderThan(needed) if needed > version => Err(Reason::AheadOfCache),

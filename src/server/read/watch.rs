@@ -20,12 +20,13 @@ use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 use crate::shutdown::Shutdown;
 
-/// Streams from the cache of `collection`; from the most recent state on with `proof` only.
+/// Answers with a watch stream from the cache of `collection`. A stream from the most recent state
+/// needs `proof`.
 ///
 /// # Errors
 ///
-/// [`Miss`] where the cache can't start the stream. A start older than the event log is no error:
-/// the stream says so, as the API server's does.
+/// A [`Miss`] if the cache can't start the stream. A start before the event log is not an error:
+/// the client gets 410 in the stream, as from the API server.
 pub(super) fn watch(
     read: &Read,
     (selection, from, terms): (&Arc<Selection>, WatchFrom, WatchTerms),
@@ -52,7 +53,7 @@ pub(super) fn watch(
     if let Err(expired) = stream
         && expired.oldest == ResourceVersion::ZERO
     {
-        // It was closed, or began anew, since we looked.
+        // The cache was closed, or started a new epoch, after it was acquired.
         return Err(Miss::Forward(Reason::NotCached));
     }
     let representation = read.representation;
@@ -67,13 +68,13 @@ pub(super) fn watch(
     Ok(delivery.watch(body))
 }
 
-/// How a WATCH goes on without a proof: as the API server's whose own cache is too old, in the
-/// stream. Where the API server could not be asked, the client had better wait before it tries
-/// again, which it would not do after that.
+/// The answer to a WATCH whose cache could not be proven fresh: an error in the stream (504), as
+/// from an API server whose cache is too old. If the API server could not be asked, the client gets
+/// 429 instead, so that it waits before it tries again; after a 504 in the stream it would not.
 ///
 /// # Errors
 ///
-/// [`Miss::Reject`] where the API server could not be asked.
+/// [`Miss::Reject`] if the API server could not be asked, or the cache is closed.
 pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,

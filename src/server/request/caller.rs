@@ -1,11 +1,11 @@
-//! Whether a request brings an identity of its own.
+//! Detects requests that carry an identity of their own.
 
 use http::HeaderMap;
 
-/// A WebSocket client that can't set headers gives its token as a subprotocol.
+/// Prefix of the subprotocol in which a WebSocket client that can't set headers sends its token.
 const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
-/// True when the request brings credentials or claims, which only the API server can judge.
+/// True if the request carries credentials or identity claims, which only the API server can judge.
 pub(crate) fn has_identity(headers: &HeaderMap) -> bool {
     let is_claim = |name: &http::HeaderName| {
         let name = name.as_str();

@@ -1,7 +1,8 @@
-//! A WebSocket handshake.
+//! WebSocket handshakes of clients.
 //!
-//! Only what the API server grants is granted here; every other handshake is forwarded, so that it
-//! refuses in its own words. HTTP/1.1 only: neither of the two knows WebSockets over HTTP/2.
+//! kubefan grants only handshakes that the API server would grant. All others are forwarded, so
+//! that the API server refuses them in its own words. Only HTTP/1.1: neither kubefan nor the API
+//! server supports WebSockets over HTTP/2.
 
 use http::HeaderMap;
 use http::HeaderName;
@@ -18,7 +19,7 @@ use crate::body;
 use crate::body::Body;
 use crate::upstream;
 
-/// A client's handshake that can be granted.
+/// A client's WebSocket handshake that kubefan can grant.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Handshake {
     accept: HeaderValue,
@@ -26,10 +27,9 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// What `headers` ask for; `None` when it is no handshake that the API server grants.
+    /// The handshake in `headers`; `None` if there is none that the API server would grant.
     ///
-    /// It demands an `Origin`, and grants the one subprotocol that is named, whatever it is, but
-    /// chooses among none.
+    /// The API server requires an `Origin`, and grants a single subprotocol of any name.
     fn of(headers: &HeaderMap) -> Option<Self> {
         let first = |name: HeaderName| headers.get(name)?.to_str().ok();
         let is_handshake = first(header::UPGRADE)?.eq_ignore_ascii_case("websocket")
@@ -53,13 +53,13 @@ impl Handshake {
         })
     }
 
-    /// The same, where the connection of `request` can be upgraded.
+    /// The handshake of `request`; `None` also if its connection can't be upgraded.
     pub(crate) fn of_upgradable(request: &Request<Body>) -> Option<Self> {
         request.extensions().get::<OnUpgrade>()?;
         Self::of(request.headers())
     }
 
-    /// The answer that grants it.
+    /// The response (101) that grants the handshake.
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -101,7 +101,7 @@ mod tests {
     fn grants_the_same_handshakes_as_the_api_server() {
         let granted = |protocol: Option<&'static str>| {
             Some(Handshake {
-                // The example of RFC 6455.
+                // The accept key for the example key of RFC 6455.
                 accept: HeaderValue::from_static("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="),
                 protocol: protocol.map(HeaderValue::from_static),
             })

@@ -1,7 +1,7 @@
-//! What a URL and method mean: which resource, which object, which verb.
+//! Parses the method and URL of a request into its verb, resource and object.
 //!
-//! Pure; authorization and `decide` both go by it, so it reads URLs exactly as the API server
-//! does, oddities included.
+//! This is a pure function. `decide` depends on it, and authorization will, so it reads URLs
+//! exactly as the API server does, oddities included.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -11,16 +11,15 @@ use crate::api::ListOptions;
 use crate::api::Query;
 use crate::api::RawFieldSelector;
 
-/// The attributes of a request, as authorization knows them.
+/// The attributes of a request by which the API server authorizes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
-    /// False for paths such as `/healthz` or `/apis/apps/v1`; then only `verb` and `path` say
-    /// anything.
+    /// False for paths such as `/healthz` or `/apis/apps/v1`; then only `verb` and `path` are set.
     pub is_resource_request: bool,
     /// `get`, `list`, `watch`, `create`, …; the lower-case method for non-resource requests;
     /// empty for a method that has no verb.
     pub verb: String,
-    /// The decoded path, as requested.
+    /// The whole path, percent-decoded.
     pub path: String,
     /// API group; empty for the core group.
     pub group: String,
@@ -30,25 +29,25 @@ pub struct RequestInfo {
     pub resource: String,
     /// Namespace; empty for all namespaces and cluster scope.
     pub namespace: String,
-    /// The object's name, which a LIST or WATCH may give as `metadata.name=`; empty for none.
+    /// The object's name, from the path or the selector `metadata.name=`; empty if there is none.
     pub name: String,
     /// Subresource; empty for none.
     pub subresource: String,
-    /// What stands behind the subresource.
+    /// The path segments after the subresource.
     pub rest: Vec<String>,
-    /// True for the deprecated `/api/v1/watch/…` paths, whose name is a path segment.
+    /// True for the deprecated paths `/api/v1/watch/…`.
     pub watch_path: bool,
-    /// `fieldSelector` as given, where authorization may look at it.
+    /// The parameter `fieldSelector` as the client wrote it; `None` for verbs that don't select.
     pub field_selector: Option<String>,
-    /// `labelSelector` as given, where authorization may look at it.
+    /// The parameter `labelSelector` as the client wrote it; `None` for verbs that don't select.
     pub label_selector: Option<String>,
 }
 
 impl RequestInfo {
-    /// Reads a request line; `path` is percent-encoded, `query` is what stands behind `?`.
+    /// Parses a request line; `path` is percent-encoded, `query` is the text after `?`.
     ///
-    /// A deprecated path without a resource (`/api/v1/watch`) counts as a non-resource request:
-    /// the API server, to which it is sent on, refuses it.
+    /// A deprecated path without a resource (`/api/v1/watch`) counts as a non-resource request: it
+    /// is forwarded, and the API server refuses it.
     pub fn parse(method: &Method, path: &str, query: &str) -> Self {
         let path = percent_decode_str(path).decode_utf8_lossy().into_owned();
         let segments = split_path(&path);
@@ -65,7 +64,7 @@ impl RequestInfo {
         info
     }
 
-    /// The resource, for requests on one.
+    /// The request's resource; `None` for a non-resource request.
     pub fn gvr(&self) -> Option<GroupVersionResource> {
         self.is_resource_request
             .then(|| GroupVersionResource::new(&self.group, &self.version, &self.resource))
@@ -124,11 +123,11 @@ impl RequestInfo {
         }
     }
 
-    /// Tells LIST from WATCH, and takes the name that `metadata.name=` demands.
+    /// Sets the verb to `list` or `watch`, and the name that `metadata.name=` requires.
     fn read_list_options(&mut self, query: &Query) {
         let is_watch = query.flag("watch").unwrap_or(false);
         self.verb = if is_watch { "watch" } else { "list" }.to_owned();
-        // Options with any fault name nothing: the request is forwarded.
+        // Invalid options give no name; the request is forwarded.
         let fields = ListOptions::from_query(query).map(|options| options.fields);
         let name = fields
             .as_ref()
@@ -140,7 +139,7 @@ impl RequestInfo {
     }
 }
 
-/// True when `name` can be an object's name in a path, which the empty text is not held against.
+/// True if `name` can be an object's name in a path. The empty name passes too.
 fn is_path_segment(name: &str) -> bool {
     !matches!(name, "." | "..") && !name.contains(['/', '%'])
 }

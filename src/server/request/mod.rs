@@ -1,4 +1,4 @@
-//! What is asked: the facts of a request that decide how it is answered.
+//! Parses a request into the facts that decide how it is answered.
 
 mod caller;
 mod handshake;
@@ -19,31 +19,30 @@ pub(crate) use handshake::Handshake;
 pub use info::RequestInfo;
 pub(crate) use path::PathForm;
 
-/// What a request looks like from outside.
+/// The facts about a request on which the decision depends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts<'a> {
-    /// Its method.
     pub method: &'a Method,
-    /// Its attributes.
+    /// Verb, resource and name, parsed from method and URL.
     pub info: &'a RequestInfo,
-    /// What stands behind `?`.
+    /// The query string after `?`; empty if there is none.
     pub query: &'a str,
-    /// How its path is spelt.
+    /// How the path is spelled.
     pub path: PathForm,
-    /// Its first `Accept` line: Go looks at no other.
+    /// The first `Accept` header, the only one that the API server reads; `None` if there is none.
     pub accept: Option<&'a str>,
-    /// Its `User-Agent`.
+    /// The `User-Agent` header; empty if there is none.
     pub user_agent: &'a str,
-    /// True with `Connection: Upgrade`.
+    /// True if the request asks for an upgrade to a protocol that the API server supports.
     pub is_upgrade: bool,
-    /// True when that upgrade is to a WebSocket, and can be granted here.
+    /// True if the upgrade is to a WebSocket, and kubefan itself can grant it.
     pub is_websocket: bool,
-    /// True when it brings credentials or claims.
+    /// True if the request carries credentials or claims of an identity.
     pub has_identity: bool,
 }
 
 impl<'a> Facts<'a> {
-    /// Of `request`, whose attributes are `info`.
+    /// The facts about `request`, whose method and URL were parsed into `info`.
     pub(super) fn of(
         request: &'a Request<Body>,
         info: &'a RequestInfo,

@@ -1,24 +1,24 @@
-//! How a path is spelt: as everybody reads it, or so that two readers could understand two things.
+//! Classifies the spelling of a path: some spellings mean different things to different programs.
 
 use percent_encoding::percent_decode_str;
 
 /// The spelling of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathForm {
-    /// It can be read in one way.
+    /// All programs read the path in the same way.
     Plain,
-    /// It has an empty segment (`//`), which the API server's router and its request info read
-    /// differently.
+    /// The path has an empty segment (`//`); the API server's router and request info disagree on
+    /// it.
     EmptySegment,
-    /// It has a segment `.` or `..`, encoded or not: whoever is in between may resolve it.
+    /// The path has a segment `.` or `..`, encoded or not. A proxy in between may resolve it.
     DotSegment,
-    /// It has an encoded slash where the resource is named.
+    /// The path has an encoded slash (`%2F`) in the part that names the resource.
     EncodedSlash,
 }
 
 impl PathForm {
-    /// Of a path as it stands in the request line. What is behind `/proxy/` belongs to the server
-    /// that is reached through the API server, and may have encoded slashes.
+    /// The spelling of `path`, as written in the request line. The part after `/proxy/` belongs to
+    /// a server that is reached through the API server, and may have encoded slashes.
     pub(crate) fn of(path: &str) -> Self {
         if !path.contains(['%', '.']) && !path.contains("//") {
             return Self::Plain;
@@ -42,7 +42,8 @@ impl PathForm {
     }
 }
 
-/// Where the path begins that a node, pod or service behind the API server is asked for.
+/// Index of the first segment of the path that is passed on to a node, pod or service behind the
+/// API server; `None` if the path is not proxied.
 fn proxied_from(segments: &[&str]) -> Option<usize> {
     match segments {
         ["api", _, "nodes", _, "proxy", ..] => Some(5),

@@ -28,7 +28,7 @@ fn contents(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Which of the files differ between two readings.
+/// The names of the files that differ between two readings.
 fn changed(before: &[String], after: &[String]) -> Vec<&'static str> {
     let differ = |i: &usize| before[*i] != after[*i];
     (0..FILES.len()).filter(differ).map(|i| FILES[i]).collect()

@@ -1,4 +1,4 @@
-//! Gzip: when a client gets it, and a body compressed while it is sent.
+//! Gzip: decides whether a client gets it, and compresses a body while it is sent.
 
 use std::io;
 use std::io::Write;
@@ -23,19 +23,19 @@ use crate::body::Body;
 use crate::body::BoxError;
 use crate::concurrency::CoopBudget;
 
-/// What compressing a byte costs of a task's budget.
+/// Units of a task's budget that compressing one byte costs.
 const BYTE_UNITS: usize = 8;
-/// As the API server's: what is sent once is not worth more.
+/// Compression level, as at the API server; a higher level is not worth its cost.
 const LEVEL: u32 = 1;
-/// Bytes compressed between two looks at the budget.
+/// Bytes that are compressed between two checks of the budget.
 const BUDGET_CHECK_BYTES: usize = CoopBudget::UNITS / BYTE_UNITS;
-/// Compressed bytes sent together.
+/// Size, in bytes, of the compressed chunks that are sent.
 const OUTPUT_CHUNK: usize = 16 << 10;
-/// Deflate, no name, no time, compressed the fastest way, of an unknown system.
+/// The gzip header: deflate, no name, no time, fastest compression, unknown operating system.
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
-/// True with the bare word `gzip` in the first `Accept-Encoding`: a quality makes it another word.
-/// Nobody compresses for a HEAD.
+/// True if the first `Accept-Encoding` header lists the bare word `gzip`; with a quality, such as
+/// `gzip;q=1.0`, it does not count. The answer to a HEAD is never compressed.
 pub(crate) fn client_accepts_gzip<B>(request: &Request<B>) -> bool {
     *request.method() != Method::HEAD && accepts_gzip(request.headers())
 }
@@ -47,7 +47,7 @@ fn accepts_gzip(headers: &HeaderMap) -> bool {
     codings.any(|coding| coding.trim_ascii() == b"gzip")
 }
 
-/// The same answer, whose body is gzip.
+/// Sets the headers of `response`, whose body is already gzip.
 pub(crate) fn with_gzip_headers(mut response: Response<Body>) -> Response<Body> {
     let headers = response.headers_mut();
     headers.remove(header::CONTENT_LENGTH);
@@ -56,34 +56,34 @@ pub(crate) fn with_gzip_headers(mut response: Response<Body>) -> Response<Body> 
     response
 }
 
-/// Compresses what is pushed into it.
+/// Compresses the bytes that are pushed into it, as gzip.
 pub(crate) struct GzipWriter {
     deflate: DeflateEncoder<Vec<u8>>,
-    /// Of all that was pushed.
+    /// Checksum and length of all bytes up to now, including those before a cut.
     crc: Crc,
-    /// Compressed bytes given out together.
+    /// Number of compressed bytes that are returned together.
     output: usize,
 }
 
-/// Compresses another body. Holds no more than one of its parts, and one of its own.
+/// Compresses another body while it is sent. Holds at most one part and one compressed chunk.
 pub(crate) struct GzipBody {
     body: Body,
-    /// What of the body was taken but not compressed.
+    /// Bytes that were taken from the body but not compressed yet.
     part: Bytes,
-    /// `None` after the end.
+    /// The compressor; `None` after the end of the body.
     writer: Option<GzipWriter>,
     budget: CoopBudget,
 }
 
 impl GzipWriter {
-    /// At the start, giving out `output` bytes together.
+    /// A writer at the start of a text, which returns `output` or more compressed bytes together.
     pub(crate) fn new(output: usize) -> Self {
         let mut buffer = Vec::with_capacity(output);
         buffer.extend_from_slice(&HEADER);
         Self::with(buffer, Crc::new(), output)
     }
 
-    /// Where another was cut. Needs nothing of what came before but its checksum.
+    /// A writer that continues a text whose first part has the checksum `crc`.
     pub(crate) fn resume(crc: &Crc) -> Self {
         Self::with(
             Vec::with_capacity(OUTPUT_CHUNK),
@@ -104,41 +104,35 @@ impl GzipWriter {
     ///
     /// # Errors
     ///
-    /// When the compressor finds itself at fault.
+    /// If the compressor reports an internal error.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.crc.update(bytes);
         self.deflate.write_all(bytes)
     }
 
-    /// Compressed bytes, once there are enough.
+    /// The compressed bytes, once there are enough; `None` before.
     pub(crate) fn output(&mut self) -> Option<Bytes> {
         let buffer = self.deflate.get_mut();
         if buffer.len() < self.output {
             return None;
         }
-        // A copy has no more memory than it needs, and may be kept.
+        // The copy has no spare capacity, so that a cache may keep it.
         let output = Bytes::copy_from_slice(buffer);
         buffer.clear();
         Some(output)
     }
 
-    /// Ends in the middle: the last compressed bytes, and what [`GzipWriter::resume`] goes on with.
-    ///
-    /// # Errors
-    ///
-    /// As [`GzipWriter::push`].
+    /// Stops in the middle of the text. Returns the last compressed bytes, and the checksum with
+    /// which [`GzipWriter::resume`] continues.
     pub(crate) fn cut(mut self) -> io::Result<(Bytes, Crc)> {
-        // To a byte's end.
+        // The flush makes the output end at a whole byte.
         self.deflate.flush()?;
         let rest = std::mem::take(self.deflate.get_mut());
         Ok((rest.into(), self.crc))
     }
 
-    /// The last compressed bytes.
-    ///
-    /// # Errors
-    ///
-    /// As [`GzipWriter::push`].
+    /// Ends the text. Returns the last compressed bytes, with the checksum and length that end
+    /// gzip.
     pub(crate) fn finish(self) -> io::Result<Bytes> {
         let mut rest = self.deflate.finish()?;
         rest.extend_from_slice(&self.crc.sum().to_le_bytes());
@@ -154,12 +148,12 @@ fn clone_crc(crc: &Crc) -> Crc {
 }
 
 impl GzipBody {
-    /// The same as `body`, compressed.
+    /// A body that compresses `body`.
     pub(crate) fn new(body: Body) -> Self {
         Self::with(body, GzipWriter::new(OUTPUT_CHUNK))
     }
 
-    /// The same as `body`, compressed by `writer`.
+    /// A body that compresses `body` with `writer`.
     pub(crate) fn with(body: Body, writer: GzipWriter) -> Self {
         Self {
             body,
@@ -282,11 +276,11 @@ mod tests {
         for at in [0, 1, 77_777, text.len()] {
             let (first, second) = text.split_at(at);
             let mut writer = GzipWriter::new(OUTPUT_CHUNK);
-            writer.push(first).expect("no fault");
+            writer.push(first).expect("no failure");
             let (gzip, crc) = writer.cut().expect("a cut");
             for _ in 0..2 {
                 let mut resumed = GzipWriter::resume(&crc);
-                resumed.push(second).expect("no fault");
+                resumed.push(second).expect("no failure");
                 let whole = [&gzip[..], &resumed.finish().expect("an end")].concat();
                 assert!(decoded(&whole) == text, "cut at {at}");
             }
@@ -297,7 +291,7 @@ mod tests {
     fn yields_to_other_tasks() {
         let parts = body::full(vec![b'a'; BUDGET_CHECK_BYTES * 10]);
         let mut gzip = GzipBody::new(parts);
-        // So regular a body gives nothing to send in its first turn.
+        // This body is so regular that its first turn yields no whole chunk.
         assert!(gzip.frame().now_or_never().is_none());
     }
 

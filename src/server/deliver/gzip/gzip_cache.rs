@@ -1,8 +1,10 @@
-//! Lists as gzip, compressed once for all who ask for the same, by threads that serve nobody.
+//! Caches lists as gzip. Each list is compressed once for all clients that ask for it, on threads
+//! that serve no connections.
 //!
-//! A list's text is shared slices of its snapshot and costs nothing to send again; compressing it
-//! costs more than all else together. So what one client waits for is there for the next, and stays
-//! for a few seconds: a herd after a restart costs one compression.
+//! The text of a list consists of shared slices of its snapshot, so sending it again costs almost
+//! nothing; compressing it costs more than everything else together. The compressed list is
+//! therefore sent to all clients that wait for it, and kept for a few seconds: many clients that
+//! restart at the same time cost one compression.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -38,28 +40,28 @@ use super::gzip_stream::Remainder;
 use super::gzip_stream::StreamEnd;
 use crate::server::deliver::chunks::Chunks;
 
-/// Compressed bytes held at most, those that slow clients have yet to read included. With less room,
-/// each compresses for itself.
+/// Upper limit of compressed bytes in memory, including those that slow clients have not read yet.
+/// If there is no more room, each client's list is compressed separately.
 const MAX_BYTES: usize = 64 << 20;
-/// Lists cached at most.
+/// Upper limit of the number of cached lists.
 const MAX_LISTS: usize = 256;
-/// How long one is kept after somebody asked for it, if several did.
+/// How long a list is kept after its last use, if several clients have used it.
 const SHARED_TTL: Duration = Duration::from_secs(5);
-/// The same if one did: enough for a herd's second.
+/// How long a list is kept if only one client has used it; others may restart in the same second.
 const UNSHARED_TTL: Duration = Duration::from_secs(1);
-/// Bytes compressed between two looks at whether anybody still reads.
+/// Bytes that are compressed between two checks whether a client still reads the list.
 const READER_CHECK_BYTES: usize = 64 << 10;
-/// Compressed bytes added, and sent, together.
+/// Size, in bytes, of the compressed chunks that are kept and sent.
 const OUTPUT_CHUNK: usize = 64 << 10;
 
-/// What is counted of lists as gzip.
+/// Metrics of lists that are sent as gzip.
 #[derive(Clone)]
 pub struct GzipCacheMetrics {
     lists: IntCounterVec,
     bytes: IntGauge,
 }
 
-/// The lists that are compressed, and those that were just now. Cheap to clone.
+/// Lists that are being compressed or were compressed recently. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct GzipCache {
     inner: Arc<Inner>,
@@ -67,7 +69,7 @@ pub(crate) struct GzipCache {
 
 struct Inner {
     cached: Mutex<HashMap<ListKey, CachedList>>,
-    /// Who compresses; the others wait.
+    /// One permit for each list that may be compressed concurrently.
     permits: Arc<Semaphore>,
     limits: Limits,
     metrics: GzipCacheMetrics,
@@ -87,36 +89,34 @@ struct CachedList {
     has_more: bool,
 }
 
-/// What makes two lists the same.
+/// Everything that two requests must have in common to get the same list.
 #[derive(Clone)]
 pub(crate) struct ListKey {
-    /// That of the collection: it is no other's, and another one once it prints otherwise.
+    /// The collection's encoder, compared by pointer; it is replaced when the encoding changes.
     pub encoder: Arc<Encoder>,
-    /// Of the snapshot.
+    /// Epoch of the snapshot.
     pub epoch: u64,
-    /// Of the snapshot.
+    /// Resource version of the snapshot.
     pub resource_version: ResourceVersion,
-    /// How many objects the snapshot has.
+    /// Number of objects in the snapshot.
     pub objects: usize,
-    /// How they are shown.
     pub representation: Representation,
-    /// Which of them.
     pub selection: Selection,
-    /// Only keys greater than this.
+    /// Only objects with a key greater than this; `None` for the first page.
     pub after: Option<String>,
-    /// At most so many items.
+    /// Largest number of items; `None` for no limit.
     pub limit: Option<usize>,
 }
 
-/// A list that somebody asked for before.
+/// A list that another client has asked for before.
 pub(crate) struct SharedList {
-    /// As gzip.
+    /// The list as gzip.
     pub body: Body,
-    /// Whether it names a following page.
+    /// Whether the list has a next page.
     pub has_more: bool,
 }
 
-/// Compresses one list; dropped before the end, it has given up.
+/// Compresses one list. If it is dropped before the end, the readers of the list get an error.
 struct Producer {
     inner: Arc<Inner>,
     key: ListKey,
@@ -127,19 +127,19 @@ struct Producer {
 // === impl GzipCacheMetrics ===
 
 impl GzipCacheMetrics {
-    /// Declares the metrics.
+    /// Registers the metrics in `registry`.
     pub fn new(registry: &Registry) -> Self {
         Self {
             lists: registry.counter_vec(
                 "kubefan_gzip_lists_total",
-                "Lists answered from a cache as gzip: compressed for this client (rendered), \
-                 together with or after another (shared), or for want of memory on the way to it \
-                 (alone).",
+                "Lists sent from a cache as gzip: compressed for this client first (rendered), shared \
+                 with an earlier client (shared), or compressed for one client only because memory \
+                 was short (alone).",
                 &["how"],
             ),
             bytes: registry.gauge(
                 "kubefan_gzip_lists_bytes",
-                "Bytes of compressed lists in memory, those under way included.",
+                "Bytes of compressed lists in memory, including lists that are being compressed.",
             ),
         }
     }
@@ -156,7 +156,7 @@ impl GzipCacheMetrics {
 // === impl GzipCache ===
 
 impl GzipCache {
-    /// None so far; they are compressed by tasks of `shutdown`.
+    /// An empty cache. Lists are compressed by tasks of `shutdown`.
     pub(crate) fn new(metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
         let limits = Limits {
             bytes: MAX_BYTES,
@@ -166,7 +166,7 @@ impl GzipCache {
     }
 
     fn with_limits(limits: Limits, metrics: GzipCacheMetrics, shutdown: Shutdown) -> Self {
-        // Half of them, for others are served meanwhile.
+        // Only half of the cores compress, because clients are served meanwhile.
         let threads = available_parallelism().map_or(1, |threads| threads.get().div_ceil(2));
         Self {
             inner: Arc::new(Inner {
@@ -179,12 +179,13 @@ impl GzipCache {
         }
     }
 
-    /// The list of `key`, if somebody asked for it just now.
+    /// The list of `key`, if another client has asked for it recently.
     pub(crate) fn get(&self, key: &ListKey) -> Option<SharedList> {
         self.inner.find(&mut self.inner.cached.lock(), key)
     }
 
-    /// The list of `key`, which is `chunks`, as gzip: compressed from now on, unless it is already.
+    /// The list of `key`, as gzip. Starts to compress `chunks` unless the cache already has the
+    /// list.
     pub(crate) fn compress(&self, key: ListKey, chunks: Chunks<ListParts>, has_more: bool) -> Body {
         let Inner {
             metrics, shutdown, ..
@@ -241,8 +242,8 @@ impl Inner {
         })
     }
 
-    /// Forgets what nobody reads, the longest unasked for first, until there is room for
-    /// `new_lists` and `new_bytes` more; false where that is not enough.
+    /// Removes lists that no client reads, the least recently used first, until there is room for
+    /// `new_lists` and `new_bytes` more. Returns false if there is not enough room.
     fn make_room(
         &self,
         cached: &mut HashMap<ListKey, CachedList>,
@@ -262,7 +263,7 @@ impl Inner {
         true
     }
 
-    /// Forgets `stream` unless somebody reads it.
+    /// Removes `stream` from the cache and returns true if no client reads it.
     fn forget_if_abandoned(&self, key: &ListKey, stream: &Arc<GzipStream>) -> bool {
         let mut cached = self.cached.lock();
         let is_abandoned = !stream.has_readers();
@@ -272,7 +273,7 @@ impl Inner {
         is_abandoned
     }
 
-    /// Forgets `stream` once nobody has asked for it for long enough.
+    /// Removes `stream` from the cache when no client has asked for it for long enough.
     async fn expire(&self, key: &ListKey, stream: &Weak<GzipStream>) {
         let ended = Instant::now();
         while let Some(until) = self.expiry_of(key, stream, ended) {
@@ -280,7 +281,8 @@ impl Inner {
         }
     }
 
-    /// How long `stream`, which ended at `ended`, is kept; `None` once it is not.
+    /// The time until which `stream`, whose compression ended at `ended`, is kept. If that time has
+    /// passed, removes it and returns `None`.
     fn expiry_of(
         &self,
         key: &ListKey,
@@ -304,7 +306,7 @@ impl Inner {
     }
 }
 
-/// Takes `stream` out, but no other of its key.
+/// Removes `stream` from the cache, but not a newer list with the same key.
 fn forget(cached: &mut HashMap<ListKey, CachedList>, key: &ListKey, stream: &Arc<GzipStream>) {
     let entry = cached.get(key);
     if entry.is_some_and(|list| Arc::ptr_eq(&list.stream, stream)) {
@@ -349,7 +351,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Leaves the rest to each reader, and is forgotten.
+    /// Stops early: each reader compresses the rest for itself, and the list leaves the cache.
     fn cut(&mut self, gzip: GzipWriter) -> io::Result<()> {
         let (output, crc) = gzip.cut()?;
         self.stream.push(output);

@@ -1,4 +1,5 @@
-//! One gzip text made for several clients: each reads it from the start, however far it is.
+//! One gzip text that is compressed once for several clients. Each client reads it from the start,
+//! even while it is still being compressed.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -21,10 +22,10 @@ use super::compress::GzipBody;
 use super::compress::GzipWriter;
 use crate::server::deliver::chunks::Chunks;
 
-/// What of a text was compressed so far.
+/// The compressed part of a text, and its readers.
 pub(super) struct GzipStream {
     progress: Mutex<Progress>,
-    /// Bytes of all streams in memory.
+    /// Gauge of the compressed bytes of all streams in memory.
     bytes_held: IntGauge,
 }
 
@@ -33,50 +34,50 @@ struct Progress {
     chunks: Vec<Bytes>,
     end: Option<StreamEnd>,
     readers: usize,
-    /// Numbers the readers.
+    /// Number of the newest reader; numbers identify the readers.
     last_reader: u64,
-    /// Those who wait for more.
+    /// Wakers of the readers that wait for more, by reader.
     wakers: BTreeMap<u64, Waker>,
 }
 
 /// How a stream ended.
 #[derive(Clone)]
 pub(super) enum StreamEnd {
-    /// With the text.
+    /// The whole text was compressed.
     Complete,
-    /// It became too long to be kept: each reader compresses the rest for itself.
+    /// The text became too long to keep: each reader compresses the rest for itself.
     Cut(Arc<Remainder>),
-    /// It was given up.
+    /// The compression was aborted.
     Failed,
 }
 
-/// What a cut stream lacks.
+/// Everything that is needed to compress the rest of a cut stream.
 pub(super) struct Remainder {
-    /// The text that was not compressed.
+    /// The text that was not compressed yet.
     pub chunks: Chunks<ListParts>,
-    /// Of the text that was.
+    /// Checksum of the text before the cut.
     pub crc: Crc,
 }
 
-/// Why a body broke off.
+/// The error of a body whose compression was aborted.
 #[derive(Debug, thiserror::Error)]
-#[error("compressing the answer was given up")]
+#[error("compression of the answer was aborted")]
 struct CompressionAborted;
 
-/// A stream as one client's body.
+/// The body by which one client reads a stream.
 pub(super) struct GzipStreamBody {
     stream: Arc<GzipStream>,
     reader: u64,
-    /// Chunks sent.
+    /// Number of chunks of the stream that were sent.
     sent: usize,
-    /// What was not rendered, if it was cut.
+    /// Compresses the rest of the text; `None` until the end of a stream that was cut.
     remainder: Option<GzipBody>,
 }
 
 // === impl GzipStream ===
 
 impl GzipStream {
-    /// One of nothing so far, which counts its bytes in `bytes_held`.
+    /// An empty stream, which counts its bytes in `bytes_held`.
     pub(super) fn new(bytes_held: IntGauge) -> Self {
         Self {
             progress: Mutex::default(),
@@ -84,7 +85,7 @@ impl GzipStream {
         }
     }
 
-    /// A body that reads it from the start.
+    /// A body that reads the stream from the start.
     pub(super) fn new_reader(self: &Arc<Self>) -> GzipStreamBody {
         let mut progress = self.progress.lock();
         progress.readers += 1;
@@ -97,23 +98,23 @@ impl GzipStream {
         }
     }
 
-    /// True while somebody reads it.
+    /// True if a client is reading the stream.
     pub(super) fn has_readers(&self) -> bool {
         self.progress.lock().readers > 0
     }
 
-    /// True when nothing will be added.
+    /// True if nothing more will be added to the stream.
     pub(super) fn has_ended(&self) -> bool {
         self.progress.lock().end.is_some()
     }
 
-    /// Adds compressed bytes.
+    /// Adds compressed bytes, and wakes the readers.
     pub(super) fn push(&self, chunk: Bytes) {
         self.update(|progress| progress.chunks.push(chunk.clone()));
         self.bytes_held.add(chunk.len() as i64);
     }
 
-    /// Adds nothing more. The first end counts.
+    /// Ends the stream, and wakes the readers. Only the first end counts.
     pub(super) fn end(&self, end: StreamEnd) {
         self.update(|progress| {
             progress.end.get_or_insert(end);
@@ -143,7 +144,7 @@ impl Drop for GzipStream {
 // === impl GzipStreamBody ===
 
 impl GzipStreamBody {
-    /// The next chunk; how it ended where there is none.
+    /// The next chunk, or how the stream ended if there are no more chunks.
     fn next(&mut self, cx: &Context<'_>) -> Poll<Result<Bytes, StreamEnd>> {
         let mut progress = self.stream.progress.lock();
         if let Some(chunk) = progress.chunks.get(self.sent) {

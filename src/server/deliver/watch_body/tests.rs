@@ -1,4 +1,4 @@
-//! When watches tell bookmarks, and when they end; in paused time.
+//! Tests when watches send bookmarks and when they end, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,7 +73,7 @@ impl TestCollection {
         added.expect("a version above the last");
     }
 
-    /// Time goes by for the resource, but not for its objects.
+    /// Raises the collection's resource version by a bookmark, without a change of an object.
     fn advance_to(&self, version: u64) {
         let passed = self.writer.lock().bookmark(ResourceVersion(version));
         passed.expect("a version not below the last");
@@ -152,7 +152,7 @@ struct Watch {
 }
 
 impl Watch {
-    /// The next frame and the seconds it came after; `None` at the end.
+    /// The next frame, and the seconds from the start of the watch until then; `None` at the end.
     async fn next(&mut self) -> (f64, Option<String>) {
         let frame = self.body.frame().await;
         let text = frame.map(|frame| {
@@ -162,7 +162,8 @@ impl Watch {
         (self.started.elapsed().as_secs_f64(), text)
     }
 
-    /// All that comes: `N: BOOKMARK version`, `N: ADDED`, and when it ends, each with whole seconds.
+    /// All events until the end, such as `2: BOOKMARK 11`, `3: ADDED 12` and `4: end`. The first
+    /// number is the time since the start of the watch in whole seconds.
     async fn all(mut self) -> Vec<String> {
         let mut seen = Vec::new();
         loop {
@@ -194,7 +195,7 @@ async fn the_last_bookmark_comes_two_seconds_before_the_end() {
     for (timeout, expected) in [
         (4, vec!["2: BOOKMARK 11", "4: end"]),
         (3, vec!["1: BOOKMARK 11", "3: end"]),
-        // Too short for one.
+        // These watches are too short for a bookmark.
         (2, vec!["2: end"]),
         (1, vec!["1: end"]),
         (0, vec!["0: end"]),
@@ -227,7 +228,7 @@ async fn a_bookmark_comes_every_minute() {
 async fn a_client_without_news_gets_no_bookmark() {
     let collection = TestCollection::new();
     let mut watch = collection.watch(AFTER_10, Some(200));
-    // Two minutes of silence; then the resource moves on.
+    // For two minutes nothing happens; then the resource version advances.
     let silence = tokio::time::timeout(Duration::from_secs(125), watch.next()).await;
     assert!(silence.is_err(), "{silence:?}");
     collection.advance_to(12);
@@ -296,7 +297,6 @@ async fn without_a_timeout_it_ends_between_half_an_hour_and_an_hour() {
     let mut ends = Vec::new();
     for _ in 0..5 {
         let watch = collection.watch(AFTER_10, None);
-        // The clock of another watch may have gone on.
         let seen = watch.all().await;
         let [end] = seen.as_slice() else {
             panic!("{seen:?}");
@@ -360,7 +360,7 @@ async fn a_stream_that_is_never_idle_ends_too() {
     let mut watch = collection.watch_with(AFTER_10, terms, false);
     collection.add("first", 11);
     let mut version = 11;
-    // There is always one more than was read.
+    // An event is added before each read, so that one is always waiting.
     loop {
         version += 1;
         collection.add(&format!("more-{version}"), version);

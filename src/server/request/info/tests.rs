@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::RequestInfo;
 
-/// verb, group/version, namespace, resource, name, subresource.
+/// Verb, group/version, namespace, resource, name and subresource of a parsed request.
 type ParsedRequest = (String, String, String, String, String, String);
 
 fn parsed(method: &Method, url: &str) -> Option<ParsedRequest> {

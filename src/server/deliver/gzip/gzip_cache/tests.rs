@@ -1,4 +1,4 @@
-//! Cached lists as their clients see them.
+//! Tests of cached lists, as their clients see them.
 
 use std::io::Read;
 
@@ -20,7 +20,7 @@ fn encoder() -> Arc<Encoder> {
     Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1"))
 }
 
-/// A list at `version` of `count` pods of 10 KiB, none of which can be compressed much.
+/// A list at `version` of `count` pods of 10 KiB each, which hardly compress.
 fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts> {
     let mut state = 7_u32;
     let noise = std::iter::repeat_with(|| {
@@ -88,7 +88,7 @@ async fn decoded(body: Body) -> Vec<u8> {
     plain
 }
 
-/// Waits until `condition` holds, which a thread of its own brings about.
+/// Waits until `condition` holds, which depends on the thread that compresses.
 async fn until(condition: impl Fn() -> bool) {
     while !condition() {
         tokio::task::yield_now().await;
@@ -109,7 +109,7 @@ async fn concurrent_requests_share_one_compression() {
     }
     assert_eq!(counted(&cache, "rendered"), 1);
     assert_eq!(counted(&cache, "shared"), 49);
-    // Who comes after its end, too.
+    // A client that asks after the end gets the cached list too.
     let found = cache.get(&key(&encoder, 1)).expect("kept");
     assert!(decoded(found.body).await == text);
 }
@@ -156,7 +156,7 @@ async fn a_stream_without_readers_is_aborted() {
     let cache = roomy();
     let encoder = encoder();
     let metrics = cache.inner.metrics.clone();
-    // Before its turn, and while it is compressed.
+    // The reader leaves before the compression has begun, and then while it runs.
     for has_begun in [false, true] {
         let body = cache.compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false);
         if has_begun {
@@ -166,7 +166,7 @@ async fn a_stream_without_readers_is_aborted() {
         until(|| cache.inner.cached.lock().is_empty()).await;
         until(|| metrics.bytes_held() == 0).await;
     }
-    // Whoever asks then gets a new one.
+    // The next client gets a new list.
     let body = cache.compress(key(&encoder, 1), chunks(&encoder, 1, 30), false);
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
 }
@@ -199,13 +199,13 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
         .collect();
     let metrics = &cache.inner.metrics;
     until(|| cache.inner.cached.lock().is_empty()).await;
-    // Nothing was read yet, and it went no further than the limit and what was being made.
+    // No client has read anything; the compression stopped soon after the limit.
     assert!(
         metrics.bytes_held() <= 4 * OUTPUT_CHUNK,
         "{}",
         metrics.bytes_held()
     );
-    // Meanwhile there is no room for another.
+    // While these bytes are held, there is no room for another list.
     let alone = cache.compress(key(&encoder, 2), chunks(&encoder, 2, 100), false);
     assert_eq!(counted(&cache, "alone"), 1);
     assert!(decoded(alone).await == plain(chunks(&encoder, 2, 100)));
@@ -265,6 +265,6 @@ async fn a_waiting_reader_gets_an_error_when_the_producer_gives_up() {
     let frame = body.frame().await.expect("not the end");
     assert_eq!(
         frame.expect_err("a failure").to_string(),
-        "compressing the answer was given up"
+        "compression of the answer was aborted"
     );
 }
