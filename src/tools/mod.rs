@@ -1,6 +1,6 @@
-//! The instruments: a simulated API server, a load test, a synthetic cluster, and the demo of them.
+//! The tools: a simulated API server, a load test for watches, a synthetic cluster, and a demo.
 //!
-//! Without the feature `tools`, `lib.rs` mounts `none.rs` in place of this.
+//! Without the feature `tools`, `lib.rs` uses `none.rs` as this module.
 
 pub mod app;
 pub mod commands;

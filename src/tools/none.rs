@@ -1,20 +1,20 @@
-//! What `tools` offers in a build without them: no subcommand.
+//! The module `tools` of a proxy that is built without the feature `tools`: it has no subcommands.
 
 use clap::Subcommand;
 
 use crate::config::GlobalArgs;
 use crate::process::Error;
 
-/// Which of the instruments to run: there is none.
+/// The subcommands of the tools; empty in this build.
 #[derive(Debug, Subcommand)]
 pub enum Command {}
 
 impl Command {
-    /// Runs it.
+    /// Never called, because a value of this type cannot exist.
     ///
     /// # Errors
     ///
-    /// Never, as there is no such command.
+    /// Never fails.
     pub fn run(&self, _: &GlobalArgs) -> Result<(), Error> {
         match *self {}
     }

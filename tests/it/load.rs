@@ -1,4 +1,5 @@
-//! `kubefan load` against the simulator: what it reports, that it notices loss, and that it leaves nothing.
+//! Runs `kubefan load` against the simulator: its reports are correct, it detects lost events, and
+//! it deletes everything that it created.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,25 +22,25 @@ use crate::support::programs::sim::Sim;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A `kubefan load` at work.
+/// A running `kubefan load`.
 pub(crate) struct LoadTest {
     process: Process,
     directory: TempDir,
 }
 
-/// How one ended.
+/// The exit code, the output and the reports of a finished `kubefan load`.
 #[derive(Debug)]
 pub(crate) struct LoadResult {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// `Null` when there is none.
+    /// The JSON report; `Null` if none was written.
     pub(crate) report: Value,
     pub(crate) page: String,
 }
 
 impl LoadTest {
-    /// With these flags, and both reports.
+    /// Starts `kubefan load` with these flags, and with both reports unless the flags have them.
     pub(crate) fn start(flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new(binary());
@@ -81,7 +82,8 @@ impl LoadTest {
 }
 
 impl LoadResult {
-    /// The report of its only run, in which nothing went wrong.
+    /// Checks that the test succeeded and that no run lost, repeated or misordered an event;
+    /// returns the report of the first run.
     pub(crate) fn only_clean_run(&self) -> &Value {
         assert_eq!(self.code, Some(0), "{self:?}");
         for run in self.report["runs"].as_array().expect("runs") {
@@ -97,7 +99,7 @@ impl LoadResult {
     }
 }
 
-/// The names of the namespaces that a load test has made.
+/// The names of the namespaces in the simulator that load tests created and did not delete.
 pub(crate) async fn leftover_namespaces(sim: &Sim) -> Vec<String> {
     let list = sim.client().get("/api/v1/namespaces").await.ok().json();
     let items = list["items"].as_array().cloned().unwrap_or_default();
@@ -158,7 +160,10 @@ async fn every_event_arrives_over_both_protocols_and_no_object_is_left() {
         let latency = &run["events"]["from_schedule_ms"];
         assert_eq!(latency["count"], delivered);
         assert!(latency["p50"].as_f64() <= latency["p999"].as_f64(), "{run}");
-        assert!(result.stdout.contains("0 missed, 0 twice"), "{result:?}");
+        assert!(
+            result.stdout.contains("0 missed, 0 duplicated"),
+            "{result:?}"
+        );
         assert!(
             result.stderr.contains("50 watchers have seen all objects"),
             "{result:?}"
@@ -234,7 +239,7 @@ async fn a_signal_ends_the_load_test_with_a_report_and_no_leftovers() {
             .ok_or("no namespace")?;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
         let list = String::from_utf8_lossy(&sim.client().get(&path).await.body).into_owned();
-        // The first write of an object.
+        // The sequence number of an object's first write.
         match list.contains(".00000001.") {
             true => Ok(()),
             false => Err("no write"),
@@ -248,7 +253,7 @@ async fn a_signal_ends_the_load_test_with_a_report_and_no_leftovers() {
     assert_eq!(leftover_namespaces(&sim).await, Vec::<String>::new());
 }
 
-/// A watch that ends with 410 begins anew, from the objects as they are then: what was between is lost.
+/// A watch that ends with 410 restarts from the current objects, so the events in between are lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn loss_is_noticed() {
     let sim = Sim::start(&[]).await;
@@ -296,14 +301,14 @@ async fn the_readmes_command_runs() {
 fn impossible_load_tests_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
-    // An address of a test network, where nobody is.
+    // An address of a network that is reserved for documentation, where no server answers.
     kubeconfig::write(&config, "https://192.0.2.1:6443", None, &User::Nobody);
     let config = config.display().to_string();
     for (flags, code, part) in [
         (
             &["--watchers", "0", "--rate", "x"][..],
             64,
-            "--rate: \"x\" is no number",
+            "--rate: \"x\" is not a number",
         ),
         (
             &["--kubeconfig", &config],
@@ -379,7 +384,7 @@ async fn unsuitable_resources_are_refused_with_the_reason() {
             "confgimaps",
             "the API server has no resource \"confgimaps\"",
         ),
-        ("nodes", "nodes don't live in namespaces"),
+        ("nodes", "nodes are not namespaced"),
     ] {
         let ended = run(&["load", "--server", &server, "-r", resource]);
         assert_eq!(ended.code, Some(1), "{ended:?}");

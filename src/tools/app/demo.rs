@@ -1,4 +1,5 @@
-//! The rooms of `kubefan demo`: a simulated cluster that lives, and a kubefan before it.
+//! The composition root of `kubefan demo`: a simulated cluster that changes all the time, and a
+//! kubefan in front of it.
 
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;
@@ -31,12 +32,13 @@ use crate::tools::workload::Workload;
 
 use super::SimulatedApp;
 
-/// Clocks are no finer than a millisecond, so a fast churn makes several changes a tick.
+/// How often due changes are made. Timers have a resolution of one millisecond, so a fast churn
+/// makes several changes per tick.
 const CHURN_TICK: Duration = Duration::from_millis(20);
-/// How long what is open at the end has.
+/// The grace period of kubefan and of the simulator at shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A kubefan before a simulated cluster, both accepting connections.
+/// A running kubefan and the simulated API server behind it; both accept connections.
 pub struct DemoApp {
     kubefan: App,
     simulated: SimulatedApp,
@@ -45,33 +47,33 @@ pub struct DemoApp {
     _inner: TempKubeconfig,
 }
 
-/// The file by which kubefan finds the simulated API server. It is read again now and then, so it
-/// stays until the end.
+/// The path of a temporary kubeconfig for the simulated API server. kubefan reads the file again
+/// from time to time, so it exists as long as this value; dropping the value deletes the file.
 struct TempKubeconfig(PathBuf);
 
-/// What kubefan did so far.
+/// Totals of what kubefan did since its start, and the number of open watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Watches that clients have open, answered from the cache.
+    /// Open watches of clients that the cache answers.
     pub watchers: u64,
-    /// Requests of clients that were answered.
+    /// Requests of clients that were answered, by the cache or otherwise.
     pub requests: u64,
-    /// Those of them that the API server had no work with.
+    /// Requests of clients that the cache answered.
     pub from_cache: u64,
-    /// Events given to clients by caches.
+    /// Events that caches sent to clients.
     pub events_sent: u64,
     /// Requests that the simulated API server received.
     pub upstream_requests: u64,
-    /// Changes that the simulated API server told kubefan.
+    /// Events that kubefan received from the simulated API server.
     pub upstream_events: u64,
 }
 
 impl DemoApp {
-    /// Fills the cluster, starts both servers, writes the kubeconfig and lets the cluster live.
+    /// Fills the cluster, starts both servers and the churn, and writes the kubeconfig for kubefan.
     ///
     /// # Errors
     ///
-    /// When a listener can't be opened, or a file can't be written.
+    /// If a listener cannot be opened, or a file cannot be written.
     pub async fn start(config: DemoConfig) -> anyhow::Result<Self> {
         let cluster_shutdown = Shutdown::new(shutdown::Config {
             not_ready_delay: Duration::ZERO,
@@ -111,22 +113,22 @@ impl DemoApp {
         })
     }
 
-    /// The kubefan.
+    /// The kubefan of the demo.
     pub fn kubefan(&self) -> &App {
         &self.kubefan
     }
 
-    /// The cluster's API server.
+    /// The simulated API server behind kubefan.
     pub fn simulated(&self) -> &SimulatedApp {
         &self.simulated
     }
 
-    /// The file that points at the kubefan.
+    /// The path of the kubeconfig for kubefan, to use with kubectl.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }
 
-    /// Reads off what was done so far, whenever it is called.
+    /// Returns a function that reads the current [`Totals`] from the metrics of both servers.
     pub fn totals(&self) -> impl Fn() -> Totals + Send + 'static {
         let kubefan = self.kubefan.registry().clone();
         let simulated = self.simulated.registry().clone();
@@ -140,7 +142,8 @@ impl DemoApp {
         }
     }
 
-    /// Runs until a signal comes, then drains the kubefan, then the cluster.
+    /// Runs until a signal arrives, then drains kubefan and after it the simulated API server. A
+    /// second signal aborts the drain.
     pub async fn run(self, signals: Signals) -> Outcome {
         let outcome = self.kubefan.run(signals).await;
         match outcome {
@@ -169,7 +172,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
 }
 
 impl TempKubeconfig {
-    /// One for `server`, under a name that nobody can have taken before.
+    /// Writes a kubeconfig for `server`, a URL, to a new file with a unique name.
     fn new(server: &str) -> anyhow::Result<Self> {
         let name = format!("kubefan-demo-{}.kubeconfig", uuid::Uuid::new_v4());
         let file = std::env::temp_dir().join(name);
@@ -181,7 +184,7 @@ impl TempKubeconfig {
 impl Drop for TempKubeconfig {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(%error, "the inner kubeconfig stays");
+            tracing::debug!(%error, "cannot delete the temporary kubeconfig");
         }
     }
 }
@@ -196,12 +199,12 @@ fn write_kubeconfig(file: &Path, server: &str) -> anyhow::Result<()> {
             "context": {"cluster": "kubefan-demo", "user": "kubefan-demo"},
         }],
     });
-    // JSON is YAML.
+    // A kubeconfig is YAML, and JSON is valid YAML.
     std::fs::write(file, format!("{kubeconfig:#}\n"))
         .with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Makes `churn` changes a second, until it is dropped.
+/// Makes `churn` changes per second in the simulated cluster; never returns.
 async fn run_churn(simulator: Simulator, mut workload: Workload, churn: u32) {
     let mut ticks = interval(CHURN_TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -227,12 +230,12 @@ fn apply(simulator: &Simulator, operation: Operation) {
         Operation::Delete { .. } => simulator.delete(&gvr, namespace, &target.name),
     };
     if let Err(status) = done {
-        // A visitor may have deleted it.
-        tracing::debug!(%gvr, name = target.name, reason = status.message, "not done");
+        // A user of the demo may have deleted the object.
+        tracing::debug!(%gvr, name = target.name, reason = status.message, "change failed");
     }
 }
 
-/// The sum of a metric's values whose labels contain `label`.
+/// The sum of the values of the metric `name` over all label sets whose text contains `label`.
 fn sum(registry: &Registry, name: &str, label: &str) -> u64 {
     let (_, text) = registry.render();
     let sum: f64 = text

@@ -1,4 +1,4 @@
-//! The composition roots of the simulator and of the demo.
+//! The composition roots of `kubefan sim` and `kubefan demo`, and the contract tests.
 
 mod demo;
 mod simulated;

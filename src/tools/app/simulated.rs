@@ -1,4 +1,4 @@
-//! The rooms of `kubefan sim`, built in order.
+//! The composition root of `kubefan sim`.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ use crate::tools::config::SimConfig;
 use crate::tools::sim;
 use crate::tools::sim::Simulator;
 
-/// A simulated API server whose listeners accept connections.
+/// A running simulated API server, whose listeners accept connections.
 pub struct SimulatedApp {
     shutdown: Shutdown,
     address: SocketAddr,
@@ -29,11 +29,11 @@ pub struct SimulatedApp {
 }
 
 impl SimulatedApp {
-    /// Opens the listeners and defines what the files define.
+    /// Creates a simulator with the custom resources in the files, and opens the listeners.
     ///
     /// # Errors
     ///
-    /// When a listener can't be opened, or a file can't be read or used.
+    /// If a listener cannot be opened, or a file cannot be read or has no valid definitions.
     pub async fn start(config: SimConfig) -> anyhow::Result<Self> {
         let shutdown = Shutdown::new(shutdown::Config::default());
         let simulator = Simulator::new(shutdown.clone());
@@ -45,11 +45,11 @@ impl SimulatedApp {
         Self::serve(&config, simulator, shutdown).await
     }
 
-    /// Opens the listeners for a simulator that is there already and ends with `shutdown`.
+    /// Opens the listeners for an existing simulator. Both end with `shutdown`.
     ///
     /// # Errors
     ///
-    /// When a listener can't be opened.
+    /// If a listener cannot be opened.
     pub async fn serve(
         config: &SimConfig,
         simulator: Simulator,
@@ -83,27 +83,27 @@ impl SimulatedApp {
         Ok(app)
     }
 
-    /// Where clients connect.
+    /// The URL that clients connect to.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Where faults are asked for.
+    /// The URL of the admin listener, for probes, metrics and fault injection.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
     }
 
-    /// The store behind it.
+    /// The simulator, with its store and its fault injection.
     pub fn simulator(&self) -> &Simulator {
         &self.simulator
     }
 
-    /// The metrics, to read while it runs.
+    /// The registry with all metrics of this simulator.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Runs until a signal comes, then drains.
+    /// Runs until the first signal arrives, then drains; a second signal aborts the drain.
     pub async fn run(self, signals: Signals) -> Outcome {
         self.shutdown.run(signals).await
     }

@@ -1,4 +1,4 @@
-//! `kubefan demo`.
+//! `kubefan demo`: kubefan in front of a simulated cluster that changes all the time.
 
 use std::time::Duration;
 
@@ -16,17 +16,18 @@ use crate::tools::app::DemoApp;
 use crate::tools::config::DemoArgs;
 use crate::tools::config::DemoConfig;
 
-/// How often it is told what kubefan did.
+/// How often the demo prints what kubefan did so far.
 const REPORT: Duration = Duration::from_secs(5);
 
-/// Runs a simulated cluster and a kubefan before it until a signal comes.
+/// Runs a simulated cluster and a kubefan in front of it until a signal arrives.
 ///
 /// # Errors
 ///
-/// Usage faults before anything is opened; else whatever keeps it from serving.
+/// [`Error::Usage`] for mistakes in the flags, before any socket is opened; [`Error::Failed`] if a
+/// server cannot start, a file cannot be written, or the drain was aborted.
 pub(super) fn demo(global: &GlobalArgs, args: &DemoArgs) -> Result<(), Error> {
     let config = DemoConfig::try_from(args)?;
-    // What it does is told on standard output; the log would only hide it.
+    // The log is quiet, because it would hide the summaries on standard output.
     install_log(global, true)?;
     block_on(run(config))
 }
@@ -36,7 +37,7 @@ async fn run(config: DemoConfig) -> Result<(), Error> {
     let (nodes, pods, churn) = (config.nodes, config.pods, config.churn);
     let app = DemoApp::start(config).await?;
     print(&format!(
-        "A simulated cluster of {nodes} nodes and {pods} pods, {churn} changes a second, behind \
+        "A simulated cluster of {nodes} nodes and {pods} pods, {churn} changes per second, behind \
          kubefan.\n{}",
         introduction(&app)
     ));
@@ -72,7 +73,7 @@ fn introduction(app: &DemoApp) -> String {
 kubefan serves on {url}
 admin on {}
 simulated API server on {}
-its faults on {}
+fault injection on {}
 
 Try:
   {kubectl} get pods -A
@@ -80,7 +81,7 @@ Try:
   {kubectl} create configmap hello --from-literal=a=b
   curl '{url}/api/v1/nodes?resourceVersion=0&limit=1'
   curl -N '{url}/api/v1/pods?watch=true&resourceVersion=0'
-Ctrl-C ends it.
+Ctrl-C stops it.
 
 ",
         app.kubefan().admin_url(),

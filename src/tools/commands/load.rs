@@ -1,4 +1,4 @@
-//! `kubefan load`.
+//! `kubefan load`: runs the load test for watches, and prints and writes its report.
 
 use std::fs;
 use std::path::Path;
@@ -20,23 +20,25 @@ use crate::tools::load;
 use crate::tools::load::Progress;
 use crate::tools::load::Report;
 
-/// Time after a signal to report and clean up.
+/// How long the test may take after a signal to report and to delete its objects.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Runs a load test and prints its report.
 ///
 /// # Errors
 ///
-/// Usage faults before anything is opened; else whatever keeps it from testing, and a test that shows lost,
-/// repeated or unordered events.
+/// [`Error::Usage`] for mistakes in the flags, before any socket is opened. [`Error::Failed`] if
+/// the test cannot run or clean up; if watchers missed events, or got them twice, out of order or
+/// without a match; or if the server did not accept the writes in time.
 pub(super) fn load(global: &GlobalArgs, args: &LoadArgs) -> Result<(), Error> {
     let config = LoadConfig::try_from(args)?;
     for path in [&config.json, &config.html].into_iter().flatten() {
         check_writable(path)?;
     }
-    // What it does is told as progress; the log would only hide it.
+    // The log is quiet: the progress of the test is on standard error too, and the log would hide
+    // it.
     install_log(global, true)?;
-    // The threads that receive are others: this one writes.
+    // One thread is enough for the writes; the events are received on other threads.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -55,14 +57,14 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     let test = {
         let (config, shutdown) = (config.load.clone(), shutdown.clone());
         let mut progress = Progress::to_stderr();
-        // Counted, so that a drain waits for the cleaning up.
+        // `shutdown` counts the task, so that a drain waits until it has deleted its objects.
         let running = shutdown.clone();
         shutdown.spawn(async move { load::run(&config, &mut progress, &running).await })
     };
     let aborted = async {
         match shutdown.run(signals).await {
             Outcome::Aborted | Outcome::Unfinished { .. } => (),
-            // The test is over, and tells of itself.
+            // The test has ended by itself and has a report, or an error, of its own.
             Outcome::Drained => std::future::pending().await,
         }
     };
@@ -76,7 +78,8 @@ async fn run(config: LoadConfig) -> Result<(), Error> {
     publish(&report.map_err(anyhow::Error::from)?, &config)
 }
 
-/// Prints and writes the report, and judges it.
+/// Prints the report and writes the files. Fails if the report shows a delivery error, writes that
+/// were given up, a comparison that failed, or objects that could not be deleted.
 fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     print(&load::table(report));
     if let Some(path) = &config.json {
@@ -88,7 +91,7 @@ fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     let errors = report.delivery_errors();
     if !errors.is_empty() {
         let problem = format!(
-            "{} events missed, {} twice, {} out of order, {} unwanted",
+            "{} events missed, {} duplicated, {} out of order, {} unwanted",
             errors.missed, errors.duplicated, errors.out_of_order, errors.unwanted
         );
         return Err(anyhow::anyhow!(problem).into());
@@ -96,7 +99,7 @@ fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     let given_up = report.given_up();
     if given_up > 0 {
         let problem =
-            format!("{given_up} writes were not acknowledged in time: the server takes fewer");
+            format!("{given_up} writes were not acknowledged in time: the server cannot keep up");
         return Err(anyhow::anyhow!(problem).into());
     }
     if let Some(failed) = &report.compared_failed {
@@ -108,7 +111,7 @@ fn publish(report: &Report, config: &LoadConfig) -> Result<(), Error> {
     }
 }
 
-/// Fails now rather than after the test.
+/// Checks before the test that a report can be written to `path`; creates the file if necessary.
 fn check_writable(path: &Path) -> Result<(), Error> {
     let opened = fs::OpenOptions::new().create(true).append(true).open(path);
     opened

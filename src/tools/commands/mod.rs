@@ -1,4 +1,4 @@
-//! The subcommands of the instruments, one file each.
+//! The subcommands of the tools, one file each.
 
 mod demo;
 mod load;
@@ -12,23 +12,24 @@ use crate::tools::config::DemoArgs;
 use crate::tools::config::LoadArgs;
 use crate::tools::config::SimArgs;
 
-/// Which of the instruments to run.
+/// The subcommands of the tools.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Serve the API of a simulated cluster, to try things on and to break
+    /// Serve a simulated Kubernetes API, with fault injection
     Sim(SimArgs),
-    /// Show kubefan at work before a simulated cluster; needs nothing else
+    /// Run kubefan in front of a simulated cluster; needs no cluster
     Demo(DemoArgs),
-    /// Test how an API server's watches do under load
+    /// Run a load test for the watches of an API server
     Load(Box<LoadArgs>),
 }
 
 impl Command {
-    /// Runs it.
+    /// Runs the subcommand.
     ///
     /// # Errors
     ///
-    /// Usage faults before anything is opened; else whatever the command fails with.
+    /// [`Error::Usage`] for mistakes in the flags, before any socket is opened; [`Error::Failed`]
+    /// for any other failure.
     pub fn run(&self, global: &GlobalArgs) -> Result<(), Error> {
         match self {
             Self::Sim(args) => sim::sim(global, args),

@@ -1,4 +1,4 @@
-//! `kubefan sim`.
+//! `kubefan sim`: the simulated API server as a program.
 
 use anyhow::Context;
 
@@ -13,13 +13,15 @@ use crate::tools::app::SimulatedApp;
 use crate::tools::config::SimArgs;
 use crate::tools::config::SimConfig;
 
-/// Serves a simulated cluster until a signal comes; the first drains, a second ends it at once.
+/// Serves a simulated API until a signal arrives. The first signal starts the drain, a second one
+/// ends it at once.
 ///
-/// Prints the two addresses on standard output once they accept connections.
+/// Prints the URLs of both listeners on standard output when they accept connections.
 ///
 /// # Errors
 ///
-/// Usage faults before anything is opened; else whatever keeps it from serving.
+/// [`Error::Usage`] for mistakes in the flags, before any socket is opened; [`Error::Failed`] if
+/// the simulator cannot start or the drain was aborted.
 pub(super) fn sim(global: &GlobalArgs, args: &SimArgs) -> Result<(), Error> {
     let config = SimConfig::try_from(args)?;
     install_log(global, false)?;

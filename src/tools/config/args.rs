@@ -1,4 +1,4 @@
-//! Flags of `kubefan sim` and `kubefan demo`, as typed.
+//! The flags of `kubefan sim` and `kubefan demo`, as clap parses them.
 
 use std::path::PathBuf;
 
@@ -7,11 +7,11 @@ use clap::Args as ClapArgs;
 /// Flags of `kubefan sim`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct SimArgs {
-    /// Address that clients connect to; port 0 takes a free one
+    /// Address for clients, loopback only; port 0 chooses a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8003")]
     pub listen: String,
 
-    /// Address of /livez, /readyz, /metrics and of the faults that GET / explains
+    /// Address for /livez, /readyz, /metrics and fault injection (see GET /); loopback only
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8004")]
     pub admin_listen: String,
 
@@ -23,27 +23,27 @@ pub struct SimArgs {
 /// Flags of `kubefan demo`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct DemoArgs {
-    /// Nodes of the simulated cluster
+    /// Number of nodes of the simulated cluster
     #[arg(long, value_name = "COUNT", default_value_t = 50)]
     pub nodes: usize,
 
-    /// Pods of the simulated cluster
+    /// Number of pods of the simulated cluster
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     pub pods: usize,
 
-    /// Changes a second; 0 for none
+    /// Changes per second; 0 for none
     #[arg(long, value_name = "COUNT", default_value_t = 20)]
     pub churn: u32,
 
-    /// What all chance of the cluster is drawn from
+    /// Seed of the random cluster and its random changes
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
 
-    /// Address that clients connect to; port 0 takes a free one
+    /// Address for clients, loopback only; port 0 chooses a free port
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8001")]
     pub listen: String,
 
-    /// Where to write the kubeconfig that points at it; a file that is there is overwritten
+    /// Where to write a kubeconfig for kubefan; an existing file is overwritten
     #[arg(long, value_name = "FILE", default_value = "kubefan-demo.kubeconfig")]
     pub kubeconfig_out: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `kubefan demo`: typed arguments become a checked configuration, or all their faults at once.
+//! Turns the flags of `kubefan demo` into a checked [`DemoConfig`], or reports all problems.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,21 +11,21 @@ use super::DemoArgs;
 /// A checked configuration of `kubefan demo`.
 #[derive(Clone, Debug)]
 pub struct DemoConfig {
-    /// Nodes of the cluster; at least one.
+    /// Number of nodes; at least one.
     pub nodes: usize,
-    /// Pods of the cluster.
+    /// Number of pods at the start; churn changes it.
     pub pods: usize,
-    /// Changes a second; zero for none.
+    /// Changes per second; 0 for none.
     pub churn: u32,
-    /// What all chance is drawn from.
+    /// Seed of the random cluster and its random changes.
     pub seed: u64,
-    /// Where clients connect; loopback.
+    /// Address for the clients of kubefan; always loopback.
     pub listen: SocketAddr,
-    /// Where the kubeconfig is written.
+    /// Where the kubeconfig for kubefan is written.
     pub kubeconfig_out: PathBuf,
 }
 
-/// More than a machine would hold, or make.
+/// The largest values of `--nodes`, `--pods` and `--churn` (changes per second).
 const MAX_NODES: usize = 5_000;
 const MAX_PODS: usize = 150_000;
 const MAX_CHURN: u32 = 10_000;
@@ -81,7 +81,7 @@ mod tests {
             listen: "10.0.0.1:1".to_owned(),
             kubeconfig_out: PathBuf::from("x"),
         };
-        let message = DemoConfig::try_from(&args).expect_err("three faults");
+        let message = DemoConfig::try_from(&args).expect_err("three problems");
         let message = message.to_string();
         for flag in [
             "--nodes: 0 is not",

@@ -1,4 +1,4 @@
-//! `kubefan load`: typed arguments become a checked configuration, or all their faults at once.
+//! Turns the flags of `kubefan load` into a checked [`LoadConfig`], or reports all problems.
 
 use std::path::PathBuf;
 
@@ -16,9 +16,12 @@ use crate::upstream::ClientConfig;
 use super::LoadArgs;
 use super::LoadFormat;
 
-/// Watchers on an HTTP/2 connection, where the connections are not given: what an API server takes.
+/// Watchers per HTTP/2 connection if `--connections` is not given. API servers limit the concurrent
+/// streams of a connection.
 const STREAMS: u32 = 100;
-/// More than a machine can do, or a marker can number.
+/// The largest values of `--watchers` and `--window`, of `--objects`, of `--rate` (writes per
+/// second) and of `--object-size` (bytes). API servers accept no larger objects; the other limits
+/// are above what a machine can do.
 const MAX_WATCHERS: u32 = 1_000_000;
 const MAX_OBJECTS: u32 = 1_000_000;
 const MAX_RATE: f64 = 1_000_000.0;
@@ -27,11 +30,11 @@ const MAX_OBJECT_SIZE: usize = 1 << 20;
 /// A checked configuration of `kubefan load`.
 #[derive(Clone, Debug)]
 pub struct LoadConfig {
-    /// What is done.
+    /// The test to run.
     pub load: load::Config,
-    /// Where the report goes as JSON.
+    /// Where to write the report as JSON; `None` for nowhere.
     pub json: Option<PathBuf>,
-    /// Where it goes as a page.
+    /// Where to write the report as an HTML page; `None` for nowhere.
     pub html: Option<PathBuf>,
 }
 
@@ -51,7 +54,7 @@ impl TryFrom<&LoadArgs> for LoadConfig {
             Rate::Max
         });
         if args.window.is_some() && rate != Rate::Max {
-            let problem = "a rate that is fixed waits for nobody; leave it out, or take --rate max";
+            let problem = "works only with --rate max; leave it out, or add --rate max";
             faults.push(flag_problem("--window", problem.to_owned()));
         }
         if let Some(selector) = &selector {
@@ -62,7 +65,7 @@ impl TryFrom<&LoadArgs> for LoadConfig {
             && !is_name(namespace)
         {
             let problem = format!(
-                "{namespace:?} is no name of a namespace: lower-case letters, digits and -"
+                "{namespace:?} is not a namespace name; use lower-case letters, digits and -"
             );
             faults.push(flag_problem("--namespace", problem));
         }
@@ -129,12 +132,12 @@ fn count_faults(args: &LoadArgs) -> Vec<Problem> {
         }
     }
     if args.http == 1 && args.connections.is_some_and(|value| value != args.watchers) {
-        let problem = "over HTTP/1.1 each watcher has a connection of its own; leave it out";
+        let problem = "over HTTP/1.1 each watcher has its own connection; leave it out";
         faults.push(flag_problem("--connections", problem.to_owned()));
     }
     if args.object_size > MAX_OBJECT_SIZE {
         let problem = format!(
-            "{} bytes are more than an API server takes (1Mi)",
+            "{} bytes are more than an API server accepts (1Mi)",
             args.object_size
         );
         faults.push(flag_problem("--object-size", problem));
@@ -142,7 +145,7 @@ fn count_faults(args: &LoadArgs) -> Vec<Problem> {
     if args.duration.is_zero() {
         faults.push(flag_problem(
             "--duration",
-            "0 is too short; 30s would be right".to_owned(),
+            "0 is too short; use a duration such as 30s".to_owned(),
         ));
     }
     faults
@@ -156,7 +159,7 @@ fn rate(text: &str) -> Result<Rate, String> {
     match number {
         Some(rate) if rate > 0.0 && rate <= MAX_RATE => Ok(Rate::PerSecond(rate)),
         _ => Err(format!(
-            "{text:?} is no number of writes a second, such as 20 or 0.5, nor max"
+            "{text:?} is not a number of writes per second such as 20 or 0.5, nor max"
         )),
     }
 }
@@ -177,7 +180,7 @@ fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem>
             1
         };
         if args.objects > most {
-            let problem = format!("only {most} can be named so that {selector} selects them");
+            let problem = format!("only {most} objects can have names that {selector} selects");
             add_fault("--objects", problem);
         }
     }
@@ -205,13 +208,13 @@ fn url_faults(args: &LoadArgs) -> Vec<Problem> {
         .map(|(flag, url)| {
             flag_problem(
                 flag,
-                format!("{url:?} is no URL; https://127.0.0.1:6443 would be one"),
+                format!("{url:?} is not a URL such as https://127.0.0.1:6443"),
             )
         })
         .collect();
     let is_compared = args.compare.is_some() || args.compare_kubeconfig.is_some();
     if !is_compared && (args.compare_server_pid.is_some() || args.compare_metrics_url.is_some()) {
-        let problem = "is missing: there is nothing that --compare-server-pid or --compare-metrics-url tell of";
+        let problem = "is missing; --compare-server-pid and --compare-metrics-url describe the server to compare with";
         faults.push(flag_problem("--compare", problem.to_owned()));
     }
     faults
@@ -257,7 +260,8 @@ fn write_client(args: &LoadArgs) -> Option<ClientConfig> {
     )
 }
 
-/// Another server, with credentials of its own or with those of the first.
+/// How to reach the server for writes or for the comparison: with the credentials in `kubeconfig`
+/// if there is one, or else with those for the watched server. `None` if neither argument is given.
 fn other_server(
     args: &LoadArgs,
     server: Option<&String>,
@@ -316,22 +320,24 @@ mod tests {
             ("--http 3", &["3 is not in 1..=2"]),
             (
                 "--rate fast",
-                &["--rate: \"fast\" is no number of writes a second, such as 20 or 0.5, nor max"],
+                &[
+                    "--rate: \"fast\" is not a number of writes per second such as 20 or 0.5, nor max",
+                ],
             ),
             ("--rate -1", &["unexpected argument"]),
             ("--window 0 --rate max", &["--window: 0 is not from 1"]),
+            ("--window 16", &["--window: works only with --rate max"]),
             (
-                "--window 16",
-                &["--window: a rate that is fixed waits for nobody"],
+                "--duration 0s",
+                &["--duration: 0 is too short; use a duration such as 30s"],
             ),
-            ("--duration 0s", &["--duration: 0 is too short; 30s"]),
             (
                 "--object-size 2Mi",
                 &["--object-size: 2097152 bytes are more"],
             ),
             (
                 "--selector-per-watcher app",
-                &["--selector-per-watcher: \"app\" is no KEY=VALUE"],
+                &["--selector-per-watcher: \"app\" is not KEY=VALUE"],
             ),
             (
                 "--selector-per-watcher spec.nodeName=a",
@@ -339,13 +345,16 @@ mod tests {
             ),
             (
                 "--selector-per-watcher metadata.name=a-{i} --watchers 3",
-                &["--objects: only 3 can be named so that metadata.name=a-{i} selects them"],
+                &["--objects: only 3 objects can have names that metadata.name=a-{i} selects"],
             ),
             (
                 "--server here",
-                &["--server: \"here\" is no URL; https://127.0.0.1:6443 would be one"],
+                &["--server: \"here\" is not a URL such as https://127.0.0.1:6443"],
             ),
-            ("-n Shop", &["--namespace: \"Shop\" is no name"]),
+            (
+                "-n Shop",
+                &["--namespace: \"Shop\" is not a namespace name"],
+            ),
             ("--compare-server-pid 1", &["--compare: is missing"]),
             ("--format yaml", &["possible values: json, protobuf"]),
         ] {
@@ -373,7 +382,7 @@ mod tests {
         let config =
             parse("--kubeconfig k --server http://a --compare http://b --write-kubeconfig w");
         let config = config.expect("a configuration").load;
-        let compared = config.compared.expect("it compares").client;
+        let compared = config.compared.expect("a server to compare with").client;
         let named = |client: &ClientConfig| {
             let kubeconfig = client
                 .kubeconfig
@@ -390,7 +399,7 @@ mod tests {
         );
         assert_eq!(named(&compared), ("k".into(), "http://b".into()));
         assert_eq!(
-            named(&config.write_client.expect("elsewhere")),
+            named(&config.write_client.expect("a server for writes")),
             ("w".into(), String::new())
         );
     }

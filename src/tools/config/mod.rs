@@ -1,4 +1,4 @@
-//! The command lines of the instruments, checked into their configurations.
+//! The flags of `kubefan sim`, `demo` and `load`, checked and turned into configurations.
 
 mod args;
 mod demo;

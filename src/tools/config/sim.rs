@@ -1,4 +1,4 @@
-//! `kubefan sim`: typed arguments become a checked configuration, or all their faults at once.
+//! Turns the flags of `kubefan sim` into a checked [`SimConfig`], or reports all problems.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,15 +11,15 @@ use super::SimArgs;
 /// A checked configuration of `kubefan sim`.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
-    /// Where clients connect; loopback.
+    /// Address for clients; always loopback.
     pub listen: SocketAddr,
-    /// Where probes, metrics and faults are; loopback.
+    /// Address for probes, metrics and fault injection; always loopback.
     pub admin_listen: SocketAddr,
-    /// Files with CustomResourceDefinitions.
+    /// YAML files with CustomResourceDefinitions to serve.
     pub definitions: Vec<PathBuf>,
 }
 
-const NOT_AUTHENTICATED: &str = "whoever connects may change everything, so it listens on \
+const NOT_AUTHENTICATED: &str = "any client that connects can change everything, so it listens on \
      loopback only; use 127.0.0.1 or [::1]";
 
 // === impl SimConfig ===
@@ -59,7 +59,7 @@ mod tests {
             definitions: Vec::new(),
         };
         let message = SimConfig::try_from(&args)
-            .expect_err("two faults")
+            .expect_err("two problems")
             .to_string();
         assert!(
             message.contains("--listen: 0.0.0.0:1 is not loopback"),

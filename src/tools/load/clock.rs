@@ -1,4 +1,4 @@
-//! The run's clock, and when which write was acknowledged: what threads share.
+//! The clock of a run and the times at which writes were acknowledged, both shared by all threads.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -6,18 +6,19 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Acknowledgements that are remembered; far more than can be under way.
+/// The number of acknowledgements that are kept; far more than the writes in flight.
 const CAPACITY: usize = 1 << 20;
-/// Bits of a time in nanoseconds: three days.
+/// The number of bits of a time in nanoseconds; enough for three days.
 const TIME_BITS: u32 = 48;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
 
-/// Nanoseconds from the run's start.
+/// A clock that counts nanoseconds from the start of the run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clock(Instant);
 
-/// When which write was acknowledged, by the low bits of its number; above the time stand the next bits, so
-/// that a write is not taken for one before it.
+/// The times at which recent writes were acknowledged. The low bits of a write's number are the
+/// index of its entry. The entry holds the time in its low bits and the next bits of the number
+/// above them, so that an old entry is not taken for a newer write with the same index.
 pub(super) struct Acknowledgements(Box<[AtomicU64]>);
 
 impl Clock {
@@ -25,18 +26,18 @@ impl Clock {
         Self(Instant::now())
     }
 
-    /// Nanoseconds until now.
+    /// The nanoseconds from the start of the run until now.
     pub(super) fn now(self) -> u64 {
         nanoseconds(self.0.elapsed())
     }
 
-    /// The moment so many nanoseconds after the start.
+    /// Converts nanoseconds since the start of the run to an instant.
     pub(super) fn at(self, nanoseconds: u64) -> Instant {
         self.0 + Duration::from_nanos(nanoseconds)
     }
 }
 
-/// Five hundred years fit.
+/// Converts a duration to nanoseconds; a `u64` holds more than five hundred years.
 pub(super) fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -52,7 +53,8 @@ impl Acknowledgements {
         self.0[slot(number)].store(tag(number) | at & TIME_MASK, Ordering::Relaxed);
     }
 
-    /// `None` when it was not until now.
+    /// The time at which write `number` was acknowledged, in nanoseconds of the run's clock; `None`
+    /// if it has not been acknowledged or its entry was overwritten.
     pub(super) fn get(&self, number: u32) -> Option<u64> {
         let entry = self.0[slot(number)].load(Ordering::Relaxed);
         let is_match = entry != u64::MAX && entry & !TIME_MASK == tag(number);
@@ -65,7 +67,8 @@ fn slot(number: u32) -> usize {
 }
 
 fn tag(number: u32) -> u64 {
-    // Twelve bits: never all ones with the time's, which stand for none.
+    // A `u32` number leaves at most twelve bits here, so an entry never equals `u64::MAX`, the
+    // value of an empty entry.
     ((number as usize / CAPACITY) as u64) << TIME_BITS
 }
 
@@ -76,7 +79,7 @@ mod tests {
     #[test]
     fn acknowledgements_are_not_mixed_up() {
         let table = Acknowledgements::default();
-        let lap = u32::try_from(CAPACITY).expect("it is small");
+        let lap = u32::try_from(CAPACITY).expect("the capacity fits into 32 bits");
         assert_eq!(table.get(0), None);
         table.set(0, 7);
         assert_eq!(

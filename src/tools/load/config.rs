@@ -1,4 +1,4 @@
-//! What a load test is to do.
+//! The settings of a load test.
 
 use std::time::Duration;
 
@@ -8,74 +8,79 @@ use crate::upstream::ClientConfig;
 use super::selector::SelectorTemplate;
 use super::write::schedule::Rate;
 
-/// A checked configuration.
+/// The validated settings of a load test.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The server that is watched.
+    /// The server that the test watches.
     pub watched: TargetServer,
-    /// Another one, to be watched the same way afterwards.
+    /// A second server, which is tested in the same way after the first; `None` for a single run.
     pub compared: Option<TargetServer>,
-    /// Where objects are made and changed; `None` for the server that is watched. As [`TargetServer::client`].
+    /// The server on which objects are created and changed; `None` for the watched server. Must be
+    /// named or be on this machine, like [`TargetServer::client`].
     pub write_client: Option<ClientConfig>,
-    /// The resource, as kubectl takes it.
+    /// The resource, in any form that kubectl accepts.
     pub resource: String,
-    /// The namespace of the objects; `None` for one of the run's own. One that is not there is made, and
-    /// deleted afterwards; of one that is, only the run's objects are.
+    /// The namespace of the objects; `None` for a generated name. The run creates a missing
+    /// namespace and deletes it at the end. In an existing namespace it deletes only its own
+    /// objects.
     pub namespace: Option<String>,
-    /// Whether all namespaces are watched.
+    /// True if the watchers watch all namespaces.
     pub all_namespaces: bool,
-    /// Watchers; at least one.
+    /// The number of watchers; at least one.
     pub watchers: u32,
-    /// Connections that they share under HTTP/2; at least one. Under HTTP/1.1 each has its own.
+    /// The number of connections that the watchers share under HTTP/2; at least one. Ignored under
+    /// HTTP/1.1, which needs one connection per watcher.
     pub connections: u32,
-    /// What is spoken.
+    /// The HTTP version of the watchers' connections.
     pub protocol: Protocol,
-    /// What events come in.
+    /// The wire format of watches and lists.
     pub format: WireFormat,
-    /// What each watcher selects by; `None` for everything.
+    /// The selector of each watcher; `None` if all watchers select every object.
     pub selector: Option<SelectorTemplate>,
-    /// How fast is written.
+    /// The rate of writes.
     pub rate: Rate,
-    /// Writes that have not reached every watcher, at most, where the rate is [`Rate::Max`]; `None` for no limit.
+    /// With [`Rate::Max`], the limit on writes that have not yet reached every watcher; `None` for
+    /// no limit.
     pub window: Option<u32>,
-    /// Objects; at least one.
+    /// The number of objects; at least one.
     pub objects: u32,
-    /// Bytes of an object as JSON, as the server tells it.
+    /// The size of an object in bytes, as the server encodes it in JSON.
     pub object_size: usize,
-    /// How long is written.
+    /// The duration of the writing phase.
     pub duration: Duration,
-    /// Clients that list everything over and over meanwhile.
+    /// The number of clients that repeatedly list all objects during the writing phase; 0 for none.
     pub list_storm: u32,
-    /// Further watchers that don't read.
+    /// The number of additional watchers that open a watch and do not read it.
     pub slow_watchers: u32,
-    /// Whether watchers ask for the objects there are as a watch-list.
+    /// True if watchers get the initial objects as a watch-list (`sendInitialEvents=true`).
     pub watch_list: bool,
-    /// Threads that receive; at least one.
+    /// The number of receiving threads; at least one.
     pub threads: u32,
 }
 
-/// A server that is watched.
+/// A server under test.
 #[derive(Clone, Debug, Default)]
 pub struct TargetServer {
-    /// Where it is. One that neither `server` nor `context` names must be on this machine.
+    /// How to connect to the server. If neither `server` nor `context` is set here, the server must
+    /// be on this machine.
     pub client: ClientConfig,
-    /// Its process on this machine.
+    /// The id of the server's process on this machine; `None` if unknown.
     pub server_pid: Option<u32>,
-    /// Where its metrics are; `None` for `/metrics` of the server itself.
+    /// The URL of the server's metrics; `None` for `/metrics` on the server itself.
     pub metrics_url: Option<String>,
 }
 
-/// What the watchers speak.
+/// The HTTP version of the watchers' connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
-    /// HTTP/1.1, a connection a watcher.
+    /// HTTP/1.1, with one connection per watcher.
     Http1,
-    /// HTTP/2.
+    /// HTTP/2, with connections that the watchers share.
     Http2,
 }
 
 impl Config {
-    /// Of one watcher, for tests to change.
+    /// A configuration with one watcher and one object, which tests adapt.
     #[cfg(test)]
     pub(super) fn for_tests() -> Self {
         Self {
@@ -102,7 +107,8 @@ impl Config {
         }
     }
 
-    /// How many watchers want each object.
+    /// The number of watchers that select each object: one if each watcher has its own selector,
+    /// else all of them.
     pub(super) fn watchers_of_an_object(&self) -> u64 {
         match self
             .selector
@@ -116,7 +122,7 @@ impl Config {
 }
 
 impl Protocol {
-    /// As people write it.
+    /// The protocol's name as it appears in the report.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http1 => "HTTP/1.1",

@@ -1,61 +1,61 @@
-//! Why there is no report.
+//! The errors that end a load test without a report.
 
 use crate::upstream::ConnectError;
 
-/// A load test that could not be carried out.
+/// The reason why a load test has no report.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kubeconfig, or what it refers to, can't be used.
+    /// The kubeconfig, or a file that it refers to, cannot be used.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// A server that nobody named.
+    /// The server is not on this machine, and no flag names it or its context.
     #[error(
-        "{server} is the current context's server, and not on this machine: a load test may harm it; \
-         name it with {flags} if it is meant"
+        "{server} is the current context's server and is not on this machine: a load test may harm it; \
+         name it with {flags} to test it"
     )]
     NotNamed {
-        /// Its URL.
+        /// The server's URL.
         server: String,
-        /// What names it.
+        /// The flags with which the user can name the server.
         flags: &'static str,
     },
-    /// Something that the server refuses or can't do.
+    /// A request to the server failed.
     #[error("cannot {what}")]
     Server {
-        /// What was tried.
+        /// What the request was for; follows "cannot" in the message.
         what: String,
-        /// Why not.
+        /// Why the request failed.
         #[source]
         source: crate::upstream::Error,
     },
-    /// A resource that can't be tested with.
+    /// The resource is unknown, is not namespaced, or lacks a verb that the test needs.
     #[error("--resource: {0}")]
     Resource(String),
-    /// Watchers that did not get to see all objects.
+    /// Some watchers did not receive all objects in time.
     #[error("{synced} of {watchers} watchers have seen all objects after {seconds} s{}", .hint)]
     NotSynced {
-        /// How many did.
+        /// The number of watchers that received all objects.
         synced: usize,
-        /// How many there are.
+        /// The number of all watchers.
         watchers: u32,
-        /// How long was waited.
+        /// The time limit, in seconds.
         seconds: u64,
-        /// What may help.
+        /// Advice that is appended to the message; empty if there is none.
         hint: String,
     },
-    /// Something else that can't be done as asked.
+    /// Any other reason, as a complete message.
     #[error("{0}")]
     Refused(String),
-    /// A thread or runtime that can't be started, or ended early.
+    /// A thread or runtime could not be started, or ended early.
     #[error("cannot run the receiving threads")]
     Thread(#[source] std::io::Error),
-    /// A signal came before there was anything to report.
+    /// The process received a signal before the first write, so there is nothing to report.
     #[error("interrupted before the first write")]
     Interrupted,
 }
 
-/// An error and its causes, on one line.
+/// Formats an error and its causes as one line, separated by colons.
 pub(super) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();

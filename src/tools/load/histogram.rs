@@ -1,32 +1,35 @@
-//! Latencies, counted in log-linear buckets: three significant digits of what was recorded, over any range.
+//! Histograms of latencies, with log-linear buckets that keep three significant digits of each
+//! value.
 
 use serde::Serialize;
 
 const SIGNIFICANT_DIGITS: u8 = 3;
-/// Between two points of a distribution: this share of all values, or so much of what is left.
+/// The share of all values between two points of a distribution, away from its tail.
 const STEP: f64 = 0.005;
+/// In the tail of a distribution, a new point is added when the share of larger values has fallen
+/// to this fraction of its value at the last point.
 const TAIL: f64 = 0.9;
 
-/// How often which nanoseconds were recorded.
+/// A histogram of durations in nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: hdrhistogram::Histogram<u64>,
-    // The buckets know these to their resolution only.
+    // Kept apart from the buckets, which would round them.
     sum: u128,
     min: u64,
     max: u64,
 }
 
-/// What is told of a histogram, in milliseconds.
+/// A summary of a [`Histogram`], in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Latency {
-    /// Values recorded.
+    /// The number of recorded values.
     pub count: u64,
-    /// The smallest.
+    /// The smallest value, exactly.
     pub min: f64,
-    /// The mean.
+    /// The mean of all values, without rounding to buckets.
     pub mean: f64,
-    /// The median.
+    /// The 50th percentile (median).
     pub p50: f64,
     /// The 90th percentile.
     pub p90: f64,
@@ -34,7 +37,7 @@ pub struct Latency {
     pub p99: f64,
     /// The 99.9th percentile.
     pub p999: f64,
-    /// The largest.
+    /// The largest value, exactly.
     pub max: f64,
 }
 
@@ -44,7 +47,7 @@ impl Default for Histogram {
     fn default() -> Self {
         Self {
             counts: hdrhistogram::Histogram::new(SIGNIFICANT_DIGITS)
-                .expect("so many digits are allowed"),
+                .expect("hdrhistogram allows up to five digits"),
             sum: 0,
             min: u64::MAX,
             max: 0,
@@ -53,7 +56,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one value.
+    /// Records one value.
     ///
     /// # Panics
     ///
@@ -66,7 +69,7 @@ impl Histogram {
         self.max = self.max.max(nanoseconds);
     }
 
-    /// Adds all that `other` has counted.
+    /// Adds all values of `other` to this histogram.
     ///
     /// # Panics
     ///
@@ -79,17 +82,18 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// The smallest value that at least this share of all is not above; 0 of an empty histogram.
+    /// The smallest value, to the precision of the buckets, such that at least the fraction `share`
+    /// of all values does not exceed it. 0 if the histogram is empty.
     pub fn quantile(&self, share: f64) -> u64 {
         if self.counts.is_empty() {
             return 0;
         }
-        // A bucket's highest value may lie beyond all that were recorded.
+        // The upper end of a bucket may be above the largest recorded value.
         let highest = self.counts.value_at_quantile(share);
         highest.clamp(self.min, self.max)
     }
 
-    /// The figures for people and programs.
+    /// The summary of this histogram; all zeros if it is empty.
     pub fn latency(&self) -> Latency {
         if self.counts.is_empty() {
             return Latency::default();
@@ -107,8 +111,8 @@ impl Histogram {
         }
     }
 
-    /// Points of the distribution, close enough for a line: milliseconds, and the share of values that are not
-    /// above them.
+    /// The cumulative distribution as points that are dense enough for a line. Each point is a
+    /// value in milliseconds and the share of values that do not exceed it.
     pub fn distribution(&self) -> Vec<(f64, f64)> {
         let mut passed = 0;
         let mut last = 0.0;
@@ -116,7 +120,7 @@ impl Histogram {
         for bucket in self.counts.iter_recorded() {
             passed += bucket.count_at_value();
             let share = passed as f64 / self.counts.len() as f64;
-            // Few values make the tail, which is what one looks at.
+            // The tail gets more points, because it has few values and matters most.
             let is_step = share - last >= STEP || 1.0 - share <= (1.0 - last) * TAIL;
             if is_step || points.is_empty() {
                 last = share;
@@ -142,7 +146,8 @@ mod tests {
             (0..63).flat_map(|bit| [1_u64 << bit, (1 << bit) - 1, (1 << bit) | 1, 3 << (bit / 2)]);
         for value in values.chain([0, 999_999_999]) {
             let mut histogram = Histogram::default();
-            // Neither the least nor the most, which are known exactly.
+            // The value is the median of three, because a histogram stores the smallest and the
+            // largest value exactly.
             for value in [0, value, u64::MAX] {
                 histogram.record(value);
             }

@@ -1,17 +1,19 @@
-//! A watch load test for any API server: many watchers, writes on a schedule, and a check that every watcher
-//! got every event that its selector wants, once and in order.
+//! A load test for the watches of any API server. It has many watchers and writes on a schedule,
+//! and checks that every watcher gets every event that matches its selector, once and in order.
 //!
 //! ```text
-//! stage     a namespace and objects; each object carries a marker: which write it shows, and when that was due
-//! writer    changes the markers on schedule ───────────────────────────────► the server
-//! receivers a few threads, each with a runtime and its connections ◄──────── its watches
-//!             watcher: frames cut where they lie ─ marker found in their bytes ─ checker, tally
-//! run       the phases: stage, sync, write, drain, clean up ─► report ─► table, JSON, page
+//! setup     a namespace with objects; each has a marker: the number and due time of its last write
+//! writer    changes the markers on schedule ─────────────────────────► the server
+//! receivers a few threads, each with a runtime and connections ◄────── the server's watches
+//!             watcher: cuts frames without copying ─ finds the marker ─ checker, tally
+//! run       the phases: set up, sync, write, drain, clean up ─► report ─► table, JSON, page
 //! ```
 //!
-//! The receiving side shares the machine with the server, so it parses nothing: a frame costs it two searches in
-//! its first few hundred bytes. Loss can't hide, as the checker counts by object what was acknowledged; and a
-//! slow server can't slow the schedule down, as latency counts from when a write was due.
+//! The receivers share the machine with the server, so they do not parse frames: they search the
+//! first few hundred bytes of a frame twice. Every lost event is noticed, because the checker
+//! compares the events of each object with its acknowledged writes. A slow server cannot hide its
+//! latency by delaying the writes, because latency is measured from the time at which a write was
+//! due.
 
 mod clock;
 mod config;

@@ -1,4 +1,5 @@
-//! How far a run is: a line that is written over on a terminal, plain lines elsewhere.
+//! The progress of a run on standard error: one line that is overwritten on a terminal, and plain
+//! lines if standard error is not a terminal.
 
 use std::io::IsTerminal;
 use std::io::Write;
@@ -7,10 +8,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 const WIDTH: usize = 30;
-/// Between plain lines.
+/// The minimum time between two plain progress lines.
 const PLAIN_PAUSE: Duration = Duration::from_secs(5);
 
-/// Writes to standard error.
+/// Prints the progress of a run to standard error.
 #[derive(Debug)]
 pub struct Progress {
     is_terminal: bool,
@@ -20,7 +21,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// For this process' standard error.
+    /// Creates a `Progress` that prints to this process's standard error.
     pub fn to_stderr() -> Self {
         Self {
             is_terminal: std::io::stderr().is_terminal(),
@@ -30,7 +31,7 @@ impl Progress {
         }
     }
 
-    /// Tells nothing.
+    /// Creates a `Progress` that prints nothing.
     pub fn quiet() -> Self {
         Self {
             is_quiet: true,
@@ -38,14 +39,15 @@ impl Progress {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that later progress does not overwrite.
     pub(super) fn print_line(&mut self, text: &str) {
         self.close_line();
         self.write(&format!("{text}\n"));
         self.last_plain = Some(Instant::now());
     }
 
-    /// How far something is, and what more there is to say of it.
+    /// Shows a progress bar or percentage for the phase `what`; `done` is between 0 and 1, and
+    /// `more` is text that follows it.
     pub(super) fn show(&mut self, what: &str, done: f64, more: &str) {
         if self.is_terminal {
             self.has_open_line = true;
@@ -77,7 +79,7 @@ impl Progress {
 }
 
 fn bar(done: f64) -> String {
-    // Between nothing and the width.
+    // The cast is safe: the product is between 0 and `WIDTH`.
     let filled = (done.clamp(0.0, 1.0) * WIDTH as f64) as usize;
     format!("[{}{}]", "#".repeat(filled), "-".repeat(WIDTH - filled))
 }

@@ -1,4 +1,4 @@
-//! What the threads of a run share.
+//! The state of a run that all its threads share.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU32;
@@ -22,44 +22,47 @@ use super::config::Protocol;
 use super::watch::frames::VersionFinder;
 use super::write::marker::MarkerFinder;
 
-/// Time until every watcher has to have seen all objects.
+/// The time within which every watcher must receive all objects.
 pub(super) const SYNC_LIMIT: Duration = Duration::from_secs(120);
-/// Time after a signal in which answers to what was begun are still waited for.
+/// How long the run waits for answers to pending requests after a signal.
 pub(super) const LAST_ANSWERS: Duration = Duration::from_secs(5);
-/// Unread bytes that a stream takes; and all streams of a connection together.
+/// The HTTP/2 flow-control window of a watcher's stream, in bytes.
 const STREAM_WINDOW: u32 = 4 << 20;
+/// The HTTP/2 flow-control window of a connection, in bytes, shared by all its streams.
 const CONNECTION_WINDOW: u32 = 1 << 30;
-/// The same of a stream that nobody reads: HTTP/2's own default, so that the server soon has to wait.
+/// The flow-control window, in bytes, of a stream that is never read. It is HTTP/2's default, which
+/// is small, so that the server soon has to wait.
 const SLOW_STREAM_WINDOW: u32 = (1 << 16) - 1;
-/// Longest that a watch is asked to last, at least.
+/// The lower limit of the `timeoutSeconds` that watches ask for; long writing phases ask for more.
 const WATCH_SECONDS: u64 = 3_600;
 
-/// One run's common state.
+/// The state that all threads of one run share.
 pub(super) struct RunState {
     pub(super) config: Config,
     pub(super) client: Client,
-    /// The path that is watched and listed.
+    /// The URL path of the collection that is watched and listed.
     pub(super) collection: String,
     pub(super) clock: Clock,
     pub(super) acknowledgements: Acknowledgements,
     pub(super) markers: MarkerFinder,
     pub(super) versions: VersionFinder,
-    /// Nanoseconds of the clock from which events count; none yet when it is the maximum.
+    /// The time of the run's clock, in nanoseconds, from which events count; `u64::MAX` before the
+    /// first write.
     measured_from: AtomicU64,
-    /// Watchers that have seen every object.
+    /// The number of watchers that have received every object that they select.
     pub(super) synced: AtomicUsize,
-    /// Watchers that don't read and whose watches are open.
+    /// The number of slow watchers (they never read) whose watches are open.
     pub(super) open_slow_watches: AtomicU32,
-    /// Writes that were sent, where they are limited by what came.
+    /// The number of writes that have entered the window; stays 0 without a window.
     pub(super) sent: AtomicU64,
-    /// True until the window is full; then false until half of it has reached every watcher.
+    /// False after the window has become full, until half of its writes have reached every watcher.
     is_window_open: AtomicBool,
-    /// Changes that came.
+    /// The number of events of writes that all watchers together have received, without duplicates.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
     fatal: Mutex<Option<String>>,
     is_cut_short: AtomicBool,
-    /// True when no more is to be written.
+    /// True when the writers must stop.
     writing_over: watch::Sender<bool>,
     stop: watch::Sender<bool>,
 }
@@ -88,20 +91,22 @@ impl RunState {
         }
     }
 
-    /// From now on, events count; gives the moment.
+    /// Starts to count events, and returns the current time of the run's clock in nanoseconds.
     pub(super) fn start_measuring(&self) -> u64 {
         let now = self.clock.now();
         self.measured_from.store(now, Ordering::Release);
         now
     }
 
-    /// From when on events count, if they do.
+    /// The time from which events count, in nanoseconds of the run's clock; `None` before the first
+    /// write.
     pub(super) fn measured_from(&self) -> Option<u64> {
         let from = self.measured_from.load(Ordering::Acquire);
         (from != u64::MAX).then_some(from)
     }
 
-    /// Ends everything, for a reason that more tries would not change. The first one counts.
+    /// Fails the run because of a problem that a retry would not solve. Only the first problem is
+    /// kept.
     pub(super) fn fail(&self, problem: String) {
         self.fatal.lock().get_or_insert(problem);
         self.writing_over.send_replace(true);
@@ -111,7 +116,9 @@ impl RunState {
         self.fatal.lock().clone()
     }
 
-    /// Takes a place in the window of writes that have not reached every watcher; false when it is full.
+    /// Tries to add a write to the window, which limits the writes that have not yet reached every
+    /// watcher. Returns false if the window is full, or was full and is not half empty yet. Always
+    /// returns true without a window.
     pub(super) fn try_enter_window(&self) -> bool {
         let Some(window) = self.config.window else {
             return true;
@@ -132,7 +139,7 @@ impl RunState {
         entered
     }
 
-    /// Gives up the rest of the schedule.
+    /// Stops the writers before the end of their schedule, because of a signal.
     pub(super) fn cut_short(&self) {
         self.is_cut_short.store(true, Ordering::Relaxed);
         self.writing_over.send_replace(true);
@@ -142,36 +149,37 @@ impl RunState {
         self.is_cut_short.load(Ordering::Relaxed)
     }
 
-    /// True when no more is to be written: the rest is given up, or the run has failed.
+    /// True if the writers must stop, because of a signal or because the run has failed.
     pub(super) fn is_writing_over(&self) -> bool {
         *self.writing_over.borrow()
     }
 
-    /// Completes when [`RunState::is_writing_over`] does.
+    /// Completes as soon as [`RunState::is_writing_over`] is true.
     pub(super) async fn writing_over(&self) {
         let mut writing_over = self.writing_over.subscribe();
-        // The sender lives here, so it can't be gone.
+        // This cannot fail, because `self` owns the sender.
         let _ = writing_over.wait_for(|writing_over| *writing_over).await;
     }
 
-    /// Lets the watchers end.
+    /// Ends the watchers, the list storm and the sampling of memory.
     pub(super) fn stop(&self) {
         self.stop.send_replace(true);
     }
 
-    /// Completes when the watchers should end.
+    /// Completes after [`RunState::stop`] was called.
     pub(super) async fn stopped(&self) {
         let mut stop = self.stop.subscribe();
-        // The sender lives here, so it can't be gone.
+        // This cannot fail, because `self` owns the sender.
         let _ = stop.wait_for(|stop| *stop).await;
     }
 
-    /// What the watchers' connections speak.
+    /// The HTTP version and windows of the connections of watchers and listing clients.
     pub(super) fn http_version(&self) -> HttpVersion {
         self.http_version_with_window(STREAM_WINDOW)
     }
 
-    /// The same of watchers that don't read: little is taken for them.
+    /// The HTTP version and windows of the connections of slow watchers, which have a small stream
+    /// window.
     pub(super) fn slow_http_version(&self) -> HttpVersion {
         self.http_version_with_window(SLOW_STREAM_WINDOW)
     }
@@ -193,7 +201,8 @@ impl RunState {
         }
     }
 
-    /// The path of a watch by watcher `number`, which goes on at `version` if there is one.
+    /// The path and query of a watch by watcher `number`. The watch resumes at `version`; without
+    /// one it starts with the initial objects.
     pub(super) fn watch_path(&self, number: u32, version: Option<u64>) -> String {
         let seconds = WATCH_SECONDS.max(2 * self.config.duration.as_secs());
         let mut query = form_urlencoded::Serializer::new(String::new());
@@ -251,7 +260,7 @@ mod tests {
             run_state.delivered.fetch_add(1, Ordering::Relaxed);
             assert_eq!(entered(), 1);
         }
-        // A larger one opens again when half of it is empty.
+        // A window of four writes opens again when two of them have reached every watcher.
         let shared_by_four = run_state(&Config {
             window: Some(4),
             ..Config::for_tests()

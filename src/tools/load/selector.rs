@@ -1,17 +1,19 @@
-//! What each watcher selects by, and what an object must carry so that it is selected.
+//! The selector of each watcher, and the attribute with which an object matches it.
 
 use std::fmt;
 
 use super::watch::checker::SelectedObjects;
 
-/// What stands for the watcher's number.
+/// The placeholder for the watcher's number in a selector template.
 const NUMBER: &str = "{i}";
-/// Fields that objects can be given a value of.
+/// The fields that a field selector may use, because the load test can set them in its objects.
 const FIELDS: [&str; 3] = ["metadata.name", "spec.nodeName", "spec.schedulerName"];
 
-/// A selector with `{i}` for the watcher's number, such as `spec.nodeName=node-{i}` or `app=load-{i}`.
+/// A selector in which `{i}` is replaced by the watcher's number, such as `spec.nodeName=node-{i}`
+/// or `app=load-{i}`.
 ///
-/// What begins with `metadata.`, `spec.` or `status.` is a field selector, all else a label selector.
+/// A key that begins with `metadata.`, `spec.` or `status.` makes it a field selector, any other
+/// key a label selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectorTemplate {
     key: String,
@@ -19,24 +21,25 @@ pub struct SelectorTemplate {
     is_field: bool,
 }
 
-/// Why a text is no [`SelectorTemplate`].
+/// The reason why a text is not a valid [`SelectorTemplate`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectorError {
-    /// It is not `key=value`.
-    #[error("{0:?} is no KEY=VALUE; spec.nodeName=node-{{i}} and app=load-{{i}} would be")]
+    /// The text is not of the form `KEY=VALUE`.
+    #[error("{0:?} is not KEY=VALUE, such as spec.nodeName=node-{{i}} or app=load-{{i}}")]
     NotAnEquality(String),
-    /// A field that objects can't be given a value of.
+    /// The selector uses a field that the load test cannot set in its objects.
     #[error(
-        "objects can't be made so that field {0:?} selects them; {list} can, and labels, such as app=load-{{i}}",
+        "cannot select by field {0:?}; use {list}, or a label, such as app=load-{{i}}",
         list = FIELDS.join(", ")
     )]
     UnknownField(String),
-    /// A label or value that the API server would refuse.
+    /// The API server would refuse the label's key or value.
     #[error("{0}")]
     NotALabel(crate::api::Malformed),
 }
 
-/// What an object must carry.
+/// The attribute with which an object matches a selector: a label's key, the name, or a field of
+/// the spec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attribute<'a> {
     Label(&'a str),
@@ -77,17 +80,19 @@ impl std::str::FromStr for SelectorTemplate {
 }
 
 impl SelectorTemplate {
-    /// True when watchers select differently.
+    /// True if each watcher has its own selector.
     pub fn is_per_watcher(&self) -> bool {
         self.value.contains(NUMBER)
     }
 
-    /// True when objects have to be named as watchers select.
+    /// True if the watchers select by `metadata.name`, so that the selector determines the objects'
+    /// names.
     pub fn is_by_name(&self) -> bool {
         self.attribute() == Attribute::Name
     }
 
-    /// The field that only pods have, if it selects by one.
+    /// The field of the spec that watchers select by, which only pods have; `None` for other
+    /// selectors.
     pub fn pod_field(&self) -> Option<&str> {
         match self.attribute() {
             Attribute::Spec(_) => Some(&self.key),
@@ -95,17 +100,17 @@ impl SelectorTemplate {
         }
     }
 
-    /// What watcher `number` selects by.
+    /// The selector of watcher `number`, as `key=value`.
     pub(super) fn for_watcher(&self, number: u32) -> String {
         format!("{}={}", self.key, self.value_for(number))
     }
 
-    /// The value that the objects of watcher `number` carry.
+    /// The value that an object needs so that watcher `number` selects it.
     pub(super) fn value_for(&self, number: u32) -> String {
         self.value.replace(NUMBER, &number.to_string())
     }
 
-    /// The query parameter that it goes into.
+    /// The name of the query parameter for this selector.
     pub(super) fn parameter(&self) -> &'static str {
         match self.is_field {
             true => "fieldSelector",
@@ -128,8 +133,8 @@ impl fmt::Display for SelectorTemplate {
     }
 }
 
-/// The objects that watcher `number` of `watchers` wants, of so many: every `watchers`th from its own
-/// number on, or all where all select the same.
+/// The objects that watcher `number` selects, out of `objects` objects. If each watcher has its own
+/// selector, they are every `watchers`th object from `number` on, else all objects.
 pub(super) fn selected_objects(
     selector: Option<&SelectorTemplate>,
     number: u32,
@@ -195,13 +200,13 @@ mod tests {
     #[test]
     fn invalid_selectors_are_reported() {
         for (text, part) in [
-            ("app", "is no KEY=VALUE"),
-            ("app!=x", "is no KEY=VALUE"),
-            ("a=b,c=d", "is no KEY=VALUE"),
-            ("=x", "is no KEY=VALUE"),
+            ("app", "is not KEY=VALUE"),
+            ("app!=x", "is not KEY=VALUE"),
+            ("a=b,c=d", "is not KEY=VALUE"),
+            ("=x", "is not KEY=VALUE"),
             (
                 "status.phase=Running",
-                "\"status.phase\" selects them; metadata.name, spec.nodeName",
+                "\"status.phase\"; use metadata.name, spec.nodeName",
             ),
             ("app=-{i}-", "app"),
         ] {

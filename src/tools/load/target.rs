@@ -1,4 +1,4 @@
-//! Who is tested: connects, and refuses what nobody named.
+//! Connects to the server under test, and refuses a remote server that the user did not name.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,8 @@ use super::error::Error;
 
 const OUR_USER_AGENT: &str = concat!("kubefan-load/", env!("CARGO_PKG_VERSION"));
 
-/// A client of the server, if it was named or is on this machine; `flags` are those that would name it.
+/// Connects to a server that the user named or that is on this machine, and refuses any other.
+/// `flags` are the flags that could name the server; the error mentions them.
 pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Result<Client, Error> {
     let client = Client::connect(config.clone()).await?;
     match is_named(config) || is_loopback(client.server()) {
@@ -33,7 +34,8 @@ pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Resul
     }
 }
 
-/// Whether somebody said it, and it was not found in a kubeconfig as the current one.
+/// True if a flag names the server or its context, so that the server is not merely the one of the
+/// kubeconfig's current context.
 fn is_named(config: &ClientConfig) -> bool {
     config.server.is_some() || config.context.is_some()
 }
@@ -46,17 +48,18 @@ fn is_loopback(server: &str) -> bool {
     bare == "localhost" || bare.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// The resource of that name, if it can be tested with.
+/// Finds the resource `name` and checks that it is namespaced and has the verbs that the test
+/// needs.
 pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Error> {
     let found = Discovery::fetch(client).await;
     let mapper = found.map_err(server_error(|| {
-        "ask the server for its resources".to_owned()
+        "discover the server's resources".to_owned()
     }))?;
     let resource = mapper.find(name);
     let resource = resource.map_err(|error| Error::Resource(error.to_string()))?;
     if !resource.namespaced {
         return Err(Error::Resource(format!(
-            "{} don't live in namespaces, and a load test makes objects only in one of its own",
+            "{} are not namespaced, and a load test creates objects only in a namespace",
             resource.gvr.group_resource()
         )));
     }
@@ -64,13 +67,14 @@ pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Er
     match verbs.iter().find(|verb| !resource.can(verb)) {
         None => Ok(Resource::clone(resource)),
         Some(verb) => Err(Error::Resource(format!(
-            "the server offers no {verb} of {}",
+            "the server does not support {verb} for {}",
             resource.gvr.group_resource()
         ))),
     }
 }
 
-/// Makes an error of what a server answered.
+/// Returns a function that turns an upstream error into [`Error::Server`]. `what` describes the
+/// request and follows "cannot" in the message.
 pub(super) fn server_error(
     what: impl FnOnce() -> String,
 ) -> impl FnOnce(crate::upstream::Error) -> Error {
@@ -80,7 +84,8 @@ pub(super) fn server_error(
     }
 }
 
-/// A request with our name; `path` is made here, of names that need no escape.
+/// Builds a request with the load test's user agent. `path` is built by the load test, from names
+/// that need no percent-encoding.
 pub(super) fn request(
     method: Method,
     path: &str,
@@ -95,7 +100,7 @@ pub(super) fn request(
         .body(body)
 }
 
-/// A request with a JSON body.
+/// Builds a request with a JSON body and the load test's user agent.
 pub(super) fn json_request(
     method: Method,
     path: &str,
@@ -108,9 +113,10 @@ pub(super) fn json_request(
     Ok(request)
 }
 
-/// What can only go wrong when a name from the command line makes no path.
+/// The error for a request that cannot be built, which happens only if a name from the command line
+/// is not valid in a path.
 pub(super) fn invalid_path(error: &http::Error) -> Error {
-    Error::Refused(format!("a request can't be made: {error}"))
+    Error::Refused(format!("cannot build a request: {error}"))
 }
 
 #[cfg(test)]

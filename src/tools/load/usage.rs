@@ -1,4 +1,4 @@
-//! What the server needs: CPU time and memory, of its process or by its own metrics.
+//! The CPU time and memory of the server, read from `/proc` or from the server's metrics.
 
 use std::fs;
 use std::time::Duration;
@@ -18,39 +18,41 @@ use super::error::Error;
 use super::error::with_causes;
 use super::target::request;
 
-/// Ticks of a second in `/proc`; the kernel tells them so on every common architecture.
+/// The number of clock ticks per second in `/proc`, which is 100 on every common architecture.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Time for a look at the server: a run that was interrupted ends soon.
+/// The timeout of one sample. It is short, so that an interrupted run ends soon.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Bytes of metrics that are read.
+/// The maximum size of a metrics response, in bytes.
 const METRICS_LIMIT: usize = 64 << 20;
-/// The header by which kubefan is known: it forwards `/metrics`, so they would be the API server's.
+/// The response header by which the load test recognizes kubefan, whose `/metrics` path must not be
+/// used: kubefan forwards it, so the answer would be the API server's metrics.
 const KUBEFAN_HEADER: &str = "x-kubefan-proof";
 
-/// A moment's figures.
+/// The CPU time and memory of the server at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// User and system time of the process.
+    /// User and system time of the process since its start, in seconds.
     pub(super) cpu_seconds: f64,
     pub(super) resident_bytes: u64,
 }
 
-/// What the server needed during the run.
+/// The CPU time and memory that the server used during a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Usage {
-    /// User and system time, from the first write to the last event.
+    /// User and system time in seconds, from the first write to the end of the drain.
     pub cpu_seconds: f64,
-    /// The same in microseconds for each event that was delivered.
+    /// User and system time in microseconds, divided by the number of delivered events; 0 without
+    /// events.
     pub cpu_microseconds_per_event: f64,
-    /// Memory before the watchers came.
+    /// Resident memory in bytes before the watchers connected.
     pub resident_bytes_before: u64,
-    /// Memory once they were there, before the first write.
+    /// Resident memory in bytes when all watchers were in sync, before the first write.
     pub resident_bytes_idle: u64,
-    /// The most that was seen.
+    /// The largest resident memory in bytes of all samples.
     pub resident_bytes_peak: u64,
 }
 
-/// Where the figures come from.
+/// The source of a server's CPU time and memory.
 pub(super) enum UsageSource {
     Process(u32),
     Metrics {
@@ -58,12 +60,14 @@ pub(super) enum UsageSource {
         path: String,
         identity: Identity,
     },
-    /// There are none, for this reason.
+    /// No source is available; the text says why.
     None(String),
 }
 
 impl UsageSource {
-    /// What `target` says, else the server's `/metrics`, if they are its own. `collection` is what is tested.
+    /// Finds the source for a server: the process or the metrics URL of `target`, else `/metrics`
+    /// of the server unless the server is kubefan. `collection` is the path of a collection, which
+    /// is listed to recognize kubefan.
     pub(super) async fn find(
         target: &TargetServer,
         client: &Client,
@@ -139,7 +143,8 @@ impl UsageSource {
     }
 }
 
-/// What this process needed until now.
+/// The user and system time of this process since its start, in seconds; 0 if `/proc` is not
+/// readable.
 pub(super) fn own_cpu_seconds() -> f64 {
     sample_process(std::process::id()).map_or(0.0, |sample| sample.cpu_seconds)
 }
@@ -150,7 +155,7 @@ async fn forwards_metrics(client: &Client, collection: &str) -> bool {
         return false;
     };
     let answer = timeout(LIMIT, client.request_success(Identity::Kubefan, request)).await;
-    // A server that can't be asked for a list fails elsewhere, and louder.
+    // If this list fails, the watches fail too and report the problem.
     answer.is_ok_and(|answer| {
         answer.is_ok_and(|answer| answer.headers().contains_key(KUBEFAN_HEADER))
     })
@@ -161,7 +166,7 @@ fn sample_process(pid: u32) -> Result<Sample, String> {
         let path = format!("/proc/{pid}/{name}");
         fs::read_to_string(&path).map_err(|error| format!("cannot read {path}: {error}"))
     };
-    let cpu_seconds = cpu_of(&read("stat")?).ok_or("its stat is not as expected")?;
+    let cpu_seconds = cpu_of(&read("stat")?).ok_or("its /proc stat file is malformed")?;
     let resident_bytes = resident_of(&read("status")?).ok_or("its status has no VmRSS")?;
     Ok(Sample {
         cpu_seconds,
@@ -169,7 +174,8 @@ fn sample_process(pid: u32) -> Result<Sample, String> {
     })
 }
 
-/// Fields 14 and 15; the second, a name in parentheses, may have blanks.
+/// Reads the CPU time in seconds from fields 14 and 15 of `/proc/<pid>/stat`. Field 2 is a name in
+/// parentheses that may contain spaces, so the search starts after the last parenthesis.
 fn cpu_of(stat: &str) -> Option<f64> {
     let (_, behind_name) = stat.rsplit_once(')')?;
     let mut fields = behind_name.split_whitespace().skip(11);
@@ -192,11 +198,11 @@ fn parse_metrics(text: &str) -> Result<Sample, String> {
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         let value = line.and_then(|value| value.trim().parse::<f64>().ok());
-        value.ok_or_else(|| format!("it has no {name}"))
+        value.ok_or_else(|| format!("the metrics have no {name}"))
     };
     Ok(Sample {
         cpu_seconds: value("process_cpu_seconds_total")?,
-        // A size is told as a float, and is no fraction.
+        // Prometheus encodes all values as floats; a size in bytes has no fraction.
         resident_bytes: value("process_resident_memory_bytes")? as u64,
     })
 }
@@ -225,12 +231,12 @@ mod tests {
     fn metrics_are_read() {
         let text = "# HELP process_cpu_seconds_total x\nprocess_cpu_seconds_total 1.25e+02\n\
                     process_cpu_seconds_total_other 1\nprocess_resident_memory_bytes 1.048576e+06\n";
-        let sample = parse_metrics(text).expect("both");
+        let sample = parse_metrics(text).expect("both metrics");
         assert_eq!(
             (sample.cpu_seconds, sample.resident_bytes),
             (125.0, 1 << 20)
         );
-        let error = parse_metrics("").expect_err("neither");
-        assert_eq!(error, "it has no process_cpu_seconds_total");
+        let error = parse_metrics("").expect_err("no metrics");
+        assert_eq!(error, "the metrics have no process_cpu_seconds_total");
     }
 }

@@ -1,4 +1,4 @@
-//! The second listener: probes, metrics, and faults on demand.
+//! The simulator's admin listener: probes, metrics, and fault injection.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use super::faults::RequestFault;
 use super::faults::WatchFault;
 use super::requests::is_write;
 
-/// What can be asked for, for people.
+/// The help text for the admin paths.
 const HELP: &str = "\
 GET  /livez /readyz /metrics
-POST /compact                   forget all history: older watches and lists get 410
+POST /compact                   drop all history: older watches and lists get 410
 POST /faults/drop-watches       break the connection of every open watch
 POST /faults/gone               end every open watch with 410 Expired
 POST /faults/half-frame         send half of the next frame of every open watch, then break it
 POST /faults/stall              send half of the next frame, then nothing; the connection stays
 POST /faults/silence            send nothing more on any open watch; the connection stays
-POST /faults/slow               hold each frame of a watch back ?milliseconds=1000 (0: no longer)
-POST /faults/too-many-requests  answer the next ?count=1 requests 429 with ?retryAfter=1
-POST /faults/server-error       answer the next ?count=1 requests 500
-POST /faults/wrong-content-type call the next ?count=1 answers text/html
-POST /faults/revision-back      go on at half the resource version, as restored from a backup
+POST /faults/slow               delay each frame of a watch by ?milliseconds=1000 (0 ends this)
+POST /faults/too-many-requests  answer the next ?count=1 requests with 429 and ?retryAfter=1
+POST /faults/server-error       answer the next ?count=1 requests with 500
+POST /faults/wrong-content-type send the next ?count=1 answers as text/html
+POST /faults/revision-back      halve the resource version, as after restoring a backup
 ";
 
-/// Answers probes, scrapes and wishes for faults. Cheap to clone.
+/// Answers probes, scrapes and requests to inject faults. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     simulator: Simulator,
@@ -42,7 +42,8 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Scrapes render `registry`; faults befall `simulator`.
+    /// Creates the admin service. It renders the metrics of `registry`, and injects faults into
+    /// `simulator`.
     pub fn new(simulator: Simulator, registry: Registry) -> Self {
         Self {
             simulator,
@@ -50,18 +51,18 @@ impl Admin {
         }
     }
 
-    /// Answers one request.
+    /// Answers one request to the admin listener.
     ///
     /// # Errors
     ///
-    /// Never.
+    /// None; the error type is [`Infallible`].
     pub async fn answer<B>(self, request: Request<B>) -> Result<Response<Body>, Infallible> {
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let path = request.uri().path();
         Ok(match (is_write(request.method()), path) {
-            // Another site's page can send a POST, but says where it comes from.
+            // A foreign web page can send a POST, but its browser adds an Origin header.
             (true, _) if request.headers().contains_key(header::ORIGIN) => {
-                plain_text(StatusCode::FORBIDDEN, "no faults for web pages\n")
+                plain_text(StatusCode::FORBIDDEN, "web pages must not inject faults\n")
             }
             (true, path) => self.change(path, &query),
             (false, "/livez" | "/readyz" | "/healthz") => plain_text(StatusCode::OK, "ok\n"),
@@ -84,7 +85,7 @@ impl Admin {
             None | Some("") => Ok(default),
             Some(text) => text
                 .parse()
-                .map_err(|_| format!("{name}: {text:?} is no number\n")),
+                .map_err(|_| format!("{name}: {text:?} is not a number\n")),
         };
         let next = |fault: RequestFault| {
             number("count", 1).map(|count| faults.fail_requests(fault, count))

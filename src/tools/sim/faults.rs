@@ -1,4 +1,4 @@
-//! Faults on demand: what an API server, or the way to it, does on a bad day.
+//! Fault injection: failures of an API server, or of the network to it, on demand.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,45 +23,45 @@ use crate::codec::Encoder;
 use crate::net::BoxError;
 use crate::server::Body;
 
-/// What happens to the next requests.
+/// A fault that is injected into the next requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestFault {
-    /// 429, with so many seconds in `Retry-After`.
+    /// The request gets 429, with this number of seconds in `Retry-After`.
     TooManyRequests(u32),
-    /// 500.
+    /// The request gets 500.
     ServerError,
-    /// The right answer, called `text/html`.
+    /// The request gets the correct answer with the content type `text/html`.
     WrongContentType,
 }
 
-/// What happens to the watches that are open.
+/// A fault that is injected into all open watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WatchFault {
-    /// The connection breaks between two frames.
+    /// The watch's connection breaks between two frames.
     Drop,
-    /// An ERROR frame with 410, then the end.
+    /// The watch sends an ERROR frame with 410 and ends.
     Gone,
-    /// Half of the next frame, then the connection breaks.
+    /// The watch sends half of the next frame, and then the connection breaks.
     HalfFrame,
-    /// Half of the next frame, then nothing, while the connection stays open.
+    /// The watch sends half of the next frame and then nothing more; the connection stays open.
     Stall,
-    /// Nothing any more, not even a bookmark, while the connection stays open.
+    /// The watch sends nothing more, not even bookmarks; the connection stays open.
     Silence,
 }
 
-/// The faults that are asked for. Cheap to clone.
+/// Injects faults into requests and watches. Clones are cheap and share their state.
 #[derive(Clone)]
 pub struct FaultInjector {
     requests: Arc<Mutex<Option<(RequestFault, u32)>>>,
     watches: broadcast::Sender<WatchFault>,
-    /// Milliseconds before each frame of a watch.
+    /// The delay before each frame of a watch, in milliseconds; 0 for none.
     delay: Arc<AtomicU64>,
 }
 
 type NextWatchFault =
     Pin<Box<dyn Future<Output = (broadcast::Receiver<WatchFault>, WatchFault)> + Send>>;
 
-/// A watch's body that faults reach.
+/// The body of a watch, into which faults can be injected.
 pub(super) struct FaultyBody {
     inner: Body,
     faults: FaultInjector,
@@ -75,7 +75,8 @@ enum StreamState {
     Healthy,
     Broken,
     Gone,
-    /// Half of a frame is to be sent, then this follows.
+    /// Half of the next frame will be sent. Then the connection breaks if `breaks` is true, else
+    /// the watch becomes silent.
     Half {
         breaks: bool,
     },
@@ -96,24 +97,25 @@ impl Default for FaultInjector {
 }
 
 impl FaultInjector {
-    /// Lets the next `count` requests for resources fail so; none when it is 0.
+    /// Injects `fault` into the next `count` requests for resources. Replaces an earlier request
+    /// fault; 0 removes it.
     pub fn fail_requests(&self, fault: RequestFault, count: u32) {
         *self.requests.lock() = (count > 0).then_some((fault, count));
     }
 
-    /// Does this to all watches that are open.
+    /// Injects `fault` into all open watches.
     pub fn fail_watches(&self, fault: WatchFault) {
-        // Nobody watches: nobody is harmed.
+        // Sending fails only if no watch is open, and then there is nothing to do.
         let _ = self.watches.send(fault);
     }
 
-    /// Holds each frame of every watch back for so long; zero is no longer.
+    /// Delays each frame of every watch by `delay`; zero ends the delay.
     pub fn slow_down(&self, delay: Duration) {
         let milliseconds = delay.as_millis().try_into().unwrap_or(u64::MAX);
         self.delay.store(milliseconds, Ordering::Relaxed);
     }
 
-    /// The fault of the request that has come now, if it is to have one.
+    /// Takes the fault of the current request, if there is one, and counts the request.
     pub(super) fn take_request_fault(&self) -> Option<RequestFault> {
         let mut requests = self.requests.lock();
         let (fault, count) = (*requests)?;
@@ -121,7 +123,7 @@ impl FaultInjector {
         Some(fault)
     }
 
-    /// `body` with the faults that are going to be.
+    /// Wraps the body of a watch, so that faults can be injected into it later.
     pub(super) fn wrap(&self, body: Body) -> FaultyBody {
         FaultyBody {
             inner: body,
@@ -146,7 +148,7 @@ fn next_watch_fault(mut faults: broadcast::Receiver<WatchFault>) -> NextWatchFau
 }
 
 impl RequestFault {
-    /// The Status of the answer; `None` for the right answer.
+    /// The Status with which the request fails; `None` if it gets the correct answer.
     pub(super) fn status(self) -> Option<Status> {
         match self {
             Self::TooManyRequests(seconds) => {
@@ -158,7 +160,7 @@ impl RequestFault {
                 });
                 Some(status)
             }
-            Self::ServerError => Some(Status::internal_error("a fault that was asked for")),
+            Self::ServerError => Some(Status::internal_error("an injected fault")),
             Self::WrongContentType => None,
         }
     }
@@ -180,7 +182,7 @@ impl FaultyBody {
         }
     }
 
-    /// The next frame, after the delay that is asked for.
+    /// Polls the wrapped body for its next frame, and delays the frame if a delay is set.
     fn poll_inner(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BoxError>>> {
         loop {
             if let Some((sleep, bytes)) = &mut self.delayed {
@@ -242,7 +244,8 @@ impl http_body::Body for FaultyBody {
                 Poll::Pending => return Poll::Pending,
             };
             match this.state {
-                // Taken off all the same: so the body ends when the process drains.
+                // A silent watch still reads and drops its frames, so that it ends when the process
+                // drains.
                 StreamState::Silent => {}
                 StreamState::Half { breaks } => {
                     this.state = if breaks {

@@ -1,4 +1,4 @@
-//! How answers are laid out, as the request's headers ask for it.
+//! The layout of answers: compact or indented, as the request asks.
 
 use http::HeaderMap;
 use http::Response;
@@ -16,14 +16,14 @@ use crate::server::Body;
 use super::print;
 use super::read::forms;
 
-/// The `Accept` header; empty when there is none.
+/// The value of the `Accept` header; empty if it is missing.
 pub(super) fn accept_header(headers: &HeaderMap) -> String {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|value| value.to_str().ok());
     accept.unwrap_or_default().to_owned()
 }
 
-/// The answer that tells `status`, in the layout that the client wants.
+/// The response for `status`, indented if the client asks for it.
 pub(super) async fn status_response(
     status: &Status,
     headers: &HeaderMap,
@@ -37,7 +37,7 @@ pub(super) async fn status_response(
     }
 }
 
-/// True when answers are to be indented, whatever their form.
+/// True if the query or the user agent asks for indented JSON.
 pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
     let agent = headers.get(header::USER_AGENT);
     let agent = agent.and_then(|agent| agent.to_str().ok());
@@ -45,11 +45,11 @@ pub(super) fn is_pretty(headers: &HeaderMap, query: &str) -> bool {
     should_indent(parameter, false, agent.unwrap_or_default())
 }
 
-/// The same answer for people: without a line's end, as the API server has it.
+/// Indents the JSON body of a response. Adds no line break at the end, like the API server.
 pub(super) async fn indent(response: Response<Body>) -> Response<Body> {
     let (parts, body) = response.into_parts();
     let Ok(body) = body.collect().await else {
-        let failed = Status::internal_error("the answer could not be read");
+        let failed = Status::internal_error("the response could not be read");
         return server::respond(&failed, WireFormat::Json);
     };
     let body = body.to_bytes();

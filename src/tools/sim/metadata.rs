@@ -1,4 +1,5 @@
-//! `metadata` as the API server keeps it: names, what the server sets, the order of keys.
+//! `metadata` as the API server handles it: names, fields that the server sets, and the order of
+//! keys.
 
 use jiff::Timestamp;
 use rand::Rng;
@@ -11,11 +12,13 @@ use crate::codec::OBJECT_META;
 
 use super::refusal;
 
-/// Top-level keys that come first, and those that come last.
+/// The top-level keys that come before all others.
 const FIRST_KEYS: &[&str] = &["kind", "apiVersion", "metadata"];
+/// The top-level keys that come after all others.
 const LAST_KEYS: &[&str] = &["status"];
 
-/// Top-level keys that are printed though they are null: of EndpointSlices and Events.
+/// The top-level keys of EndpointSlices and Events that the API server encodes even if they are
+/// null.
 const NULLABLE_KEYS: &[&str] = &[
     "endpoints",
     "ports",
@@ -24,22 +27,22 @@ const NULLABLE_KEYS: &[&str] = &[
     "eventTime",
 ];
 
-/// Top-level keys that are not printed when they are empty: of ConfigMaps and Secrets.
+/// The top-level keys of ConfigMaps and Secrets that the API server omits if they are empty.
 const DATA_KEYS: &[&str] = &["data", "binaryData"];
 
-/// Letters of generated names.
+/// The characters of the random suffix of generated names.
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// A text member of `metadata`; empty when absent.
+/// The string `metadata.<key>` of an object; empty if absent.
 pub(super) fn text<'a>(object: &'a Value, key: &str) -> &'a str {
     object["metadata"][key].as_str().unwrap_or_default()
 }
 
-/// `metadata` to change; made when absent.
+/// Mutable access to the `metadata` of an object, which is created if absent.
 ///
 /// # Errors
 ///
-/// 400 when it, or the object around it, is something else.
+/// 400 if `object` or its `metadata` is not a JSON object.
 pub(super) fn metadata_mut(object: &mut Value) -> Result<&mut Map<String, Value>, Status> {
     let wrong = || Status::bad_request("the object provided has no metadata");
     let members = object.as_object_mut().ok_or_else(wrong)?;
@@ -49,12 +52,12 @@ pub(super) fn metadata_mut(object: &mut Value) -> Result<&mut Map<String, Value>
     metadata.as_object_mut().ok_or_else(wrong)
 }
 
-/// Now, as timestamps are printed.
+/// The current time in the format of Kubernetes timestamps.
 pub(super) fn now() -> String {
     Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// `prefix` with five letters behind it.
+/// Generates a name from at most 58 bytes of `prefix` and five random characters.
 pub(super) fn generated_name(prefix: &str) -> String {
     let mut random = rand::rng();
     let letter = |_| char::from(SUFFIX_ALPHABET[random.random_range(0..SUFFIX_ALPHABET.len())]);
@@ -62,11 +65,11 @@ pub(super) fn generated_name(prefix: &str) -> String {
     format!("{}{suffix}", &prefix[..prefix.len().min(58)])
 }
 
-/// Checks a name by the rule of its kind.
+/// Checks that `name` is a valid name for an object of `resource`.
 ///
 /// # Errors
 ///
-/// 422.
+/// 422 if the name is invalid.
 pub(super) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> {
     let is_letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |part: &str, longest: usize| {
@@ -97,7 +100,8 @@ pub(super) fn check_name(resource: &Resource, name: &str) -> Result<(), Status> 
     Err(refusal::invalid(resource, name, "metadata.name", &why))
 }
 
-/// The keys in the order in which the API server prints them.
+/// Returns the object with its keys in the API server's order, and without empty members that the
+/// API server omits.
 pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     let Value::Object(mut members) = object else {
         return object;
@@ -120,7 +124,7 @@ pub(super) fn in_order(object: Value, is_custom: bool) -> Value {
     with_key_order(members, FIRST_KEYS, LAST_KEYS).into()
 }
 
-/// Takes out the maps and lists that are not printed when nothing is in them.
+/// Removes empty maps and lists that the API server omits.
 fn remove_empty(members: &mut Map<String, Value>, is_custom: bool) {
     let is_empty = |value: &Value| match value {
         Value::Object(members) => members.is_empty(),
@@ -134,7 +138,7 @@ fn remove_empty(members: &mut Map<String, Value>, is_custom: bool) {
         .retain(|key, value| is_custom || !DATA_KEYS.contains(&key.as_str()) || !is_empty(value));
 }
 
-/// Takes an annotation out of metadata, and the annotations with the last one.
+/// Removes the annotation `name` from `metadata`. Removes `annotations` too if no other is left.
 pub(super) fn hide_annotation(metadata: &mut Value, name: &str) {
     let Some(members) = metadata.as_object_mut() else {
         return;
@@ -147,7 +151,8 @@ pub(super) fn hide_annotation(metadata: &mut Value, name: &str) {
     }
 }
 
-/// `first`, then what is in neither list, then `last`; null is left out but where it is printed.
+/// Orders members: the keys in `first`, then keys in neither list, then the keys in `last`. Drops
+/// null members, except those in [`NULLABLE_KEYS`].
 fn with_key_order(
     mut members: Map<String, Value>,
     first: &[&str],

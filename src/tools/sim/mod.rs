@@ -1,11 +1,13 @@
-//! A simulated API server: the serving code of kubefan over a store that can be written to.
+//! A simulated API server: kubefan's serving code over a writable store.
 //!
-//! It is for trying kubefan without a cluster and for tests of faults. There are no controllers, no
-//! schemas, no admission and no users: whoever connects may do everything. JSON only.
+//! The simulator lets users try kubefan without a cluster, and lets tests inject faults. It has no
+//! controllers, no schemas, no admission and no users: every client may do everything. It serves
+//! only JSON.
 //!
-//! A [`Simulator`] is the store with its faults; [`Simulator::answer`] is what clients talk to, and
-//! [`Admin`] is where faults are asked for. [`Simulator::create`] and its kin write from inside the
-//! process, past the rules that only clients have to keep.
+//! A [`Simulator`] holds the store and the injected faults. [`Simulator::answer`] handles the
+//! requests of clients, and [`Admin`] handles requests to inject faults. [`Simulator::create`] and
+//! the other writing methods are for callers inside the process; they skip rules that apply only to
+//! clients.
 
 mod admin;
 mod faults;
@@ -43,10 +45,10 @@ use store::WriteTarget;
 use write::rules::ObjectPart;
 use write::verbs::Preconditions;
 
-/// Namespaces that every cluster has.
+/// The namespaces that every new cluster has.
 const NAMESPACES: [&str; 4] = ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// A simulated API server. Cheap to clone.
+/// A simulated API server. Clones are cheap and share their state.
 #[derive(Clone)]
 pub struct Simulator {
     store: Arc<Store>,
@@ -54,13 +56,13 @@ pub struct Simulator {
     shutdown: Shutdown,
 }
 
-/// A file of definitions that can't be used.
+/// An error in a text with CustomResourceDefinitions.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is no YAML, or no JSON.
+    /// The text is not valid YAML.
     #[error("not YAML: {0}")]
     Yaml(String),
-    /// The API server would refuse it.
+    /// The API server would refuse a definition, with this message.
     #[error("{0}")]
     Refused(String),
 }
@@ -68,8 +70,8 @@ pub enum Error {
 // === impl Simulator ===
 
 impl Simulator {
-    /// A cluster with the usual namespaces and nothing in them. Its watches end when `shutdown`
-    /// says so.
+    /// Creates a cluster that holds only the usual namespaces. Its watches end in the corresponding
+    /// phase of `shutdown`.
     ///
     /// # Panics
     ///
@@ -93,12 +95,12 @@ impl Simulator {
         simulator
     }
 
-    /// Creates the CustomResourceDefinitions of a YAML text, which may hold several documents, and
-    /// passes over all else in it.
+    /// Creates the CustomResourceDefinitions in a YAML text, which may contain several documents.
+    /// Ignores documents of other kinds.
     ///
     /// # Errors
     ///
-    /// When the text can't be read, or a definition is refused.
+    /// If the text is not valid YAML, or a definition is refused.
     pub fn define(&self, yaml: &str) -> Result<(), Error> {
         let documents: Vec<Value> =
             serde_saphyr::from_multiple(yaml).map_err(|error| Error::Yaml(error.to_string()))?;
@@ -112,12 +114,12 @@ impl Simulator {
         Ok(())
     }
 
-    /// Creates `object` with the status, uid and time of creation that it brings, and gives it as
-    /// stored.
+    /// Creates `object` and returns it as stored. Keeps the status, the uid and the creation time
+    /// of `object` if it has them.
     ///
     /// # Errors
     ///
-    /// As the API server answers: 404, 409, 422.
+    /// 400, 404, 409 or 422, as from the API server.
     pub fn create(
         &self,
         gvr: &GroupVersionResource,
@@ -133,12 +135,12 @@ impl Simulator {
         self.store.write(create)
     }
 
-    /// Stores `object` as it stands under its name, whatever was there; only its resource version
-    /// is the store's. No rule is checked: it is for objects that a generator made.
+    /// Stores `object` under its name, and creates or replaces it. Sets only its resource version,
+    /// and checks no rules, because the object comes from a generator.
     ///
     /// # Errors
     ///
-    /// 404 for a kind that isn't served, 400 for what is no object.
+    /// 404 if the kind is not served, 400 if `object` is not a valid object.
     pub fn put(
         &self,
         gvr: &GroupVersionResource,
@@ -152,11 +154,12 @@ impl Simulator {
         self.store.write(|state| state.put(&target, object))
     }
 
-    /// Replaces an object, its status included; the newest wins unless it carries a version.
+    /// Replaces an object including its status. If `object` has a resource version, it must be the
+    /// current one.
     ///
     /// # Errors
     ///
-    /// As the API server answers: 404, 409.
+    /// 400, 404 or 409, as from the API server.
     pub fn update(
         &self,
         gvr: &GroupVersionResource,
@@ -177,7 +180,7 @@ impl Simulator {
     ///
     /// # Errors
     ///
-    /// 404.
+    /// 404 if the object does not exist.
     pub fn delete(
         &self,
         gvr: &GroupVersionResource,
@@ -193,11 +196,11 @@ impl Simulator {
         self.store.write(delete).map(|_| ())
     }
 
-    /// The object as it is now.
+    /// Returns the current state of an object.
     ///
     /// # Errors
     ///
-    /// 404.
+    /// 404 if the object does not exist.
     pub fn get(
         &self,
         gvr: &GroupVersionResource,
@@ -211,19 +214,19 @@ impl Simulator {
         self.store.write(|state| state.current(&target))
     }
 
-    /// Forgets all history: watches and lists from before have to begin anew. Gives the version
-    /// from which on watches can start.
+    /// Drops all history, so that watches and lists at an older version get 410. Returns the oldest
+    /// version at which watches can still start.
     pub fn compact(&self) -> ResourceVersion {
         self.store.compact()
     }
 
-    /// Goes back to half the resource version, as a cluster restored from a backup; all watches
-    /// end. Gives the version.
+    /// Simulates a restored backup: sets the resource version to half its value, ends all watches,
+    /// and returns the new version. The objects stay.
     pub fn restore_backup(&self) -> ResourceVersion {
         self.store.restore()
     }
 
-    /// The faults to ask for.
+    /// The injector for faults of this simulator.
     pub fn faults(&self) -> &FaultInjector {
         &self.faults
     }

@@ -1,23 +1,23 @@
-//! JSON as the API server prints it.
+//! JSON text in the API server's layouts.
 
 use serde_json::Value;
 
 use crate::codec::put_json;
 
-/// `value` in one line.
+/// `value` as JSON in one line, without a line break.
 pub(super) fn compact(value: &Value) -> String {
     let mut text = String::new();
     put_json(&mut text, value);
     text
 }
 
-/// `value` in one line, and the line's end.
+/// `value` as JSON in one line, with a line break at the end.
 pub(super) fn line(value: &Value) -> String {
     compact(value) + "\n"
 }
 
-/// JSON in one line for people, two spaces a level and without an end of line; numbers and texts
-/// stay as they are written.
+/// Indents one line of JSON by two spaces per level, without a line break at the end. Copies
+/// numbers and strings unchanged.
 pub(super) fn indent_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len() * 2);
     let mut depth = 0_usize;

@@ -1,4 +1,5 @@
-//! From a request to the store and back.
+//! Answers the requests of clients: injects request faults, and dispatches to discovery, reads and
+//! writes.
 
 use futures_util::future::BoxFuture;
 use http::HeaderMap;
@@ -24,7 +25,7 @@ use super::refusal;
 use super::write::request::WriteRequest;
 
 impl Simulator {
-    /// Answers one request.
+    /// Answers one request to the simulated API server.
     pub fn answer(self, request: Request<Body>) -> BoxFuture<'static, Response<Body>> {
         Box::pin(async move { self.respond(request).await })
     }
@@ -138,8 +139,9 @@ impl Simulator {
         discovery::has_reviews(group) || self.store.has_builtin(group)
     }
 
-    /// False where a real API server has nothing at all to say: in groups that nobody serves, and
-    /// for custom resources that nobody defined.
+    /// False if a real API server has no handler for the path and answers with a plain-text 404.
+    /// These are resources that are not served, unless their group has built-in kinds, and the
+    /// `proxy` paths of custom resources.
     fn has_path(&self, info: &RequestInfo) -> bool {
         let gvr = info.gvr();
         let served_kind = gvr.as_ref().and_then(|gvr| self.store.served_kind(gvr));
@@ -150,14 +152,14 @@ impl Simulator {
     }
 }
 
-/// True for `kubectl explain`, which asks for the documents that `kubectl create` asks for too, and
-/// fails in words of its own when there are no schemas in them.
+/// True for requests of `kubectl explain`. It requests the same OpenAPI documents as
+/// `kubectl create`, but fails with a misleading error of its own if they contain no schemas.
 fn is_kubectl_explain(headers: &HeaderMap) -> bool {
     let command = headers.get("kubectl-command");
     command.is_some_and(|command| command.as_bytes().ends_with(b" explain"))
 }
 
-/// True when the groups are asked for with all that is in them.
+/// True if the request accepts aggregated discovery (all groups with their resources).
 fn accepts_aggregated_discovery(headers: &HeaderMap) -> bool {
     let accept = layout::accept_header(headers).replace(' ', "");
     accept.split(',').any(|clause| {
@@ -168,8 +170,8 @@ fn accepts_aggregated_discovery(headers: &HeaderMap) -> bool {
     })
 }
 
-/// True when plain JSON is among what is accepted: Tables and protobuf are left out, as clients
-/// that ask for them name JSON too.
+/// True if `accept` allows plain JSON. Clauses for Tables and protobuf do not count; clients that
+/// ask for these also accept plain JSON.
 fn accepts_json(accept: &str) -> bool {
     accept.trim().is_empty()
         || accept.split(',').any(|clause| {
@@ -182,7 +184,7 @@ fn accepts_json(accept: &str) -> bool {
         })
 }
 
-/// True for requests that could change something.
+/// True for methods that can change something.
 pub(super) fn is_write(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD)
 }

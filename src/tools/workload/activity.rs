@@ -1,8 +1,8 @@
-//! What goes on in a cluster, cut into steps of one operation each.
+//! The activities in a cluster, such as a rollout, split into steps of one operation each.
 //!
-//! An activity that works on a deployment's pods has it to itself (`busy`), so its steps find what
-//! they were planned for. Pods are replaced one by one: a deployment never has more than one pod
-//! over its replicas, nor less than one under.
+//! An activity has exclusive use of the deployments whose pods it changes (`busy`), so the objects
+//! are in the planned state when its steps run. Pods are replaced one by one, so the number of a
+//! deployment's pods differs from its replicas by at most one.
 
 use std::collections::VecDeque;
 
@@ -14,12 +14,12 @@ use crate::tools::workload::cluster::Owner;
 use crate::tools::workload::cluster::Phase;
 use crate::tools::workload::dice::Dice;
 
-/// Pods that one drain moves, at most.
+/// The maximum number of pods that one node drain moves.
 const MAX_EVICTIONS: usize = 12;
-/// Deployments that allow one of them a replica more than usual.
+/// About one deployment in this number has one replica more than usual.
 const DEPLOYMENTS_PER_SCALED_ONE: usize = 20;
 
-/// One operation, or nothing if there is nothing to tell.
+/// A step of an activity, which causes one operation, or none if it changes no object.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step {
     ChangeTemplate(usize),
@@ -28,7 +28,7 @@ pub(super) enum Step {
     CreateReplicaSet(u32, usize),
     ScaleReplicaSet(u32, isize),
     ReplicaSetStatus(u32),
-    /// Deletes a replica set beyond the history limit.
+    /// Deletes a deployment's oldest replica set if there are more than the history limit.
     TrimReplicaSets(usize),
     CreatePod(u32, Owner),
     Bind(u32),
@@ -42,12 +42,12 @@ pub(super) enum Step {
     JobStatus(u32, JobStatus),
     DeleteJob(u32),
     Event(u32, Reason),
-    /// The deployment is free for the next activity.
+    /// Makes the deployment available to the next activity.
     Release(usize),
     ReleaseCronJob(usize),
 }
 
-/// Why an event is told of a pod.
+/// The reason of an Event about a pod.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reason {
     Scheduled,
@@ -57,7 +57,7 @@ pub(super) enum Reason {
     BackOff,
 }
 
-/// Steps that are left.
+/// A running activity: the steps that remain.
 pub(super) struct Activity(VecDeque<Step>);
 
 impl Activity {
@@ -66,7 +66,7 @@ impl Activity {
     }
 }
 
-/// Plans something; none if the drawn kind finds nothing to work on.
+/// Plans a random activity; `None` if the cluster has no object for the chosen kind of activity.
 pub(super) fn start(cluster: &mut Cluster, dice: &mut Dice) -> Option<Activity> {
     let steps = match dice.below(100) {
         0..35 => rollout(cluster, dice)?,
@@ -78,7 +78,7 @@ pub(super) fn start(cluster: &mut Cluster, dice: &mut Dice) -> Option<Activity> 
     Some(Activity(steps.into()))
 }
 
-/// Takes a free deployment.
+/// Picks a random deployment that is not busy, and marks it busy.
 fn take_deployment(cluster: &mut Cluster, dice: &mut Dice) -> Option<usize> {
     let is_free = |i: &usize| !cluster.deployments[*i].busy;
     let free: Vec<usize> = (0..cluster.deployments.len()).filter(is_free).collect();
@@ -111,7 +111,7 @@ fn rollout(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// A pod comes, is scheduled, starts, and gets traffic.
+/// The steps in which a pod is created, scheduled and started, and gets traffic.
 fn arrival(cluster: &mut Cluster, deployment: usize, set: u32) -> Vec<Step> {
     let pod = cluster.next_id();
     let mut steps = vec![Step::CreatePod(pod, Owner::ReplicaSet(set))];
@@ -134,7 +134,7 @@ fn startup(pod: u32) -> [Step; 5] {
     ]
 }
 
-/// A pod is told to end, loses its traffic, and goes.
+/// The steps in which a pod is terminated, loses its traffic, and is deleted.
 fn departure(deployment: usize, set: u32, pod: u32) -> [Step; 6] {
     [
         Step::Terminate(pod),
@@ -146,7 +146,8 @@ fn departure(deployment: usize, set: u32, pod: u32) -> [Step; 6] {
     ]
 }
 
-/// A node is emptied of deployments' pods, and comes back.
+/// The steps in which a node is cordoned, deployments' pods on it are replaced, and it is
+/// uncordoned.
 fn drain(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     if cluster.nodes.len() < 2 || cluster.draining {
         return None;
@@ -170,7 +171,7 @@ fn drain(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// Running pods of free deployments on a node, with their replica sets.
+/// The ready pods on a node whose deployments are not busy, with their replica sets.
 fn evictable(cluster: &Cluster, node: usize) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for (id, pod) in &cluster.pods {
@@ -185,7 +186,8 @@ fn evictable(cluster: &Cluster, node: usize) -> Vec<(u32, u32)> {
     found
 }
 
-/// One replica more than usual, or back. Few deployments have one more at a time.
+/// Adds one replica to a deployment. If enough deployments already have an extra replica, removes
+/// the extra replica of one of them.
 fn autoscale(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     let all = &cluster.deployments;
     let is_over = |i: &usize| all[*i].replicas > all[*i].usual_replicas;
@@ -251,7 +253,7 @@ fn job(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// A container ends, waits, and is started again.
+/// The steps in which a container ends, waits, and is restarted.
 fn crash(cluster: &mut Cluster, dice: &mut Dice) -> Option<Vec<Step>> {
     let deployment = take_deployment(cluster, dice)?;
     let set = newest_set(&cluster.deployments[deployment])?;

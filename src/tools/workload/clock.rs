@@ -1,4 +1,4 @@
-//! The workload's time: given by the caller, and always moving.
+//! The workload's time, which the caller provides and which always advances.
 
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 
 const MICROS: i64 = 1_000_000;
 
-/// The moment of the last operation, in microseconds since 1970.
+/// The time of the last operation, in microseconds since 1970.
 pub(super) struct Clock(i64);
 
 impl Clock {
@@ -15,7 +15,7 @@ impl Clock {
         Self(micros_of(now))
     }
 
-    /// Goes to `now`, or one microsecond on if that isn't later.
+    /// Advances to `now`, or by one microsecond if `now` is not later.
     pub(super) fn advance(&mut self, now: SystemTime) {
         self.0 = micros_of(now).max(self.0 + 1);
     }
@@ -34,14 +34,15 @@ fn micros_of(time: SystemTime) -> i64 {
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
 }
 
-/// As in `metadata.creationTimestamp`.
+/// Formats a time in seconds since 1970 like `metadata.creationTimestamp`.
 pub(super) fn time(seconds: i64) -> String {
     Timestamp::from_second(seconds)
         .unwrap_or_default()
         .to_string()
 }
 
-/// As in a lease's `renewTime`: always six digits.
+/// Formats a time in microseconds since 1970 like a lease's `renewTime`, always with six digits
+/// after the point.
 pub(super) fn micro_time(micros: i64) -> String {
     let moment = Timestamp::from_microsecond(micros).unwrap_or_default();
     format!("{moment:.6}")

@@ -1,6 +1,6 @@
-//! The records of what is in the cluster. Objects are rendered from them, so they are small.
+//! The records of the cluster's objects. They are small, because objects are rendered from them.
 //!
-//! What an object's status says is recorded apart from what its spec says, because one operation
+//! The data of an object's status is recorded apart from the data of its spec, because an operation
 //! changes only one of them.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,8 @@ use std::collections::VecDeque;
 use crate::tools::workload::clock::Clock;
 use crate::tools::workload::operation::Operation;
 
-/// One object of the cluster.
+/// The identifier of an object: its index in the vector of its kind, or the number of a replica
+/// set, job, pod or event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Id {
     Namespace(usize),
@@ -29,14 +30,14 @@ pub(super) enum Id {
     Event(u32),
 }
 
-/// What every object has. Times are seconds since 1970.
+/// The data that every object has. Times are in seconds since 1970.
 #[derive(Clone, Debug)]
 pub(super) struct Identity {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) uid: String,
     pub(super) created: i64,
-    /// When it was last written.
+    /// The time at which the object was last written.
     pub(super) written: i64,
 }
 
@@ -45,14 +46,14 @@ pub(super) struct Node {
     pub(super) machine: String,
     pub(super) unschedulable: bool,
     pub(super) heartbeat: i64,
-    /// Addresses given to pods so far.
+    /// The number of addresses that the node has given to pods so far.
     pub(super) addresses: usize,
 }
 
 pub(super) struct Lease {
     pub(super) identity: Identity,
     pub(super) holder: String,
-    /// Microseconds.
+    /// The time of acquisition in microseconds since 1970, like `renewed`.
     pub(super) acquired: i64,
     pub(super) renewed: i64,
     pub(super) node: Option<usize>,
@@ -104,15 +105,15 @@ pub(super) struct Deployment {
     pub(super) identity: Identity,
     pub(super) template: Template,
     pub(super) replicas: usize,
-    /// How many it had at the start; autoscaling comes back to it.
+    /// The number of replicas at the start, to which autoscaling returns.
     pub(super) usual_replicas: usize,
     pub(super) generation: u32,
     pub(super) revision: u32,
     pub(super) tag: String,
-    /// Oldest first.
+    /// The numbers of the deployment's replica sets, oldest first.
     pub(super) sets: Vec<u32>,
     pub(super) slice: usize,
-    /// An activity is at work on its pods, and no other may start.
+    /// True while an activity changes the deployment's pods; no other activity may use it then.
     pub(super) busy: bool,
     pub(super) status: DeploymentStatus,
 }
@@ -123,7 +124,7 @@ pub(super) struct DeploymentStatus {
     pub(super) replicas: usize,
     pub(super) updated: usize,
     pub(super) ready: usize,
-    /// The replica set that its condition speaks of.
+    /// The name of the replica set that the status condition mentions.
     pub(super) set: String,
     pub(super) changed: i64,
 }
@@ -160,7 +161,7 @@ pub(super) struct CronJob {
     pub(super) template: Template,
     pub(super) tag: String,
     pub(super) scheduled: i64,
-    /// A job of it runs.
+    /// True while a job of this cron job runs.
     pub(super) busy: bool,
 }
 
@@ -186,18 +187,18 @@ pub(super) enum Owner {
     Job(u32),
 }
 
-/// How far a pod has come, as its status tells.
+/// The phase of a pod's life that its status shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Phase {
-    /// Nobody has looked at it.
+    /// The pod is not scheduled, or its node has not started it yet.
     Pending,
-    /// Its node pulls and starts.
+    /// The node pulls the images and starts the containers.
     Creating,
-    /// All containers are ready.
+    /// All containers of the pod are ready.
     Running,
-    /// The first container has ended, and waits to be started again.
+    /// The first container has ended and waits for its restart.
     Crashed,
-    /// Its job is done.
+    /// The pod's job is complete.
     Succeeded,
 }
 
@@ -207,15 +208,15 @@ pub(super) struct Pod {
     pub(super) node: Option<usize>,
     pub(super) address: String,
     pub(super) phase: Phase,
-    /// When the node took it.
+    /// The time at which the node accepted the pod.
     pub(super) taken: i64,
-    /// When its containers last started.
+    /// The time at which the pod's containers last started.
     pub(super) started: i64,
-    /// When it came to its phase.
+    /// The time at which the pod entered its current phase.
     pub(super) since: i64,
     pub(super) restarts: u32,
     pub(super) deleting: Option<i64>,
-    /// Names the volume of its token.
+    /// The random suffix in the name of the pod's token volume.
     pub(super) suffix: String,
     pub(super) container: String,
 }
@@ -262,7 +263,7 @@ pub(super) struct Event {
     pub(super) message: String,
 }
 
-/// Everything there is.
+/// The records of all objects of the cluster.
 pub(super) struct Cluster {
     pub(super) clock: Clock,
     pub(super) namespaces: Vec<Identity>,
@@ -276,27 +277,27 @@ pub(super) struct Cluster {
     pub(super) daemon_sets: Vec<DaemonSet>,
     pub(super) cron_jobs: Vec<CronJob>,
     pub(super) jobs: BTreeMap<u32, Job>,
-    /// Jobs beyond this number are deleted, oldest first.
+    /// The number of jobs that are kept; excess complete jobs are deleted, oldest first.
     pub(super) max_jobs: usize,
     pub(super) pods: BTreeMap<u32, Pod>,
     pub(super) services: Vec<Service>,
     pub(super) endpoint_slices: Vec<EndpointSlice>,
-    /// A node is being emptied, and no other may be.
+    /// True while a node is drained; no other node may be drained then.
     pub(super) draining: bool,
-    /// Oldest first.
+    /// The Events with their numbers, oldest first.
     pub(super) events: VecDeque<(u32, Event)>,
-    /// The last number given to a replica set, job, pod or event.
+    /// The last number that was given to a replica set, job, pod or event.
     pub(super) last_id: u32,
 }
 
 impl Cluster {
-    /// A number for a replica set, job, pod or event.
+    /// Returns a new number for a replica set, job, pod or event.
     pub(super) fn next_id(&mut self) -> u32 {
         self.last_id += 1;
         self.last_id
     }
 
-    /// Every object, owners before what they own.
+    /// The identifiers of all objects, owners before their dependents.
     pub(super) fn all(&self) -> Vec<Id> {
         let mut all = Vec::new();
         all.extend((0..self.namespaces.len()).map(Id::Namespace));
@@ -317,7 +318,8 @@ impl Cluster {
         all
     }
 
-    /// The operation that tells a record's change; none if the record is gone.
+    /// The operation that updates the object of a changed record; `None` if the record does not
+    /// exist.
     pub(super) fn updated(
         &mut self,
         id: Id,
@@ -333,18 +335,18 @@ impl Cluster {
         })
     }
 
-    /// The operation that tells a new record.
+    /// The operation that creates the object of a new record.
     pub(super) fn created(&self, id: Id) -> Option<Operation> {
         self.render(id).map(Operation::create)
     }
 
-    /// The operation that tells that a record goes; the caller removes it.
+    /// The operation that deletes the object of a record. The caller must remove the record.
     pub(super) fn deleted(&self, id: Id) -> Option<Operation> {
         let target = self.target(id)?;
         Some(Operation::Delete { target })
     }
 
-    /// Deletes the oldest event.
+    /// Removes the oldest Event, and returns the operation that deletes it.
     pub(super) fn expire_event(&mut self) -> Option<Operation> {
         let oldest = self.events.front()?.0;
         let operation = self.deleted(Id::Event(oldest));
@@ -388,7 +390,7 @@ impl Cluster {
             Id::Job(n) => &mut self.jobs.get_mut(&n)?.identity,
             Id::Pod(n) => &mut self.pods.get_mut(&n)?.identity,
             Id::EndpointSlice(i) => &mut self.endpoint_slices.get_mut(i)?.identity,
-            // Never written again.
+            // Objects of these kinds are never updated.
             Id::Namespace(_)
             | Id::ServiceAccount(_)
             | Id::Secret(_)

@@ -1,10 +1,10 @@
-//! Seeded chance.
+//! A seeded source of random choices.
 
 use rand::Rng;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// The letters of Kubernetes' generated names: no vowels, so that no words come out.
+/// The characters of generated names in Kubernetes, without vowels, so that they form no words.
 const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 pub(super) struct Dice(StdRng);
@@ -14,7 +14,7 @@ impl Dice {
         Self(StdRng::seed_from_u64(seed))
     }
 
-    /// Less than `end`; 0 if that is 0.
+    /// A random number less than `end`; 0 if `end` is 0.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         match end {
             0 => 0,
@@ -26,9 +26,9 @@ impl Dice {
         self.0.random_range(low..=high.max(low))
     }
 
-    /// An index into something of that length; none if it is empty.
+    /// A random index less than `length`; `None` if `length` is 0.
     pub(super) fn index(&mut self, length: usize) -> Option<usize> {
-        // Drawn as u64: a range of usize gives other numbers on a 32-bit machine.
+        // Draws a u64, because a range of usize would produce other numbers on a 32-bit machine.
         (length > 0).then(|| self.below(length as u64) as usize)
     }
 
@@ -37,7 +37,7 @@ impl Dice {
         choices.get(index)
     }
 
-    /// The random end of a generated name.
+    /// A random suffix for a generated name.
     pub(super) fn suffix(&mut self, length: usize) -> String {
         let letter = |_| char::from(LETTERS[self.below(LETTERS.len() as u64) as usize]);
         (0..length).map(letter).collect()
@@ -49,7 +49,7 @@ impl Dice {
             .to_string()
     }
 
-    /// Sixteen hexadecimal digits a word.
+    /// Random hexadecimal digits, sixteen for each of `words`.
     pub(super) fn hex(&mut self, words: usize) -> String {
         let word = |_| format!("{:016x}", self.0.random::<u64>());
         (0..words).map(word).collect()

@@ -1,10 +1,10 @@
-//! A synthetic cluster, and a stream of changes that looks like life.
+//! A synthetic cluster, and an endless stream of changes that resembles a live cluster.
 //!
-//! Pure: it holds records of what is there, and renders an object when one is asked for. The same
-//! [`Config`] and the same moments give the same operations, byte for byte. Whoever drives it
-//! decides how fast, and puts every object into a store as it stands: `uid`, `generation`,
-//! `creationTimestamp` and `managedFields` are set, because owner references and references in
-//! endpoint slices must hold; only `resourceVersion` is left to the store.
+//! A [`Workload`] has no I/O and no clock. It keeps small records, and renders an object only when
+//! an operation needs it. The same [`Config`] and the same times produce the same operations, byte
+//! for byte. The caller decides how fast to take operations, and stores every object unchanged:
+//! `uid`, `generation`, `creationTimestamp` and `managedFields` are already set, because owner
+//! references and endpoint slices refer to them. The store sets only `resourceVersion`.
 
 mod activity;
 mod build;
@@ -29,39 +29,40 @@ use crate::tools::workload::dice::Dice;
 pub use crate::tools::workload::operation::ObjectPath;
 pub use crate::tools::workload::operation::Operation;
 
-/// Activities (a rollout, a drained node, a job) that go on at once, at least.
+/// The number of concurrent activities (such as a rollout, a node drain or a job) in the smallest
+/// cluster.
 const MIN_ACTIVITIES: usize = 3;
-/// Pods that allow one activity more.
+/// One more concurrent activity is allowed for this number of pods.
 const PODS_PER_ACTIVITY: usize = 150;
-/// Events that are kept, whatever the size of the cluster.
+/// The number of Events that are kept, in clusters of any size.
 const MAX_EVENTS: usize = 200;
 
-/// What to build.
+/// The size and the seed of a synthetic cluster.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Nodes. With none, pods stay pending.
+    /// The number of nodes. Without nodes, all pods stay pending.
     pub nodes: usize,
-    /// Pods at the start, those of daemon sets and finished jobs included. Later there are a few
-    /// more or less.
+    /// The number of pods at the start, including pods of daemon sets and finished jobs. Later the
+    /// number varies a little.
     pub pods: usize,
-    /// What all chance is drawn from.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// The moment of the start; most objects are older, up to forty days.
+    /// The time at the start. Most objects are older than this, up to forty days.
     pub now: SystemTime,
 }
 
-/// A cluster as it stands after the operations given out so far.
+/// The state of the synthetic cluster after all operations returned so far.
 pub struct Workload {
     cluster: Cluster,
     dice: Dice,
     activities: Vec<Activity>,
-    /// Leases and nodes take turns, so that each is as fresh as in a real cluster.
+    /// The index of the lease to renew next. Leases take turns, so that none becomes stale.
     next_lease: usize,
     next_node: usize,
 }
 
 impl Workload {
-    /// Builds the records; no object is rendered yet.
+    /// Builds the records of the cluster, without rendering objects.
     pub fn new(config: Config) -> Self {
         let mut dice = Dice::new(config.seed);
         let cluster = build::cluster(&config, &mut dice);
@@ -74,9 +75,10 @@ impl Workload {
         }
     }
 
-    /// Creates what is there now, owners before what they own; to be taken whole before [`churn`].
+    /// Creates all objects of the cluster, owners before their dependents. The caller must consume
+    /// the whole iterator before it calls [`churn`].
     ///
-    /// An object is rendered when the iterator comes to it.
+    /// Each object is rendered only when the iterator reaches it.
     ///
     /// [`churn`]: Workload::churn
     pub fn initial(&mut self) -> impl Iterator<Item = Operation> {
@@ -85,10 +87,10 @@ impl Workload {
         cluster.all().into_iter().filter_map(create)
     }
 
-    /// The next change. The stream has no end, and never touches what is gone.
+    /// Returns the next change. There is always one, and it never refers to a deleted object.
     ///
-    /// Time never stands still nor goes back: a `now` that isn't later than the last is taken as
-    /// one microsecond after it.
+    /// The workload's time always advances: if `now` is not later than the last time, the last time
+    /// plus one microsecond is used.
     pub fn churn(&mut self, now: SystemTime) -> Operation {
         self.cluster.clock.advance(now);
         if self.cluster.events.len() > MAX_EVENTS

@@ -1,10 +1,10 @@
-//! The words that names are made of.
+//! The words from which names are built.
 
-/// Namespaces of every cluster.
+/// The namespaces that every cluster has.
 pub(super) const SYSTEM_NAMESPACES: [&str; 4] =
     ["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Namespaces of tenants; numbered when there are more.
+/// The namespaces of tenants; further namespaces have a number appended.
 pub(super) const TENANTS: [&str; 12] = [
     "shop",
     "payments",
@@ -20,7 +20,7 @@ pub(super) const TENANTS: [&str; 12] = [
     "notifications",
 ];
 
-/// Deployments; numbered when a namespace has more.
+/// The names of deployments; further deployments of a namespace have a number appended.
 pub(super) const APPS: [&str; 20] = [
     "web",
     "api",
@@ -44,10 +44,10 @@ pub(super) const APPS: [&str; 20] = [
     "audit",
 ];
 
-/// Jobs that run again and again.
+/// The names of cron jobs.
 pub(super) const CRON_JOBS: [&str; 4] = ["backup", "cleanup", "export", "reindex"];
 
-/// (environment variable, value); `{app}` and `{namespace}` are filled in.
+/// Environment variables and their values; `{app}` and `{namespace}` are replaced.
 pub(super) const ENVIRONMENT: [(&str, &str); 22] = [
     ("LOG_LEVEL", "info"),
     ("LOG_FORMAT", "json"),

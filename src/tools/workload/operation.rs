@@ -1,51 +1,51 @@
-//! What is to be done to a store: the workload's only product.
+//! The operations that a workload produces, to be applied to a store.
 
 use serde_json::Value;
 
-/// Where an object lives; the parts of its path.
+/// The parts of an object's URL path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectPath {
-    /// API group; empty for the core group.
+    /// The API group; empty for the core group.
     pub group: &'static str,
-    /// Version in the group.
+    /// The API version without the group.
     pub version: &'static str,
-    /// Plural name of the resource.
+    /// The plural name of the resource.
     pub resource: &'static str,
-    /// Namespace; none for an object of the cluster.
+    /// The namespace; `None` for a cluster-scoped object.
     pub namespace: Option<String>,
-    /// Name of the object.
+    /// The name of the object.
     pub name: String,
 }
 
-/// One write.
+/// One write to the store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
-    /// The object isn't there yet.
+    /// Creates an object that does not exist yet.
     Create {
-        /// Where it lives.
+        /// The path of the object.
         target: ObjectPath,
-        /// The whole object, its status too.
+        /// The whole object, including its status.
         object: Value,
     },
-    /// The object is there, and differs.
+    /// Changes an existing object.
     Update {
-        /// Where it lives.
+        /// The path of the object.
         target: ObjectPath,
         /// The whole new object.
         object: Value,
-        /// `status` if only that part changed; none if it didn't. `metadata.managedFields` may
-        /// change with both.
+        /// `status` if only the status changed; `None` if the status did not change.
+        /// `metadata.managedFields` may change in both cases.
         subresource: Option<&'static str>,
     },
-    /// The object is there.
+    /// Deletes an existing object.
     Delete {
-        /// Where it lives.
+        /// The path of the object.
         target: ObjectPath,
     },
 }
 
 impl Operation {
-    /// Where the object lives.
+    /// The path of the object that the operation changes.
     pub fn target(&self) -> &ObjectPath {
         match self {
             Self::Create { target, .. } | Self::Update { target, .. } | Self::Delete { target } => {

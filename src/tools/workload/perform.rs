@@ -1,4 +1,4 @@
-//! Steps done: the records changed, and the operation that tells it.
+//! Executes the steps of activities: changes the records, and returns the resulting operation.
 
 use crate::tools::workload::activity::Step;
 use crate::tools::workload::cluster::Cluster;
@@ -14,11 +14,11 @@ use crate::tools::workload::dice::Dice;
 use crate::tools::workload::operation::Operation;
 use crate::tools::workload::records;
 
-/// Replica sets without pods that a deployment keeps.
+/// The number of old replica sets, without pods, that a deployment keeps.
 pub(super) const HISTORY_LIMIT: usize = 3;
 const STATUS: Option<&str> = Some("status");
 
-/// Does one step; none if there is nothing to tell.
+/// Executes one step. Returns `None` if the step changes no object.
 pub(super) fn perform(step: Step, cluster: &mut Cluster, dice: &mut Dice) -> Option<Operation> {
     match step {
         Step::ChangeTemplate(id) => change_template(id, cluster, dice),
@@ -166,7 +166,7 @@ fn update_slice(deployment: usize, cluster: &mut Cluster) -> Option<Operation> {
 fn schedule(cron_job: usize, cluster: &mut Cluster) -> Option<Operation> {
     let now = cluster.clock.seconds();
     let record = cluster.cron_jobs.get_mut(cron_job)?;
-    // A minute later at least: jobs are named by it.
+    // At least one minute later than the last time, because the name of a job contains this minute.
     record.scheduled = (now - now % 60).max(record.scheduled + 60);
     cluster.updated(Id::CronJob(cron_job), STATUS)
 }
@@ -192,7 +192,7 @@ fn job_status(id: u32, status: JobStatus, cluster: &mut Cluster) -> Option<Opera
     cluster.updated(Id::Job(id), STATUS)
 }
 
-/// A node that takes pods.
+/// Picks a random schedulable node; `None` if there is none.
 pub(super) fn pick_node(cluster: &Cluster, dice: &mut Dice) -> Option<usize> {
     let nodes = &cluster.nodes;
     let first = dice.index(nodes.len())?;
@@ -200,7 +200,7 @@ pub(super) fn pick_node(cluster: &Cluster, dice: &mut Dice) -> Option<usize> {
     turned.find(|i| !nodes[*i].unschedulable)
 }
 
-/// The next address of a node's range; empty without a node.
+/// Returns the next pod address of a node; empty if `node` is `None`.
 pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String {
     let Some((i, node)) = node.and_then(|i| Some((i, cluster.nodes.get_mut(i)?))) else {
         return String::new();
@@ -210,7 +210,7 @@ pub(super) fn give_address(cluster: &mut Cluster, node: Option<usize>) -> String
     format!("10.{}.{}.{last}", 100 + i / 256 % 100, i % 256)
 }
 
-/// What a deployment's slice should say.
+/// The endpoints that a deployment's endpoint slice should have now.
 pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint> {
     let sets = cluster
         .deployments
@@ -234,7 +234,7 @@ pub(super) fn endpoints_of(deployment: usize, cluster: &Cluster) -> Vec<Endpoint
         .collect()
 }
 
-/// Brings a replica set's status up to what is there; tells whether it changed.
+/// Updates the status of a replica set from its pods. Returns true if the status changed.
 pub(super) fn observe_replica_set(id: u32, cluster: &mut Cluster) -> bool {
     let Some(set) = cluster.replica_sets.get_mut(&id) else {
         return false;
@@ -249,7 +249,7 @@ pub(super) fn observe_replica_set(id: u32, cluster: &mut Cluster) -> bool {
     std::mem::replace(&mut set.status, status.clone()) != status
 }
 
-/// Brings a deployment's status up to what its replica sets tell; tells whether it changed.
+/// Updates the status of a deployment from its replica sets. Returns true if the status changed.
 pub(super) fn observe_deployment(id: usize, cluster: &mut Cluster) -> bool {
     let now = cluster.clock.seconds();
     let Some(deployment) = cluster.deployments.get_mut(id) else {

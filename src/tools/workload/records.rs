@@ -1,4 +1,4 @@
-//! New records, as controllers make them.
+//! Creates records as Kubernetes controllers create objects.
 
 use crate::tools::workload::activity::Reason;
 use crate::tools::workload::cluster::Cluster;
@@ -24,7 +24,7 @@ fn new_identity(namespace: &str, name: String, cluster: &Cluster, dice: &mut Dic
     }
 }
 
-/// A replica set of the deployment's template as it is now, without pods.
+/// Adds a replica set without pods for the current template of a deployment.
 pub(super) fn new_replica_set(id: u32, deployment: usize, cluster: &mut Cluster, dice: &mut Dice) {
     let Some(owner) = cluster.deployments.get(deployment) else {
         return;
@@ -47,7 +47,7 @@ pub(super) fn new_replica_set(id: u32, deployment: usize, cluster: &mut Cluster,
     cluster.deployments[deployment].sets.push(id);
 }
 
-/// A job, named as its cron job; see [`job_name`].
+/// Adds a job. It has the name of its cron job until the caller sets the result of [`job_name`].
 pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mut Dice) {
     let Some(owner) = cluster.cron_jobs.get(cron_job) else {
         return;
@@ -66,12 +66,13 @@ pub(super) fn new_job(id: u32, cron_job: usize, cluster: &mut Cluster, dice: &mu
     cluster.jobs.insert(id, job);
 }
 
-/// As the cron job controller names a job: by the minute that it was due.
+/// The name that the cron job controller gives a job; it ends with the minute at which the job was
+/// due.
 pub(super) fn job_name(cron_job: &str, scheduled: i64) -> String {
     format!("{cron_job}-{}", scheduled / 60)
 }
 
-/// A pod that nobody has looked at yet; its owner knows it.
+/// Adds a pending pod to the cluster and to its owner.
 pub(super) fn new_pod(id: u32, owner: Owner, cluster: &mut Cluster, dice: &mut Dice) {
     let Some(of) = owner_of(owner, cluster) else {
         return;
@@ -117,7 +118,7 @@ fn owner_of(owner: Owner, cluster: &Cluster) -> Option<Identity> {
     cluster.identity(id).cloned()
 }
 
-/// Something to tell of a pod; nothing happens if that is gone.
+/// Adds an Event about a pod; does nothing if the pod does not exist.
 pub(super) fn new_event(id: u32, pod: u32, reason: Reason, cluster: &mut Cluster, dice: &mut Dice) {
     let Some(of) = cluster.pods.get(&pod) else {
         return;

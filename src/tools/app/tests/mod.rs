@@ -1,3 +1,3 @@
-//! kubefan against the simulator.
+//! Tests that run all of kubefan against the simulator.
 
 mod contract;

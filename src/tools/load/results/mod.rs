@@ -1,4 +1,4 @@
-//! What a test showed: the report, and the forms in which people read it.
+//! The results of a load test: the report, and its forms as text and HTML.
 
 pub(super) mod page;
 pub(super) mod plot;

@@ -1,4 +1,4 @@
-//! The report as one page for a browser: nothing is loaded from elsewhere.
+//! The report as a single HTML page that loads nothing from other places.
 
 use std::fmt::Write as _;
 
@@ -35,7 +35,7 @@ path.s0 { stroke: var(--s0); } path.s1 { stroke: var(--s1); stroke-dasharray: 6 
 .key { overflow-wrap: anywhere; margin-right: 1rem; } .legend { margin: 0 0 .5rem; color: var(--dim); } footer { margin: 2rem 0; } .bad { color: var(--bad); font-weight: 600; }
 ";
 
-/// The whole report as HTML.
+/// Formats the whole report as an HTML page.
 pub fn page(report: &Report) -> String {
     let names = names(report);
     let title = format!("Watch load test of {}", names.join(" and "));
@@ -45,7 +45,7 @@ pub fn page(report: &Report) -> String {
     body.push_str(&summary(report, &names));
     body.push_str("<h2>Latency in milliseconds</h2>");
     body.push_str(&latency_table(report, &names));
-    // What is on no schedule is due when it is sent.
+    // Without a schedule, a write is due when it is sent.
     let is_scheduled = report.runs.iter().any(|run| run.settings.rate.is_some());
     let plots = [
         distribution(
@@ -79,7 +79,8 @@ pub fn page(report: &Report) -> String {
     )
 }
 
-/// What the runs are called: by their servers, and by their order where that is the same one.
+/// The names of the runs: the servers' URLs, followed by the number of the run if both runs have
+/// the same server.
 fn names(report: &Report) -> Vec<String> {
     let servers: Vec<_> = report.runs.iter().map(|run| &run.settings.server).collect();
     let name = |(index, server): (usize, &&String)| {
@@ -95,10 +96,10 @@ fn names(report: &Report) -> Vec<String> {
 fn problems(report: &Report) -> String {
     let delivery_errors = report.delivery_errors();
     let mut text = match delivery_errors.is_empty() {
-        true => "<p>Every watcher got every event that its selector wants, once and in order.</p>"
+        true => "<p>Every watcher got every event that matches its selector, once, in order.</p>"
             .to_owned(),
         false => format!(
-            "<p class=\"bad\">{} events missed, {} twice, {} out of order, {} unwanted.</p>",
+            "<p class=\"bad\">{} events missed, {} duplicated, {} out of order, {} unwanted.</p>",
             delivery_errors.missed,
             delivery_errors.duplicated,
             delivery_errors.out_of_order,
@@ -124,7 +125,8 @@ fn problems(report: &Report) -> String {
     text
 }
 
-/// A column for each run; a row that only one of them has is empty in the other.
+/// The table with one column for each run. If only one run has a row, the other run's cell is
+/// empty.
 fn summary(report: &Report, names: &[String]) -> String {
     let columns: Vec<_> = report.runs.iter().map(rows).collect();
     let mut order: Vec<&str> = Vec::new();
@@ -185,7 +187,7 @@ fn latency_table(report: &Report, names: &[String]) -> String {
     text
 }
 
-/// A heading and a diagram.
+/// A diagram with its heading and legend, as HTML.
 fn section(plot: &Plot<'_>) -> String {
     let (heading, legend) = (escape(plot.title), plot.legend());
     let svg = plot.svg();
@@ -203,7 +205,7 @@ fn distribution<'a>(
             scale: Scale::Logarithmic,
         },
         y: Axis {
-            name: "share of events within it",
+            name: "share of events up to this latency",
             scale: Scale::Tail,
         },
         lines: runs.map(|(line, name)| (name.as_str(), line)).collect(),
@@ -215,7 +217,7 @@ fn throughput(report: &Report, names: &[String]) -> String {
     section(&Plot {
         title: "Throughput over time",
         x: Axis {
-            name: "seconds from the first write on",
+            name: "seconds since the first write",
             scale: Scale::Linear,
         },
         y: Axis {
@@ -234,8 +236,8 @@ fn ratios(report: &Report, names: &[String]) -> String {
     };
     let (first, second) = (escape(first), escape(second));
     let mut text = format!(
-        "<h2>{first} divided by {second}</h2><p class=\"legend\">Below 1 is in favour of {first}; \
-         of events a second, above 1.</p><div class=\"wide\"><table>"
+        "<h2>{first} divided by {second}</h2><p class=\"legend\">Below 1, {first} is better; \
+         for events per second, above 1.</p><div class=\"wide\"><table>"
     );
     for (name, ratio) in ratio_rows(ratios) {
         let _ = write!(
@@ -260,7 +262,7 @@ mod tests {
         let report = Report::new(vec![Run::for_tests("https://a"), second], None);
         let page = page(&report);
         assert_eq!(page.matches("<table class=\"two\">").count(), 1);
-        // In the summary, in the latencies, and at each diagram.
+        // A run's name is in the summary, in the latency table, and at each of the three diagrams.
         for key in [
             "<span class=\"key s0\">https://a</span>",
             "<span class=\"key s1\">https://b</span>",
@@ -268,7 +270,7 @@ mod tests {
             assert_eq!(page.matches(key).count(), 5, "{page}");
         }
         assert!(page.contains("<h2>https://a divided by https://b</h2>"));
-        let slow = "<tr><th>watchers that don't read</th><td></td><td>3, 0 of them";
+        let slow = "<tr><th>slow watchers</th><td></td><td>3, 0 of them";
         assert!(page.contains(slow), "{page}");
         assert!(!page.contains("class=\"bad\""));
     }

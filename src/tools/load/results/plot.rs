@@ -1,4 +1,4 @@
-//! Lines drawn as SVG, in the page's own colours.
+//! Line diagrams as SVG, in the colours of the page's style sheet.
 
 use std::fmt::Write as _;
 
@@ -8,51 +8,52 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 12.0;
 const BOTTOM: f64 = 36.0;
-/// Points of a line; more would not be seen.
+/// The approximate maximum number of points of a drawn line; more would not be visible.
 const POINTS: usize = 400;
-/// Room above the highest line, so that it does not lie on the frame.
+/// The factor by which a linear y axis extends beyond the largest value, so that no line touches
+/// the frame.
 const HEADROOM: f64 = 1.04;
-/// Powers of ten that a logarithmic axis has at most; what is smaller lies on its end.
+/// The maximum number of decades of a logarithmic axis; smaller values are drawn at its lower end.
 const DECADES: i32 = 4;
-/// Marks that are told on a logarithmic axis; of more, only the powers of ten.
+/// The maximum number of labelled marks on a logarithmic axis; if there are more, only powers of
+/// ten have a label.
 const MAX_LABELLED_MARKS: usize = 12;
-/// Nines that a tail has at most.
+/// The maximum number of nines on a [`Scale::Tail`] axis, so the axis ends at 99.9999 % or before.
 const NINES: f64 = 6.0;
-/// What of an axis with a tail is for the first 90 %.
+/// The fraction of a [`Scale::Tail`] axis that shows the values below 90 %.
 const BEFORE_TAIL: f64 = 0.4;
 
-/// Its name and its points.
+/// A line: its name and its points.
 type Line<'a> = (&'a str, &'a [(f64, f64)]);
 
-/// A diagram.
+/// A line diagram.
 pub(crate) struct Plot<'a> {
-    /// What it shows, for those who can't see it.
+    /// The heading, which is also the label for screen readers.
     pub(crate) title: &'a str,
     pub(crate) x: Axis<'a>,
     pub(crate) y: Axis<'a>,
     pub(crate) lines: Vec<Line<'a>>,
 }
 
-/// An axis.
 #[derive(Clone, Copy)]
 pub(crate) struct Axis<'a> {
     pub(crate) name: &'a str,
     pub(crate) scale: Scale,
 }
 
-/// How values lie on an axis.
+/// The scale that maps values to positions on an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// From zero to the greatest value.
+    /// Linear, from zero to the largest value.
     Linear,
-    /// By powers of ten, from the smallest value to the greatest.
+    /// Logarithmic, from the smallest value to the largest.
     Logarithmic,
-    /// Shares of all from 0 to 1, told in percent. Stretched from 90 % on: it is as far to 99 % as from there to
-    /// 99.9 %.
+    /// Shares between 0 and 1, shown in percent. Above 90 % the scale is logarithmic: 90 % to 99 %
+    /// takes as much space as 99 % to 99.9 %.
     Tail,
 }
 
-/// The ends of an axis.
+/// The range of values of an axis. For [`Scale::Tail`], `high` is a number of nines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Range {
     scale: Scale,
@@ -61,7 +62,7 @@ struct Range {
 }
 
 impl Plot<'_> {
-    /// The diagram.
+    /// Draws the diagram as an SVG element.
     pub(crate) fn svg(&self) -> String {
         let points = || self.lines.iter().flat_map(|(_, line)| line.iter());
         let x = Range::spanning(self.x.scale, points().map(|point| point.0));
@@ -116,7 +117,7 @@ impl Plot<'_> {
         svg
     }
 
-    /// The names of the lines, in their colours; nothing of a single one.
+    /// The names of the lines in their colours, as HTML; empty if there is only one line.
     pub(crate) fn legend(&self) -> String {
         if self.lines.len() < 2 {
             return String::new();
@@ -131,7 +132,7 @@ impl Plot<'_> {
     }
 }
 
-/// A line's name behind a sample of it.
+/// A line's name after a sample of its colour, as HTML.
 pub(crate) fn key(index: usize, name: &str) -> String {
     format!("<span class=\"key s{index}\">{}</span>", escape(name))
 }
@@ -161,7 +162,7 @@ impl Range {
         let (low, high) = match scale {
             Scale::Tail => {
                 let nines = values.filter(|share| *share < 1.0).map(nines);
-                // 99 % at least.
+                // The axis reaches at least 99 %, which are two nines.
                 (0.0, nines.fold(2.0, f64::max).ceil().min(NINES))
             }
             Scale::Linear => (0.0, if high > 0.0 { round_up(high) } else { 1.0 }),
@@ -171,7 +172,7 @@ impl Range {
                     .fold(f64::INFINITY, f64::min);
                 let low = if least.is_finite() { least } else { 0.1 };
                 let low = low.max(high / 10_f64.powi(DECADES));
-                // At least a decade.
+                // The axis spans at least one decade.
                 let (low, high) = (mark_below(low), mark_above(high));
                 (low, high.max(low * 10.0))
             }
@@ -179,7 +180,8 @@ impl Range {
         Self { scale, low, high }
     }
 
-    /// From 0 to 1.
+    /// The position of a value on the axis, from 0 to 1; values outside of the range are drawn at
+    /// its ends.
     fn position(self, value: f64) -> f64 {
         let position = match self.scale {
             Scale::Logarithmic => {
@@ -230,18 +232,18 @@ impl Range {
     }
 }
 
-/// How many nines a share has.
+/// The number of nines of a share, such as 2 for 0.99.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }
 
-/// 1, 2 and 5 times the powers of ten, between these.
+/// The multiples 1, 2 and 5 of the powers of ten between `low` and `high`.
 fn marks(low: f64, high: f64) -> impl Iterator<Item = f64> {
-    // An axis has few decades.
+    // The casts are safe: the logarithms of an axis's ends are small.
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
     let all = (first..=last)
         .flat_map(|decade| [1.0, 2.0, 5.0].map(|digit: f64| digit * 10_f64.powi(decade)));
-    // As the logarithm rounds.
+    // The tolerance compensates rounding errors of the logarithm.
     all.filter(move |mark| *mark > low * 0.999 && *mark < high * 1.001)
 }
 
@@ -257,7 +259,7 @@ fn is_power(mark: f64) -> bool {
     (mark.log10() - mark.log10().round()).abs() < 0.01
 }
 
-/// The next number up that ends in zeros.
+/// Rounds up to the next 1, 2, 4, 6 or 8 times a power of ten.
 fn round_up(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 4.0, 6.0, 8.0, 10.0];
@@ -265,7 +267,7 @@ fn round_up(value: f64) -> f64 {
     enough.map_or(value, |step| step * decade)
 }
 
-/// As short as it can be told.
+/// Formats a number briefly, such as `0.5`, `20k` or `3M`.
 fn number(value: f64) -> String {
     match value {
         value if value >= 1e6 => format!("{}M", trimmed(value / 1e6)),
@@ -279,7 +281,7 @@ fn trimmed(value: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Text that stands in HTML or an attribute.
+/// Escapes text for HTML, also inside attributes.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
@@ -327,7 +329,8 @@ mod tests {
             texts(Scale::Logarithmic, &[3.0, 4.0]),
             ["2", "5", "10", "20"]
         );
-        // Four decades and the rest of two.
+        // Values over more than four decades: only the largest four have marks, and only powers of
+        // ten have labels.
         let mut wide = texts(Scale::Logarithmic, &[0.000_1, 300.0]);
         wide.retain(|text| !text.is_empty());
         assert_eq!(wide, ["0.1", "1", "10", "100"]);

@@ -1,4 +1,5 @@
-//! What a run showed: figures for programs, from which the table and the page are made.
+//! The report of a load test. It is written as JSON, and is the source of the text table and the
+//! HTML page.
 
 use serde::Serialize;
 
@@ -7,178 +8,188 @@ use crate::tools::load::usage::Usage;
 use crate::tools::load::watch::checker::DeliveryErrors;
 use crate::tools::load::watch::list_storm::Lists;
 
-/// Of one server, or of two.
+/// The report of a load test of one server, or of two servers that are compared.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The form of this report; 1.
+    /// The version of the report's format; always 1.
     pub version: u32,
-    /// The program and its version.
+    /// The name and version of the program that wrote the report.
     pub tool: String,
-    /// The server, and the one that it is compared with.
+    /// The run against the first server, and then the run against the second one if there is one.
     pub runs: Vec<Run>,
-    /// Why there is no second run, though one was asked for.
+    /// The reason why the requested second run failed; `None` if it succeeded or was not requested.
     pub compared_failed: Option<String>,
-    /// The first server's figures divided by the second's.
+    /// The first run's results divided by the second run's; `None` if there is only one run.
     pub ratios: Option<Ratios>,
 }
 
-/// A run against one server.
+/// The results of a run against one server.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// What was asked for.
+    /// The settings of the run.
     pub settings: Settings,
-    /// True when a signal came before the end.
+    /// True if a signal ended the run early.
     pub interrupted: bool,
-    /// Bytes of an object as JSON, as the server told it.
+    /// The size of an object in bytes, as the server encoded it in JSON.
     pub object_bytes: usize,
-    /// From a watcher's request until it had seen all objects.
+    /// The time in milliseconds from a watcher's request until it had received all objects that it
+    /// selects.
     pub sync_ms: Latency,
-    /// Until all watchers had.
+    /// The time in seconds until all watchers had received all objects.
     pub all_synced_seconds: f64,
-    /// The writes.
+    /// Counts and latencies of the writes.
     pub writes: Writes,
-    /// The watchers' events.
+    /// Counts, errors and latencies of the events that the watchers received.
     pub events: Events,
-    /// Watches that ended.
+    /// How often watches ended, expired or were retried.
     pub watches: Watches,
-    /// The lists, if there were any.
+    /// Counts and latencies of the lists; `None` without listing clients.
     pub lists: Option<Lists>,
-    /// What the server needed, if that is known.
+    /// The CPU time and memory of the server; `None` if unknown.
     pub server: Option<Usage>,
-    /// Why it is not.
+    /// The reason why `server` is `None`.
     pub server_unknown: Option<String>,
-    /// CPU of the load test itself, over the same time as the server's: where it has all of the machine that the
-    /// server leaves, latencies are its own.
+    /// The CPU time of the load test itself in seconds, from the first write to the end of the
+    /// drain. If the load test used all the CPU time that the server left, it caused part of the
+    /// latencies itself.
     pub own_cpu_seconds: f64,
-    /// What could not be deleted afterwards, and why.
+    /// The error of the cleanup, if something may be left on the server; `None` if everything was
+    /// deleted.
     pub left_behind: Option<String>,
-    /// The distribution of `events.from_schedule_ms`: milliseconds, share of events not above them.
+    /// The cumulative distribution of `events.from_schedule_ms`: pairs of a latency in milliseconds
+    /// and the share of events with at most this latency.
     pub distribution: Vec<(f64, f64)>,
-    /// The same of `events.from_acknowledgement_ms`.
+    /// The cumulative distribution of `events.from_acknowledgement_ms`: pairs of a latency in
+    /// milliseconds and the share of events with at most this latency.
     pub distribution_from_acknowledgement: Vec<(f64, f64)>,
-    /// Seconds from the first write on, events a second.
+    /// The throughput over time: pairs of seconds since the first write and events per second.
     pub throughput: Vec<(f64, f64)>,
 }
 
-/// What was asked for.
+/// The settings of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
-    /// The server's URL.
+    /// The watched server's URL.
     pub server: String,
-    /// What it says its version is; kubefan says the API server's.
+    /// The version that the watched server reports; kubefan reports the API server's version.
     pub server_version: String,
-    /// Where was written.
+    /// The URL of the server on which objects were created and changed.
     pub write_server: String,
-    /// The resource.
+    /// The plural name of the resource, such as `configmaps`.
     pub resource: String,
-    /// The namespace.
+    /// The namespace of the objects.
     pub namespace: String,
-    /// Whether all namespaces were watched.
+    /// True if all namespaces were watched.
     pub all_namespaces: bool,
-    /// Watchers.
+    /// The number of watchers, without slow watchers.
     pub watchers: u32,
-    /// Connections of the watchers.
+    /// The number of the watchers' connections.
     pub connections: u32,
-    /// HTTP/1.1 or HTTP/2.
+    /// The watchers' protocol: `HTTP/1.1` or `HTTP/2`.
     pub protocol: String,
-    /// json or protobuf.
+    /// The wire format of watches and lists: `json` or `protobuf`.
     pub format: String,
-    /// What each watcher selected by.
+    /// The watchers' selector, in which `{i}` represents the watcher's number; `None` if there was
+    /// none.
     pub selector: Option<String>,
-    /// Whether they began as watch-lists.
+    /// True if watchers got the initial objects as a watch-list.
     pub watch_list: bool,
-    /// Writes a second; `null` for as many as the server takes.
+    /// The scheduled writes per second; `null` if writes were sent as fast as possible.
     pub rate: Option<f64>,
-    /// Writes that had not reached every watcher, at most; `null` for no limit.
+    /// The limit on writes that had not yet reached every watcher; `null` if there was none.
     pub window: Option<u32>,
-    /// Objects.
+    /// The number of objects.
     pub objects: u32,
-    /// Seconds of writing.
+    /// The planned duration of the writing phase, in seconds.
     pub seconds: f64,
-    /// Clients that listed meanwhile.
+    /// The number of clients that listed repeatedly during the writing phase.
     pub list_storm: u32,
-    /// Watchers that did not read.
+    /// The number of additional watchers that did not read.
     pub slow_watchers: u32,
 }
 
-/// The writes of a run.
+/// Counts and latencies of the writes of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Writes {
-    /// Those that the server acknowledged.
+    /// The number of writes that the server acknowledged.
     pub acknowledged: u64,
-    /// The same a second.
+    /// The acknowledged writes per second, until the last acknowledgement.
     pub per_second: f64,
-    /// Requests that failed and were sent again.
+    /// The number of requests that failed and were sent again.
     pub retries: u64,
-    /// Writes of the schedule that were never acknowledged.
+    /// The number of scheduled writes that were never acknowledged.
     pub given_up: u64,
-    /// From request to acknowledgement.
+    /// The time in milliseconds from a request to its acknowledgement.
     pub latency_ms: Latency,
-    /// From the scheduled time to the request: what the server, or this machine, was late by.
+    /// The time in milliseconds from when a write was due until a writer began to send it. Large
+    /// values mean that the server or the load test's machine was too slow.
     pub lateness_ms: Latency,
 }
 
-/// The events of a run.
+/// Counts, errors and latencies of the events of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Events {
-    /// Those that the watchers' selectors want, of all acknowledged writes.
+    /// The number of events that the watchers must receive for all acknowledged writes.
     pub expected: u64,
-    /// Those that came.
+    /// The number of events that the watchers received, without duplicates.
     pub delivered: u64,
-    /// The same a second, from the first write to the last event.
+    /// The delivered events per second, from the first write to the last event.
     pub per_second: f64,
-    /// Bytes of the watches' bodies.
+    /// The bytes of the watches' bodies, from the first write on.
     pub bytes: u64,
-    /// What went wrong.
+    /// The numbers of events that were not delivered correctly.
     #[serde(flatten)]
     pub delivery_errors: DeliveryErrors,
-    /// From when the write was due until the event was received.
+    /// The time in milliseconds from when a write was due until its event was received.
     pub from_schedule_ms: Latency,
-    /// From the write's acknowledgement; zero of events that were faster.
+    /// The time in milliseconds from a write's acknowledgement until its event was received; zero
+    /// if the event came first.
     pub from_acknowledgement_ms: Latency,
-    /// Events that were faster.
+    /// The number of events that came before their write was acknowledged.
     pub before_acknowledgement: u64,
-    /// Bookmarks.
+    /// The number of bookmarks.
     pub bookmarks: u64,
-    /// Events of objects that are not the run's.
+    /// The number of events of objects that do not belong to the run.
     pub foreign: u64,
 }
 
-/// What became of the watches.
+/// How often the watches of a run ended, expired or were retried.
 #[derive(Clone, Debug, Serialize)]
 pub struct Watches {
-    /// Watches that the server ended, or that broke, and were opened again.
+    /// The number of watches that the server ended or that broke, and that were opened again.
     pub reconnects: u64,
-    /// Times that one had to begin anew, as an error such as 410 Expired ended it or kept it from going on.
+    /// How often a watcher had to start again without a version, because an error such as 410
+    /// Expired ended its watch or prevented it from resuming.
     pub expired: u64,
-    /// Requests for a watch that failed and were sent again.
+    /// The number of requests for a watch that failed and were sent again.
     pub retries: u64,
-    /// Watchers that didn't read.
+    /// The number of slow watchers, which did not read, that opened a watch.
     pub slow: u64,
-    /// Of those, the ones that the server ended.
+    /// The number of slow watchers whose watches the server ended.
     pub slow_ended: u64,
 }
 
-/// One server's figures divided by another's; `null` where one of them has none.
+/// The results of the first run divided by those of the second; `null` if one of them is unknown or
+/// the second is 0.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratios {
-    /// Events a second.
+    /// The ratio of delivered events per second.
     pub events_per_second: Option<f64>,
-    /// Median from the schedule.
+    /// The ratio of the medians of `events.from_schedule_ms`.
     pub from_schedule_p50: Option<f64>,
-    /// 99th percentile from the schedule.
+    /// The ratio of the 99th percentiles of `events.from_schedule_ms`.
     pub from_schedule_p99: Option<f64>,
-    /// Median from the acknowledgement.
+    /// The ratio of the medians of `events.from_acknowledgement_ms`.
     pub from_acknowledgement_p50: Option<f64>,
-    /// 99th percentile from the acknowledgement.
+    /// The ratio of the 99th percentiles of `events.from_acknowledgement_ms`.
     pub from_acknowledgement_p99: Option<f64>,
-    /// Time until all watchers had seen all objects.
+    /// The ratio of the times until all watchers had received all objects.
     pub all_synced: Option<f64>,
-    /// Median of the lists.
+    /// The ratio of the lists' median latencies.
     pub lists_p50: Option<f64>,
-    /// CPU of the server for each event.
+    /// The ratio of the servers' CPU times per delivered event.
     pub cpu_per_event: Option<f64>,
-    /// The server's memory at most.
+    /// The ratio of the servers' peak resident memory.
     pub resident_peak: Option<f64>,
 }
 
@@ -199,7 +210,7 @@ impl Report {
         }
     }
 
-    /// What went wrong with events, of all runs; a load test that lost none says so.
+    /// The delivery errors of all runs together; empty if every event was delivered correctly.
     pub fn delivery_errors(&self) -> DeliveryErrors {
         let mut all = DeliveryErrors::default();
         for run in &self.runs {
@@ -208,17 +219,18 @@ impl Report {
         all
     }
 
-    /// Writes of the schedule that were never acknowledged, of all runs that were not interrupted.
+    /// The number of scheduled writes that were never acknowledged, in all runs that were not
+    /// interrupted.
     pub fn given_up(&self) -> u64 {
         let whole = self.runs.iter().filter(|run| !run.interrupted);
         whole.map(|run| run.writes.given_up).sum()
     }
 
-    /// As JSON.
+    /// Encodes the report as indented JSON with a final line break.
     ///
     /// # Errors
     ///
-    /// Never in practice: all keys are text.
+    /// Does not happen in practice, because all keys are strings.
     pub fn to_json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
@@ -278,7 +290,7 @@ impl Settings {
 
 #[cfg(test)]
 impl Run {
-    /// One write that a watcher got.
+    /// A run with one write, one watcher and one delivered event.
     pub(crate) fn for_tests(server: &str) -> Self {
         Self {
             settings: Settings::for_tests(server),
@@ -315,7 +327,7 @@ impl Run {
             },
             lists: None,
             server: None,
-            server_unknown: Some("nobody told".to_owned()),
+            server_unknown: Some("no source".to_owned()),
             own_cpu_seconds: 0.0,
             left_behind: None,
             distribution: vec![(1.0, 1.0)],
@@ -336,7 +348,7 @@ mod tests {
         second.events.per_second = 10.0;
         first.events.from_schedule_ms.p99 = 1.0;
         second.events.from_schedule_ms.p99 = 4.0;
-        // A median of nothing divides nothing.
+        // The second run's median is 0, so there is no ratio.
         first.events.from_acknowledgement_ms.p50 = 1.0;
         let ratios = Ratios::between(&first, &second);
         assert_eq!(ratios.events_per_second, Some(3.0));
@@ -344,7 +356,7 @@ mod tests {
         assert_eq!(ratios.all_synced, Some(1.0));
         assert_eq!(ratios.from_acknowledgement_p50, None);
         assert_eq!((ratios.lists_p50, ratios.cpu_per_event), (None, None));
-        let alone = Report::new(vec![first], Some("it is away".to_owned()));
+        let alone = Report::new(vec![first], Some("no route".to_owned()));
         assert_eq!(alone.ratios, None);
     }
 }

@@ -1,4 +1,4 @@
-//! The report as people read it in a terminal.
+//! The report as text for a terminal.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use super::report::Report;
 use super::report::Run;
 use super::report::Settings;
 
-/// The whole report as text.
+/// Formats the whole report as text.
 pub fn table(report: &Report) -> String {
     let mut text = String::new();
     for run in &report.runs {
@@ -53,13 +53,13 @@ pub fn table(report: &Report) -> String {
     text
 }
 
-/// Name and value of all that is no distribution.
+/// The names and values of a run's summary, which is everything except the latencies.
 pub(crate) fn rows(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let server = format!("{} ({})", settings.server, settings.server_version);
     let mut rows = vec![("server", server)];
     if settings.write_server != settings.server {
-        rows.push(("written to", settings.write_server.clone()));
+        rows.push(("write server", settings.write_server.clone()));
     }
     rows.push(("watchers", watchers(settings)));
     rows.push(("writes", writes(run)));
@@ -97,10 +97,10 @@ fn watchers(settings: &Settings) -> String {
         settings
             .selector
             .as_ref()
-            .map(|by| format!(", by {by}"))
+            .map(|by| format!(", selected by {by}"))
             .unwrap_or_default(),
         if settings.watch_list {
-            ", begun as watch-lists"
+            ", with watch-list"
         } else {
             ""
         },
@@ -117,7 +117,7 @@ fn writes(run: &Run) -> String {
         (None, None) => "as many as possible".to_owned(),
     };
     format!(
-        "{} acknowledged, {:.1}/s (asked for {rate} for {} s), {} objects of {} bytes",
+        "{} acknowledged, {:.1}/s (target: {rate} for {} s), {} objects of {} bytes",
         run.writes.acknowledged,
         run.writes.per_second,
         settings.seconds,
@@ -140,9 +140,9 @@ fn events(events: &Events) -> [(&'static str, String); 2] {
             ),
         ),
         (
-            "events that went wrong",
+            "delivery errors",
             format!(
-                "{} missed, {} twice, {} out of order, {} unwanted",
+                "{} missed, {} duplicated, {} out of order, {} unwanted",
                 delivery_errors.missed,
                 delivery_errors.duplicated,
                 delivery_errors.out_of_order,
@@ -152,27 +152,27 @@ fn events(events: &Events) -> [(&'static str, String); 2] {
     ]
 }
 
-/// What is not told of every run.
+/// The rows that only some runs have.
 fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
     let settings = &run.settings;
     let mut rows = Vec::new();
     if run.interrupted {
         rows.push((
             "interrupted",
-            "by a signal; this is what was until then".to_owned(),
+            "by a signal; the results are incomplete".to_owned(),
         ));
     }
     if run.writes.given_up + run.writes.retries > 0 {
         let (given_up, retries) = (run.writes.given_up, run.writes.retries);
         rows.push((
-            "writes that failed",
-            format!("{retries} sent again, {given_up} given up"),
+            "failed writes",
+            format!("{retries} retried, {given_up} given up"),
         ));
     }
     if settings.slow_watchers > 0 {
         let (slow, ended) = (run.watches.slow, run.watches.slow_ended);
         rows.push((
-            "watchers that don't read",
+            "slow watchers",
             format!("{slow}, {ended} of them ended by the server"),
         ));
     }
@@ -197,7 +197,7 @@ fn exceptions(run: &Run) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// What the server needed, and the test itself.
+/// The rows for the CPU time and memory of the server, and for the CPU time of the load test.
 fn usage(run: &Run) -> Vec<(&'static str, String)> {
     let mut rows = Vec::new();
     match (&run.server, &run.server_unknown) {
@@ -206,14 +206,14 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
             rows.push((
                 "server CPU",
                 format!(
-                    "{:.2} s, {:.2} µs for each event",
+                    "{:.2} s, {:.2} µs per event",
                     usage.cpu_seconds, usage.cpu_microseconds_per_event
                 ),
             ));
             rows.push((
                 "server memory",
                 format!(
-                    "{:.1} MiB before, {:.1} with idle watchers, {:.1} at most",
+                    "{:.1} MiB before, {:.1} with idle watchers, {:.1} peak",
                     mebibytes(usage.resident_bytes_before),
                     mebibytes(usage.resident_bytes_idle),
                     mebibytes(usage.resident_bytes_peak)
@@ -232,10 +232,10 @@ fn usage(run: &Run) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Name and figures of all distributions, in milliseconds.
+/// The names and summaries of all latencies of a run.
 pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     let events = &run.events;
-    // What is on no schedule is due when it is sent.
+    // Without a schedule, a write is due when it is sent.
     let is_scheduled = run.settings.rate.is_some();
     let mut latencies = vec![
         match is_scheduled {
@@ -255,18 +255,18 @@ pub(crate) fn latencies(run: &Run) -> Vec<(&'static str, Latency)> {
     latencies
 }
 
-/// Name and value of the ratios that there are.
+/// The names and values of all ratios that are known.
 pub(crate) fn ratio_rows(ratios: &Ratios) -> Vec<(&'static str, f64)> {
     let all = [
-        ("events a second", ratios.events_per_second),
+        ("events per second", ratios.events_per_second),
         ("write → received, p50", ratios.from_schedule_p50),
         ("write → received, p99", ratios.from_schedule_p99),
-        ("acknowledged → rec., p50", ratios.from_acknowledgement_p50),
-        ("acknowledged → rec., p99", ratios.from_acknowledgement_p99),
+        ("ack → received, p50", ratios.from_acknowledgement_p50),
+        ("ack → received, p99", ratios.from_acknowledgement_p99),
         ("all watchers in sync", ratios.all_synced),
         ("list, p50", ratios.lists_p50),
-        ("server CPU for each event", ratios.cpu_per_event),
-        ("server memory at most", ratios.resident_peak),
+        ("server CPU per event", ratios.cpu_per_event),
+        ("peak server memory", ratios.resident_peak),
     ];
     all.into_iter()
         .filter_map(|(name, ratio)| Some((name, ratio?)))
@@ -310,23 +310,23 @@ mod tests {
         };
         for name in [
             "interrupted",
-            "writes that failed",
+            "failed writes",
             "left behind",
-            "written to",
+            "write server",
         ] {
             assert_eq!(row(&run, name), None, "{name}");
         }
         run.interrupted = true;
         run.writes.given_up = 3;
-        run.left_behind = Some("much".to_owned());
+        run.left_behind = Some("an object".to_owned());
         run.settings.write_server = "b".to_owned();
         assert!(row(&run, "interrupted").is_some());
-        let failed = Some("0 sent again, 3 given up".to_owned());
-        assert_eq!(row(&run, "writes that failed"), failed);
-        assert_eq!(row(&run, "left behind"), Some("much".to_owned()));
-        assert_eq!(row(&run, "written to"), Some("b".to_owned()));
-        let report = Report::new(vec![run], Some("it is away".to_owned()));
+        let failed = Some("0 retried, 3 given up".to_owned());
+        assert_eq!(row(&run, "failed writes"), failed);
+        assert_eq!(row(&run, "left behind"), Some("an object".to_owned()));
+        assert_eq!(row(&run, "write server"), Some("b".to_owned()));
+        let report = Report::new(vec![run], Some("no route".to_owned()));
         let table = table(&report);
-        assert!(table.contains("could not be tested: it is away"), "{table}");
+        assert!(table.contains("could not be tested: no route"), "{table}");
     }
 }

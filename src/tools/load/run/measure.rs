@@ -1,4 +1,5 @@
-//! The phases that are measured: watchers get in sync, objects are written, the last events come.
+//! The measured phases of a run: the watchers get in sync, the writers run, and the last events
+//! arrive.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,28 +32,31 @@ use crate::tools::load::write::writer::write;
 
 use super::peak::MemoryPeak;
 
-/// How often it is looked how far everything is.
+/// The interval at which the progress of the writes is checked; other phases are checked five times
+/// as often.
 const TICK: Duration = Duration::from_millis(50);
-/// Silence after which events that have not come are missed.
+/// If no event arrives for this time after the last write, the outstanding events count as missed.
 const SILENCE: Duration = Duration::from_secs(10);
-/// The same after a signal; and the longest that is waited then, however much comes.
+/// If no event arrives for this time after a signal, the outstanding events count as missed.
 const SHORT_SILENCE: Duration = Duration::from_secs(2);
+/// The longest wait for outstanding events after a signal, even if events still arrive.
 const SHORT_DRAIN: Duration = Duration::from_secs(8);
-/// After the last event that is expected, so that one which comes twice is seen.
+/// The time for which the watches stay open after the last expected event, so that duplicates of it
+/// are noticed.
 const SETTLED: Duration = Duration::from_millis(250);
 
-/// A run under way.
+/// Everything that the measured phases of a run need.
 pub(super) struct Measurement<'a> {
     pub(super) config: &'a Config,
     pub(super) run_state: Arc<RunState>,
     pub(super) shutdown: &'a Shutdown,
     pub(super) source: UsageSource,
     pub(super) schedule: Schedule,
-    /// Nanoseconds of a step of the timeline.
+    /// The length of a step of the timeline, in nanoseconds.
     pub(super) step: u64,
 }
 
-/// What was measured.
+/// The results of the measured phases.
 pub(super) struct RunStats {
     pub(super) write_stats: WriteStats,
     pub(super) received: ReceiverStats,
@@ -110,7 +114,8 @@ impl Measurement<'_> {
         }
     }
 
-    /// Waits until every watcher has seen every object.
+    /// Waits until every watcher has received every object that it selects and all slow watches are
+    /// open. Returns how long that took.
     async fn wait_until_synced(&self, progress: &mut Progress) -> Result<Duration, Error> {
         let started = Instant::now();
         let watchers = self.config.watchers;
@@ -142,7 +147,7 @@ impl Measurement<'_> {
         let a_connection = self.config.watchers.div_ceil(self.config.connections);
         let hint = match self.config.protocol {
             Protocol::Http2 if a_connection > 100 => format!(
-                "; perhaps the server takes fewer than {a_connection} streams a connection: try more --connections"
+                "; the server may allow fewer than {a_connection} streams per connection: try more --connections"
             ),
             _ => String::new(),
         };
@@ -154,7 +159,7 @@ impl Measurement<'_> {
         }
     }
 
-    /// Writes everything, or until a signal comes.
+    /// Runs the writers until the end of the schedule or a signal.
     async fn run_writes(
         &self,
         job: WriteJob,
@@ -182,7 +187,7 @@ impl Measurement<'_> {
         }
     }
 
-    /// Waits until everything has come, or nothing comes any more.
+    /// Waits until all expected events have arrived, or none has arrived for some time.
     async fn wait_until_drained(
         &self,
         expected: u64,
@@ -202,18 +207,19 @@ impl Measurement<'_> {
             }
             let is_short = self.shutdown.is_draining();
             if is_short {
-                // What is missing then is missing of a run that was not let to its end.
+                // Marks the run as interrupted, because events may be missing only because of the
+                // signal.
                 self.run_state.cut_short();
             }
             let silence = if is_short { SHORT_SILENCE } else { SILENCE };
             if last.1.elapsed() > silence {
                 progress.print_line(&format!(
-                    "{delivered} of {expected} events came, and then none for {silence:?}"
+                    "{delivered} of {expected} events arrived, and then none for {silence:?}"
                 ));
                 return Ok(());
             }
             if is_short && started.elapsed() > SHORT_DRAIN {
-                progress.print_line(&format!("{delivered} of {expected} events came until now"));
+                progress.print_line(&format!("{delivered} of {expected} events arrived so far"));
                 return Ok(());
             }
             let done = delivered as f64 / expected as f64;
@@ -228,7 +234,7 @@ impl Measurement<'_> {
 }
 
 fn usage(before: Sample, idle: Sample, after: Sample, peak: u64, events: u64) -> Usage {
-    // Less than nothing is what a server shows that was started again.
+    // The difference is negative if the server was restarted during the run.
     let cpu_seconds = (after.cpu_seconds - idle.cpu_seconds).max(0.0);
     Usage {
         cpu_seconds,

@@ -1,4 +1,4 @@
-//! A load test from its beginning to its report: connects, sets the stage, measures, and clears the stage again.
+//! Runs a load test: connects, creates the objects, measures, cleans up, and returns the report.
 
 mod measure;
 mod peak;
@@ -38,27 +38,28 @@ use summary::settings;
 use summary::summarize;
 use test_namespace::TestNamespace;
 
-/// What names the server to compare with.
+/// The flag that names the second server, with which the first is compared.
 const COMPARE_FLAG: &str = "--compare";
-/// Files that are open besides the connections.
+/// An estimate of the open files besides the connections.
 const OTHER_FILES: u64 = 64;
-/// Steps of the timeline.
+/// The number of steps of the timeline.
 const STEPS: u32 = 100;
 const SHORTEST_STEP: Duration = Duration::from_millis(100);
 
-/// Tests the server, and then the one that it is compared with. A drain of `shutdown` ends it early, with the
-/// report of what was until then; either way nothing is left on the server.
+/// Tests the server, and then the second server if there is one. If `shutdown` begins to drain, the
+/// test ends early and reports what it has measured so far. In any case it deletes everything that
+/// it created.
 ///
 /// # Errors
 ///
-/// When there is nothing to report; what was made on the server is deleted then, too.
+/// If there is nothing to report. Everything that the test created is deleted in this case too.
 pub async fn run(
     config: &Config,
     progress: &mut Progress,
     shutdown: &Shutdown,
 ) -> Result<Report, Error> {
     if let Some(compared) = &config.compared {
-        // Before the first run takes its time.
+        // Report a second server that is not reachable before the first run, which takes long.
         target::connect(&compared.client, COMPARE_FLAG).await?;
     }
     let named_by = "--context or --server";
@@ -71,14 +72,14 @@ pub async fn run(
         config.watched = compared.clone();
         match run_one(&config, COMPARE_FLAG, progress, shutdown).await {
             Ok(run) => runs.push(run),
-            // What the first one showed is worth being told.
+            // The results of the first run are reported even if the second run fails.
             Err(error) => compared_failed = Some(with_causes(&error)),
         }
     }
     Ok(Report::new(runs, compared_failed))
 }
 
-/// `named_by` are the flags that name the server which is watched.
+/// Tests one server. `named_by` lists the flags that can name this server.
 async fn run_one(
     config: &Config,
     named_by: &'static str,
@@ -86,7 +87,7 @@ async fn run_one(
     shutdown: &Shutdown,
 ) -> Result<Run, Error> {
     check_open_files(config)?;
-    // Nothing is on the server yet: it can be left at any time.
+    // Nothing has been created on the server yet, so this can be cancelled at any time.
     let servers = tokio::select! {
         servers = connect_servers(config, named_by) => servers?,
         () = shutdown.draining() => return Err(Error::Interrupted),
@@ -143,7 +144,7 @@ async fn run_one(
     ))
 }
 
-/// What is going to be tested, for people.
+/// Describes in one line what is going to be tested.
 fn describe_run(
     config: &Config,
     client: &Client,
@@ -164,7 +165,7 @@ fn describe_run(
     )
 }
 
-/// The servers, and what is known of them.
+/// The connected servers, the watched server's version, and the resource under test.
 struct TestServers {
     client: Client,
     writer: Client,
@@ -180,7 +181,7 @@ async fn connect_servers(config: &Config, named_by: &'static str) -> Result<Test
     };
     let version = Discovery::version(&client).await;
     let version = version.map_err(server_error(|| {
-        format!("ask {} for its version", client.server())
+        format!("get the version of {}", client.server())
     }))?;
     let resource = target::resource(&writer, &config.resource).await?;
     Ok(TestServers {
@@ -234,7 +235,7 @@ async fn measure_in_namespace(
     Ok((object_bytes, measurement.measure(job, progress).await?))
 }
 
-/// Refuses what would end in the middle for want of file descriptors.
+/// Refuses a test that needs more open files than this process may have.
 fn check_open_files(config: &Config) -> Result<(), Error> {
     let connections = match config.protocol {
         Protocol::Http1 => config.watchers + config.slow_watchers,
@@ -245,13 +246,14 @@ fn check_open_files(config: &Config) -> Result<(), Error> {
     match open_files_limit(&limits) {
         Some(limit) if limit < needed => Err(Error::Refused(format!(
             "{connections} connections need {needed} open files, and the limit is {limit}: raise it with \
-             `ulimit -n {needed}`, or take fewer connections"
+             `ulimit -n {needed}`, or use fewer connections"
         ))),
         _ => Ok(()),
     }
 }
 
-/// The soft limit.
+/// Reads the soft limit of open files from `/proc/self/limits`; `None` if it is unlimited or
+/// unknown.
 fn open_files_limit(limits: &str) -> Option<u64> {
     let line = limits
         .lines()

@@ -1,5 +1,6 @@
-//! The most memory that the server is seen to have: looked at by a thread of its own, as to read and parse an
-//! API server's metrics takes milliseconds, in which a writer's acknowledgement would lie there.
+//! Samples the server's memory to find its peak. A separate thread does this, because reading and
+//! parsing an API server's metrics takes milliseconds and would delay the handling of writes'
+//! acknowledgements.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use crate::tools::load::run_state::RunState;
 use crate::tools::load::usage::UsageSource;
 use crate::upstream::Client;
 
-/// How often it is looked at.
+/// The time between two samples of the server's memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The thread at work.
+/// The running thread that samples the server's memory.
 pub(super) struct MemoryPeak(oneshot::Receiver<u64>);
 
 impl MemoryPeak {
@@ -30,13 +31,13 @@ impl MemoryPeak {
             .name("load-usage".to_owned())
             .spawn(move || {
                 let peak = runtime.block_on(sample_peak(&run_state));
-                // Nobody is there when the run was aborted.
+                // If the run was aborted, the receiver is gone and the result is not needed.
                 let _ = sender.send(peak);
             })?;
         Ok(Self(seen))
     }
 
-    /// Bytes, after [`RunState::stop`]; 0 when nothing was seen.
+    /// The largest sample in bytes, or 0 if there was no sample; call it after [`RunState::stop`].
     pub(super) async fn finish(self) -> io::Result<u64> {
         self.0.await.map_err(io::Error::other)
     }
@@ -49,14 +50,14 @@ async fn sample_peak(run_state: &RunState) -> u64 {
             Ok(source) => source,
             Err(error) => {
                 let problem = with_causes(&error);
-                return tracing::debug!(problem, "no figures of the server");
+                return tracing::debug!(problem, "cannot sample the server");
             }
         };
         loop {
             sleep(SAMPLE_INTERVAL).await;
             match source.sample().await {
                 Ok(sample) => peak = peak.max(sample.resident_bytes),
-                Err(problem) => tracing::debug!(problem, "no figures of the server"),
+                Err(problem) => tracing::debug!(problem, "cannot sample the server"),
             }
         }
     };
@@ -67,7 +68,8 @@ async fn sample_peak(run_state: &RunState) -> u64 {
     peak
 }
 
-/// Over connections that live here.
+/// Finds the source of the server's figures, with a new client whose connections belong to this
+/// thread.
 async fn source(run_state: &RunState) -> Result<UsageSource, Error> {
     let watched = &run_state.config.watched;
     let client = Client::connect(watched.client.clone()).await?;

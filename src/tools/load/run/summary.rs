@@ -1,4 +1,4 @@
-//! From what was measured to the report.
+//! Turns the results of a run into the run's part of the report.
 
 use crate::tools::load::config::Config;
 use crate::tools::load::config::Protocol;
@@ -21,7 +21,7 @@ use crate::upstream::Client;
 use super::measure::RunStats;
 use super::test_namespace::TestNamespace;
 
-/// What was asked for, and of whom.
+/// The settings of the run for the report, including the names and versions of the servers.
 pub(super) fn settings(
     config: &Config,
     client: &Client,
@@ -63,7 +63,7 @@ pub(super) fn settings(
     }
 }
 
-/// What came of it.
+/// Builds the report of a run from its settings and results.
 pub(super) fn summarize(
     settings: Settings,
     stats: RunStats,
@@ -109,7 +109,7 @@ pub(super) fn summarize(
     }
 }
 
-/// From each watcher's request until it had seen everything.
+/// The times from each watcher's request until it had received all objects that it selects.
 fn sync_times(watchers: &[WatcherStats]) -> Histogram {
     let mut sync_times = Histogram::default();
     for after in watchers.iter().filter_map(|watcher| watcher.synced_after) {

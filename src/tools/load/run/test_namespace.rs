@@ -1,4 +1,4 @@
-//! What a run leaves behind for as long as it lasts: a namespace and objects.
+//! Creates the namespace and the objects of a run, and deletes them at the end.
 
 use std::time::Duration;
 
@@ -30,14 +30,15 @@ use crate::upstream::Identity;
 
 const JSON: &str = "application/json";
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// Time in which a new namespace has to become usable: its service account is made by a controller.
+/// The time within which a new namespace must become usable; a controller has to create its service
+/// account first.
 const NAMESPACE_READY: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(200);
-/// Time for all of the cleaning up.
+/// The time limit of the whole cleanup.
 const CLEANUP: Duration = Duration::from_secs(30);
-/// Time after which a request whose answer was lost has been carried out, or never will be.
+/// The time after which a request without an answer has either been executed or never will be.
 const SETTLED: Duration = Duration::from_secs(3);
-/// Creations under way at a time.
+/// The number of objects that are created concurrently.
 const CREATIONS: usize = 16;
 
 /// The namespace and the objects of a run.
@@ -45,29 +46,30 @@ pub(super) struct TestNamespace {
     client: Client,
     resource: Resource,
     pub(super) name: String,
-    /// True when the user named it.
+    /// True if the user named the namespace, false if its name is generated.
     is_named: bool,
     ownership: Ownership,
-    /// True while objects may come into being of which nobody knows.
+    /// True while a pending or unanswered request may still create objects.
     is_in_doubt: bool,
     pub(super) objects: Objects,
 }
 
-/// Whose the namespace is.
+/// Whether the run created the namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ownership {
-    /// Nothing was asked of the server yet.
+    /// The run has not created the namespace.
     NotCreated,
-    /// Its creation was sent, and perhaps carried out.
+    /// The run has sent the creation, and does not know whether the server executed it.
     Unknown,
-    /// The run's: it goes when the run goes.
+    /// The run created the namespace and deletes it at the end.
     Owned,
-    /// It was there before.
+    /// The namespace existed before the run, so only the run's objects are deleted.
     Existing,
 }
 
 impl TestNamespace {
-    /// Of the namespace of that name, or of one of the run's own; nothing is on the server yet.
+    /// Uses the given namespace, or a generated name if it is `None`. Creates nothing on the server
+    /// yet.
     pub(super) fn new(
         client: Client,
         resource: Resource,
@@ -86,9 +88,10 @@ impl TestNamespace {
         }
     }
 
-    /// Makes the namespace, unless it is there.
+    /// Creates the namespace if it does not exist.
     ///
-    /// Not cancel safe, but for [`TestNamespace::clean_up`], which finds out what came of it.
+    /// If this is cancelled, the only method that may still be called is
+    /// [`TestNamespace::clean_up`], which checks whether the namespace was created.
     pub(super) async fn prepare(&mut self) -> Result<(), Error> {
         let name = &self.name;
         let manifest = json!({
@@ -99,7 +102,7 @@ impl TestNamespace {
         self.ownership = Ownership::Unknown;
         match send(&self.client, Method::POST, NAMESPACES, &manifest).await {
             Ok(_) => self.ownership = Ownership::Owned,
-            // Who may not make namespaces may have been given one.
+            // A user that may not create namespaces may have named an existing one.
             Err(Failure::Server(error))
                 if self.is_named && (is_code(&error, 409) || error.is_forbidden()) =>
             {
@@ -115,15 +118,16 @@ impl TestNamespace {
         Ok(())
     }
 
-    /// The path of the objects.
+    /// The URL path of the collection that holds the objects.
     pub(super) fn path(&self) -> String {
         self.resource.gvr.path(Some(&self.name))
     }
 
-    /// Makes `count` objects of `size` bytes, as near as their filler lets them come; gives the size that
-    /// they have. Begins nothing more once `shutdown` drains.
+    /// Creates `count` objects of about `size` bytes as JSON, and returns the size of the first
+    /// one. Stops with an error if `shutdown` begins to drain.
     ///
-    /// Not cancel safe, but for [`TestNamespace::clean_up`].
+    /// If this is cancelled, the only method that may still be called is
+    /// [`TestNamespace::clean_up`].
     pub(super) async fn fill(
         &mut self,
         count: u32,
@@ -160,11 +164,11 @@ impl TestNamespace {
     fn creation(&self) -> String {
         let name = self.resource.gvr.group_resource();
         format!(
-            "create {name} (there are templates for {WITH_TEMPLATE}; others are made of metadata alone)"
+            "create {name} (there are templates for {WITH_TEMPLATE}; objects of other resources have only metadata)"
         )
     }
 
-    /// Creates an object; patient, as a namespace may not be usable yet.
+    /// Creates an object. Retries for some seconds, because a new namespace may not be usable yet.
     async fn create_first(&mut self, object: Value, shutdown: &Shutdown) -> Result<Value, Error> {
         let deadline = Instant::now() + NAMESPACE_READY;
         loop {
@@ -200,16 +204,16 @@ impl TestNamespace {
             .map_err(|failure| failure.describe(|| format!("delete the objects in {}", self.name)))
     }
 
-    /// Deletes the objects, and the namespace if it is the run's own; also those of which it is not known
-    /// whether they came into being.
+    /// Deletes the objects, and the namespace if the run created it. Also deletes what an
+    /// unanswered request may have created.
     ///
     /// # Errors
     ///
-    /// When something may be left; the message says what.
+    /// If something may be left on the server. The message names the namespace and the problem.
     pub(super) async fn clean_up(&self) -> Result<(), Error> {
         let left = |error: &dyn std::fmt::Display| {
             Error::Refused(format!(
-                "namespace {} could not be cleaned up, please look after it: {error}",
+                "namespace {} could not be cleaned up, check it and delete what is left: {error}",
                 self.name
             ))
         };
@@ -230,15 +234,16 @@ impl TestNamespace {
             Ownership::Unknown if !self.has_appeared().await? => Ok(()),
             Ownership::Unknown => self.delete_namespace().await,
             Ownership::Owned => {
-                // First, as their deletion is quicker than a namespace's. What is left goes with it.
+                // Deleting the objects is quicker than deleting the namespace, so this comes first.
+                // The namespace takes the rest with it.
                 let deleted = timeout(CLEANUP / 2, self.delete_objects()).await;
-                tracing::debug!(?deleted, "the objects");
+                tracing::debug!(?deleted, "tried to delete the objects");
                 self.delete_namespace().await
             }
         }
     }
 
-    /// Again and again while one may appear.
+    /// Deletes all objects of the run, repeatedly while an unanswered request may still create one.
     async fn delete_all_objects(&self) -> Result<(), Error> {
         let from = Instant::now();
         loop {
@@ -250,7 +255,8 @@ impl TestNamespace {
         }
     }
 
-    /// Whether a namespace whose creation was not answered is there, and made by this run.
+    /// After a creation without an answer, waits for the namespace and returns whether this run
+    /// created it.
     async fn has_appeared(&self) -> Result<bool, Error> {
         let from = Instant::now();
         let path = format!("{NAMESPACES}/{}", self.name);
@@ -260,7 +266,7 @@ impl TestNamespace {
                 Err(error) if error.is_not_found() && from.elapsed() > SETTLED => return Ok(false),
                 Err(error) if error.is_not_found() || is_passing(&error) => sleep(PAUSE).await,
                 Err(error) => {
-                    return Err(server_error(|| "see whether it was made".to_owned())(error));
+                    return Err(server_error(|| "check if it was created".to_owned())(error));
                 }
             }
         }
@@ -270,7 +276,7 @@ impl TestNamespace {
         let path = format!("{NAMESPACES}/{}", self.name);
         match delete(&self.client, &path).await {
             Ok(()) => Ok(()),
-            // It is being deleted: a first answer was lost.
+            // The namespace is already being deleted: the answer to an earlier attempt was lost.
             Err(Failure::Server(error)) if is_code(&error, 409) => Ok(()),
             Err(failure) => Err(failure.describe(|| "delete it".to_owned())),
         }
@@ -283,7 +289,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// Whether the server may have done what was asked all the same.
+    /// True if the server may have executed the request although it failed.
     fn is_in_doubt(&self) -> bool {
         match self {
             Self::Path(_) | Self::Server(upstream::Error::Request(_)) => false,
@@ -310,7 +316,7 @@ async fn send(client: &Client, method: Method, path: &str, body: &Value) -> Resu
     answer.map_err(Failure::Server)
 }
 
-/// Deletes until there is an answer that tells something, or the time for cleaning up is over.
+/// Sends a DELETE, and retries after temporary errors until the time limit of the cleanup.
 async fn delete(client: &Client, path: &str) -> Result<(), Failure> {
     let from = Instant::now();
     loop {
@@ -334,7 +340,7 @@ async fn delete_once(client: &Client, path: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Server(upstream::Error::Transport(error)))
 }
 
-/// Whether it may go well the next time.
+/// True if a retry may succeed.
 fn is_passing(error: &upstream::Error) -> bool {
     match error {
         upstream::Error::Transport(_) => !error.is_connection_refused(),

@@ -1,73 +1,77 @@
-//! Whether one watcher got every event that its selector wants, once and in order.
+//! Checks that one watcher gets every event that matches its selector, once and in order.
 
 use serde::Serialize;
 
-/// Gaps that are remembered, so that an event which comes late is told from one that comes twice.
+/// The maximum number of gaps that a checker keeps, in order to distinguish a late event from a
+/// duplicate.
 const MAX_GAPS: usize = 256;
 
-/// What became of an event.
+/// How an event that a watcher received relates to the events before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The next one of its object, or a later one: then those between are missed.
+    /// The event shows the object's next write, or a later one; then the writes between are missed.
     New,
-    /// One that was missed until now.
+    /// The event shows a write that had been counted as missed.
     Late,
-    /// One that was there already.
+    /// The event shows a write that the watcher has already received.
     Duplicate,
-    /// The state of an object, told again by a watch that began anew.
+    /// An initial object that the watcher had already received; sent again because the watch
+    /// started again.
     Repeated,
-    /// One that the selector does not want.
+    /// The event's object does not match the watcher's selector.
     Unwanted,
 }
 
-/// What went wrong with events.
+/// The numbers of events that were not delivered correctly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeliveryErrors {
-    /// Events that did not come.
+    /// Events that were not delivered.
     pub missed: u64,
-    /// Events that came twice.
+    /// Events that were delivered more than once.
     pub duplicated: u64,
-    /// Events that came after later ones.
+    /// Events that were delivered after later events.
     pub out_of_order: u64,
-    /// Events that the watcher's selector does not want, and deletions that nobody asked for.
+    /// Events that do not match the watcher's selector, deletions (the test deletes nothing while
+    /// watches are open), and events of writes that were never sent.
     pub unwanted: u64,
 }
 
-/// The numbers of the objects that a watcher wants: `first`, and every `step`th after it.
+/// The numbers of the objects that a watcher selects: `first`, and every `step`th after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SelectedObjects {
     pub(crate) first: u32,
     pub(crate) step: u32,
-    /// Objects that there are.
+    /// The number of all objects of the run.
     pub(crate) objects: u32,
 }
 
-/// The state of one watcher.
+/// The events that one watcher has received so far, and their errors.
 #[derive(Debug)]
 pub(crate) struct Checker {
     selected_objects: SelectedObjects,
-    /// Of each object that is wanted: the number of the write that comes next; 0 until it was seen.
+    /// For each selected object, the number of the write that must come next; 0 if the watcher has
+    /// not received the object yet.
     next: Box<[u32]>,
     unseen: usize,
     gaps: Vec<(u32, u32)>,
     errors: DeliveryErrors,
-    /// The greatest version that came on this connection.
+    /// The greatest resource version received since the checker was created or restarted.
     last_version: u64,
 }
 
-/// How far the writes to an object are acknowledged.
+/// The acknowledged writes of one object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ObjectWrites {
-    /// The last write that was.
+    /// The number of the last acknowledged write; 0 if there is none.
     pub(crate) acknowledged: u32,
-    /// True when one more was sent, of which nobody knows.
+    /// True if the next write was sent too, but its outcome is unknown.
     pub(crate) has_unknown_outcome: bool,
 }
 
 // === impl DeliveryErrors ===
 
 impl DeliveryErrors {
-    /// True when nothing went wrong.
+    /// True if there were no errors.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -113,13 +117,14 @@ impl Checker {
         }
     }
 
-    /// True when every object that is wanted was seen.
+    /// True if the watcher has received every object that it selects.
     pub(crate) fn has_seen_all(&self) -> bool {
         self.unseen == 0
     }
 
-    /// Takes the write `sequence` of `object`, told at `version` if that is a number; `is_state` when it may be
-    /// an object's state rather than a change, at the beginning of a watch. An event has one fault at most.
+    /// Checks an event that shows the write `sequence` of `object`, and counts at most one error
+    /// for it. `version` is the object's resource version if it is a number. `is_state` is true if
+    /// the event may be one of a watch's initial objects instead of a change.
     pub(crate) fn record(
         &mut self,
         object: u32,
@@ -131,7 +136,7 @@ impl Checker {
             self.errors.unwanted += 1;
             return Arrival::Unwanted;
         };
-        // States come by name, not by version.
+        // Initial objects are ordered by name, not by version.
         let is_behind = !is_state && version.is_some_and(|version| version <= self.last_version);
         self.last_version = self.last_version.max(version.unwrap_or_default());
         let next = self.next[position];
@@ -166,17 +171,19 @@ impl Checker {
         }
     }
 
-    /// Takes a deletion, which nobody has asked for while this is open.
+    /// Counts a DELETED event, which is always an error: the test deletes nothing while watches are
+    /// open.
     pub(crate) fn record_deletion(&mut self) {
         self.errors.unwanted += 1;
     }
 
-    /// Forgets the order of versions, as a watch begins anew.
+    /// Resets the order of versions, because a new watch starts with initial objects.
     pub(crate) fn restart(&mut self) {
         self.last_version = 0;
     }
 
-    /// The faults, with what is still missing of what was written.
+    /// All errors. Adds to the errors counted so far the acknowledged writes that never arrived,
+    /// and the events beyond the last write of their object.
     pub(crate) fn finish(&self, writes: &[ObjectWrites]) -> DeliveryErrors {
         let mut errors = self.errors;
         for (position, next) in self.next.iter().enumerate() {

@@ -1,35 +1,36 @@
-//! Cuts a watch response into frames where they lie, and reads of each what a load test needs.
+//! Cuts the body of a watch into frames, mostly without copying, and reads the type and the version
+//! of each frame.
 
 use memchr::memchr;
 use memchr::memmem::Finder;
 
 use crate::api::WireFormat;
 
-/// Length of the number before a protobuf message.
+/// The size, in bytes, of the length before each protobuf message.
 const LENGTH_PREFIX: usize = 4;
-/// Longest frame that is taken.
+/// The maximum length of a frame, in bytes.
 const MAX_FRAME: usize = 64 << 20;
-/// What begins a protobuf object.
+/// The first bytes of every object in Kubernetes' protobuf encoding.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// What a frame tells.
+/// The event type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameType {
-    /// An object is there.
+    /// An object was created, or now matches the selector.
     Added,
-    /// It was changed.
+    /// An object was changed.
     Modified,
-    /// It is gone.
+    /// An object was deleted, or no longer matches the selector.
     Deleted,
-    /// How far the watch is.
+    /// A bookmark, which carries the version that the watch has reached.
     Bookmark,
-    /// Why it ends.
+    /// An error, after which the watch ends.
     Error,
-    /// Nothing of that.
+    /// Any other type, or a malformed frame.
     Unknown,
 }
 
-/// Cuts a stream into frames; keeps the start of a frame whose end has not come.
+/// Cuts a stream into frames. Buffers the start of a frame until the rest arrives.
 #[derive(Debug)]
 pub struct FrameCutter {
     format: WireFormat,
@@ -37,12 +38,12 @@ pub struct FrameCutter {
     partial: Vec<u8>,
 }
 
-/// A frame that is longer than any should be.
+/// A frame exceeds the maximum length. The field holds the length seen so far, in bytes.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a frame of {0} bytes or more, which no watch sends")]
+#[error("a watch frame of {0} bytes or more, which exceeds the limit")]
 pub struct FrameTooLong(usize);
 
-/// Reads versions out of frames.
+/// Finds the resource version of the object in a frame.
 pub struct VersionFinder {
     format: WireFormat,
     name: Finder<'static>,
@@ -51,12 +52,12 @@ pub struct VersionFinder {
 // === impl FrameCutter ===
 
 impl FrameCutter {
-    /// Takes frames of up to 64 MiB.
+    /// Creates a cutter that accepts frames of up to 64 MiB.
     pub fn new(format: WireFormat) -> Self {
         Self::with_limit(format, MAX_FRAME)
     }
 
-    /// Takes frames of up to so many bytes.
+    /// Creates a cutter that accepts frames of up to `limit` bytes.
     pub fn with_limit(format: WireFormat, limit: usize) -> Self {
         Self {
             format,
@@ -65,12 +66,13 @@ impl FrameCutter {
         }
     }
 
-    /// Gives every frame that `chunk` completes to `each`, with its line break or the length before it; copies only
-    /// what is cut in the middle.
+    /// Passes every frame that `chunk` completes to `each`, including its line break (JSON) or the
+    /// length before it (protobuf). Copies a frame only if it spans several chunks.
     ///
     /// # Errors
     ///
-    /// When a frame is too long, behind those before it; this is of no more use then.
+    /// If a frame is too long. The frames before it have been passed to `each`, and the cutter must
+    /// not be used any more.
     pub fn cut(
         &mut self,
         mut chunk: &[u8],
@@ -96,17 +98,17 @@ impl FrameCutter {
         Ok(())
     }
 
-    /// Bytes of the frame whose end has not come.
+    /// The number of buffered bytes of a frame that is not complete yet.
     pub fn unfinished(&self) -> usize {
         self.partial.len()
     }
 
-    /// How many of the next bytes are the partial frame's, as far as is known.
+    /// The number of bytes at the start of `chunk` that are known to belong to the partial frame.
     fn missing_bytes(&self, chunk: &[u8]) -> usize {
         let missing = match self.format {
             WireFormat::Json => memchr(b'\n', chunk).map_or(chunk.len(), |at| at + 1),
             WireFormat::Protobuf => {
-                // At first, the length only.
+                // Before the length is complete, only its own bytes are known to be missing.
                 let length = message_length(&self.partial).unwrap_or(LENGTH_PREFIX);
                 length - self.partial.len()
             }
@@ -114,7 +116,7 @@ impl FrameCutter {
         missing.min(chunk.len())
     }
 
-    /// Whether the partial frame has all that belongs to it.
+    /// True if the partial frame is complete.
     fn is_partial_complete(&self) -> Result<bool, FrameTooLong> {
         match self.format {
             WireFormat::Json => Ok(self.partial.ends_with(b"\n")),
@@ -122,7 +124,7 @@ impl FrameCutter {
         }
     }
 
-    /// Length of the first frame, if it is whole.
+    /// The length of the first frame in `bytes`, in bytes; `None` if it is not complete.
     fn frame_length(&self, bytes: &[u8]) -> Result<Option<usize>, FrameTooLong> {
         let length = match self.format {
             WireFormat::Json => memchr(b'\n', bytes).map(|at| at + 1),
@@ -140,7 +142,8 @@ impl FrameCutter {
     }
 }
 
-/// Length of a message with the number before it.
+/// The length of a protobuf message, in bytes, including the length field before it; `None` if the
+/// length field is incomplete.
 fn message_length(bytes: &[u8]) -> Option<usize> {
     let prefix = bytes.first_chunk::<LENGTH_PREFIX>()?;
     Some(u32::from_be_bytes(*prefix) as usize + LENGTH_PREFIX)
@@ -149,7 +152,7 @@ fn message_length(bytes: &[u8]) -> Option<usize> {
 // === impl FrameType ===
 
 impl FrameType {
-    /// Of a whole frame; only the first letter is looked at.
+    /// The event type of a complete frame; compares only the first letter of the type's name.
     pub fn of(format: WireFormat, frame: &[u8]) -> Self {
         let at = match format {
             WireFormat::Json => frame.strip_prefix(b"{\"type\":\""),
@@ -169,7 +172,7 @@ impl FrameType {
 // === impl VersionFinder ===
 
 impl VersionFinder {
-    /// Of frames in this format.
+    /// Creates a finder for frames in `format`.
     pub fn new(format: WireFormat) -> Self {
         Self {
             format,
@@ -177,7 +180,8 @@ impl VersionFinder {
         }
     }
 
-    /// The version of the object in `frame`, if it is a number.
+    /// The resource version of the object in `frame`; `None` if there is none or it is not a
+    /// number.
     pub fn find(&self, frame: &[u8]) -> Option<u64> {
         let digits = match self.format {
             WireFormat::Json => {
@@ -191,14 +195,14 @@ impl VersionFinder {
                 field(field(object, 1)?, 6)?
             }
         };
-        // A sign would be taken otherwise.
+        // `parse` would accept a leading plus sign.
         let is_number = digits.first()?.is_ascii_digit();
         let text = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
         text.parse().ok()
     }
 }
 
-/// The first field `number` of a protobuf message, if it has bytes.
+/// The content of the first length-delimited field `number` of a protobuf message.
 fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
     loop {
         let tag = varint(&mut message)?;
@@ -238,7 +242,7 @@ mod tests {
     use super::*;
 
     fn message(field: u8, content: &[u8]) -> Vec<u8> {
-        let length = u8::try_from(content.len()).expect("it is short");
+        let length = u8::try_from(content.len()).expect("short content");
         assert!(length < 0x80);
         [&[field << 3 | 2, length], content].concat()
     }
@@ -248,7 +252,7 @@ mod tests {
         let unknown = [message(1, b"type"), message(2, &message(1, &metadata))].concat();
         let raw = message(1, &[MAGIC, &unknown].concat());
         let event = [message(1, kind.as_bytes()), message(2, &raw)].concat();
-        let length = u32::try_from(event.len()).expect("it is short");
+        let length = u32::try_from(event.len()).expect("a short event");
         [&length.to_be_bytes(), &event[..]].concat()
     }
 
@@ -330,7 +334,7 @@ mod tests {
         let chunk = vec![b'x'; MAX_FRAME / 2 + 1];
         assert!(cutter.cut(&chunk, |_| ()).is_ok());
         assert!(cutter.cut(&chunk, |_| ()).is_err());
-        // What counts is the frame, not the chunk that ends it.
+        // The limit applies to a frame, not to the chunk that completes it.
         let mut cutter = FrameCutter::with_limit(WireFormat::Json, 8);
         let mut frames = 0;
         for chunk in [&b"1234567"[..], b"\n12345\n12345\n12345"] {

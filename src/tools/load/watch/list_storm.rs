@@ -1,4 +1,4 @@
-//! Clients that list everything over and over while the watches run.
+//! Clients that repeatedly list all objects during the writing phase.
 
 use std::io;
 use std::sync::Arc;
@@ -22,17 +22,17 @@ use crate::upstream::Error;
 
 use super::slot::Slot;
 
-/// After a list that failed.
+/// The pause after a failed list, unless the server sent `Retry-After`.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What the lists were like.
+/// The latencies and counts of the lists of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Lists {
-    /// From request to the answer's last byte.
+    /// Latencies in milliseconds, from the request to the last byte of the response.
     pub latency_ms: Latency,
-    /// Bytes of all answers.
+    /// The total bytes of all responses.
     pub bytes: u64,
-    /// Lists that failed.
+    /// The number of lists that failed.
     pub failed: u64,
 }
 
@@ -43,11 +43,13 @@ struct ListStats {
     failed: u64,
 }
 
-/// Lists at work, on threads of their own: what they decrypt and read holds up neither writers nor watchers.
+/// The running listing clients. They have separate threads, so that decrypting and reading lists
+/// delays neither writers nor watchers.
 pub(crate) struct ListStorm(Vec<oneshot::Receiver<ListStats>>);
 
 impl ListStorm {
-    /// Starts as many threads as receive, or fewer where there are fewer clients.
+    /// Starts the clients on as many threads as there are receiving threads, but not more than
+    /// there are clients.
     pub(crate) fn start(run_state: &Arc<RunState>, shutdown: &Shutdown) -> io::Result<Self> {
         let clients = run_state.config.list_storm;
         let threads = run_state.config.threads.min(clients);
@@ -55,13 +57,13 @@ impl ListStorm {
             let (sender, listed) = oneshot::channel();
             let (run_state, shutdown) = (Arc::clone(run_state), shutdown.clone());
             let runtime = Builder::new_current_thread().enable_all().build()?;
-            // A remainder of so few is small.
+            // The cast is safe, because `threads` is small.
             let clients = (thread..clients).step_by(threads as usize).len();
             std::thread::Builder::new()
                 .name(format!("load-lists-{thread}"))
                 .spawn(move || {
                     let done = runtime.block_on(list_concurrently(run_state, &shutdown, clients));
-                    // Nobody is there when the run was aborted.
+                    // If the run was aborted, the receiver is gone and the result is not needed.
                     let _ = sender.send(done);
                 })?;
             Ok(listed)
@@ -69,7 +71,8 @@ impl ListStorm {
         Ok(Self(started.collect::<io::Result<_>>()?))
     }
 
-    /// What came of it, after [`RunState::stop`].
+    /// Collects the results; call it after [`RunState::stop`]. `None` if there were no listing
+    /// clients.
     pub(crate) async fn finish(self) -> io::Result<Option<Lists>> {
         if self.0.is_empty() {
             return Ok(None);
@@ -112,7 +115,8 @@ async fn list_concurrently(
     all
 }
 
-/// Lists over a connection of its own, as clients of a herd have it.
+/// Runs one listing client until the run stops. Each has a separate connection, as independent
+/// clients would.
 async fn list_on(run_state: Arc<RunState>) -> ListStats {
     let mut listed = ListStats::default();
     let slot = Slot::new(run_state.http_version());
@@ -143,7 +147,8 @@ async fn list_on(run_state: Arc<RunState>) -> ListStats {
     }
 }
 
-/// Reads a whole list and keeps nothing of it; gives its nanoseconds and its bytes.
+/// Reads a whole list and discards it. Returns the duration in nanoseconds and the bytes of the
+/// body.
 async fn list(run_state: &RunState, slot: &Slot) -> Result<(u64, u64), Error> {
     let path = format!("{}?resourceVersion=0", run_state.collection);
     let accept = run_state.config.format.media_type();
@@ -172,7 +177,8 @@ mod tests {
     use crate::upstream::Client;
     use crate::upstream::Dial;
 
-    /// What is decrypted and read on the writers' thread would delay their acknowledgements.
+    /// Lists must not run on the thread of the writers, because decrypting and reading them would
+    /// delay the acknowledgements of writes.
     #[tokio::test]
     async fn no_list_is_read_on_the_callers_thread() {
         let (dialled, mut threads) = unbounded_channel();
@@ -180,7 +186,7 @@ mod tests {
         let dial: Dial = Arc::new(move || {
             let thread = std::thread::current();
             let name = thread.name().unwrap_or_default().to_owned();
-            // Nobody listens any more at the end.
+            // At the end of the test, the receiver is gone.
             let _ = dialled.lock().send(name);
             Err(io::Error::from(io::ErrorKind::ConnectionReset))
         });
@@ -197,7 +203,7 @@ mod tests {
         });
         let list_storm = ListStorm::start(&run_state, &shutdown).expect("threads");
         let mut seen = std::collections::BTreeMap::<_, u32>::new();
-        // Whoever dials again has counted a failure.
+        // A client that dials again has counted a failure.
         for _ in 0..2 * config.list_storm {
             let thread = threads.recv().await.expect("a dial");
             *seen.entry(thread).or_default() += 1;
@@ -209,7 +215,7 @@ mod tests {
             .finish()
             .await
             .expect("threads")
-            .expect("a storm");
+            .expect("a list storm");
         assert!(lists.failed >= 5, "{lists:?}");
         assert_eq!(lists.latency_ms.count, 0);
     }

@@ -1,5 +1,5 @@
-//! The receiving side: threads with their watchers and the check of every event, and the clients that list
-//! meanwhile.
+//! The reading clients of a load test: the receiving threads with their watchers, the check of
+//! every event, and the clients that list at the same time.
 
 pub(super) mod checker;
 pub(super) mod frames;

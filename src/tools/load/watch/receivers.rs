@@ -1,4 +1,4 @@
-//! The threads that receive: each has a runtime of its own, and its share of the connections.
+//! The receiving threads. Each has its own runtime and its share of the connections.
 
 use std::io;
 use std::sync::Arc;
@@ -25,34 +25,37 @@ use super::watcher::WatcherStats;
 use super::watcher::open;
 use super::watcher::watch;
 
-/// Watches that a thread opens at a time.
+/// The number of watches that a thread opens concurrently.
 const MAX_OPENING: usize = 32;
-/// Slow watchers on an HTTP/2 connection.
+/// The number of slow watchers per HTTP/2 connection.
 const SLOW_PER_CONNECTION: u32 = 100;
-/// Time in which the end of a stream that nobody has read must show.
+/// At the end of a run, a slow watcher's stream counts as still open if it delivers nothing for
+/// this time.
 const SLOW_SILENCE: Duration = Duration::from_millis(500);
+/// The total time, at the end of a run, for reading the streams of the slow watchers.
 const SLOW_LIMIT: Duration = Duration::from_secs(10);
 
-/// The threads at work.
+/// The running receiving threads.
 pub(crate) struct Receivers(Vec<oneshot::Receiver<ReceiverStats>>);
 
-/// What a thread, or all, received.
+/// The results of one receiving thread, or of all threads together.
 pub(crate) struct ReceiverStats {
     pub(crate) watchers: Vec<WatcherStats>,
     pub(crate) tally: Tally,
     pub(crate) slow: SlowWatchers,
 }
 
-/// What became of the watchers that don't read.
+/// The numbers of slow watchers, which open a watch and do not read it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlowWatchers {
     pub(crate) opened: u64,
-    /// Those that the server had ended.
+    /// The number of slow watchers whose watches the server had ended.
     pub(crate) ended: u64,
 }
 
 impl Receivers {
-    /// Starts the threads; `step` is that of the tallies, in nanoseconds.
+    /// Starts the threads. `step` is the length of a step of the tallies' timelines, in
+    /// nanoseconds.
     pub(crate) fn start(
         run_state: &Arc<RunState>,
         shutdown: &Shutdown,
@@ -67,7 +70,7 @@ impl Receivers {
                 .name(format!("load-{thread}"))
                 .spawn(move || {
                     let done = runtime.block_on(receive(run_state, shutdown, thread, step));
-                    // Nobody is there when the run was aborted.
+                    // If the run was aborted, the receiver is gone and the result is not needed.
                     let _ = sender.send(done);
                 })?;
             Ok(received)
@@ -75,7 +78,7 @@ impl Receivers {
         Ok(Self(started.collect::<io::Result<_>>()?))
     }
 
-    /// What all received, after [`RunState::stop`].
+    /// Collects the results of all threads; call it after [`RunState::stop`].
     pub(crate) async fn finish(self, step: u64) -> io::Result<ReceiverStats> {
         let mut all = ReceiverStats {
             watchers: Vec::new(),
@@ -107,7 +110,7 @@ async fn receive(
     let config = &run_state.config;
     let is_shared = config.protocol == Protocol::Http2;
     let mut tasks = Vec::new();
-    // Slots of this thread, by the number of their connection.
+    // The connections of this thread, ordered by connection number.
     let mut slots: Vec<Arc<Slot>> = Vec::new();
     for number in 0..config.watchers {
         let connection = if is_shared {
@@ -151,7 +154,7 @@ async fn receive(
     }
 }
 
-/// Watches that nobody reads; they select as the first watchers do.
+/// Opens the watches of the slow watchers, with the selectors of the first watchers.
 async fn open_slow(context: &WatcherContext) -> Vec<Body> {
     let config = &context.run_state.config;
     let mut slow = Vec::new();
@@ -176,7 +179,7 @@ async fn open_slow(context: &WatcherContext) -> Vec<Body> {
             }
             OpenOutcome::Refused => break,
             OpenOutcome::Expired => {
-                let problem = "a watch that names no version was refused as expired";
+                let problem = "a watch without a version was refused as expired";
                 context.run_state.fail(format!("{problem}: {path}"));
                 break;
             }
@@ -185,7 +188,7 @@ async fn open_slow(context: &WatcherContext) -> Vec<Body> {
     slow
 }
 
-/// Reads what lies there, to see whether the server has ended the streams.
+/// Reads what the slow watchers have buffered, and counts the streams that the server has ended.
 async fn count_ended(slow: Vec<Body>) -> SlowWatchers {
     let opened = slow.len() as u64;
     let deadline = Instant::now() + SLOW_LIMIT;

@@ -1,18 +1,19 @@
-//! The connections of watchers and of clients that list.
+//! The connections of watchers and listing clients.
 
 use crate::tools::load::run_state::RunState;
 use crate::upstream::DedicatedConnection;
 use crate::upstream::Error;
 use crate::upstream::HttpVersion;
 
-/// A connection that watchers share; opened by the first, and again when it broke.
+/// A connection that one or more clients share. It is opened on first use, and opened again after
+/// it broke.
 pub(crate) struct Slot {
     version: HttpVersion,
     connection: tokio::sync::Mutex<Option<DedicatedConnection>>,
 }
 
 impl Slot {
-    /// Of a connection that is going to speak this.
+    /// Creates a slot whose connection will use `version`; opens nothing yet.
     pub(super) fn new(version: HttpVersion) -> Self {
         Self {
             version,
@@ -36,7 +37,8 @@ impl Slot {
         *self.connection.lock().await = None;
     }
 
-    /// A connection that broke under a request is not used again.
+    /// Drops the connection if `error` is a transport error, so that the next request opens a new
+    /// one.
     pub(super) async fn forget_broken(&self, error: &Error) {
         if matches!(error, Error::Transport(_)) {
             self.forget().await;

@@ -1,26 +1,27 @@
-//! What a receiving thread has counted.
+//! Counts and latencies of the events that a receiving thread got.
 
 use crate::tools::load::histogram::Histogram;
 
-/// What all watchers of a thread got, from the first write on.
+/// Counts and latencies of what all watchers of a thread received.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// From when a write was due, until it was received.
+    /// Latencies from the time at which a write was due until its event was received.
     pub(crate) from_schedule: Histogram,
-    /// From a write's acknowledgement; zero when the event was faster.
+    /// Latencies from a write's acknowledgement until its event was received; zero if the event
+    /// came first.
     pub(crate) from_acknowledgement: Histogram,
     pub(crate) events: u64,
-    /// When the last of them came, in nanoseconds from the first write on.
+    /// The time of the last event, in nanoseconds since the first write.
     pub(crate) last: u64,
-    /// Bytes of bodies.
+    /// The bytes of the watches' bodies, since the first write.
     pub(crate) bytes: u64,
-    /// Events that came before the write was acknowledged.
+    /// The number of events that came before their write was acknowledged.
     pub(crate) before_acknowledgement: u64,
     pub(crate) bookmarks: u64,
-    /// Events of objects that are not the run's.
+    /// The number of events of objects that do not belong to the run.
     pub(crate) foreign: u64,
     timeline: Vec<u64>,
-    /// Nanoseconds of a step of the timeline.
+    /// The length of a step of the timeline, in nanoseconds.
     step: u64,
 }
 
@@ -40,7 +41,8 @@ impl Tally {
         }
     }
 
-    /// Counts an event that was received at `now`, nanoseconds from the first write on.
+    /// Counts an event. All times are in nanoseconds since the first write: when the event was
+    /// received, when its write was due, and when the write was acknowledged, if it was.
     pub(crate) fn record(&mut self, now: u64, scheduled: u64, acknowledged: Option<u64>) {
         self.events += 1;
         self.last = self.last.max(now);
@@ -52,7 +54,7 @@ impl Tally {
                 self.from_acknowledgement.record(0);
             }
         }
-        // A run of years is none.
+        // The fallback is unreachable: no run is long enough to overflow `usize`.
         let at = usize::try_from(now / self.step).unwrap_or(usize::MAX);
         if at >= self.timeline.len() {
             self.timeline.resize(at + 1, 0);
@@ -76,7 +78,8 @@ impl Tally {
         }
     }
 
-    /// Seconds from the first write on, and the events a second from then to the next.
+    /// The throughput as points: the start of each step of the timeline in seconds since the first
+    /// write, and the events per second during the step.
     pub(crate) fn throughput(&self) -> Vec<(f64, f64)> {
         let step = self.step as f64 / 1e9;
         let points = self.timeline.iter().enumerate();

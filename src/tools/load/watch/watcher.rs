@@ -1,4 +1,5 @@
-//! One watcher: opens its watch, checks what comes, and goes on where it was when the watch ends.
+//! A watcher opens its watch, checks every event, and resumes from the last version when the watch
+//! ends.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -32,32 +33,34 @@ use super::tally::Tally;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// What the bookmark behind the initial objects carries.
+/// The annotation of the bookmark that ends the initial objects of a watch-list.
 const INITIAL_EVENTS_END: &[u8] = b"k8s.io/initial-events-end";
 
-/// What the watchers of a thread share.
+/// The state that the watchers of a receiving thread share.
 pub(crate) struct WatcherContext {
     pub(crate) run_state: Arc<RunState>,
     pub(crate) tally: Mutex<Tally>,
-    /// So that not all connect at once.
+    /// Permits to open a watch, which limit how many watches of the thread are opened concurrently.
     pub(crate) opening_permits: Semaphore,
 }
 
-/// What became of a watcher.
+/// The results of one watcher.
 #[derive(Debug)]
 pub(crate) struct WatcherStats {
     pub(crate) checker: Checker,
-    /// Nanoseconds from its request until it had seen everything.
+    /// The time in nanoseconds from the watcher's request until it had received all objects that it
+    /// selects; `None` if it never did.
     pub(crate) synced_after: Option<u64>,
-    /// Watches that the server ended, or that broke.
+    /// The number of the watcher's watches that the server ended or that broke.
     pub(crate) ends: u64,
-    /// Times that it had to begin anew, as an error such as 410 Expired ended it or kept it from going on.
+    /// How often the watcher had to start again without a version, because an error such as 410
+    /// Expired ended its watch or prevented it from resuming.
     pub(crate) expired: u64,
-    /// Requests that failed and were sent again.
+    /// The number of requests for a watch that failed and were sent again.
     pub(crate) retries: u64,
 }
 
-/// A watcher at work.
+/// The state of a running watcher.
 struct Watcher {
     context: Arc<WatcherContext>,
     number: u32,
@@ -65,13 +68,13 @@ struct Watcher {
     result: WatcherStats,
     opened_at: u64,
     is_synced: bool,
-    /// While what comes may be the state of objects rather than a change.
+    /// True while ADDED events may show the initial state of objects instead of changes.
     is_initial: bool,
     last_version: Option<u64>,
     has_error: bool,
 }
 
-/// Watches until it is told to stop.
+/// Runs watcher `number` until the run stops or fails.
 pub(crate) async fn watch(
     context: Arc<WatcherContext>,
     slot: Arc<Slot>,
@@ -103,7 +106,7 @@ pub(crate) async fn watch(
                 }
                 None => break,
             };
-            // Trailers tell nothing.
+            // Trailers contain nothing of interest.
             let Ok(data) = data else { continue };
             if let Err(problem) = watcher.take(&data) {
                 run_state.fail(format!("watcher {number} got {problem}"));
@@ -111,7 +114,8 @@ pub(crate) async fn watch(
             }
         }
         watcher.on_end();
-        // A server that ends each watch at once must not be asked in a tight loop by thousands.
+        // If the server ends every watch at once, thousands of watchers must not retry in a tight
+        // loop.
         tokio::select! {
             () = &mut stopped => return watcher.result,
             () = sleep(FIRST_PAUSE) => {}
@@ -122,17 +126,19 @@ pub(crate) async fn watch(
     }
 }
 
-/// What a request for a watch came to.
+/// The outcome of a request for a watch.
 pub(crate) enum OpenOutcome {
-    /// It runs; and when it was asked for, in nanoseconds of the run's clock.
+    /// The watch is open: its body, and the time of the request in nanoseconds of the run's clock.
     Watch(Body, u64),
-    /// The version that it should go on at is too old for the server: 410.
+    /// The server refused the watch with 410, because the version is too old.
     Expired,
-    /// It is refused for good, and the run has been told.
+    /// The server refused the watch permanently, and the run has been marked as failed.
     Refused,
 }
 
-/// Opens a watch over `slot`; patient with servers that are busy.
+/// Opens a watch on the connection of `slot`. Retries with backoff after errors that may be
+/// temporary, and counts each retry in `retries`. Before the first write, it retries only until the
+/// sync deadline.
 pub(crate) async fn open(
     context: &WatcherContext,
     slot: &Slot,
@@ -164,12 +170,13 @@ pub(crate) async fn open(
     }
 }
 
-/// The answer's body, and when it was asked for.
+/// Sends one request for a watch. Returns the response's body, and the time of the request in
+/// nanoseconds of the run's clock.
 async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(Body, u64), Error> {
-    // The semaphore is never closed.
+    // This cannot fail, because the semaphore is never closed.
     let _permit = context.opening_permits.acquire().await;
     let run_state = &context.run_state;
-    // Not before: waiting for the turn is this program's doing.
+    // Taken after the permit is acquired: the wait for it must not count as latency of the server.
     let asked_at = run_state.clock.now();
     let connection = slot.connection(run_state).await?;
     let request = request(Method::GET, path, run_state.accept(), empty());
@@ -220,7 +227,8 @@ impl Watcher {
         }
     }
 
-    /// `None` when it gave up, and said why.
+    /// Opens the watcher's next watch, which resumes if possible. Returns `None` if the server
+    /// refused it permanently and the run was marked as failed.
     async fn open(&mut self, slot: &Slot) -> Option<Body> {
         let body = loop {
             let path = self
@@ -238,7 +246,8 @@ impl Watcher {
                 OpenOutcome::Expired => {
                     tracing::debug!(number = self.number, path, "a watch has expired");
                     self.on_expired();
-                    // A server that refuses what asks for no version, too, must not be asked in a tight loop.
+                    // If the server answers 410 even without a version, the watcher must not retry
+                    // in a tight loop.
                     sleep(FIRST_PAUSE).await;
                 }
             }
@@ -262,7 +271,8 @@ impl Watcher {
         }
     }
 
-    /// The watch is over: the next one goes on where it was, or, after an error, begins anew.
+    /// Counts the end of a watch. The next watch resumes from the last version, or starts again if
+    /// the watch delivered an ERROR event.
     fn on_end(&mut self) {
         self.result.ends += 1;
         if std::mem::take(&mut self.has_error) {
@@ -270,7 +280,7 @@ impl Watcher {
         }
     }
 
-    /// The next watch begins anew, from the objects as they are then.
+    /// Makes the next watch start without a version, from the current objects.
     fn on_expired(&mut self) {
         self.result.expired += 1;
         self.last_version = None;
@@ -278,7 +288,8 @@ impl Watcher {
         self.is_initial = true;
     }
 
-    /// Remembers where to go on; not while states come, whose versions are in no order.
+    /// Stores the version from which to resume; ignored during the initial objects, whose versions
+    /// are in no order.
     fn resume_from(&mut self, version: Option<u64>) {
         if !self.is_initial {
             self.last_version = version.or(self.last_version);
@@ -328,7 +339,7 @@ impl Watcher {
                 self.is_initial = false;
                 self.mark_synced(now);
             }
-            // Where the states begin without a list, the first bookmark comes behind them.
+            // A watch that is not a watch-list gets its first bookmark after the initial objects.
             self.is_initial &= run_state.config.watch_list;
             self.resume_from(version);
             return;

@@ -1,21 +1,21 @@
-//! The text in each object that says which write it shows: found in the bytes of a frame, whatever its
-//! format, without parsing the object.
+//! The marker: a text in each object that identifies the object's last write. It is found in the
+//! bytes of a frame of any format, without parsing the object.
 
 use memchr::memmem::Finder;
 
-/// Bytes of a marker behind its prefix: object, write, number of all writes, time.
+/// The numbers of hexadecimal digits of the marker's fields: object, sequence, number, scheduled.
 const FIELDS: [usize; 4] = [6, 8, 8, 16];
 
-/// Which write of a run an object shows.
+/// Identifies the last write to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Marker {
-    /// Number of the object.
+    /// The number of the object.
     pub(crate) object: u32,
-    /// Number of the write to this object; its creation is 0.
+    /// The number of the write among the writes to this object; the creation is 0.
     pub(crate) sequence: u32,
-    /// Number of the write among all writes of the run, from 0; modulo 2^32.
+    /// The number of the write among all writes of the run, from 0, modulo 2^32.
     pub(crate) number: u32,
-    /// When it was to be written, in nanoseconds of the run's clock.
+    /// The time at which the write was due, in nanoseconds of the run's clock.
     pub(crate) scheduled: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct MarkerFinder {
     prefix: Finder<'static>,
 }
 
-/// What the markers of a run begin with.
+/// The first characters of all markers of a run.
 fn prefix(run: &str) -> String {
     format!("kubefan-load/{run}:")
 }
@@ -49,7 +49,7 @@ impl MarkerFinder {
         }
     }
 
-    /// The first marker in `frame`.
+    /// Finds the first marker in `frame`; `None` if there is no complete marker.
     pub(crate) fn find(&self, frame: &[u8]) -> Option<Marker> {
         let at = self.prefix.find(frame)?;
         let mut rest = &frame[at + self.prefix.needle().len()..];

@@ -1,4 +1,4 @@
-//! The writing side: the objects, the markers in them, and the schedule by which they change.
+//! The writes of a load test: the objects, their markers, and the schedule of their changes.
 
 pub(super) mod marker;
 pub(super) mod objects;

@@ -1,4 +1,4 @@
-//! The objects that a run makes and changes.
+//! The objects that a run creates and changes.
 
 use serde_json::Value;
 use serde_json::json;
@@ -9,20 +9,21 @@ use crate::tools::load::selector::SelectorTemplate;
 
 use super::marker::Marker;
 
-/// Who made an object, by the label that says so.
+/// The label that names the program which created an object.
 pub(crate) const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// The value of that label.
+/// The value of [`MANAGED_BY_LABEL`] on everything that a load test creates.
 pub(crate) const LOAD_TEST: &str = "kubefan-load";
-/// The label with the run's id.
+/// The label that holds the run's id.
 pub(crate) const RUN_LABEL: &str = "kubefan-load/run";
-/// The annotation that is changed.
+/// The annotation that holds the marker and that every write changes.
 const MARKER_ANNOTATION: &str = "kubefan-load/write";
-/// The annotation that fills kinds without data.
+/// The annotation with which objects are filled up to their size if their kind has no `data`.
 const FILLER_ANNOTATION: &str = "kubefan-load/filler";
-/// Nobody pulls it, as no scheduler of that name places the pods.
+/// The image of the pods. It does not exist, and is never pulled: no scheduler has the name that
+/// the pods ask for.
 const IMAGE: &str = "kubefan-load.invalid/none";
 
-/// How the objects of a run look.
+/// A template for the objects of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
     pub(crate) run: String,
@@ -52,16 +53,17 @@ impl Objects {
         }
     }
 
-    /// The same, with so many bytes more.
+    /// Sets the number of filler bytes in each object.
     pub(crate) fn with_filler(mut self, bytes: usize) -> Self {
         self.filler = bytes;
         self
     }
 
-    /// The value that object `number` is selected by.
+    /// The attribute and the value by which a watcher selects object `number`; `None` without a
+    /// selector.
     fn selected(&self, number: u32) -> Option<(Attribute<'_>, String)> {
         let selector = self.selector.as_ref()?;
-        // Never zero: a load test has a watcher.
+        // `max(1)` avoids a division by zero; a load test has at least one watcher.
         Some((
             selector.attribute(),
             selector.value_for(number % self.watchers.max(1)),
@@ -75,7 +77,7 @@ impl Objects {
         }
     }
 
-    /// The object as it is created.
+    /// The manifest with which object `number` is created.
     pub(crate) fn object(&self, number: u32) -> Value {
         let mut object = json!({
             "apiVersion": self.api_version,
@@ -89,7 +91,7 @@ impl Objects {
         let filler = "x".repeat(self.filler);
         match self.group_resource.as_str() {
             "configmaps" => object["data"] = json!({ "filler": filler }),
-            // Base64 of something, of the same length.
+            // Secrets need valid base64, so the filler repeats a group of four base64 characters.
             "secrets" => object["data"] = json!({ "filler": "eHh4".repeat(self.filler / 4) }),
             _ => object["metadata"]["annotations"][FILLER_ANNOTATION] = filler.into(),
         }
@@ -122,7 +124,8 @@ impl Objects {
         object
     }
 
-    /// An object of the same size without filler that is not of the run: watchers don't know it.
+    /// An object that has the size of the run's objects without filler. It has no marker, so
+    /// watchers do not count it as an object of the run.
     pub(crate) fn probe(&self) -> Value {
         let mut object = self.clone().with_filler(0).object(0);
         let metadata = &mut object["metadata"];
@@ -133,7 +136,7 @@ impl Objects {
         object
     }
 
-    /// The merge patch of a write.
+    /// The JSON merge patch of a write, which sets the marker.
     pub(crate) fn patch(&self, marker: Marker) -> String {
         let marker = marker.to_text(&self.run);
         format!(r#"{{"metadata":{{"annotations":{{"{MARKER_ANNOTATION}":"{marker}"}}}}}}"#)
@@ -149,13 +152,13 @@ impl Objects {
         marker.to_text(&self.run)
     }
 
-    /// The label selector of all objects of the run.
+    /// The label selector that matches all objects of the run.
     pub(crate) fn label_selector(&self) -> String {
         format!("{RUN_LABEL}={}", self.run)
     }
 }
 
-/// The names of the resources that there is more to than metadata.
+/// The resources whose objects the template fills with more than metadata, for error messages.
 pub(crate) const WITH_TEMPLATE: &str =
     "configmaps, secrets, pods, leases, services, endpointslices";
 

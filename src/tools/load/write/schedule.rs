@@ -1,22 +1,23 @@
-//! When which object is written: fixed before the run, so that a server that falls behind can't slow the
-//! writers down and hide its own latency (coordinated omission).
+//! The schedule of writes. It is fixed before the run, so that a slow server cannot delay the
+//! writes and so hide its latency (coordinated omission).
 
 use std::time::Duration;
 
-/// How fast is written.
+/// The rate of writes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// So many writes a second, on schedule.
+    /// This number of writes per second, on schedule.
     PerSecond(f64),
-    /// As fast as the server takes them, one at a time of each object.
+    /// As fast as the server acknowledges them, with at most one write in flight per object.
     Max,
 }
 
-/// Writers that are at work at a time at most.
+/// The maximum number of concurrent writers.
 const MAX_WRITERS: u32 = 64;
 
-/// The order and the times of all writes. Writer `w` of `n` has the writes `w`, `w + n`, `w + 2n`, …, and
-/// the objects of those numbers in turn: so the writes of an object are never under way together.
+/// The order and the times of all writes. Writer `w` of `n` sends the writes numbered `w`,
+/// `w + n`, `w + 2n`, and so on, and changes the objects with these numbers in turn. Only one
+/// writer changes an object, so two writes to it are never in flight together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Schedule {
     rate: Rate,
@@ -24,13 +25,13 @@ pub(crate) struct Schedule {
     duration: Duration,
 }
 
-/// One write.
+/// One write of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScheduledWrite {
-    /// Among all writes.
+    /// The number of the write among all writes, from 0.
     pub(crate) number: u64,
     pub(crate) object: u32,
-    /// Of the object; its creation was 0.
+    /// The number of the write among the writes to its object; the creation is 0.
     pub(crate) sequence: u32,
 }
 
@@ -51,7 +52,8 @@ impl Schedule {
     pub(crate) fn write(&self, writer: u32, index: u32) -> ScheduledWrite {
         let writers = self.writers();
         let own = (writer..self.objects).step_by(writers as usize).len();
-        // A writer has an object, and so many of them fit into 32 bits.
+        // There are no more writers than objects, so each writer has at least one object. The count
+        // fits, because `objects` is a `u32`.
         let own = (own as u32).max(1);
         ScheduledWrite {
             number: u64::from(index) * u64::from(writers) + u64::from(writer),
@@ -60,7 +62,8 @@ impl Schedule {
         }
     }
 
-    /// When the write of this number is due, from the start of the run; `None` when it is not on schedule.
+    /// When write `number` is due, measured from the first write; `None` if the rate is
+    /// [`Rate::Max`].
     pub(crate) fn due(&self, number: u64) -> Option<Duration> {
         match self.rate {
             Rate::PerSecond(rate) => Some(Duration::from_secs_f64(number as f64 / rate)),
@@ -68,7 +71,7 @@ impl Schedule {
         }
     }
 
-    /// The number of writes; `None` when the server decides.
+    /// The number of all writes; `None` if the rate is [`Rate::Max`].
     pub(crate) fn writes(&self) -> Option<u64> {
         match self.rate {
             Rate::PerSecond(rate) => Some((rate * self.duration.as_secs_f64()).ceil() as u64),
@@ -76,7 +79,8 @@ impl Schedule {
         }
     }
 
-    /// The writes that its writer has from this one on, itself with them; where the server decides, only itself.
+    /// The number of writes that the writer of write `number` still has to send, including write
+    /// `number`. It is 1 if the rate is [`Rate::Max`].
     pub(crate) fn remaining_from(&self, number: u64) -> u64 {
         let writes = self.writes().unwrap_or(number + 1);
         writes
@@ -109,7 +113,7 @@ mod tests {
                     let before = last.insert(write.object, (writer, write.sequence));
                     let expected = before.map_or(1, |(_, sequence)| sequence + 1);
                     assert_eq!(write.sequence, expected, "{write:?}");
-                    // Another writer could be a write ahead.
+                    // If two writers changed the same object, one could overtake the other.
                     assert!(before.is_none_or(|(other, _)| other == writer));
                 }
             }
@@ -133,10 +137,10 @@ mod tests {
             let schedule = Schedule::new(Rate::PerSecond(rate), 20, seconds * second);
             assert_eq!(schedule.writes(), Some(writes), "{rate}");
             assert_eq!(schedule.due(number), due, "{rate}");
-            let last = schedule.due(writes - 1).expect("it is on schedule");
+            let last = schedule.due(writes - 1).expect("a scheduled write");
             assert!(last < seconds * second);
         }
-        // Of ten writes and four writers: 1, 5 and 9 are the second writer's.
+        // With ten writes and four writers, the second writer has the writes 1, 5 and 9.
         let ten = Schedule::new(Rate::PerSecond(10.0), 4, second);
         let left: Vec<_> = [1, 5, 9, 3, 7, 10]
             .map(|number| ten.remaining_from(number))

@@ -1,4 +1,4 @@
-//! Changes the objects, on schedule.
+//! Changes the objects on schedule.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,42 +31,42 @@ use super::schedule::ScheduledWrite;
 const PATCH: &str = "application/merge-patch+json";
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// Until it is looked again whether the window has a place.
+/// The pause before a writer tries again to enter a full window.
 const WINDOW_PAUSE: Duration = Duration::from_millis(1);
-/// Time after the end of the schedule in which writes that are late are still sent and answered.
+/// The time after the end of the schedule within which late writes are still sent and answered.
 const LATE: Duration = Duration::from_secs(10);
-/// Bytes of an answer to a write.
+/// The maximum size of the response to a write, in bytes.
 const ANSWER_LIMIT: usize = 16 << 20;
 
-/// What is written, and where.
+/// Everything that the writers need: the objects, the schedule and the server.
 pub(crate) struct WriteJob {
     pub(crate) run_state: Arc<RunState>,
     pub(crate) client: Client,
     pub(crate) objects: Objects,
-    /// The collection's path.
+    /// The URL path of the collection that holds the objects.
     pub(crate) path: String,
     pub(crate) schedule: Schedule,
 }
 
-/// What was written.
+/// The results of the writers.
 #[derive(Debug, Default)]
 pub(crate) struct WriteStats {
-    /// By object.
+    /// The acknowledged writes of each object, by object number.
     pub(crate) by_object: Vec<ObjectWrites>,
     pub(crate) acknowledged: u64,
-    /// Requests that failed and were sent again.
+    /// The number of requests that failed and were sent again.
     pub(crate) retries: u64,
-    /// Writes of the schedule that were never acknowledged.
+    /// The number of scheduled writes that were never acknowledged.
     pub(crate) given_up: u64,
-    /// From when a write was sent until it was acknowledged.
+    /// Latencies from the time at which a write was sent until it was acknowledged.
     pub(crate) latency: Histogram,
-    /// From when it was due until it was sent.
+    /// Delays from the time at which a write was due until a writer began to send it.
     pub(crate) lateness: Histogram,
-    /// Nanoseconds of the last acknowledgement, from the first write on.
+    /// The time of the last acknowledgement, in nanoseconds since the start of the writing phase.
     pub(crate) ended: u64,
 }
 
-/// Writes everything; returns when the last write is acknowledged or given up.
+/// Runs the whole schedule; returns when the last write is acknowledged or given up.
 pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
     let start = job.run_state.start_measuring();
     let writers = job.schedule.writers();
@@ -102,8 +102,8 @@ pub(crate) async fn write(job: WriteJob, shutdown: &Shutdown) -> WriteStats {
     stats
 }
 
-/// Gives each writer a ticket when its next write is due. A thread of its own, as a runtime's timers are only
-/// good to a millisecond.
+/// Gives each writer a ticket when its next write is due. Runs on a separate thread and sleeps
+/// there, because a runtime's timers are precise only to a millisecond.
 fn issue_tickets(job: &WriteJob, tickets: &[Semaphore], start: u64) {
     let schedule = &job.schedule;
     for number in 0..schedule.writes().unwrap_or_default() {
@@ -113,14 +113,14 @@ fn issue_tickets(job: &WriteJob, tickets: &[Semaphore], start: u64) {
             if left == 0 || job.run_state.is_writing_over() {
                 break;
             }
-            // Short enough to hear soon that it is over.
+            // The sleep is limited, so that the thread soon notices when the writers must stop.
             std::thread::sleep(Duration::from_nanos(left).min(Duration::from_millis(100)));
         }
         if job.run_state.is_writing_over() {
             tickets.iter().for_each(Semaphore::close);
             return;
         }
-        // A remainder of so few is small.
+        // The cast is safe: the remainder is less than the number of writers.
         tickets[(number % tickets.len() as u64) as usize].add_permits(1);
     }
 }
@@ -130,7 +130,7 @@ impl WriteJob {
         self.run_state.config.objects as usize
     }
 
-    /// Waits until the write of this number is due; false when it never will be.
+    /// Waits until write `number` is due. Returns false if it never will be.
     async fn wait_until_due(&self, number: u64, tickets: &Semaphore, start: u64) -> bool {
         match self.schedule.writes() {
             None => {
@@ -144,7 +144,7 @@ impl WriteJob {
                 self.run_state.clock.now() < end
             }
             Some(writes) if number >= writes => false,
-            // Closed when the rest of the schedule is given up.
+            // The semaphore is closed if the writers must stop.
             Some(_) => tickets.acquire().await.is_ok_and(|ticket| {
                 ticket.forget();
                 true
@@ -180,7 +180,7 @@ impl WriteJob {
             let object_writes = part.objects.entry(write.object as usize).or_default();
             if !is_written {
                 object_writes.has_unknown_outcome = true;
-                // What comes after a signal was not due.
+                // After a signal, only this write is given up: the later ones were not due yet.
                 part.stats.given_up += match self.run_state.is_writing_over() {
                     true => 1,
                     false => self.schedule.remaining_from(write.number),
@@ -193,7 +193,9 @@ impl WriteJob {
         part
     }
 
-    /// Sends a write until it is acknowledged; the same one, so that at most one change comes of it.
+    /// Sends a write until it is acknowledged. A retry has the same content, so that the write
+    /// changes the object at most once. Returns false if the write was given up; its outcome is
+    /// then unknown.
     async fn write_one(
         &self,
         write: ScheduledWrite,
@@ -204,7 +206,7 @@ impl WriteJob {
         let marker = Marker {
             object: write.object,
             sequence: write.sequence,
-            // Its low bits are enough to tell the writes of some hours apart.
+            // The low 32 bits are enough to distinguish the writes of several hours.
             number: write.number as u32,
             scheduled,
         };
@@ -247,7 +249,8 @@ impl WriteJob {
         }
     }
 
-    /// Completes when no answer is waited for any longer.
+    /// Completes when a pending write must be given up: at the deadline, or some seconds after the
+    /// writers had to stop.
     async fn answer_overdue(&self, deadline: Instant) {
         let after_signal = async {
             self.run_state.writing_over().await;
@@ -270,7 +273,7 @@ impl WriteJob {
     }
 }
 
-/// What one writer wrote.
+/// The results of one writer.
 struct WriterStats {
     stats: WriteStats,
     objects: HashMap<usize, ObjectWrites>,

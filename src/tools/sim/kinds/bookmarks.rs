@@ -1,4 +1,5 @@
-//! What the object of a bookmark carries beside its version: of each kind, what is never left out.
+//! Templates for bookmarks. The API server encodes the object of a bookmark as an empty object of
+//! its kind, in which some fields are always present.
 
 use bytes::Bytes;
 
@@ -7,7 +8,7 @@ use crate::codec::BookmarkTemplate;
 
 use super::builtin::Kind;
 
-/// A kind, and its empty object behind the metadata.
+/// The fields after `metadata` of an empty object, for each kind.
 const EMPTY: &[(&str, &str)] = &[
     (
         "CronJob",
@@ -59,11 +60,11 @@ const EMPTY: &[(&str, &str)] = &[
     ),
 ];
 
-/// How bookmarks of `kind` are printed; `None` where there is nothing but metadata.
+/// The bookmark template of `kind`; `None` if an empty object of the kind has only metadata.
 ///
 /// # Panics
 ///
-/// Never: the table holds JSON.
+/// Never: the table contains valid JSON.
 pub(crate) fn template(kind: &Kind) -> Option<BookmarkTemplate> {
     let resource = &kind.resource;
     let mut built_in = EMPTY.iter().filter(|_| !kind.is_custom);

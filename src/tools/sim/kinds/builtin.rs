@@ -1,4 +1,4 @@
-//! The built-in kinds that the simulator serves: a table.
+//! The table of the built-in kinds that the simulator serves.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::api::Resource;
 use crate::api::SelectableField;
 use crate::api::SelectableFields;
 
-/// One kind as discovery tells it, and how it is stored.
+/// A served kind, as discovery describes it.
 #[derive(Clone, Debug)]
 pub(crate) struct Kind {
     pub(crate) resource: Arc<Resource>,
@@ -16,12 +16,13 @@ pub(crate) struct Kind {
     pub(crate) categories: Vec<String>,
     pub(crate) has_status: bool,
     pub(crate) has_scale: bool,
-    /// Its objects' keys are printed sorted.
+    /// True for custom resources; the keys of their objects are encoded in sorted order.
     pub(crate) is_custom: bool,
 }
 
 impl Kind {
-    /// An annotation that stands in whole objects only: the API server keeps it elsewhere.
+    /// The annotation that whole objects have but the metadata in Tables lacks, because the API
+    /// server does not store it as an annotation.
     pub(crate) fn hidden_annotation(&self) -> Option<&'static str> {
         let is_daemon_set = !self.is_custom && self.resource.kind == "DaemonSet";
         is_daemon_set.then_some("deprecated.daemonset.template.generation")
@@ -39,7 +40,9 @@ const VERBS: [&str; 8] = [
     "watch",
 ];
 
-/// Group, version, plural, kind, short names, flags: n(amespaced), s(tatus), c (scale), a(ll).
+/// A kind's group, version, plural name, kind, short names and flags. The flags are `n` for
+/// namespaced, `s` for a status subresource, `c` for a scale subresource, and `a` for the category
+/// `all`.
 type Row = (
     &'static str,
     &'static str,
@@ -106,7 +109,8 @@ const BUILTIN: &[Row] = &[
     ),
 ];
 
-/// What an Event can be selected by: label, path, from the root.
+/// The paths of the fields by which Events can be selected. A field's name in a selector is its
+/// path, without a trailing `.component`.
 const EVENT_FIELDS: &[&str] = &[
     "involvedObject.kind",
     "involvedObject.namespace",
@@ -121,17 +125,17 @@ const EVENT_FIELDS: &[&str] = &[
     "type",
 ];
 
-/// The definitions of custom resources.
+/// The resource `customresourcedefinitions`.
 pub(crate) fn definitions() -> GroupVersionResource {
     GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 }
 
-/// Namespaces.
+/// The resource `namespaces`.
 pub(crate) fn namespaces() -> GroupVersionResource {
     GroupVersionResource::new("", "v1", "namespaces")
 }
 
-/// All built-in kinds.
+/// The built-in kinds that the simulator serves.
 pub(crate) fn builtin() -> impl Iterator<Item = Kind> {
     BUILTIN.iter().map(kind)
 }
@@ -169,7 +173,7 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
     }
 }
 
-/// What every kind can be asked for.
+/// The verbs that every kind supports.
 pub(crate) fn all_verbs() -> Vec<String> {
     VERBS.map(str::to_owned).to_vec()
 }

@@ -1,7 +1,7 @@
-//! Custom resources: what their definitions say.
+//! Custom resources and their definitions.
 //!
-//! One version of each is served, the one that is stored: there is no conversion. Objects are not
-//! checked against the schema, and definitions that change later are not looked at again.
+//! Only the storage version of a custom resource is served, so there is no conversion. Objects are
+//! not validated against the schema, and later changes of a definition have no effect.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tools::sim::metadata;
 use super::builtin;
 use super::builtin::Kind;
 
-/// The kind that `definition` defines, if it is complete.
+/// The kind that a CustomResourceDefinition defines; `None` if the definition is incomplete.
 pub(crate) fn kind(definition: &Value) -> Option<Kind> {
     let spec = &definition["spec"];
     let names = &spec["names"];
@@ -53,7 +53,7 @@ pub(crate) fn kind(definition: &Value) -> Option<Kind> {
     })
 }
 
-/// Fills in the status with which the API server says that it serves the definition.
+/// Sets the names and the status that the API server sets when it starts to serve a definition.
 pub(crate) fn accept(definition: &mut Value) {
     let Some(version) = stored_version(definition) else {
         return;

@@ -1,7 +1,8 @@
-//! What the simulator says it serves: discovery in both forms, the version, a bare OpenAPI.
+//! The simulator's discovery documents (plain and aggregated), its version, and minimal OpenAPI
+//! documents.
 //!
-//! The OpenAPI documents say no more than that writes can be validated by the server, which kubectl
-//! looks for before it sends one; there are no schemas in them.
+//! The OpenAPI documents contain no schemas. They only declare that the server can validate writes,
+//! because kubectl checks this before it sends a write.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use crate::api::Status;
 
 use super::builtin::Kind;
 
-/// The media type of aggregated discovery, as it is asked for and answered.
+/// The media type of aggregated discovery, in `Accept` and in `Content-Type`.
 pub(crate) const AGGREGATED: &str =
     "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// Groups and what they serve beside stored kinds: group, resource, kind, created by POST only.
+/// The resources that are not stored and support only `create`: group, resource, kind.
 const REVIEWS: &[(&str, &str, &str)] = &[
     (
         "authentication.k8s.io",
@@ -30,22 +31,23 @@ const REVIEWS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The refusal of whoever wants more of OpenAPI than whether writes can be validated.
+/// 501 for OpenAPI documents that the simulator does not have.
 pub(crate) fn no_schemas() -> Status {
     let message = "the simulated API server has no OpenAPI schemas";
     Status::failure(501, "NotImplemented", message)
 }
 
-/// True when reviews of the group are answered.
+/// True if the simulator answers reviews of this group.
 pub(crate) fn has_reviews(group: &str) -> bool {
     reviews(group).next().is_some()
 }
 
-/// Answers the non-resource `path`.
+/// Returns the document for the non-resource `path`. `aggregated` is true if the client accepts
+/// aggregated discovery.
 ///
 /// # Errors
 ///
-/// 404, and 501 for OpenAPI's schemas.
+/// 404 for unknown paths, and 501 for OpenAPI documents with schemas.
 pub(crate) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
     let segments: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     let groups = groups(kinds);
@@ -100,7 +102,7 @@ fn reviews(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
     of_group.map(|(_, resource, kind)| (*resource, *kind))
 }
 
-/// The versions of a group; reviews are `v1`.
+/// The versions of a group, sorted; reviews have the version `v1`.
 fn versions<'a>(group: &str, kinds: &[&'a Kind]) -> Vec<&'a str> {
     let versions = kinds.iter().map(|kind| kind.resource.gvr.version.as_str());
     let mut versions: Vec<&str> = versions.collect();
@@ -176,7 +178,8 @@ fn resource_list(groups: &Groups<'_>, group: &str, version: &str) -> Result<Valu
     Ok(list)
 }
 
-/// Name, kind, and group and version of that kind where they differ.
+/// A subresource: its name, its kind, and the kind's group and version if they differ from the
+/// resource's.
 type Subresource = (&'static str, String, Option<(&'static str, &'static str)>);
 
 fn subresources(kind: &Kind) -> Vec<Subresource> {
@@ -221,7 +224,8 @@ fn group_list(groups: &Groups<'_>, is_wanted: impl Fn(&str) -> bool) -> Value {
 fn aggregated(kind: &Kind) -> Value {
     let resource = &kind.resource;
     let gvr = &resource.gvr;
-    // Empty where they are those of the list: so the API server prints its own kinds.
+    // For built-in kinds, the API server leaves the group and version empty, because they equal
+    // those of the enclosing list.
     let own = match kind.is_custom {
         true => (gvr.group.as_str(), gvr.version.as_str()),
         false => ("", ""),

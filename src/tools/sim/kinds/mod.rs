@@ -1,4 +1,4 @@
-//! The kinds that are served, built-in and custom, and the documents that tell them.
+//! The served kinds, built-in and custom, and the discovery documents that describe them.
 
 pub(super) mod bookmarks;
 mod builtin;

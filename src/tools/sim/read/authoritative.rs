@@ -1,6 +1,7 @@
-//! Reads, answered by the serving code from a collection that follows nothing.
+//! Reads that kubefan's serving code answers from a collection that has no upstream.
 //!
-//! There is nobody to forward to: what a cache would leave to the API server is answered here.
+//! The simulator cannot forward requests. Requests that kubefan would forward to the API server are
+//! answered here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,15 +29,15 @@ use crate::server::RequestInfo;
 use crate::server::read_authoritative;
 use crate::shutdown::Shutdown;
 
-/// How long a read waits for a resource version that lies in the future, as the API server does.
+/// How long a read waits for a resource version in the future; the API server waits equally long.
 const FUTURE_WAIT: Duration = Duration::from_secs(3);
 
-/// Answers the `get`, `list` or `watch` that `info` and `query` describe, in `representation`: of
-/// the collection's format, but metadata alone may be protobuf where the collection is JSON.
+/// Answers the `get`, `list` or `watch` that `info` and `query` describe. `representation` must
+/// have the collection's format, except that metadata of a JSON collection may be protobuf.
 ///
 /// # Errors
 ///
-/// The Status to answer with.
+/// The Status with which to answer the request.
 pub(super) async fn read(
     collection: &Arc<dyn Collection>,
     representation: Representation,
@@ -47,7 +48,7 @@ pub(super) async fn read(
     let reader = collection.reader();
     match info.verb.as_str() {
         "get" | "watch" => {}
-        // Whoever saw this version may ask for exactly it later.
+        // Keep the snapshot, because the client may later ask for exactly its version.
         "list" => reader
             .snapshot()
             .iter()
@@ -71,7 +72,7 @@ pub(super) async fn read(
     })
 }
 
-/// What is said where a cache would ask the API server.
+/// The Status for a request that kubefan would forward to the API server because of `reason`.
 fn status_for(
     reason: Reason,
     collection: &Arc<dyn Collection>,
@@ -100,7 +101,7 @@ fn status_for(
     }
 }
 
-/// What is wrong with the parameters.
+/// Validates the query parameters of a read.
 fn check_parameters(verb: &str, query: &str, fields: &SelectableFields) -> Result<(), Malformed> {
     if verb != "watch" {
         request_timeout(&Query::parse(query))?;

@@ -1,4 +1,4 @@
-//! The forms in which answers can be had: whole objects, Tables, metadata on its own. All in JSON.
+//! The forms of answers: whole objects, Tables, or metadata only. All of them are JSON.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -24,29 +24,30 @@ use crate::server::Body;
 use crate::tools::sim::kinds::Kind;
 use crate::tools::sim::refusal;
 
-/// A longer frame than any object that the simulator takes.
+/// The maximum length of a frame in bytes; longer than any object that the simulator accepts.
 const FRAME_LIMIT: usize = 64 << 20;
 
-/// What a real API server also answers in.
+/// The media types that a real API server also supports.
 const NOT_SIMULATED: [&str; 3] = [
     "application/yaml",
     "application/vnd.kubernetes.protobuf",
     "application/cbor",
 ];
 
-/// A form of answers.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Whole objects; the flag asks for indented text.
+    /// Whole objects; indented if the flag is true.
     Whole(bool),
-    /// Rows and columns.
+    /// A Table with one row per object.
     Table,
-    /// Metadata on its own.
+    /// Only the objects' metadata.
     Metadata(MetaVersion),
 }
 
 impl Form {
-    /// How objects are shown before a Table is made of them.
+    /// The representation that the serving code must produce for this form. Tables are converted
+    /// from whole objects.
     pub(crate) fn representation(self) -> Representation {
         let plain = Representation::plain(WireFormat::Json);
         match self {
@@ -59,24 +60,24 @@ impl Form {
     }
 }
 
-/// Turns plain bodies into those of another form.
+/// Converts plain bodies to another form.
 pub(crate) trait Converter: Send {
-    /// The body of a LIST.
+    /// Converts the body of a LIST.
     fn list(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
-    /// The body of a GET.
+    /// Converts the body of a GET.
     fn object(&self, plain: &Bytes) -> Result<Bytes, codec::Error>;
-    /// One frame of a WATCH.
+    /// Converts one frame of a WATCH.
     fn event(&mut self, plain: Bytes) -> Result<Bytes, codec::Error>;
 }
 
-/// The body of a watch, frame by frame in another form.
+/// The body of a watch, whose frames are converted one by one.
 struct ConvertedBody<C> {
     body: Body,
     splitter: FrameSplitter,
     converter: C,
 }
 
-/// The verb that decides what can be asked for.
+/// The verb, which decides which forms a client can ask for.
 pub(crate) fn read_verb(verb: &str) -> ReadVerb {
     match verb {
         "watch" => ReadVerb::Watch,
@@ -89,7 +90,7 @@ pub(crate) fn read_verb(verb: &str) -> ReadVerb {
 ///
 /// # Errors
 ///
-/// 406 for what the simulator has no form for.
+/// 406 if the simulator supports none of the accepted forms.
 pub(crate) fn negotiate(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<Form, Status> {
     let media_type = |clause: &&str| {
         clause
@@ -113,7 +114,8 @@ pub(crate) fn negotiate(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<For
     }
 }
 
-/// The refusal of a list as an object's metadata, or the other way round.
+/// The refusal if the client asks for a list as the metadata of an object, or for an object as the
+/// metadata of a list.
 fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
     let accepts = |name: &str| {
         let mut parameters = accept.split([',', ';']).map(str::trim);
@@ -139,7 +141,7 @@ fn wrong_kind(accept: &str, verb: ReadVerb, kind: &Kind) -> Option<Status> {
     })
 }
 
-/// What the API server's own code calls the objects of `resource`.
+/// The Go type of the objects or lists of `resource` in the API server's code.
 fn go_type(resource: &Resource, is_custom: bool, is_list: bool) -> String {
     let group = resource.gvr.group.split('.').next().unwrap_or_default();
     let (package, name) = match (is_custom, group) {
@@ -151,16 +153,17 @@ fn go_type(resource: &Resource, is_custom: bool, is_list: bool) -> String {
     format!("*{package}.{name}{list}")
 }
 
-/// True when an error is told in indented JSON, as no clause is left without a conversion.
+/// True if errors are encoded as indented JSON, which is the case if every clause of `Accept` asks
+/// for a conversion (`as=`).
 pub(crate) fn indents_errors(accept: &str) -> bool {
     !accept.is_empty() && accept.split(',').all(|clause| clause.contains("as="))
 }
 
-/// `plain` in the form that `converter` makes.
+/// Converts the body of the response `plain` with `converter`.
 ///
 /// # Errors
 ///
-/// 500 when the plain answer can't be read, which is a fault of the simulator's.
+/// 500 if the plain body cannot be read or converted, which is a bug of the simulator.
 pub(crate) async fn convert_body<C: Converter + Unpin + 'static>(
     plain: Response<Body>,
     verb: ReadVerb,

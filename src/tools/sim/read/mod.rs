@@ -1,4 +1,5 @@
-//! GET, LIST and WATCH: the serving code's answers, in the form that is asked for.
+//! GET, LIST and WATCH: the answers of the serving code, converted to the form that the client asks
+//! for.
 
 mod authoritative;
 pub(super) mod forms;
@@ -72,7 +73,7 @@ impl Simulator {
         }
     }
 
-    /// The answer, with whole objects where a Table is made of it.
+    /// Reads the objects. If a Table is needed, the answer still contains whole objects.
     async fn read_objects(
         &self,
         served_kind: &Arc<ServedKind>,
@@ -101,7 +102,8 @@ impl Simulator {
                     Ok(server::answer(media_type, server::full(frame)))
                 }
                 false => {
-                    // Events come from storage itself.
+                    // The API server reads Events directly from etcd, and its answer has no retry
+                    // delay.
                     if gvr.group.is_empty()
                         && gvr.resource == "events"
                         && let Some(details) = &mut status.details
@@ -114,7 +116,7 @@ impl Simulator {
         })
     }
 
-    /// What prints the rows of `resource`.
+    /// The printer for the Table rows of `resource`.
     fn printer(&self, resource: &Resource) -> Printer {
         let gvr = &resource.gvr;
         let custom = || {
@@ -126,7 +128,7 @@ impl Simulator {
             .unwrap_or_else(Printer::fallback)
     }
 
-    /// The collection to read from, and whether it has what is asked for.
+    /// The kind to read from. Refuses kinds and subresources that are not served.
     fn served_kind(&self, info: &RequestInfo) -> Result<Arc<ServedKind>, Status> {
         let gvr = info.gvr().ok_or_else(Status::path_not_found)?;
         let served_kind = self
@@ -144,7 +146,7 @@ impl Simulator {
     }
 }
 
-/// What is wrong with the name in the path, which no object can have.
+/// The reason why no object can have the name in the path of a GET; `None` if the name is possible.
 fn invalid_name_reason(info: &RequestInfo) -> Option<&'static str> {
     match info.name.as_str() {
         "." => Some("be '.'"),
@@ -156,7 +158,8 @@ fn invalid_name_reason(info: &RequestInfo) -> Option<&'static str> {
     .filter(|_| info.verb == "get")
 }
 
-/// The query of a request of a `/watch/` path, with the name that stands in the path.
+/// The query of a request. If the request uses a deprecated `/watch/` path with a name, the name is
+/// added as a field selector.
 fn without_deprecated_path<'a>(info: &RequestInfo, query: &'a str) -> Result<Cow<'a, str>, Status> {
     let name = info.name.as_str();
     if !info.watch_path || name.is_empty() {

@@ -1,4 +1,4 @@
-//! Answers as Tables: what kubectl prints.
+//! Answers as Tables, which kubectl prints.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -26,28 +26,28 @@ use crate::tools::sim::print;
 
 use super::forms::Converter;
 
-/// The Table that a request asks for.
+/// The form of Table that a request asks for.
 pub(crate) struct Table {
     version: MetaVersion,
     include: IncludeObject,
 }
 
-/// Turns objects of one resource into rows.
+/// Converts objects of one resource to rows of a Table.
 struct RowConverter {
     resource: Arc<Resource>,
     printer: Printer,
     decoder: Decoder,
     writer: TableWriter,
-    /// An annotation that rows don't show.
+    /// The annotation that is removed from the metadata in rows; `None` to remove nothing.
     hidden: Option<&'static str>,
 }
 
 impl Table {
-    /// The Table that `accept`, which asks for one, and `query` mean.
+    /// Determines the form of Table from `accept`, which must ask for a Table, and from `query`.
     ///
     /// # Errors
     ///
-    /// 400 for an `includeObject` that there is not.
+    /// 400 if `includeObject` has an unknown value.
     pub(crate) fn negotiate(accept: &str, query: &str) -> Result<Self, Status> {
         let is_v1 = |clause: &str| {
             let mut parameters = clause.split(';').map(str::trim);
@@ -64,7 +64,7 @@ impl Table {
         })
     }
 
-    /// What makes it of plain answers.
+    /// The converter from plain answers to this Table.
     pub(crate) fn row_converter(
         &self,
         kind: &Kind,
@@ -114,7 +114,7 @@ impl Converter for RowConverter {
                 let cells = self.printer.cells(&nothing, SystemTime::now());
                 self.writer.bookmark(&cells, &bookmark)
             }
-            // A Status is never converted.
+            // The Status of an ERROR event is never converted to a row.
             WatchEvent::Error(_) => Ok(frame),
         }
     }

@@ -1,4 +1,5 @@
-//! One kind's objects: a cache's writer that is fed by requests instead of by an upstream.
+//! The objects of one kind: a cache whose writer applies clients' requests instead of an upstream's
+//! events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,18 +26,18 @@ use crate::tools::sim::kinds::Kind;
 use crate::tools::sim::kinds::bookmarks;
 use crate::tools::sim::print;
 
-/// How long events are kept, as the API server does, unless they are compacted.
+/// The age up to which events are kept, as in the API server, unless the history is compacted.
 const RETENTION_AGE: Duration = Duration::from_secs(300);
 const RETENTION_EVENTS: usize = 1024;
 
-/// The reading side of a kind.
+/// A kind with everything that is needed to read its objects.
 pub(crate) struct ServedKind {
     pub(crate) kind: Kind,
     reader: Reader,
     encoder: Arc<Encoder>,
 }
 
-/// A kind's objects.
+/// The objects of one kind, with the writer that changes them.
 pub(crate) struct Collection {
     pub(crate) served_kind: Arc<ServedKind>,
     writer: Writer,
@@ -44,7 +45,7 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// An empty collection, complete at `revision`.
+    /// Creates an empty collection whose version is `revision`.
     pub(crate) fn new(kind: Kind, revision: ResourceVersion) -> Self {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: Vec::new(),
@@ -75,13 +76,13 @@ impl Collection {
         }
     }
 
-    /// The object at `key`.
+    /// The current object at `key`; `None` if there is none.
     pub(crate) fn get(&self, key: &ObjectKey) -> Option<Value> {
         let snapshot = self.served_kind.reader.snapshot()?;
         self.value(&*snapshot.get(key)?)
     }
 
-    /// The keys of what `selection` selects.
+    /// The keys of all objects that match `selection`.
     pub(crate) fn keys(&self, selection: &Selection) -> Vec<ObjectKey> {
         let Some(snapshot) = self.served_kind.reader.snapshot() else {
             return Vec::new();
@@ -90,11 +91,12 @@ impl Collection {
         objects.map(|object| object.key.clone()).collect()
     }
 
-    /// Stores `value`, or deletes it, at the resource version that it carries.
+    /// Applies a change with the object `value`, which carries the change's resource version.
     ///
     /// # Errors
     ///
-    /// When it is no object, or its version is not above all others.
+    /// 400 if `value` is not a valid object, 500 if its version is not greater than all earlier
+    /// ones.
     pub(crate) fn apply(&mut self, event_type: EventType, value: &Value) -> Result<(), Status> {
         let failed = |error: String| Status::internal_error(error);
         let object = self.decoder.object(print::compact(value).as_bytes());
@@ -103,18 +105,19 @@ impl Collection {
         applied.map_err(|error| failed(error.to_string()))
     }
 
-    /// Notes that nothing else happened here up to `revision`.
+    /// Moves the collection's version to `revision`, up to which it has no further changes.
     pub(crate) fn catch_up(&mut self, revision: ResourceVersion) {
-        // It never goes back: the store counts upwards, and `restore` begins anew.
+        // This cannot fail: the store's revision only grows, and `restore` starts a new epoch.
         let _ = self.writer.bookmark(revision);
     }
 
-    /// Forgets all events: who comes with a version below the current one has to list again.
+    /// Drops all events, so that clients with an older version than the current one must list
+    /// again.
     pub(crate) fn compact(&mut self) {
         self.writer.forget_history();
     }
 
-    /// Starts another history with the same objects, each at a version that `version_of` gives.
+    /// Starts a new epoch with the same objects, all at the version `revision`.
     pub(crate) fn restore(&mut self, revision: ResourceVersion) {
         let objects: Vec<Value> = self
             .keys(&Selection::default())

@@ -1,4 +1,4 @@
-//! All kinds' objects under one revision counter, as in the API server's storage.
+//! The simulator's store: the objects of all kinds, with one revision counter, as in etcd.
 
 pub(super) mod collection;
 
@@ -21,14 +21,15 @@ use crate::tools::sim::metadata;
 use collection::Collection;
 use collection::ServedKind;
 
-/// Where the revision counter starts: small versions look like mistakes.
+/// The initial value of the revision counter. It is not small, because small versions look like
+/// mistakes.
 const FIRST_REVISION: u64 = 1000;
-/// The simulator's objects. Every method is one transaction.
+/// The objects of the simulator. Every method is one transaction.
 pub(crate) struct Store {
     state: Mutex<State>,
 }
 
-/// What a transaction works on.
+/// The data that a transaction reads and changes.
 pub(crate) struct State {
     revision: u64,
     pub(crate) collections: BTreeMap<GroupVersionResource, Collection>,
@@ -37,7 +38,7 @@ pub(crate) struct State {
 // === impl Store ===
 
 impl Store {
-    /// The built-in kinds, without objects.
+    /// Creates a store with the built-in kinds and no objects.
     pub(crate) fn new() -> Self {
         let revision = ResourceVersion(FIRST_REVISION);
         let collections = kinds::builtin()
@@ -51,12 +52,13 @@ impl Store {
         }
     }
 
-    /// Runs `change` alone.
+    /// Runs `change` as one transaction, with exclusive access to the state.
     pub(crate) fn write<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         change(&mut self.state.lock())
     }
 
-    /// The reading side of `gvr`, complete up to the newest change of any kind.
+    /// The kind `gvr` for reading, at the version of the newest change of any kind; `None` if it is
+    /// not served.
     pub(crate) fn served_kind(&self, gvr: &GroupVersionResource) -> Option<Arc<ServedKind>> {
         let mut state = self.state.lock();
         let revision = ResourceVersion(state.revision);
@@ -65,7 +67,7 @@ impl Store {
         Some(Arc::clone(&collection.served_kind))
     }
 
-    /// True when a built-in kind of the group is served.
+    /// True if `group` has a built-in kind.
     pub(crate) fn has_builtin(&self, group: &str) -> bool {
         let state = self.state.lock();
         let mut all = state.collections.iter();
@@ -75,7 +77,7 @@ impl Store {
         })
     }
 
-    /// All kinds, in the order of their groups.
+    /// All served kinds, ordered by group.
     pub(crate) fn kinds(&self) -> Vec<Kind> {
         let state = self.state.lock();
         let collections = state.collections.values();
@@ -84,7 +86,7 @@ impl Store {
             .collect()
     }
 
-    /// Forgets the past of every kind.
+    /// Drops the history of every kind, and returns the current version.
     pub(crate) fn compact(&self) -> ResourceVersion {
         let mut state = self.state.lock();
         let revision = ResourceVersion(state.revision);
@@ -95,8 +97,8 @@ impl Store {
         revision
     }
 
-    /// Goes on at half the revision, as a cluster does that was restored from a backup: the objects
-    /// are what they are now, but all at that version.
+    /// Simulates a restored backup: halves the revision and returns it. The objects stay, but all
+    /// of them get the new version.
     pub(crate) fn restore(&self) -> ResourceVersion {
         let mut state = self.state.lock();
         state.revision /= 2;
@@ -108,21 +110,21 @@ impl Store {
     }
 }
 
-/// What a write is about.
+/// The object or collection that a write changes.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteTarget {
     pub(crate) gvr: GroupVersionResource,
     pub(crate) namespace: Option<String>,
-    /// Empty for a collection.
+    /// The name of the object; empty for a collection.
     pub(crate) name: String,
 }
 
-/// How a write is meant.
+/// Options of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteOptions {
-    /// Everything but the change itself.
+    /// True to check the write and return its result without storing it.
     pub(crate) dry_run: bool,
-    /// A new object's status, uid and time of creation are taken over where it brings them.
+    /// True to keep the status, the uid and the creation time that a new object already has.
     pub(crate) keep_status: bool,
 }
 
@@ -154,11 +156,12 @@ impl WriteTarget {
 // === impl State ===
 
 impl State {
-    /// The kind that `target` is of.
+    /// The kind of `target`.
     ///
     /// # Errors
     ///
-    /// 404 when it isn't served, or in the other scope.
+    /// 404 if the kind is not served, or if `target` has a namespace and the kind does not, or vice
+    /// versa.
     pub(crate) fn kind(&self, target: &WriteTarget) -> Result<Kind, Status> {
         let collection = self.collections.get(&target.gvr);
         let kind = collection.map(|collection| &collection.served_kind.kind);
@@ -169,28 +172,28 @@ impl State {
         }
     }
 
-    /// The object.
+    /// The current state of the object `target`.
     ///
     /// # Errors
     ///
-    /// 404.
+    /// 404 if the object does not exist.
     pub(crate) fn current(&self, target: &WriteTarget) -> Result<Value, Status> {
         let collection = self.collections.get(&target.gvr);
         let object = collection.and_then(|collection| collection.get(&target.key()));
         object.ok_or_else(|| Status::not_found(&target.gvr, &target.name))
     }
 
-    /// The newest change's version.
+    /// The version of the newest change of any kind.
     pub(crate) fn revision(&self) -> ResourceVersion {
         ResourceVersion(self.revision)
     }
 
-    /// Makes the change at the next revision, unless it is only tried, and gives the object as it
-    /// then is.
+    /// Stores a change with the next revision, unless it is a dry run, and returns the resulting
+    /// object.
     ///
     /// # Errors
     ///
-    /// When the object can't be stored.
+    /// If the kind is not served or the object is invalid.
     pub(crate) fn commit(
         &mut self,
         gvr: &GroupVersionResource,
@@ -217,7 +220,8 @@ impl State {
         Ok(object)
     }
 
-    /// Serves what a definition defines, or no longer.
+    /// Starts to serve the kind of a new CustomResourceDefinition, or stops to serve the kind of a
+    /// deleted one.
     fn define(&mut self, event_type: EventType, definition: &Value) {
         let Some(kind) = custom::kind(definition) else {
             return;

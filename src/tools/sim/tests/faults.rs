@@ -1,4 +1,5 @@
-//! Each fault, as a client meets it, and what a client that follows the book makes of it.
+//! Tests of the injected faults: how they look to a client, and that a correct client recovers from
+//! them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,8 +50,8 @@ async fn watch(simulator: &Simulator, query: &str) -> Body {
     response.into_body()
 }
 
-/// The next bytes; `None` at a clean end, an error where the connection broke, and `Err(())`
-/// wrapped in the outer result where nothing comes for an hour.
+/// The next bytes of a watch: `Ok(None)` at a clean end, `Ok(Some(Err(())))` if the connection
+/// broke, and `Err(())` if nothing arrives for ten minutes.
 async fn next(body: &mut Body) -> Result<Option<Result<Bytes, ()>>, ()> {
     let frame = timeout(Duration::from_secs(600), body.frame()).await;
     let frame = frame.map_err(|_| ())?;
@@ -84,7 +85,7 @@ async fn watches_break_as_injected() {
             .await
             .expect("in time")
             .expect("a frame")
-            .expect("sound");
+            .expect("intact");
         assert_eq!(event(&first)["type"], "ADDED", "{fault}");
         assert_eq!(
             post_to_admin(&simulator, &format!("/faults/{fault}")).await,
@@ -95,7 +96,7 @@ async fn watches_break_as_injected() {
             "drop-watches" => assert_eq!(next(&mut body).await, Ok(Some(Err(())))),
             "gone" => {
                 let gone = next(&mut body).await.expect("in time").expect("a frame");
-                let gone = event(&gone.expect("sound"));
+                let gone = event(&gone.expect("intact"));
                 assert_eq!(
                     (&gone["type"], &gone["object"]["code"]),
                     (&"ERROR".into(), &410.into())
@@ -104,7 +105,7 @@ async fn watches_break_as_injected() {
             }
             "half-frame" | "stall" => {
                 let half = next(&mut body).await.expect("in time").expect("a frame");
-                let half = half.expect("sound");
+                let half = half.expect("intact");
                 assert!(serde_json::from_slice::<Value>(&half).is_err(), "{half:?}");
                 let end = if fault == "stall" {
                     Err(())
@@ -163,7 +164,7 @@ async fn requests_fail_as_injected() {
         .await
         .expect("in time")
         .expect("a frame")
-        .expect("sound");
+        .expect("intact");
     assert_eq!(started.elapsed().as_secs(), 5);
 }
 
@@ -186,7 +187,7 @@ async fn history_can_be_compacted_and_restored() {
             .await
             .expect("in time")
             .expect("a frame")
-            .expect("sound");
+            .expect("intact");
     }
     assert_eq!(post_to_admin(&simulator, "/compact").await, 200);
     let mut late = watch(&simulator, &format!("resourceVersion={old}")).await;
@@ -194,7 +195,7 @@ async fn history_can_be_compacted_and_restored() {
         .await
         .expect("in time")
         .expect("a frame")
-        .expect("sound");
+        .expect("intact");
     assert_eq!(event(&gone)["object"]["code"], 410);
     simulator
         .create(&maps(), Some("default"), map("c", 1))
@@ -203,8 +204,8 @@ async fn history_can_be_compacted_and_restored() {
         .await
         .expect("in time")
         .expect("a frame")
-        .expect("sound");
-    assert_eq!(event(&added)["type"], "ADDED", "who had everything goes on");
+        .expect("intact");
+    assert_eq!(event(&added)["type"], "ADDED", "a current watch continues");
 
     let before = get(&simulator, CONFIG_MAPS).await;
     assert_eq!(
@@ -215,7 +216,7 @@ async fn history_can_be_compacted_and_restored() {
         .await
         .expect("in time")
         .expect("a frame")
-        .expect("sound");
+        .expect("intact");
     assert_eq!(event(&gone)["object"]["code"], 410);
     let after = get(&simulator, CONFIG_MAPS).await;
     let version = |list: &Value| -> u64 {
@@ -229,7 +230,7 @@ async fn history_can_be_compacted_and_restored() {
     assert_eq!(count(&after.body), count(&before.body));
 }
 
-/// What happens to the cluster.
+/// A step of the random test.
 #[derive(Clone, Debug)]
 enum Step {
     Put(u8, u32),
@@ -237,7 +238,7 @@ enum Step {
     Fault(WatchFault),
     Compact,
     TurnBack,
-    /// The client takes all that has come.
+    /// The client reads until nothing more arrives.
     Read,
 }
 
@@ -259,7 +260,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A client by the book: it lists, watches from there, and lists again after 410.
+/// A correct client: it lists, watches from the list's version, and lists again after 410.
 struct Client {
     objects: BTreeMap<String, Value>,
     version: Option<String>,
@@ -267,7 +268,7 @@ struct Client {
 }
 
 impl Client {
-    /// Reads until nothing comes, then no further.
+    /// Lists and watches as necessary, and applies events until none arrives for a second.
     async fn read(&mut self, simulator: &Simulator) {
         loop {
             let version = match self.version.clone() {
@@ -281,14 +282,14 @@ impl Client {
             let stream = self.stream.as_mut().expect("just opened");
             let frame = timeout(Duration::from_secs(1), stream.frame()).await;
             match frame {
-                // Silence: the end of what is there, or of what this stream will ever say.
+                // No more events, or a fault has silenced the stream.
                 Err(_) => return,
                 Ok(None | Some(Err(_))) => self.stream = None,
                 Ok(Some(Ok(frame))) => {
                     let bytes = frame.into_data().expect("data");
                     match serde_json::from_slice::<Value>(&bytes) {
                         Ok(event) => self.apply(&event),
-                        // Half a frame: as if the connection had broken.
+                        // Half of a frame is handled like a broken connection.
                         Err(_) => self.stream = None,
                     }
                 }
@@ -351,7 +352,7 @@ async fn run(steps: &[Step]) {
                     updated.expect("updated");
                 }
             }
-            // It may not be there.
+            // The object may not exist.
             Step::Delete(number) => {
                 let _ = simulator.delete(&maps(), Some("default"), &format!("m{number}"));
             }
@@ -361,13 +362,13 @@ async fn run(steps: &[Step]) {
             }
             Step::TurnBack => {
                 simulator.restore_backup();
-                // A client whose versions are of another history can only list again.
+                // The client's versions belong to an earlier history, so it must list again.
                 (client.version, client.stream) = (None, None);
             }
             Step::Read => client.read(&simulator).await,
         }
     }
-    // A silent stream is given up, as by a client that expects bookmarks.
+    // The client drops the stream, which may be silent, as a client that misses bookmarks would.
     client.stream = None;
     client.read(&simulator).await;
     let list = get(&simulator, CONFIG_MAPS).await.body;

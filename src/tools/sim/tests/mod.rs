@@ -1,4 +1,4 @@
-//! The simulator as clients meet it.
+//! Tests of the simulator through its HTTP interface.
 
 mod faults;
 mod support;

@@ -1,4 +1,4 @@
-//! What the tests share: a simulator, and requests to it.
+//! Helpers for the tests: a simulator, and requests to it.
 
 use bytes::Bytes;
 use http::Method;
@@ -15,7 +15,7 @@ pub(super) fn simulator() -> Simulator {
     Simulator::new(Shutdown::new(shutdown::Config::default()))
 }
 
-/// What was answered.
+/// A response whose body is parsed as JSON; null if it is not JSON.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) code: u16,

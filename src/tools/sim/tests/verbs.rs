@@ -1,4 +1,4 @@
-//! Each verb, as a client sees it.
+//! Tests of each verb, of definitions and of discovery.
 
 use http::Method;
 use http::Request;
@@ -155,14 +155,14 @@ async fn updates_change_status_and_generation_separately() {
     assert_eq!(made.body["metadata"]["generation"], 1);
     assert_ne!(
         made.body["status"]["replicas"], 7,
-        "a client can't create with a status"
+        "a client cannot set the status of a new object"
     );
     let path = format!("{DEPLOYMENTS}/web");
 
     let unchanged = put(&simulator, &path, &made.body).await;
     assert_eq!(
         unchanged.body, made.body,
-        "what changes nothing is no change"
+        "an update without a change has no effect"
     );
 
     let mut changed = made.body.clone();
@@ -306,7 +306,7 @@ async fn lists_support_pages_and_versions() {
         &format!("{CONFIG_MAPS}?limit=2&continue={token}"),
     )
     .await;
-    assert_eq!(names(&second), ["c"], "a page shows the state of the first");
+    assert_eq!(names(&second), ["c"], "all pages show the same state");
     let version = all.body["metadata"]["resourceVersion"]
         .as_str()
         .expect("a version");
@@ -322,7 +322,7 @@ async fn lists_support_pages_and_versions() {
     assert_eq!(next.code, 410);
     let unknown = get(&simulator, &format!("{CONFIG_MAPS}?fieldSelector=x%3Dy")).await;
     assert_eq!(unknown.code, 400, "{unknown:?}");
-    // Every kind's lists are of the newest revision of all.
+    // Lists of every kind have the newest revision of all kinds.
     let pods = get(&simulator, "/api/v1/pods").await;
     let maps = get(&simulator, CONFIG_MAPS).await;
     let version = |answer: &Answer| answer.body["metadata"]["resourceVersion"].clone();

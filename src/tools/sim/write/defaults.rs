@@ -1,4 +1,4 @@
-//! The few defaults without which clients show gaps: phases, types, replica counts.
+//! The few defaults that clients need for a complete display: phases, types, replica counts.
 
 use rand::Rng;
 use serde_json::Map;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::tools::sim::kinds::Kind;
 use crate::tools::sim::kinds::custom;
 
-/// Fills in what a new object of `kind` lacks.
+/// Sets the defaults of a new object of `kind`.
 pub(crate) fn fill_defaults(kind: &Kind, object: &mut Value) {
     if kind.is_custom {
         return;
@@ -64,7 +64,7 @@ fn namespace(object: &mut Value) {
     set(object, "status", "phase", "Active");
 }
 
-/// How well a pod is served when there is too little for all.
+/// The QoS class of a pod, derived from its containers' requests and limits.
 fn quality_of_service(spec: &Value) -> &'static str {
     let all = ["containers", "initContainers"].map(|key| spec[key].as_array());
     let all: Vec<_> = all.into_iter().flatten().flatten().collect();
@@ -105,7 +105,7 @@ fn service(object: &mut Value) {
     set(object, "status", "loadBalancer", json!({}));
 }
 
-/// Adds the members that are printed even when there is nothing in them.
+/// Adds members as null, because the API server encodes them even if they are empty.
 fn add_null(object: &mut Value, keys: &[&str]) {
     if let Some(members) = object.as_object_mut() {
         for key in keys {
@@ -114,7 +114,7 @@ fn add_null(object: &mut Value, keys: &[&str]) {
     }
 }
 
-/// Sets `object.part.key` unless it is there.
+/// Sets `object.part.key` if it is absent.
 fn set(object: &mut Value, part: &str, key: &str, value: impl Into<Value>) {
     let Some(members) = object.as_object_mut() else {
         return;

@@ -1,4 +1,4 @@
-//! Everything that changes an object, from a request's body to the store.
+//! Writes, from the body of a request to the store.
 
 pub(super) mod defaults;
 pub(super) mod patch;

@@ -1,4 +1,4 @@
-//! The three patch formats.
+//! The three supported patch formats.
 
 use json_patch::Patch;
 use serde_json::Value;
@@ -9,23 +9,23 @@ use crate::tools::sim::refusal;
 
 use super::strategic;
 
-/// A patch's format, told by its `Content-Type`.
+/// The format of a patch, which its `Content-Type` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchFormat {
-    /// RFC 7386.
+    /// A JSON merge patch (RFC 7386).
     Merge,
-    /// RFC 6902.
+    /// A JSON patch (RFC 6902).
     Json,
-    /// Of built-in kinds.
+    /// A strategic merge patch; only for built-in kinds.
     Strategic,
 }
 
 impl PatchFormat {
-    /// The format of a media type.
+    /// The patch format of a content type.
     ///
     /// # Errors
     ///
-    /// 415 for all others, server-side apply among them.
+    /// 415 for any other content type, including server-side apply.
     pub(crate) fn of(content_type: &str) -> Result<Self, Status> {
         let media_type = content_type.split(';').next().unwrap_or_default().trim();
         match media_type {
@@ -42,12 +42,12 @@ impl PatchFormat {
     }
 }
 
-/// `object` with `body` applied.
+/// Returns `object` with the patch `body` applied.
 ///
 /// # Errors
 ///
-/// 400 for what is no patch, 415 for a strategic one of a custom resource, 422 for one that can't
-/// be applied.
+/// 400 if `body` is not a patch, 415 for a strategic merge patch of a custom resource, 422 if the
+/// patch cannot be applied.
 pub(crate) fn apply(
     format: PatchFormat,
     body: &[u8],
@@ -64,7 +64,7 @@ pub(crate) fn apply(
                 let message = format!(
                     "the server rejected our request due to an error in our request: {error}"
                 );
-                tracing::debug!(kind = resource.kind, name, %error, "a patch did not apply");
+                tracing::debug!(kind = resource.kind, name, %error, "a patch could not be applied");
                 Status::failure(422, "Invalid", message)
             })?;
         }
@@ -88,7 +88,8 @@ pub(crate) fn apply(
     Ok(patched)
 }
 
-/// Custom resources know no strategy, at a real API server too.
+/// True for groups of built-in kinds. A real API server does not support strategic merge patches
+/// for custom resources either.
 fn resource_has_strategies(resource: &Resource) -> bool {
     let group = resource.gvr.group.as_str();
     !group.contains('.') || group.ends_with(".k8s.io")

@@ -1,4 +1,4 @@
-//! From a request that writes to the store and back.
+//! Executes writing requests on the store.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -24,10 +24,10 @@ use super::rules::ObjectPart;
 use super::subresources;
 use super::verbs::Preconditions;
 
-/// Longest body of a request, in bytes; the API server's limit.
+/// The maximum size of a request body in bytes, as in the API server.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// A write, read as far as its headers go.
+/// A writing request: its headers are parsed, its body is collected but not parsed.
 pub(crate) struct WriteRequest<'a> {
     info: &'a RequestInfo,
     query: Query,
@@ -36,11 +36,11 @@ pub(crate) struct WriteRequest<'a> {
 }
 
 impl Simulator {
-    /// Does what `write` asks for, and gives the answer's code and object.
+    /// Executes `write`, and returns the code and the object of the answer.
     ///
     /// # Errors
     ///
-    /// As the API server answers.
+    /// The Status with which the API server would refuse the request.
     pub(crate) fn write(
         &self,
         write: &WriteRequest<'_>,
@@ -158,7 +158,7 @@ impl<'a> WriteRequest<'a> {
     ///
     /// # Errors
     ///
-    /// 413 for a body that is too long, 400 for one that breaks off.
+    /// 413 if the body is too long, 400 if it cannot be read completely.
     pub(crate) async fn read(
         info: &'a RequestInfo,
         query: &str,
@@ -211,7 +211,8 @@ impl<'a> WriteRequest<'a> {
         })
     }
 
-    /// What the body of a DELETE says, besides the query's options.
+    /// The preconditions and options in the body of a DELETE, combined with `options` from the
+    /// query.
     fn delete_options(
         &self,
         mut options: WriteOptions,
@@ -230,7 +231,7 @@ impl<'a> WriteRequest<'a> {
         Ok((preconditions, options))
     }
 
-    /// The body as an object.
+    /// Parses the body (JSON, YAML or protobuf) as an object.
     fn object(&self) -> Result<Value, Status> {
         let media_type = self
             .content_type
@@ -254,7 +255,7 @@ impl<'a> WriteRequest<'a> {
         if object.is_object() {
             Ok(object)
         } else {
-            Err(Status::bad_request("the body is no object"))
+            Err(Status::bad_request("the body is not an object"))
         }
     }
 }

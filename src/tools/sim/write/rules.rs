@@ -1,4 +1,4 @@
-//! What holds for every object that a client sends, and what it can't change.
+//! The rules for objects that clients send, and the fields that clients cannot change.
 
 use serde_json::Value;
 use serde_json::json;
@@ -10,18 +10,19 @@ use crate::tools::sim::metadata;
 use crate::tools::sim::refusal;
 use crate::tools::sim::store::WriteTarget;
 
-/// Which part of an object an update may change.
+/// The part of an object that an update may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ObjectPart {
-    /// All but the status.
+    /// Everything except the status.
     Main,
-    /// The status alone.
+    /// Only the status.
     Status,
-    /// Both: what no client can do.
+    /// The whole object including its status; not available to clients.
     Whole,
 }
 
-/// The object as it is stored: `object`, but for what a client can't change in `part`.
+/// The object to store for an update: `part` of it comes from `object`, and everything that a
+/// client cannot change comes from `current`.
 pub(super) fn merged(
     kind: &Kind,
     current: &Value,
@@ -47,7 +48,7 @@ pub(super) fn merged(
         members.sort_by(|a, b| a.0.cmp(&b.0));
         members
     };
-    // Of an EndpointSlice the labels count too.
+    // For EndpointSlices, a change of the labels increases the generation too.
     let labels = |value: &Value| value["metadata"]["labels"].clone();
     let is_relabelled = kind.resource.kind == "EndpointSlice" && labels(current) != labels(&object);
     let is_new_generation =
@@ -80,10 +81,10 @@ pub(super) fn merged(
     Ok(metadata::in_order(object, kind.is_custom))
 }
 
-/// Fills in the kind, or finds fault with it.
+/// Sets `kind` and `apiVersion` if they are absent, and refuses wrong values with 400.
 pub(super) fn check_type(resource: &Resource, object: &mut Value) -> Result<(), Status> {
     let Some(members) = object.as_object_mut() else {
-        return Err(Status::bad_request("the body is no object"));
+        return Err(Status::bad_request("the body is not an object"));
     };
     let expected = [
         ("kind", resource.kind.clone()),
@@ -123,7 +124,7 @@ pub(super) fn check_namespace(target: &WriteTarget, object: &mut Value) -> Resul
     }
 }
 
-/// The name given, or one that is generated.
+/// The name of a new object: `metadata.name`, or one that is generated from `generateName`.
 pub(super) fn name_for(resource: &Resource, object: &mut Value) -> Result<String, Status> {
     let name = metadata::text(object, "name").to_owned();
     if !name.is_empty() {
@@ -150,7 +151,7 @@ pub(super) fn counts_generations(kind: &Kind) -> bool {
     kind.is_custom || (kind.has_status && is_counted) || kind.resource.kind == "EndpointSlice"
 }
 
-/// Kinds whose DELETE answers with the object.
+/// True for kinds whose DELETE returns the deleted object instead of a Status.
 pub(super) fn returns_deleted_object(kind: &Kind) -> bool {
     let kinds = ["Pod", "Service", "ServiceAccount", "PersistentVolumeClaim"];
     !kind.is_custom && kinds.contains(&kind.resource.kind.as_str())

@@ -1,4 +1,4 @@
-//! Strategic merge patches: a merge that knows which lists are maps, and takes directives.
+//! Strategic merge patches, which merge some lists by key and contain directives.
 
 use serde_json::Map;
 use serde_json::Value;
@@ -7,19 +7,19 @@ use crate::api::Resource;
 use crate::api::Status;
 use crate::tools::sim::kinds;
 
-/// What a list is to a patch.
+/// How a patch changes a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strategy {
-    /// A map, keyed by this member of its items.
+    /// The list is a map, keyed by this member of its items.
     Keyed(&'static str),
-    /// A set of texts.
+    /// The list is a set; a patch adds items.
     Set,
-    /// One value.
+    /// The list is one value; a patch replaces it.
     Atomic,
 }
 
-/// The field that a list stands in, empty for the object itself; the list; its key, empty for sets.
-/// All other lists are replaced.
+/// The lists that a patch merges; it replaces all others. Each row has the field that contains the
+/// list (empty for the object itself), the list's name, and the key of its items (empty for sets).
 const LIST_STRATEGIES: &[(&str, &str, &str)] = &[
     ("", "secrets", "name"),
     ("metadata", "finalizers", ""),
@@ -53,14 +53,14 @@ const DELETE_DIRECTIVE: &str = "$deleteFromPrimitiveList/";
 ///
 /// # Errors
 ///
-/// 400 for a directive that there is not, and for items without their key.
+/// 400 for an unknown directive, or an item without its key.
 pub(crate) fn merge(
     resource: &Resource,
     object: &mut Value,
     patch: Map<String, Value>,
 ) -> Result<(), Status> {
     let merger = Merger {
-        // The conditions of definitions are one value, unlike all others.
+        // Unlike in other kinds, a patch replaces the conditions of a CustomResourceDefinition.
         is_definition: resource.gvr == kinds::definitions(),
     };
     match object {
@@ -89,7 +89,7 @@ impl Merger {
         }
     }
 
-    /// Merges into the map that stands in the field `place`.
+    /// Merges a patch into the map in the field `place`; `place` is empty for the object itself.
     fn map(
         &self,
         map: &mut Map<String, Value>,
@@ -166,7 +166,7 @@ impl Merger {
         Ok(())
     }
 
-    /// Merges into the list `name`, whose items are keyed by `by`.
+    /// Merges a patch into the list `name`, whose items have the key `by`.
     fn list(
         &self,
         list: &mut Vec<Value>,
@@ -182,7 +182,7 @@ impl Merger {
         for item in patch {
             let id = item[by].clone();
             if id.is_null() {
-                let message = format!("an item of {name} has no {by}, by which it is merged");
+                let message = format!("an item of {name} has no {by}, which is the merge key");
                 return Err(Status::bad_request(message));
             }
             let found = list.iter_mut().find(|known| known[by] == id);
@@ -196,7 +196,7 @@ impl Merger {
     }
 }
 
-/// Adds what a set lacks.
+/// Adds the items that are not in the set yet.
 fn add(set: &mut Vec<Value>, items: Vec<Value>) {
     for item in items {
         if !set.contains(&item) {
@@ -205,15 +205,15 @@ fn add(set: &mut Vec<Value>, items: Vec<Value>) {
     }
 }
 
-/// Removes items from the list `name`, if there is one.
+/// Removes the items `gone` from the list `name`, if the map has such a list.
 fn remove(map: &mut Map<String, Value>, name: &str, gone: &[Value]) {
     if let Some(Value::Array(list)) = map.get_mut(name) {
         list.retain(|item| !gone.contains(item));
     }
 }
 
-/// `list` in the order that a patch asks for. What the patch doesn't know keeps its place among
-/// the others as it was before, as far as that goes.
+/// Sorts `list` into the order that a patch gives. An item that the order does not contain is
+/// placed before the first item that followed it in `before`, or else at the end.
 fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], strategy: Strategy) -> Vec<Value> {
     let id = |item: &Value| match strategy {
         Strategy::Keyed(by) => item[by].clone(),
@@ -236,7 +236,8 @@ fn in_order(list: Vec<Value>, order: &[Value], before: &[Value], strategy: Strat
     known
 }
 
-/// A new value: nulls and directives in it have nothing to work on.
+/// Removes nulls and directives from a value that the patch adds, because there is nothing that
+/// they could change.
 fn cleaned(value: Value) -> Value {
     match value {
         Value::Object(members) => without_directives(members).into(),
@@ -263,7 +264,7 @@ fn items(list: Value) -> Vec<Value> {
 
 fn unknown(directive: &str) -> Status {
     Status::bad_request(format!(
-        "unknown directive of a strategic merge patch: {directive}"
+        "unknown directive in a strategic merge patch: {directive}"
     ))
 }
 

@@ -1,4 +1,5 @@
-//! `scale`, and the reviews that clients create to learn about themselves.
+//! The `scale` subresource, and the reviews with which clients ask about their own identity and
+//! permissions.
 
 use serde_json::Value;
 use serde_json::json;
@@ -13,11 +14,11 @@ use crate::tools::sim::store::WriteTarget;
 use super::rules::ObjectPart;
 
 impl State {
-    /// The Scale of `target`.
+    /// The Scale of the object `target`.
     ///
     /// # Errors
     ///
-    /// 404 when it isn't there or can't be scaled.
+    /// 404 if the object does not exist, or its kind has no `scale`.
     pub(crate) fn scale(&self, target: &WriteTarget) -> Result<Value, Status> {
         let kind = self.kind(target)?;
         if !kind.has_scale {
@@ -29,11 +30,12 @@ impl State {
         Ok(scale_of(&self.current(target)?))
     }
 
-    /// Sets the replica count that `scale` names.
+    /// Sets the number of replicas of the object `target` to the number in `scale`; 0 if it is
+    /// absent.
     ///
     /// # Errors
     ///
-    /// 404, 409, or 422 without a count.
+    /// 404 if the object does not exist, 409 if its version differs, 422 if the number is invalid.
     pub(crate) fn set_scale(
         &mut self,
         target: &WriteTarget,
@@ -96,11 +98,11 @@ fn scale_of(object: &Value) -> Value {
     })
 }
 
-/// The answer to a review: everybody may do everything, and is called the same.
+/// The answer to a review: every client may do everything and has the same name.
 ///
 /// # Errors
 ///
-/// 404 for all others.
+/// 404 for unknown reviews.
 pub(crate) fn review(group: &str, resource: &str, review: Value) -> Result<Value, Status> {
     match (group, resource) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => Ok(json!({

@@ -1,4 +1,4 @@
-//! Create, update, delete: the rules that all kinds share.
+//! Create, update and delete, with the rules that all kinds share.
 
 use serde_json::Value;
 use serde_json::json;
@@ -19,7 +19,7 @@ use super::defaults;
 use super::rules;
 use super::rules::ObjectPart;
 
-/// What a DELETE says beside what is to be deleted.
+/// The preconditions of a DELETE; `None` if a field is not checked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Preconditions {
     pub(crate) uid: Option<String>,
@@ -27,11 +27,11 @@ pub(crate) struct Preconditions {
 }
 
 impl State {
-    /// Creates an object in `target`, which has no name.
+    /// Creates an object in the collection `target`.
     ///
     /// # Errors
     ///
-    /// 400, 404, 409 or 422, as the API server has them.
+    /// 400, 404, 409 or 422, as from the API server.
     pub(crate) fn create(
         &mut self,
         target: &WriteTarget,
@@ -90,7 +90,7 @@ impl State {
     ///
     /// # Errors
     ///
-    /// 400, 404, 409, as the API server has them.
+    /// 400, 404 or 409, as from the API server.
     pub(crate) fn update(
         &mut self,
         target: &WriteTarget,
@@ -128,7 +128,7 @@ impl State {
         }
         let updated = rules::merged(&kind, &current, object, part)?;
         if updated == metadata::in_order(current, kind.is_custom) {
-            // Nothing changed: nothing happens, and nobody is told.
+            // An update without a change creates no event and no new version.
             return Ok(updated);
         }
         let is_gone = !metadata::text(&updated, "deletionTimestamp").is_empty()
@@ -140,11 +140,11 @@ impl State {
         self.commit(&target.gvr, event_type, updated, options)
     }
 
-    /// Stores `object` as it stands, whatever was there; only its version is the store's.
+    /// Creates or replaces an object without checks; sets only its resource version.
     ///
     /// # Errors
     ///
-    /// 404 for a kind that isn't served, 400 for what is no object.
+    /// 404 if the kind is not served, 400 if `object` is not a valid object.
     pub(crate) fn put(&mut self, target: &WriteTarget, object: Value) -> Result<(), Status> {
         self.kind(target)?;
         let event_type = match self.current(target) {
@@ -156,11 +156,11 @@ impl State {
             .map(|_| ())
     }
 
-    /// Deletes `target`, or marks it as going where finalizers hold it.
+    /// Deletes the object `target`. If it has finalizers, only sets its `deletionTimestamp`.
     ///
     /// # Errors
     ///
-    /// 404, or 409 when a precondition doesn't hold.
+    /// 404 if it does not exist, 409 if a precondition does not hold.
     pub(crate) fn delete(
         &mut self,
         target: &WriteTarget,
@@ -192,11 +192,11 @@ impl State {
         })
     }
 
-    /// Deletes what `selection` selects, and gives it as a list.
+    /// Deletes all objects that match `selection`, and returns them as a list.
     ///
     /// # Errors
     ///
-    /// 404.
+    /// 404 if the kind is not served.
     pub(crate) fn delete_collection(
         &mut self,
         target: &WriteTarget,

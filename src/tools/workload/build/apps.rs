@@ -1,4 +1,4 @@
-//! Deployments with all that belongs to them.
+//! Builds the deployments and the objects that belong to them.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ use crate::tools::workload::names;
 use crate::tools::workload::perform;
 use crate::tools::workload::records;
 
-/// Deployments have as many replicas as one of these.
+/// The numbers of replicas from which each deployment's number is picked.
 const REPLICAS: [usize; 12] = [1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 8, 12];
 
 impl Builder<'_> {
-    /// The cluster's name service; tells how many pods.
+    /// Adds the cluster's DNS, and returns the number of its pods.
     pub(super) fn dns(&mut self) -> usize {
         self.deployment(KUBE_SYSTEM, "coredns", 2);
         let address = "10.96.0.10";
@@ -88,7 +88,7 @@ impl Builder<'_> {
         self.replica_set(deployment, replicas);
     }
 
-    /// Most deployments have none, some a full history.
+    /// Picks a deployment's number of old replica sets: none for most, a full history for some.
     pub(super) fn old_replica_sets(&mut self, revision: u32) -> u32 {
         match self.dice.below(4) {
             0 => (revision - 1).min(perform::HISTORY_LIMIT as u32),
@@ -166,7 +166,7 @@ impl Builder<'_> {
             repository: format!("registry.example.com/{namespace}/{name}"),
             port: if name == "proxy" { 15001 } else { 8080 },
             environment: turned.take(variables).map(fill).collect(),
-            // Never a whole core or gibibyte: those are written otherwise.
+            // Never a whole core or gibibyte, for which Kubernetes uses other units.
             millicores: 50 * self.dice.between(1, 19) as u32,
             mebibytes: 64 * self.dice.between(1, 15) as u32,
         }
@@ -190,7 +190,7 @@ impl Builder<'_> {
         });
     }
 
-    /// One slice for each service that selects a deployment.
+    /// Adds one endpoint slice for each service that selects a deployment.
     pub(super) fn slices(&mut self) {
         let mut deployments = BTreeMap::new();
         for (i, deployment) in self.cluster.deployments.iter().enumerate() {

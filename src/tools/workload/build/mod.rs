@@ -1,4 +1,4 @@
-//! The cluster at the start: who is there, how many, how old.
+//! Builds the initial cluster: its objects, their numbers and their ages.
 
 mod apps;
 mod system;
@@ -25,13 +25,13 @@ use crate::tools::workload::records;
 
 const DAY: i64 = 86_400;
 const MICROS: i64 = 1_000_000;
-/// How old the cluster is.
+/// The age of the cluster, in seconds.
 const AGE: i64 = 40 * DAY;
 const PODS_PER_TENANT: usize = 90;
 const EVENTS: usize = 20;
 const KUBE_SYSTEM: &str = "kube-system";
 
-/// All records, drawn from the dice.
+/// Builds all records of the initial cluster.
 pub(super) fn cluster(config: &Config, dice: &mut Dice) -> Cluster {
     let mut builder = Builder {
         cluster: empty(config),
@@ -126,7 +126,7 @@ impl Builder<'_> {
         });
     }
 
-    /// Makes them all and tells the tenants'.
+    /// Adds all namespaces, and returns the names of the tenants' namespaces.
     fn namespaces(&mut self, pods: usize) -> Vec<String> {
         let count = (pods / PODS_PER_TENANT).max(2);
         let tenants: Vec<_> = (0..count).map(|i| numbered(&names::TENANTS, i)).collect();
@@ -192,7 +192,7 @@ impl Builder<'_> {
     }
 }
 
-/// The word at that place; with a number after it once all words are taken.
+/// The word for `index`. After all words have been used once, a number is appended.
 fn numbered(words: &[&str], index: usize) -> String {
     let word = words[index % words.len()];
     match index / words.len() {

@@ -1,4 +1,4 @@
-//! Pods, and those who own them without a deployment: daemon sets and jobs.
+//! Builds pods, and their owners other than deployments: daemon sets and jobs.
 
 use crate::tools::workload::Config;
 use crate::tools::workload::build::AGE;
@@ -22,7 +22,8 @@ const PROXY: &str = "kube-proxy";
 const AGENT: &str = "node-agent";
 
 impl Builder<'_> {
-    /// Up to two pods a node, as long as that is at most half of all; tells how many.
+    /// Adds up to two daemon sets with at most half of all pods, and returns the number of their
+    /// pods.
     pub(super) fn daemon_sets(&mut self, config: &Config) -> usize {
         let sets = (config.pods / 2) / config.nodes.max(1);
         let mut pods = 0;
@@ -87,7 +88,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Cron jobs, and what they left; tells how many pods.
+    /// Adds cron jobs and their finished jobs, and returns the number of the jobs' pods.
     pub(super) fn finished_jobs(&mut self, tenants: &[String], left: usize) -> usize {
         let count = left / PODS_PER_FINISHED_JOB;
         for (i, tenant) in tenants.iter().enumerate() {
@@ -134,7 +135,7 @@ impl Builder<'_> {
         }
     }
 
-    /// A job whose pod found no node isn't complete.
+    /// Makes a job active again, because without nodes its pod cannot have run.
     pub(super) fn reopen_job(&mut self, id: u32) {
         if let Some(Job { status, .. }) = self.cluster.jobs.get_mut(&id) {
             *status = JobStatus::Active;

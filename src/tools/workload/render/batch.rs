@@ -1,4 +1,4 @@
-//! Cron jobs and jobs.
+//! Renders cron jobs and jobs.
 
 use serde_json::Value;
 use serde_json::json;
@@ -38,7 +38,7 @@ pub(super) fn cron_job(cron_job: &CronJob) -> Value {
     draft.finish()
 }
 
-/// None if its cron job is gone.
+/// Renders a job; `None` if the job's cron job does not exist.
 pub(super) fn job(job: &Job, cluster: &Cluster) -> Option<Value> {
     let owner = cluster.cron_jobs.get(job.cron_job)?;
     let mut draft = Draft::new("batch/v1", "Job", &job.identity);

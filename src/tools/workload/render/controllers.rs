@@ -1,4 +1,4 @@
-//! Deployments, replica sets, daemon sets; and the labels that bind them.
+//! Renders deployments, replica sets and daemon sets, and the labels that connect them.
 
 use serde_json::Value;
 use serde_json::json;
@@ -122,7 +122,7 @@ fn deployment_status(deployment: &Deployment) -> Value {
     status
 }
 
-/// As Go writes them: a zero is left out.
+/// Adds the counts to a status; omits zeros, like Go's `omitempty`.
 fn put_counts(status: &mut Value, counts: &[(&str, usize)]) {
     for (name, count) in counts.iter().filter(|(_, count)| *count > 0) {
         status[name] = json!(count);

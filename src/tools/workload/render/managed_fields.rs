@@ -1,14 +1,14 @@
-//! The `fieldsV1` of an object: its shape, with the merge keys of its lists.
+//! Builds the `fieldsV1` of an object, which lists its fields and the merge keys of its lists.
 
 use serde_json::Map;
 use serde_json::Value;
 
-/// Parts of metadata that belong to a writer.
+/// The members of `metadata` that have a field manager.
 const METADATA: [&str; 4] = ["annotations", "generateName", "labels", "ownerReferences"];
-/// Parts of an object that nobody owns.
+/// The top-level members that are not managed, or whose fields are recorded separately.
 const UNMANAGED: [&str; 4] = ["apiVersion", "kind", "metadata", "status"];
 
-/// Fields of everything but the status.
+/// The `fieldsV1` of an object, without its status.
 pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Value>) -> Value {
     let mut fields = Map::new();
     let owned = metadata
@@ -28,7 +28,7 @@ pub(super) fn of_object(object: &Map<String, Value>, metadata: &Map<String, Valu
     Value::Object(fields)
 }
 
-/// Fields of a spec or status.
+/// The `fieldsV1` of a spec or status.
 pub(super) fn of_part(part: &Value) -> Value {
     let fields = part.as_object().map(|part| fields_of(part.iter()));
     Value::Object(fields.unwrap_or_default())
@@ -55,7 +55,7 @@ fn of_value(key: &str, value: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// An item of a list: its merge key, and its fields.
+/// The `fieldsV1` entry of a list item: the merge key and the item's fields.
 fn item_of(keys: &[&str], item: &Value) -> (String, Value) {
     let mut name = String::from("k:{");
     for (i, key) in keys.iter().enumerate() {
@@ -73,7 +73,8 @@ fn item_of(keys: &[&str], item: &Value) -> (String, Value) {
     (name, Value::Object(fields))
 }
 
-/// A merge key as JSON. Names and paths have nothing to escape, so the slow printer is spared.
+/// Encodes a merge key's value as JSON. Strings are copied without escaping, because names and
+/// paths need none and this is faster.
 fn literal(value: &Value) -> String {
     match value {
         Value::String(text) => ["\"", text, "\""].concat(),
@@ -81,7 +82,7 @@ fn literal(value: &Value) -> String {
     }
 }
 
-/// Maps that are owned as a whole.
+/// True for maps whose members have no entries of their own.
 fn is_atomic(key: &str) -> bool {
     matches!(
         key,
@@ -89,7 +90,8 @@ fn is_atomic(key: &str) -> bool {
     )
 }
 
-/// What tells the items of a list apart; none for a list that is owned as a whole.
+/// The merge keys that identify the items of a list; `None` if the items have no entries of their
+/// own.
 fn merge_keys(key: &str) -> Option<&'static [&'static str]> {
     Some(match key {
         "containers" | "env" | "volumes" => &["name"],

@@ -1,4 +1,4 @@
-//! What all objects share: type, metadata, and who wrote which part of them.
+//! Builds the parts that all objects share: type, metadata and managed fields.
 
 use serde_json::Map;
 use serde_json::Value;
@@ -8,9 +8,9 @@ use crate::tools::workload::clock::time;
 use crate::tools::workload::cluster::Identity;
 use crate::tools::workload::render::managed_fields;
 
-/// An object in the making.
+/// An object under construction.
 ///
-/// Values are moved into it, not named inside `json!`: that would copy them member by member.
+/// Values are moved into the draft. Using them inside `json!` would copy them member by member.
 pub(super) struct Draft {
     object: Map<String, Value>,
     metadata: Map<String, Value>,
@@ -35,12 +35,12 @@ impl Draft {
         draft
     }
 
-    /// A part beside metadata.
+    /// Sets a top-level member other than `metadata`.
     pub(super) fn set(&mut self, key: &str, value: Value) {
         self.object.insert(key.to_owned(), value);
     }
 
-    /// Changes a part that was set.
+    /// Changes a top-level member that was set before.
     pub(super) fn change(&mut self, key: &str, change: impl FnOnce(&mut Value)) {
         if let Some(part) = self.object.get_mut(key) {
             change(part);
@@ -51,7 +51,7 @@ impl Draft {
         self.metadata.insert(key.to_owned(), value);
     }
 
-    /// The controller that owns it.
+    /// Sets the owner reference to the object's controller.
     pub(super) fn owner(&mut self, api_version: &str, kind: &str, owner: &Identity) {
         let reference = json!({
             "apiVersion": api_version,
@@ -64,13 +64,13 @@ impl Draft {
         self.meta("ownerReferences", Value::Array(vec![reference]));
     }
 
-    /// Who wrote all that is there by now, status apart.
+    /// Names the field manager of everything that was set so far, except the status.
     pub(super) fn managed_by(&mut self, manager: &str, seconds: i64) {
         let fields = managed_fields::of_object(&self.object, &self.metadata);
         self.manager(manager, seconds, fields, None);
     }
 
-    /// The status, and who wrote it.
+    /// Sets the status and names its field manager.
     pub(super) fn status(&mut self, status: Value, manager: &str, seconds: i64) {
         let mut fields = Map::new();
         fields.insert("f:status".to_owned(), managed_fields::of_part(&status));

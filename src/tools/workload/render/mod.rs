@@ -1,4 +1,4 @@
-//! From records to objects, as an API server would hand them out.
+//! Renders records to objects as an API server would return them.
 
 mod batch;
 mod controllers;
@@ -17,7 +17,7 @@ use crate::tools::workload::cluster::Id;
 use crate::tools::workload::operation::ObjectPath;
 
 impl Cluster {
-    /// An object and where it lives; none if it is gone.
+    /// Renders an object, and returns it with its path; `None` if its record does not exist.
     pub(super) fn render(&self, id: Id) -> Option<(ObjectPath, Value)> {
         let object = match id {
             Id::Namespace(i) => small::namespace(self.namespaces.get(i)?),
@@ -39,7 +39,7 @@ impl Cluster {
         Some((self.target(id)?, object))
     }
 
-    /// Where an object lives; none if it is gone.
+    /// The path of an object; `None` if its record does not exist.
     pub(super) fn target(&self, id: Id) -> Option<ObjectPath> {
         let identity = self.identity(id)?;
         let (group, resource) = match id {

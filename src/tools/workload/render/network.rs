@@ -1,4 +1,4 @@
-//! Services and endpoint slices.
+//! Renders services and endpoint slices.
 
 use serde_json::Value;
 use serde_json::json;
@@ -56,7 +56,7 @@ fn protocol(service: &Service) -> &'static str {
     }
 }
 
-/// None if its service is gone.
+/// Renders an endpoint slice; `None` if the slice's service does not exist.
 pub(super) fn endpoint_slice(slice: &EndpointSlice, cluster: &Cluster) -> Option<Value> {
     let service = cluster.services.get(slice.service)?;
     let mut draft = Draft::new("discovery.k8s.io/v1", "EndpointSlice", &slice.identity);

@@ -1,4 +1,4 @@
-//! Nodes.
+//! Renders nodes.
 
 use serde_json::Value;
 use serde_json::json;
@@ -9,7 +9,7 @@ use crate::tools::workload::names;
 use crate::tools::workload::render::metadata::Draft;
 
 const ZONES: [&str; 3] = ["eu-north-1a", "eu-north-1b", "eu-north-1c"];
-/// Images that a node has.
+/// The number of container images in a node's status.
 const IMAGES: usize = 24;
 
 pub(super) fn zone(index: usize) -> &'static str {

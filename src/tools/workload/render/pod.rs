@@ -1,4 +1,4 @@
-//! Pods.
+//! Renders pods.
 
 use serde_json::Map;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use crate::tools::workload::render::metadata::Draft;
 use crate::tools::workload::render::node;
 use crate::tools::workload::render::pod_template;
 
-/// What the pod's owner says of it.
+/// The data that a pod gets from its owner.
 struct Origin<'a> {
     api_version: &'static str,
     kind: &'static str,
@@ -28,7 +28,7 @@ struct Origin<'a> {
     labels: Value,
 }
 
-/// None if its owner is gone.
+/// Renders a pod; `None` if the pod's owner does not exist.
 pub(super) fn pod(pod: &Pod, cluster: &Cluster) -> Option<Value> {
     let origin = origin(pod, cluster)?;
     let mut draft = Draft::new("v1", "Pod", &pod.identity);
@@ -95,7 +95,7 @@ fn origin<'a>(pod: &Pod, cluster: &'a Cluster) -> Option<Origin<'a>> {
     })
 }
 
-/// What admission and the scheduler add to the template's spec.
+/// Adds the fields that admission and the scheduler add to the spec of a pod.
 fn admit(spec: &mut Value, pod: &Pod, template: &Template) {
     spec["enableServiceLinks"] = json!(true);
     spec["preemptionPolicy"] = json!("PreemptLowerPriority");
@@ -128,7 +128,7 @@ fn admit(spec: &mut Value, pod: &Pod, template: &Template) {
     }
 }
 
-/// Appends to a list that may not be there yet.
+/// Appends an item to a list, which is created if absent.
 fn append(list: &mut Value, item: Value) {
     match list {
         Value::Array(items) => items.push(item),
@@ -285,7 +285,7 @@ fn requests(container: &Container) -> Value {
     })
 }
 
-/// 64 digits that follow from the image's name (FNV-1a, four times over).
+/// An invented image digest: 64 hexadecimal digits, derived from the image's name with FNV-1a.
 fn digest(image: &str) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     let mut digest = String::new();

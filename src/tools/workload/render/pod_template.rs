@@ -1,4 +1,4 @@
-//! Pods as their owners describe them.
+//! Renders the pod templates of workload controllers.
 
 use serde_json::Value;
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::tools::workload::cluster::Container;
 use crate::tools::workload::cluster::Template;
 
-/// The spec of a pod before anybody has scheduled it, the defaults filled in.
+/// The spec of a pod before scheduling, with defaults.
 pub(super) fn pod_spec(template: &Template, tag: &str) -> Value {
     let containers = template.containers.iter();
     let containers: Vec<_> = containers
@@ -37,7 +37,7 @@ pub(super) fn pod_spec(template: &Template, tag: &str) -> Value {
     spec
 }
 
-/// The template of a deployment, replica set, daemon set or job.
+/// The pod template of a deployment, replica set, daemon set or job.
 pub(super) fn pod_template(template: &Template, tag: &str, labels: Value) -> Value {
     let mut rendered = json!({"metadata": {}});
     rendered["metadata"]["labels"] = labels;

@@ -1,4 +1,4 @@
-//! Namespaces, leases, service accounts, config maps, secrets, events.
+//! Renders namespaces, leases, service accounts, config maps, secrets and Events.
 
 use serde_json::Value;
 use serde_json::json;
@@ -14,9 +14,9 @@ use crate::tools::workload::cluster::Lease;
 use crate::tools::workload::cluster::Secret;
 use crate::tools::workload::render::metadata::Draft;
 
-/// Lines of a settings file.
+/// The number of routes in a settings file, one per line.
 const SETTINGS: usize = 24;
-/// Lines of a certificate.
+/// The number of base64 lines in a certificate.
 const CERTIFICATE: usize = 16;
 
 pub(super) fn namespace(identity: &Identity) -> Value {
@@ -68,7 +68,7 @@ pub(super) fn config_map(map: &ConfigMap) -> Value {
     draft.finish()
 }
 
-/// Looks like one, and is none.
+/// A text in the form of a certificate, which is not a real one.
 fn certificate() -> String {
     let line = "RXhhbXBsZSBvbmx5LCBub3QgYSBjZXJ0aWZpY2F0ZS4g".repeat(2);
     let lines = vec![&line[..64]; CERTIFICATE].join("\n");

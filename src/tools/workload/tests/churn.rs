@@ -1,4 +1,4 @@
-//! Life in the cluster.
+//! Tests of the changes in the cluster.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -43,7 +43,7 @@ fn ten_thousand_changes_fold() {
     }
 }
 
-/// Of every deployment: one more than replicas, or one less, at most.
+/// Asserts that the number of each deployment's pods differs from its replicas by at most one.
 fn pods_are_near_replicas(store: &Store) {
     let mut pods: BTreeMap<String, u64> = BTreeMap::new();
     let set_of = |pod: &Value| pod["metadata"]["ownerReferences"][0]["uid"].to_string();
@@ -153,8 +153,8 @@ fn a_seed_determines_the_operations() {
     };
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
-    // Changes with the objects' shapes, and then runs of before can't be repeated: say so in the
-    // change log when a release has this.
+    // The hash changes if the objects' shapes change. Then earlier runs cannot be reproduced, and
+    // the change log of the release must say so.
     assert_eq!(hash(1), 13_124_968_179_405_422_431);
 }
 
@@ -174,7 +174,7 @@ fn timestamps_always_advance() {
     assert!(renewed(&mut workload) > first);
 }
 
-/// FNV-1a: the standard library's hashes may change with its version.
+/// An FNV-1a hasher. The hashes of the standard library may change between its versions.
 struct Fnv(u64);
 
 impl Default for Fnv {

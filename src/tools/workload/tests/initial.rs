@@ -1,4 +1,4 @@
-//! The cluster at the start.
+//! Tests of the initial cluster.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -123,7 +123,7 @@ fn endpoints_are_the_ready_pods() {
             let pod = store
                 .of("pods")
                 .find(|pod| pod["metadata"]["uid"] == reference["uid"]);
-            let pod = pod.expect("the pod of an endpoint is there");
+            let pod = pod.expect("the pod of an endpoint exists");
             assert_eq!(endpoint["addresses"][0], pod["status"]["podIP"]);
             assert_eq!(endpoint["nodeName"], pod["spec"]["nodeName"]);
             endpoints += 1;
@@ -135,7 +135,7 @@ fn endpoints_are_the_ready_pods() {
     assert_eq!(endpoints, replicas.sum::<u64>());
 }
 
-/// Every object is of its kind's type, and nothing gets lost there: no field is misspelt.
+/// Every object survives a round trip through the Rust type of its kind, so no field is misspelt.
 #[test]
 fn every_object_parses_as_its_kubernetes_type() {
     let mut workload = workload(5, 120, 7);
@@ -169,7 +169,7 @@ fn round_trip(resource: &str, object: &Value) {
         other => panic!("no such resource: {other}"),
     };
     let mut known = object.clone();
-    // Go writes this null, the crate doesn't.
+    // Go encodes null members of conditions, and the crate `k8s_openapi` omits them.
     let conditions = known.pointer_mut("/status/conditions");
     for condition in conditions
         .and_then(Value::as_array_mut)

@@ -1,4 +1,4 @@
-//! The cluster at the start and later, as its operations show it.
+//! Tests of the initial cluster and of its changes, through the operations.
 
 mod churn;
 mod initial;

@@ -1,4 +1,4 @@
-//! What the tests share: a workload of a size, and a store that folds its operations.
+//! Helpers for the tests: a workload of a given size, and a store that applies operations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::tools::workload::ObjectPath;
 use crate::tools::workload::Operation;
 use crate::tools::workload::Workload;
 
-/// Between two operations of [`churn`].
+/// The time between two operations of [`churn`].
 const STEP: Duration = Duration::from_millis(50);
 
 pub(super) fn start() -> SystemTime {
@@ -28,12 +28,12 @@ pub(super) fn workload(nodes: usize, pods: usize, seed: u64) -> Workload {
     })
 }
 
-/// The next operations, at 20 a second.
+/// The next operations, at a rate of 20 per second.
 pub(super) fn churn(workload: &mut Workload) -> impl Iterator<Item = Operation> {
     (1..).map(|i| workload.churn(start() + STEP * i))
 }
 
-/// What is there after the operations so far.
+/// The objects that exist after the operations so far, by path.
 #[derive(Default)]
 pub(super) struct Store(pub(super) BTreeMap<ObjectPath, Value>);
 
@@ -46,7 +46,8 @@ impl Store {
         store
     }
 
-    /// Panics at what a server would refuse, or a client could not have done.
+    /// Applies an operation. Panics if an API server would refuse it, or if it is an update that
+    /// changes nothing or the wrong part.
     pub(super) fn fold(&mut self, operation: Operation) {
         let target = operation.target().clone();
         let before = self.0.get(&target);
@@ -91,7 +92,7 @@ fn check_place(target: &ObjectPath, object: &Value) {
     assert_eq!(namespace, target.namespace.as_deref());
 }
 
-/// An update changes something, and only in the part that it names.
+/// Asserts that an update changes something, and only in the part that `subresource` names.
 fn check_update(target: &ObjectPath, before: &Value, after: &Value, subresource: Option<&str>) {
     let without_managers = |object: &Value| {
         let mut object = object.clone();

@@ -1,4 +1,5 @@
-//! A client by the book, which checks everything that it is told against the truth.
+//! A client that follows the rules of list and watch, and compares everything that it receives with
+//! the recorded states of the cluster.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +18,17 @@ use super::cluster::View;
 use super::cluster::key_of;
 use super::network::Replica;
 
-/// When nothing comes for so long, there is nothing: no time passes while anything is at work.
+/// How long a client waits for a frame. Paused time advances only if no task can run, so no frame
+/// is on its way after this.
 const QUIET: Duration = Duration::from_millis(1);
 
-/// A client that asked for bookmarks gives a watch without any up.
+/// A client ends a forwarded watch that has sent nothing, not even a bookmark, for this long.
 const SILENCE: Duration = Duration::from_secs(90);
 
 pub(super) type CheckResult = Result<(), String>;
 
-/// What a client asks for.
+/// The path and the selectors of a client's lists and watches. `selects` is the same selection as a
+/// function, to compute what the client should have.
 pub(super) struct Subscription {
     path: &'static str,
     query: &'static str,
@@ -76,46 +79,45 @@ pub(super) const SUBSCRIPTIONS: [Subscription; 7] = [
     },
 ];
 
-/// A fault of the client, for the model to find.
+/// How the client corrupts every third event. The property must detect each of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tamper {
-    /// An event is lost.
     Drop,
-    /// An event comes twice.
     Duplicate,
-    /// An event comes after the next one.
+    /// The event is handled after the next event.
     Swap,
-    /// An event comes after the next bookmark.
+    /// The event is handled after the next bookmark.
     Postpone,
 }
 
-/// How a client lists.
+/// The resource version parameters of a client's list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
-    /// Whatever is cached.
+    /// `resourceVersion=0`: any state that the cache has.
     Any,
-    /// The most recent state.
+    /// No version: the most recent state.
     MostRecent,
-    /// At least what it saw last.
+    /// Not older than the version that the client saw last.
     NotOlder,
-    /// Exactly what it saw last.
+    /// Exactly the version that the client saw last.
     Exact,
-    /// In pages, between which something changes.
+    /// Not older than that version, in pages of this many objects; a pod changes between two pages.
     Pages(u32),
 }
 
-/// What kubefans serve, and what was seen of it.
+/// The cluster, the kubefans in front of it, and what clients have seen so far.
 pub(super) struct Testbed {
     pub(super) cluster: Cluster,
     pub(super) replicas: Vec<Replica>,
-    /// The newest state that each replica's cache has shown.
+    /// For each replica, the newest revision that its cache has returned to a client.
     pub(super) shown: Vec<Revision>,
-    /// What happened, for the report of a failure.
+    /// What happened so far, one line each; printed if the scenario fails.
     pub(super) trace: Vec<String>,
     pub(super) counts: Counts,
 }
 
-/// What was seen over all cases, lest the property hold of nothing.
+/// What happened in all scenarios. Tests check that it was enough: the property also holds if
+/// nothing happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) cases: u64,
@@ -124,7 +126,7 @@ pub(super) struct Counts {
     pub(super) bookmarks: u64,
     pub(super) expired: u64,
     pub(super) resumed: u64,
-    /// Deletions that a relist told.
+    /// DELETED events with the version of the event before them: a relist found the deletion.
     pub(super) implied_deletions: u64,
 }
 
@@ -132,10 +134,10 @@ pub(super) struct Client {
     name: usize,
     subscription: &'static Subscription,
     bookmarks: bool,
-    /// `timeoutSeconds` of its watches.
+    /// `timeoutSeconds` of the client's watches.
     seconds: u32,
     pub(super) replica: usize,
-    /// `None` when it has to list.
+    /// What the client has seen; `None` if it must list before it can watch.
     known: Option<ClientState>,
     stream: Option<Stream>,
     tamper: Option<Tamper>,
@@ -143,7 +145,7 @@ pub(super) struct Client {
     held_back: Option<Value>,
 }
 
-/// What a client was told, and the version that it would go on from.
+/// The objects that a client has, and the revision from which it would resume a watch.
 #[derive(Clone)]
 struct ClientState {
     view: View,
@@ -153,13 +155,15 @@ struct ClientState {
 struct Stream {
     body: Incoming,
     buffer: Vec<u8>,
-    /// The API server itself may have answered, faults and all.
+    /// Whether the watch may have been forwarded, so that the API server's faults reach the client.
     is_forwarded: bool,
     last_frame: Instant,
-    /// The least state that the initial objects may be of; `None` when there are none to come.
+    /// For a watch-list, the initial objects received so far, and the oldest revision that they may
+    /// show; `None` after the initial events, and for other watches.
     initial: Option<(View, Revision)>,
     start: u64,
-    /// The client had exactly the state of its version when the stream began.
+    /// Whether the client had exactly the state of its version when the watch began. If not,
+    /// because it had read only a part of a relist's events, events may contradict its objects.
     is_strict: bool,
 }
 
@@ -181,7 +185,7 @@ fn key(object: &Value) -> String {
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-/// Versions by key, for messages.
+/// The keys and versions of the objects, for messages.
 fn brief(view: &View) -> String {
     let entries = view.iter().map(|(key, object)| {
         let version = &object["metadata"]["resourceVersion"];
@@ -220,7 +224,7 @@ impl Testbed {
         self.trace.push(what());
     }
 
-    /// The state of a replica's cache never goes back.
+    /// Records that a replica's cache returned the state at `at`; it must not go back.
     fn record_shown(&mut self, replica: usize, at: Revision) -> CheckResult {
         let shown = &mut self.shown[replica];
         if at < *shown {
@@ -230,7 +234,8 @@ impl Testbed {
         Ok(())
     }
 
-    /// GETs `target`; `None` for the failures that a client has to live with.
+    /// Sends a GET. Returns `None` for failures that the contract allows: 429, and the API server's
+    /// failures if the request may be forwarded.
     async fn get(
         &self,
         replica: usize,
@@ -280,13 +285,13 @@ impl Client {
         self
     }
 
-    /// Drops the watch.
+    /// Closes the watch; the client keeps its objects and its version.
     pub(super) fn cut(&mut self) {
         self.stream = None;
         self.held_back = None;
     }
 
-    /// Comes from the API server itself with the state of some versions ago.
+    /// Gives the client an old state (`behind` versions ago), as if listed at the API server then.
     pub(super) fn arrive(&mut self, testbed: &mut Testbed, behind: u64) {
         self.cut();
         let at = testbed.cluster.earlier(behind);
@@ -295,7 +300,7 @@ impl Client {
         self.known = Some(ClientState { view, at });
     }
 
-    /// Lists; a failure that it has to live with changes nothing.
+    /// Lists and checks the answer. A failure that the contract allows leaves the client unchanged.
     pub(super) async fn list(&mut self, testbed: &mut Testbed, how: List) -> CheckResult {
         let requested_at = testbed.cluster.now();
         let last = self.known.as_ref().map_or(1, |known| known.at.version);
@@ -341,23 +346,23 @@ impl Client {
                 break;
             };
             let List::Pages(limit) = how else {
-                return Err("a page that nobody asked for".to_owned());
+                return Err("a page, although the request had no limit".to_owned());
             };
             target = format!("{path}?limit={limit}&continue={token}{query}");
             testbed
                 .cluster
                 .put(view.len() % PODS.len(), limit as usize % 2, 0);
         }
-        let version = version.expect("there is a first page");
+        let version = version.expect("a list has at least one page");
         let at = testbed.cluster.revision_of(version);
-        let at = at.ok_or_else(|| format!("a list at {version}, which never was"))?;
+        let at = at.ok_or_else(|| format!("a list at {version}, which the cluster never had"))?;
         testbed.note(|| format!("client {} lists ({how:?}): {at:?}", self.name));
         match how {
             List::Any => testbed.record_shown(self.replica, at)?,
-            List::MostRecent if at < requested_at => return Err(format!("{at:?} is not recent")),
+            List::MostRecent if at < requested_at => return Err(format!("{at:?} is too old")),
             List::Exact if version != last => return Err(format!("not exactly {last}")),
             _ if version < last && how != List::MostRecent => {
-                return Err(format!("a list at {version}, not at {last}"));
+                return Err(format!("a list at {version}, which is older than {last}"));
             }
             _ => {}
         }
@@ -368,10 +373,11 @@ impl Client {
         Ok(())
     }
 
-    /// Watches from the version that it has, once it has one.
+    /// Opens a watch from the client's version; lists first if the client has none.
     pub(super) async fn watch(&mut self, testbed: &mut Testbed) -> CheckResult {
         self.cut();
-        // No kubefan can tell a client that comes with the version of a history which is no more.
+        // kubefan cannot recognise every version of a history that a restored backup has ended. A
+        // client with such a version therefore lists again.
         let now = testbed.cluster.now();
         self.known.take_if(|known| known.at.history != now.history);
         if self.known.is_none() {
@@ -404,7 +410,8 @@ impl Client {
         Ok(())
     }
 
-    /// Watches from the beginning: the most `recent` state, or any.
+    /// Opens a watch-list: a watch that begins with the objects of the most recent state
+    /// (`is_recent`) or of any state.
     pub(super) async fn watch_list(
         &mut self,
         testbed: &mut Testbed,
@@ -455,7 +462,8 @@ impl Client {
         format!("{path}?watch=true&{start}&timeoutSeconds={seconds}{bookmarks}{query}")
     }
 
-    /// Reads one object.
+    /// Gets a pod, the most recent state (`is_recent`) or any cached one, and checks that the
+    /// cluster had this object.
     pub(super) async fn get(
         &self,
         testbed: &mut Testbed,
@@ -484,23 +492,24 @@ impl Client {
             let at = testbed
                 .cluster
                 .revision_of(version)
-                .ok_or("a version that never was")?;
+                .ok_or("a version that the cluster never had")?;
             let stored = testbed.cluster.state(at).get(&key_of(pod));
             if stored.map(|stored| &**stored) != Some(&object) {
-                return Err(format!("GET {target}: {object}, which never was"));
+                return Err(format!("GET {target}: {object}, which never existed"));
             }
         }
         Ok(())
     }
 
-    /// Takes up to `limit` frames of those that are there.
+    /// Handles up to `limit` frames that have arrived, without waiting for others.
     pub(super) async fn read(&mut self, testbed: &mut Testbed, limit: usize) -> CheckResult {
         for _ in 0..limit {
             let Some(stream) = &mut self.stream else {
                 return Ok(());
             };
             match stream.next().await {
-                // Bookmarks would come: nobody but the client sees that its API server is silent.
+                // The API server would send bookmarks. On a forwarded watch, only the client can
+                // notice that they are missing.
                 Read::Quiet if stream.is_forwarded && stream.last_frame.elapsed() > SILENCE => {
                     self.cut();
                 }
@@ -514,7 +523,7 @@ impl Client {
                     testbed.note(|| format!("client {}: end", self.name));
                     self.cut();
                 }
-                Read::End => return Err("half a frame".to_owned()),
+                Read::End => return Err("the watch ended within a frame".to_owned()),
                 Read::Broken(_) if stream.is_forwarded => self.cut(),
                 Read::Broken(error) => return Err(format!("the watch broke: {error}")),
             }
@@ -522,7 +531,8 @@ impl Client {
         Ok(())
     }
 
-    /// Does what a client does: lists if it must, watches, reads all there is.
+    /// Opens a watch if none is open, lists before it if necessary, and handles all frames that
+    /// have arrived.
     pub(super) async fn follow(&mut self, testbed: &mut Testbed) -> CheckResult {
         if self.stream.is_none() {
             self.watch(testbed).await?;
@@ -530,7 +540,7 @@ impl Client {
         self.read(testbed, usize::MAX).await
     }
 
-    /// Whether it has the state of this moment.
+    /// Whether the client has exactly the objects that its selectors match in the current state.
     pub(super) fn is_current(&self, testbed: &Testbed) -> bool {
         let now = self
             .subscription
@@ -569,7 +579,7 @@ impl Client {
         }
     }
 
-    /// Takes an event, or what the fault that is to be found makes of it.
+    /// Handles an event, after dropping, repeating or delaying it if the client has a [`Tamper`].
     fn take(&mut self, testbed: &mut Testbed, event: Value) -> CheckResult {
         let is_live = self.stream.as_ref().is_some_and(|s| s.initial.is_none());
         let is_bookmark = event["type"] == "BOOKMARK";
@@ -635,8 +645,11 @@ impl Client {
     }
 
     fn initial(&mut self, testbed: &mut Testbed, event_type: &str, object: &Value) -> CheckResult {
-        let stream = self.stream.as_mut().expect("it told this");
-        let (view, least) = stream.initial.as_mut().expect("it is not over");
+        let stream = self.stream.as_mut().expect("the event is from a stream");
+        let (view, least) = stream
+            .initial
+            .as_mut()
+            .expect("no end of the initial events yet");
         let end = &object["metadata"]["annotations"]["k8s.io/initial-events-end"];
         match event_type {
             "ADDED" => {
@@ -656,12 +669,12 @@ impl Client {
                 let at = testbed
                     .cluster
                     .revision_of(version)
-                    .ok_or("a version that never was")?;
+                    .ok_or("a version that the cluster never had")?;
                 if at < least {
-                    return Err(format!("initial events of {at:?}, not of {least:?}"));
+                    return Err(format!("initial events at {at:?}, older than {least:?}"));
                 }
                 if !is_forwarded {
-                    // Others may have been shown more since the watch was opened.
+                    // Other clients may have seen a newer state since this watch was opened.
                     let shown = &mut testbed.shown[self.replica];
                     *shown = at.max(*shown);
                 }
@@ -670,14 +683,14 @@ impl Client {
                 Ok(())
             }
             _ => Err(format!(
-                "client {}: {event_type} at first: {object}",
+                "client {}: {event_type} among the initial events: {object}",
                 self.name
             )),
         }
     }
 
     fn bookmark(&mut self, testbed: &mut Testbed, version: u64) -> CheckResult {
-        let known = self.known.as_ref().ok_or("a bookmark before all")?;
+        let known = self.known.as_ref().ok_or("a bookmark before a list")?;
         let at = Revision {
             version,
             ..known.at
@@ -690,13 +703,13 @@ impl Client {
         }
         self.check(testbed, &known.view, at, "the bookmark")?;
         testbed.counts.bookmarks += 1;
-        self.known.as_mut().expect("looked at just now").at = at;
+        self.known.as_mut().expect("checked at the beginning").at = at;
         Ok(())
     }
 
     fn change(&mut self, testbed: &mut Testbed, event_type: &str, object: &Value) -> CheckResult {
-        let stream = self.stream.as_ref().expect("it told this");
-        let known = self.known.as_mut().ok_or("a change before all")?;
+        let stream = self.stream.as_ref().expect("the event is from a stream");
+        let known = self.known.as_mut().ok_or("a change before a list")?;
         let key = key(object);
         let version = number(object)?;
         let violation = |what: &str| {
@@ -711,9 +724,10 @@ impl Client {
             ..known.at
         };
         if testbed.cluster.revision_of(version) != Some(at) {
-            return violation("is of no or another history");
+            return violation("has a version that is not in the client's history");
         }
-        // Deletions that a relist found are told at the version before it.
+        // The deletions that a relist implies all have the version at which the upstream watch was
+        // lost, which the client may have seen before.
         let is_deletion = event_type == "DELETED";
         if version < known.at.version || (version == known.at.version && !is_deletion) {
             return violation("is out of order");
@@ -726,16 +740,16 @@ impl Client {
             "ADDED" => previous.is_none(),
             "MODIFIED" => is_same,
             "DELETED" => is_same || is_repeated,
-            _ => return violation("is of no known type"),
+            _ => return violation("has an unknown type"),
         };
         if stream.is_strict && !is_fitting {
-            return violation("does not fit");
+            return violation("contradicts the objects of the client");
         }
         if is_deletion {
             let last = previous.map(|previous| without_version(previous));
             let is_last = last.is_none_or(|last| last == without_version(object));
             if stream.is_strict && !is_last {
-                return violation("is not what it was");
+                return violation("has another object than the client");
             }
             testbed.counts.implied_deletions += u64::from(version == known.at.version);
             known.view.remove(&key);
@@ -744,7 +758,7 @@ impl Client {
             if stored.map(|stored| &**stored) != Some(object)
                 || !(self.subscription.selects)(object)
             {
-                return violation("was not so");
+                return violation("has an object that never existed or is not selected");
             }
             known.view.insert(key, Arc::new(object.clone()));
         }

@@ -1,4 +1,5 @@
-//! The truth: a simulated cluster, and a record of its state at every version.
+//! The simulated cluster, with a record of the state of its pods at every resource version. The
+//! tests compare with this record what clients receive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use crate::api::GroupVersionResource;
 use crate::shutdown::Shutdown;
 use crate::tools::sim::Simulator;
 
-/// (namespace, name) of every pod that there may be. In storage order the second namespace comes
-/// first.
+/// The namespace and name of every pod that a scenario may create. In the API server's storage
+/// order (by `namespace/name`) the pods of `default-b` precede those of `default`.
 pub(super) const PODS: [(&str, &str); 6] = [
     ("default", "x"),
     ("default", "y"),
@@ -23,17 +24,17 @@ pub(super) const PODS: [(&str, &str); 6] = [
 pub(super) const APPS: [&str; 2] = ["web", "db"];
 pub(super) const NODES: [&str; 2] = ["n1", "n2"];
 
-/// What a client believes, or what is: objects by `namespace/name`.
+/// Objects by `namespace/name`: the state of the cluster, or the state that a client has seen.
 pub(super) type View = BTreeMap<String, Arc<Value>>;
 
-/// A version, and the history that it belongs to: another one begins when a backup is restored.
+/// A resource version and the history that it belongs to. Restoring a backup starts a new history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Revision {
     pub(super) history: usize,
     pub(super) version: u64,
 }
 
-/// A cluster, its past included.
+/// The simulated cluster and its recorded past.
 pub(super) struct Cluster {
     pub(super) simulator: Simulator,
     histories: Vec<History>,
@@ -42,7 +43,7 @@ pub(super) struct Cluster {
 
 struct History {
     first: u64,
-    /// The state at `first`, and at each version after it.
+    /// The states at `first` and at each following version.
     states: Vec<View>,
 }
 
@@ -83,14 +84,16 @@ impl Cluster {
         }
     }
 
-    /// Where `version` belongs: histories don't overlap, as each begins at half the last one's end.
+    /// Finds the history of `version`; `None` if no history has it. A new history begins at half of
+    /// the version that the one before reached, so they normally do not overlap; if they do, the
+    /// newest one is returned.
     pub(super) fn revision_of(&self, version: u64) -> Option<Revision> {
         let has = |history: &History| (history.first..=history.last()).contains(&version);
         let history = self.histories.iter().rposition(has)?;
         Some(Revision { history, version })
     }
 
-    /// The version `behind` versions ago, of the current history.
+    /// The revision `behind` versions before the current one, but not before the current history.
     pub(super) fn earlier(&self, behind: u64) -> Revision {
         let now = self.now();
         let first = self.histories[now.history].first;
@@ -102,7 +105,7 @@ impl Cluster {
 
     pub(super) fn state(&self, at: Revision) -> &View {
         let history = &self.histories[at.history];
-        let index = usize::try_from(at.version - history.first).expect("small numbers");
+        let index = usize::try_from(at.version - history.first).expect("versions are small");
         &history.states[index]
     }
 
@@ -147,7 +150,7 @@ impl Cluster {
         }
     }
 
-    /// Something else changes.
+    /// Changes an object of another resource: the version grows, and the pods stay the same.
     pub(super) fn tick(&mut self) {
         let map = json!({
             "kind": "ConfigMap", "apiVersion": "v1",
@@ -158,7 +161,7 @@ impl Cluster {
         self.commit(|_| {});
     }
 
-    /// A backup is restored: another history begins, at a lower version.
+    /// Restores a backup: a new history begins at half the current version, with the same pods.
     pub(super) fn restore_backup(&mut self) {
         let version = self.simulator.restore_backup().0;
         let mut state = self.state(self.now()).clone();

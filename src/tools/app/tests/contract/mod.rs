@@ -1,8 +1,10 @@
-//! The contract as a property, from end to end: a simulated API server, kubefans before it, and
-//! clients that list, watch, leave and come back, while objects come and go and everything breaks.
+//! The contract of list and watch as an end-to-end property: a simulated API server, one or two
+//! kubefans in front of it, and clients that list, watch, disconnect and resume elsewhere, while
+//! objects change and faults are injected.
 //!
-//! A list and its watch, folded, are the list at the end, or the watch ends Expired. `PROPTEST_CASES`
-//! sets another number of cases; a failure names its seed, and `KUBEFAN_CONTRACT_SEED` begins there.
+//! A client that applies a watch's events to its list has the cluster's state at each bookmark and
+//! at the end, or its watch ends with 410 Expired. `PROPTEST_CASES` sets the number of scenarios. A
+//! failure names its seed; `KUBEFAN_CONTRACT_SEED` runs that seed again.
 
 mod client;
 mod cluster;
@@ -52,12 +54,12 @@ use cluster::PODS;
 use network::Replica;
 
 const CLIENTS: usize = 3;
-/// Longest time from the end of all faults until everybody has what is: a silent watch is noticed
-/// after 90 s, and waits between attempts go up to 60 s.
+/// The longest time from the end of all faults until every client has the current state. A
+/// reflector notices a silent watch after 90 s, and waits up to 60 s between attempts.
 const RECOVERY: Duration = Duration::from_secs(300);
-/// Cases with all faults: so many that each wrong rule is found in them.
+/// Number of scenarios with all faults; with this many, every planted bug is detected.
 const FAULTY_CASES: u64 = 80;
-/// Lines of a failing run's trace that are shown.
+/// How many of the last lines of the trace a failure shows.
 const TRACE: usize = 60;
 
 #[derive(Clone, Debug)]
@@ -90,7 +92,7 @@ enum Op {
         pod: usize,
         app: usize,
     },
-    /// Created and deleted at once.
+    /// A pod is created and deleted immediately.
     CreateAndDelete {
         pod: usize,
     },
@@ -98,7 +100,7 @@ enum Op {
         pod: usize,
         changes: usize,
     },
-    /// Another resource changes.
+    /// An object of another resource changes.
     Tick,
     Wait(u64),
     Client {
@@ -127,21 +129,21 @@ enum Fault {
     Slow(u64),
     Compact,
     RestoreBackup,
-    /// All connections of a replica break.
+    /// All connections of this replica to the simulator break; new ones succeed.
     Sever(usize),
-    /// And can't be made anew.
+    /// All connections of this replica to the simulator break; new ones fail until `Heal`.
     Partition(usize),
     Heal(usize),
 }
 
-/// What is made wrong, for the property to find.
+/// A deliberate bug, of a client or of the cache, which the property must detect.
 #[derive(Clone, Copy, Debug)]
 enum PlantedBug {
     Client(Tamper),
     Cache(Mutation),
 }
 
-/// What may go wrong.
+/// Returns the proptest strategy that chooses the faults of a scenario.
 type FaultStrategy = fn() -> BoxedStrategy<Fault>;
 
 fn watch_faults(fault: WatchFault) -> BoxedStrategy<Fault> {
@@ -164,13 +166,15 @@ fn link_faults() -> BoxedStrategy<Fault> {
     .boxed()
 }
 
-/// A watch that is resumed sees no difference; only one that can't be does.
+/// `fault` changes the history of the API server. kubefan notices that only when it opens a watch
+/// again, so faults that break watches are mixed in.
 fn history_faults(fault: Fault) -> BoxedStrategy<Fault> {
     prop_oneof![2 => Just(fault), 1 => Just(Fault::Watches(WatchFault::Drop)), 1 => link_faults()]
         .boxed()
 }
 
-/// Each fault by its name; those of requests go with what makes kubefan ask.
+/// Every kind of fault with its name. Faults of requests are mixed with faults that end watches,
+/// because these make kubefan send requests.
 const FAULTS: [(&str, FaultStrategy); 12] = [
     ("drop-watches", || watch_faults(WatchFault::Drop)),
     ("gone", || watch_faults(WatchFault::Gone)),
@@ -313,7 +317,7 @@ impl ContractRun {
             self.step(op).await?;
         }
         self.recover().await?;
-        // Whoever watches is told what comes next.
+        // All clients have recovered; the open watches must also deliver what happens next.
         self.testbed.cluster.put(0, 0, 0);
         self.testbed.cluster.put(0, 1, 1);
         self.testbed.cluster.delete(0);
@@ -391,7 +395,8 @@ impl ContractRun {
         }
     }
 
-    /// Once nothing goes wrong any more, everybody has what is before long.
+    /// Ends all faults, then checks that every client, and a new client at each replica, has the
+    /// current state within [`RECOVERY`].
     async fn recover(&mut self) -> CheckResult {
         let faults = self.testbed.cluster.simulator.faults();
         faults.fail_requests(RequestFault::ServerError, 0);
@@ -453,8 +458,8 @@ fn env_number(name: &str) -> Option<u64> {
     env::var(name).ok()?.parse().ok()
 }
 
-/// Plays `cases` scenarios from the seed `first` on; what was counted in them, or the first that
-/// fails, with its seed.
+/// Runs `cases` random scenarios with consecutive seeds, beginning with `first`. Returns the counts
+/// of all of them, or the error, the seed and the smallest form of the first scenario that fails.
 fn try_contract(
     first: u64,
     cases: u64,
@@ -478,7 +483,7 @@ fn try_contract(
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(settings, rng);
         let tree = scenario(replicas, faults).new_tree(&mut runner);
-        let tree = tree.expect("the strategy filters nothing");
+        let tree = tree.expect("the strategy rejects no values");
         let outcome = runner.run_one(tree, |scenario| {
             let counts = match bug {
                 Some(PlantedBug::Cache(rule)) => {
@@ -493,7 +498,7 @@ fn try_contract(
             Ok(_) => {}
             Err(TestError::Fail(why, least)) => {
                 return Err(format!(
-                    "KUBEFAN_CONTRACT_SEED={seed}: {why}\nleast: {least:?}"
+                    "KUBEFAN_CONTRACT_SEED={seed}: {why}\nsmallest scenario: {least:?}"
                 ));
             }
             Err(error) => return Err(format!("KUBEFAN_CONTRACT_SEED={seed}: {error}")),
@@ -502,7 +507,8 @@ fn try_contract(
     Ok(total.into_inner())
 }
 
-/// Plays `cases` scenarios, or as many as `PROPTEST_CASES` or a seed to be replayed says.
+/// Runs `cases` scenarios, or the number in `PROPTEST_CASES`. If `KUBEFAN_CONTRACT_SEED` is set,
+/// begins with that seed and runs one scenario by default. Panics if a scenario fails.
 fn contract(cases: u64, replicas: usize, faults: FaultStrategy) -> Counts {
     let replayed = env_number("KUBEFAN_CONTRACT_SEED");
     let cases = env_number("PROPTEST_CASES").unwrap_or(if replayed.is_some() { 1 } else { cases });
@@ -530,7 +536,7 @@ fn one_replica_honours_the_contract() {
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.resumed > counts.cases * 2, "{counts:?}");
     assert!(counts.bookmarks > 0, "{counts:?}");
-    // Of clients that come from elsewhere with a version from before the cache's first list.
+    // Clients that arrive with a version from before the cache's first list get 410 Expired.
     assert!(counts.expired > 0, "{counts:?}");
 }
 
@@ -575,8 +581,9 @@ fn the_contract_property_detects_planted_bugs() {
     }
 }
 
-/// An object leaves a selection while a kubefan can't see it, and changes once more; a client that
-/// was cut between the two goes on elsewhere.
+/// While replica 0 cannot reach the simulator, pod 0 stops matching the client's selector, pod 1 is
+/// created, and pod 0 changes again. Replica 0 then relists, and the client reads only some of the
+/// resulting events before it resumes at replica 1. It must not miss that pod 0 left.
 #[test]
 fn unseen_departures_from_a_selection_are_sent_before_other_changes() {
     let client = |action| Op::Client { client: 0, action };

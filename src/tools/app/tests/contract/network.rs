@@ -1,4 +1,4 @@
-//! A simulator and kubefans in one process, joined by connections that can be cut.
+//! A simulator and kubefans in one process, with in-memory connections that tests can cut.
 
 use std::convert::Infallible;
 use std::io;
@@ -37,19 +37,19 @@ use crate::upstream::Client;
 use crate::upstream::Dial;
 use crate::upstream::Forwarder;
 
-/// Bytes on the way between a kubefan and the simulator, and between a client and a kubefan: so few
-/// that a client which does not read is felt.
+/// The buffers, in bytes, of a connection between a kubefan and the simulator, and of one between a
+/// client and a kubefan. They are small, so that a client that does not read soon blocks its watch.
 const UPSTREAM_BUFFER: usize = 16 << 10;
 const CLIENT_BUFFER: usize = 256;
 
-/// The way from a kubefan to the simulator.
+/// The network path to a server, which tests can cut.
 #[derive(Clone)]
 pub(super) struct Link {
-    /// Whether there is one, and how often it was cut.
+    /// Whether new connections are accepted, and how often the path was cut.
     state: Arc<watch::Sender<(bool, u32)>>,
 }
 
-/// A kubefan, before the simulator that `link` leads to.
+/// A kubefan in front of the simulator. `link` is its path to the simulator.
 pub(super) struct Replica {
     dial: Dial,
     pub(super) link: Link,
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// Breaks all connections; new ones are refused while it is not `up`.
+    /// Breaks all open connections. If `up` is false, refuses new ones until [`Link::heal`].
     pub(super) fn cut(&self, up: bool) {
         self.state.send_modify(|state| *state = (up, state.1 + 1));
     }
@@ -73,7 +73,7 @@ impl Link {
         self.state.send_modify(|state| state.0 = true);
     }
 
-    /// Connections over this link to `service`.
+    /// Returns a function that opens connections to `service`; each has `buffer` bytes of buffer.
     fn dial<S>(&self, service: S, shutdown: &Shutdown, buffer: usize) -> Dial
     where
         S: Service<Request<Incoming>, Response = Response<Body>, Error = Infallible>
@@ -96,7 +96,7 @@ impl Link {
                 let served = serve_connection(far, Protocol::Http1, peer(), service, &config, stop);
                 tokio::select! {
                     biased;
-                    // Both ends see it break.
+                    // Dropping the server's end breaks the connection for the client too.
                     _ = cut(state) => {}
                     _ = served => {}
                 }
@@ -108,7 +108,7 @@ impl Link {
 
 async fn cut(mut state: watch::Receiver<(bool, u32)>) {
     let cuts = state.borrow().1;
-    // The sender is dropped with everything else.
+    // An error means that the test is over and the sender was dropped.
     let _ = state.wait_for(|state| state.1 != cuts).await;
 }
 
@@ -122,7 +122,7 @@ fn peer() -> Peer {
 // === impl Replica ===
 
 impl Replica {
-    /// As the composition root builds one, without its sockets.
+    /// Starts a kubefan as the composition root does, but with in-memory connections.
     pub(super) async fn start(simulator: &Simulator, config: informer::Config) -> Self {
         let shutdown = Shutdown::new(shutdown::Config::default());
         let link = Link::new();
@@ -136,7 +136,7 @@ impl Replica {
         let registry = Registry::new();
         let server = Server::new(
             informers,
-            Arc::new(rest_mapper.expect("discovered")),
+            Arc::new(rest_mapper.expect("discovery succeeds")),
             Forwarder::new(client),
             RequestMetrics::new(&registry),
             GzipCacheMetrics::new(&registry),
@@ -149,7 +149,7 @@ impl Replica {
         }
     }
 
-    /// Sends a GET over a connection of its own.
+    /// Sends a GET over a new connection.
     pub(super) async fn get(&self, target: &str) -> Result<Response<Incoming>, String> {
         let io: DuplexStream = (self.dial)().map_err(|error| error.to_string())?;
         let (mut sender, connection) = http1::handshake::<_, String>(TokioIo::new(io))

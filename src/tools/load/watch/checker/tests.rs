@@ -13,7 +13,7 @@ fn writes(acknowledged: u32) -> ObjectWrites {
     }
 }
 
-/// Events as (object, write); versions count up.
+/// Records events, given as (object, write), with ascending versions from 1.
 fn checked(events: &[(u32, u32)]) -> Checker {
     let mut checker = Checker::new(ALL);
     for (version, (object, sequence)) in (1..).zip(events) {
@@ -103,7 +103,8 @@ fn versions_must_grow_except_in_initial_states() {
 
 #[test]
 fn an_event_has_one_delivery_error_whatever_its_version() {
-    // Versions as a server that swaps or repeats tells them.
+    // Each event is a write and its version, as a server would send them that swaps or repeats
+    // events.
     let errors_of = |events: &[(u32, u64)]| {
         let mut checker = Checker::new(SelectedObjects { objects: 1, ..ALL });
         checker.record(0, 0, Some(1), true);

@@ -20,7 +20,7 @@ fn lists_of_a_pod_merge_by_their_strategy() {
     let c = |name: &str, image: &str| json!({"name": name, "image": image});
     let two = || json!([c("a", "1"), c("b", "2")]);
     let rows = [
-        // By key; what is new comes last.
+        // Items are merged by key, and new items are added at the end.
         (json!([c("b", "3")]), json!([c("a", "1"), c("b", "3")])),
         (
             json!([c("n", "3")]),
@@ -34,7 +34,7 @@ fn lists_of_a_pod_merge_by_their_strategy() {
             json!([{"name": "n", "image": null}]),
             json!([c("a", "1"), c("b", "2"), {"name": "n"}]),
         ),
-        // Directives.
+        // Directives delete an item or replace the list.
         (
             json!([{"name": "a", "$patch": "delete"}]),
             json!([c("b", "2")]),
@@ -48,7 +48,7 @@ fn lists_of_a_pod_merge_by_their_strategy() {
     for (patch, expected) in rows {
         let patch = json!({"spec": {"containers": patch}});
         let object = json!({"spec": {"containers": two()}});
-        let got = merged("Pod", object, patch.clone()).expect("it applies");
+        let got = merged("Pod", object, patch.clone()).expect("the patch applies");
         assert_eq!(got["spec"]["containers"], expected, "{patch}");
     }
 }
@@ -85,7 +85,7 @@ fn element_order_is_applied() {
             "volumes": if fresh { named(&json!(["a", "n"])) } else { Vec::new() },
             "$setElementOrder/volumes": named(&order),
         }});
-        let got = merged("Pod", object, patch).expect("it applies");
+        let got = merged("Pod", object, patch).expect("the patch applies");
         assert_eq!(
             got["spec"]["volumes"],
             Value::from(named(&expected)),
