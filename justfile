@@ -1,4 +1,4 @@
-# What contributors and CI run. `just` alone lists the recipes.
+# Commands for contributors. `just` without arguments lists the recipes.
 
 default:
     @just --list
@@ -7,40 +7,40 @@ default:
 fmt:
     cargo fmt
 
-# What a reviewer should not have to say.
+# Check the format and the lints.
 lint:
     cargo fmt --check
     cargo clippy --all-targets -- -D warnings
 
-# The lints with fewer features: the proxy without tools, and the library.
+# Check the lints of the proxy without the tools, and of the library.
 lint-features:
     cargo clippy --no-default-features --features proxy -- -D warnings
     K8S_OPENAPI_ENABLED_VERSION=1.36 cargo clippy --no-default-features --lib -- -D warnings
 
-# All tests; those against a real API server run if KUBEBUILDER_ASSETS is set.
+# Run all tests; those against a real API server run only if KUBEBUILDER_ASSETS is set.
 test *ARGS:
     cargo test {{ ARGS }}
 
-# The API documentation, with broken links as errors.
+# Build the API documentation; broken links are errors.
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items
 
-# Licences, duplicate versions, sources of the dependencies (needs cargo-deny).
+# Check the licences, duplicate versions and sources of the dependencies (needs cargo-deny).
 deny:
     cargo deny check bans licenses sources
 
-# The binary as it is shipped, in target/dist.
+# Build the binary as it is released, in target/dist.
 dist:
     cargo build --profile dist
 
-# The benches of the hot paths.
+# Run the benches.
 bench *ARGS:
     cargo bench {{ ARGS }}
 
-# What CI runs, the real API server's build and suite included.
+# Run what CI runs, including the tests against a real API server, which it builds.
 ci:
     .ci/run
 
-# Start kubefan on the current kubeconfig.
+# Start kubefan with the current kubeconfig.
 run *ARGS:
     cargo run --release -- serve {{ ARGS }}

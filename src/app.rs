@@ -1,4 +1,5 @@
-//! The composition root: builds the rooms from the configuration, runs them, drains them.
+//! The composition root of `kubefan serve`: creates the rooms from the configuration, runs them and
+//! drains them.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -36,32 +37,35 @@ use crate::upstream::ClientConfig;
 use crate::upstream::Forwarder;
 use crate::upstream::RestMapper;
 
-/// How often the kubeconfig's certificates are read again.
+/// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
-/// How long the API server has to answer discovery at start.
+/// How long discovery at start may take.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// What a certificate of our own is made out to.
+/// The names in kubefan's own certificate (`--tls-self-signed`).
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// A kubefan whose listeners accept connections.
+/// A running kubefan, whose listeners accept connections.
 pub struct App {
     shutdown: Shutdown,
     address: SocketAddr,
     admin_address: SocketAddr,
     scheme: &'static str,
     registry: Registry,
-    /// They end with this.
+    /// The serving threads, which end when the `App` is dropped; `None` as in
+    /// [`ServeConfig::threads`].
     _threads: Option<Arc<ServingThreads>>,
 }
 
 impl App {
-    /// Connects upstream, opens the listeners, starts what is configured.
+    /// Opens the listeners, connects to the API server, and starts the informers of the configured
+    /// resources.
     ///
     /// # Errors
     ///
-    /// When a listener can't be opened, the kubeconfig can't be used, the API server can't be
-    /// reached, or a configured resource does not exist. Each says in one line what and where.
+    /// If a listener cannot be opened, the kubeconfig cannot be used, the API server cannot be
+    /// reached, or a configured resource does not exist or cannot be cached. The message is one
+    /// line and names the flag, file or server.
     pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin_listen).await?;
@@ -127,22 +131,22 @@ impl App {
         tracing::info!(upstream, clients, admin, "listening");
     }
 
-    /// Where clients connect.
+    /// The URL that clients connect to.
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
 
-    /// Where probes and scrapes connect.
+    /// The URL of the admin listener, for probes and metrics.
     pub fn admin_url(&self) -> String {
         format!("http://{}", self.admin_address)
     }
 
-    /// The metrics, to read while it runs.
+    /// The registry with all metrics of this kubefan.
     pub fn registry(&self) -> &Registry {
         &self.registry
     }
 
-    /// Runs until a signal comes, then drains.
+    /// Runs until the first signal arrives, then drains; a second signal aborts the drain.
     pub async fn run(self, signals: Signals) -> Outcome {
         self.shutdown.run(signals).await
     }
@@ -172,21 +176,19 @@ fn serving_threads(count: Option<NonZeroUsize>) -> anyhow::Result<Option<Arc<Ser
     Ok(threads.map(Arc::new))
 }
 
-/// Takes up rotated client certificates and CAs; tokens are renewed with each request.
+/// Reloads the client certificates and CAs of the kubeconfig regularly, because they may be
+/// rotated. Tokens need no reload, because the client renews them itself.
 async fn renew_credentials(client: Client) {
     loop {
         tokio::time::sleep(CREDENTIAL_RELOAD_INTERVAL).await;
         if let Err(error) = client.reload().await {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(
-                error,
-                "credentials could not be renewed, keeping the old ones"
-            );
+            tracing::warn!(error, "cannot reload the credentials, keeping the old ones");
         }
     }
 }
 
-/// Opens a listener's socket; an error names the flag that gave its address.
+/// Opens the socket of a listener. An error names `flag`, which sets the address.
 pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address)
         .await
@@ -211,8 +213,8 @@ fn acceptor(tls: &Tls) -> anyhow::Result<Option<Acceptor>> {
     Ok(Some(acceptor?))
 }
 
-/// Starts the informers of the resources that are cached from the start, in each format that a
-/// resource has.
+/// Requires the resources that are cached from the start, and starts their informers: one for JSON,
+/// and one for protobuf unless the resource is a custom one.
 fn start_configured(
     resources: &Resources,
     rest_mapper: &LiveRestMapper,

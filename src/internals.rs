@@ -1,5 +1,5 @@
-//! The private rooms, for the tests, benches and fuzz targets of this repository. Nothing here is promised: names
-//! come and go with any version.
+//! The private rooms, for the tests, benches and fuzz targets of this repository. They are not part
+//! of the public API; any version may change them.
 
 macro_rules! rooms {
     ($($room:ident)*) => {

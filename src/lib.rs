@@ -1,52 +1,100 @@
-//! kubefan: a caching watch proxy for the Kubernetes API.
+//! The library of kubefan, a caching watch proxy for the Kubernetes API.
 //!
-//! One informer per resource and wire format follows the real API server; any number of unmodified
-//! clients are answered from its cache, and what a cache can't prove it can answer is forwarded.
+//! A Kubernetes client that follows a resource lists it once and then watches it. The library does
+//! this once per resource and wire format, in an *informer*, and any number of tasks of a program
+//! read from the informer's cache. These reads cost the API server nothing:
 //!
 //! ```text
-//! change   upstream ─ watch frames ─ codec ─ reflector ─ cache writer ─┬─ store (a clone is a snapshot)
-//!                                                                      └─ event log ─ wake
-//! request  net: listener ─ TLS ─ connection
-//!          server: trace ─ gzip ─ recover ─ local only ─ request ─ decide
-//!            ├─ read ──── acquire (the informer) ─ prove (fresh enough?) ─ read ─ deliver ─ socket
-//!            └─ forward ─ upstream, streaming both ways ─ socket
-//!          any error on the way ─ rescue ─ Status
+//!              LIST
+//!              WATCH                                     ┌── cache ──┐
+//!   API server ─────► upstream ─► codec ─► reflector ──► │ store     │ ─► snapshots
+//!                                                        │ event log │ ─► watch streams
+//!                                                        └───────────┘
 //! ```
 //!
-//! The rooms, from those that know nobody to the one that knows all; `tests/it/layering.rs` holds
-//! who may name whom. Without features there are those of the library:
+//! - A *snapshot* is the list of all objects at one resource version. It never changes.
+//! - A *watch stream* delivers every event after its start that its selectors match, in order. If
+//!   the cache no longer has the next event, the stream ends as expired, as a watch of the API
+//!   server does with 410.
+//! - If the API server's watch is lost, the informer lists again and sends the difference to the
+//!   open watch streams. They continue, unless events cannot express the difference.
+//! - Objects keep the API server's bytes. The library parses their metadata and the fields that
+//!   selectors use, and leaves the rest to the program.
 //!
-//! - [`shutdown`], [`telemetry`]: how the process ends, what it tells.
-//! - [`api`]: the Kubernetes words as plain values.
-//! - [`codec`]: bytes to `api` values and back.
-//! - [`cache`]: one resource's objects and recent history; its invariants stand in its `mod.rs`.
-//! - [`upstream`]: everything that talks to the API server.
-//! - [`informer`]: keeps caches equal to upstream.
-//! - `concurrency`, `body`, `mutation`: what several of them share, and promised to nobody.
+//! The kubefan server answers its clients' LIST, GET and WATCH requests from the same caches.
 //!
-//! With the feature `proxy`, which chooses a version of `k8s-openapi`, those of the server and of the binary:
+//! # Example
 //!
-//! - `net`: sockets, TLS, HTTP framing.
-//! - `server`: the request path; start reading at its `mod.rs`.
-//! - `config`, `app`, `process`, `commands`: what file, environment and flags say, the composition
-//!   root, what a process needs, the subcommands.
+//! Follow the pods of the current kubeconfig's cluster:
 //!
-//! With the feature `tools`, which includes `proxy`, the instruments:
+//! ```no_run
+//! use std::sync::Arc;
+//! use kubefan::api::{GroupVersionResource, Selection, WireFormat};
+//! use kubefan::cache::{WatchFrom, WatchItem};
+//! use kubefan::informer::{Config, InformerSet, LiveRestMapper};
+//! use kubefan::shutdown::{self, Shutdown};
+//! use kubefan::upstream::{Client, ClientConfig};
 //!
-//! - `tools`: a simulated API server, a load test, a synthetic cluster, a demo.
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! let shutdown = Shutdown::new(shutdown::Config::default());
+//! let client = Client::connect(ClientConfig::default()).await?;
+//! let mapper = LiveRestMapper::discover(client.clone()).await?;
+//! let informers = InformerSet::new(client, Config::default(), shutdown.clone());
 //!
-//! What is private here is promised to nobody. Tests and benches reach it by the feature
-//! `unstable-internals`.
+//! let pods = GroupVersionResource::new("", "v1", "pods");
+//! let spec = mapper.informer_spec(&pods, WireFormat::Json).ok_or("no pods")?;
+//! let informer = informers.get_or_start(&spec, None)?;
+//! let reader = informer.reader();
+//! reader.ready().await; // waits for the first complete list
+//! let mut watch = reader.watch(WatchFrom::Snapshot, Arc::new(Selection::default()))?;
+//! while let Some(item) = watch.next().await {
+//!     match item {
+//!         WatchItem::Initial(object) => println!("exists: {}", object.key.as_str()),
+//!         WatchItem::InitialEnd(version) => println!("these are all at version {version}"),
+//!         WatchItem::Change { event, verdict } => {
+//!             println!("{verdict:?}: {}", event.object.key.as_str())
+//!         }
+//!         WatchItem::Expired(expired) => return Err(expired.into()),
+//!     }
+//! }
+//! shutdown.drain().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Rooms
+//!
+//! A top-level module is called a *room*. Each room may use only certain other rooms;
+//! `ARCHITECTURE.md` has the table, and `tests/it/layering.rs` checks it. The public rooms, each
+//! after the rooms that it uses:
+//!
+//! - [`shutdown`]: the phases in which the process ends, the count of running tasks, and signals.
+//! - [`telemetry`]: the log and the registry of metrics.
+//! - [`api`]: Kubernetes terms as plain values: objects, resource versions, selectors, `Status`.
+//! - [`codec`]: converts bytes to these values and back, in JSON and protobuf.
+//! - [`cache`]: the objects and recent events of one resource in one wire format. Its documentation
+//!   states the invariants.
+//! - [`upstream`]: the client of the API server: list and watch, discovery, forwarding.
+//! - [`informer`]: keeps caches equal to the API server, and proves that a cache is fresh enough.
+//!
+//! All other rooms are private: `concurrency`, `body` and `mutation` in the library; the rooms of
+//! the server and of the command line, with the feature `proxy` (`src/server/mod.rs` is the map of
+//! the request path); and `tools`, with the feature of this name: a simulated API server, a load
+//! test and a demo.
+//!
+//! With `default-features = false` the crate is the library alone. The program then selects the
+//! Kubernetes version of `k8s-openapi`, which the feature `proxy` selects otherwise.
 
+// Tests may use `tokio::spawn`: the tasks of a test end with its runtime.
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
-// a test's tasks end with its runtime
-// Private rooms are judged with all their users, which are tests and benches too: in the build that has all sets.
+// Tests and benches are the only users of some private items. Therefore only the build that they
+// use, with the feature `unstable-internals`, reports unused items.
 #![cfg_attr(
     not(feature = "unstable-internals"),
     allow(dead_code, unreachable_pub, unused_imports)
 )]
 
-// The library.
+// The rooms of the library.
 pub mod api;
 mod body;
 pub mod cache;
@@ -58,7 +106,7 @@ pub mod shutdown;
 pub mod telemetry;
 pub mod upstream;
 
-// The proxy.
+// The rooms of the proxy.
 #[cfg(feature = "proxy")]
 mod app;
 #[cfg(feature = "proxy")]
@@ -72,14 +120,14 @@ mod process;
 #[cfg(feature = "proxy")]
 mod server;
 
-// The tools, or in a proxy without them what stands in for them.
+// The tools. A build of the proxy without them has `none.rs` instead, which has no subcommands.
 #[cfg(feature = "tools")]
 mod tools;
 #[cfg(all(feature = "proxy", not(feature = "tools")))]
 #[path = "tools/none.rs"]
 mod tools;
 
-/// What the binary does.
+/// Runs the command line of the binary and returns its exit code.
 #[cfg(feature = "proxy")]
 #[doc(hidden)]
 pub use commands::run;

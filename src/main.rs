@@ -1,4 +1,4 @@
-//! The binary: an allocator, and the command line's exit code.
+//! The `kubefan` binary: it sets jemalloc as the allocator and runs the command line.
 
 use std::process::ExitCode;
 

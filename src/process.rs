@@ -1,4 +1,5 @@
-//! What every subcommand needs of its process: a runtime, the log, standard output, and a way to fail.
+//! What every subcommand needs from its process: a runtime, the log, standard output, and errors
+//! that become exit codes.
 
 use std::io::Write;
 use std::num::NonZeroUsize;
@@ -12,31 +13,32 @@ use crate::config::Problems;
 use crate::shutdown::Outcome;
 use crate::telemetry;
 
-/// Why a command did not succeed.
+/// Why a subcommand failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The command line or the configuration file can't be meant.
+    /// The command line or the configuration has mistakes.
     #[error(transparent)]
     Usage(#[from] Problems),
-    /// It failed while working.
+    /// The subcommand failed for another reason.
     #[error(transparent)]
     Failed(#[from] anyhow::Error),
 }
 
-/// Runs `command` on a runtime of its own, with a thread for each core.
+/// Runs `command` on a new runtime with one worker thread per core.
 ///
 /// # Errors
 ///
-/// When there can be no runtime; else the command's own.
+/// If the runtime cannot be started, or `command` fails.
 pub fn block_on(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     run_on(Builder::new_multi_thread(), command)
 }
 
-/// Runs `command` where clients are not served: threads for a part of the cores are enough.
+/// Runs `command` on a new runtime with one worker thread for every four cores, at least two. This
+/// is enough for a command that serves its clients on other threads.
 ///
 /// # Errors
 ///
-/// When there can be no runtime; else the command's own.
+/// If the runtime cannot be started, or `command` fails.
 pub fn block_on_few_threads(command: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut builder = Builder::new_multi_thread();
@@ -53,16 +55,17 @@ fn run_on(
         .build()
         .context("cannot start the runtime")?;
     let outcome = runtime.block_on(command);
-    // Connections that outlived the grace are not waited for.
+    // Do not wait for connections that are still open after the grace period.
     runtime.shutdown_background();
     outcome
 }
 
-/// Sets up the log of a command that has no configuration file.
+/// Sets up the log of a subcommand without a configuration file. If `is_quiet` is true, the log has
+/// only warnings and errors, unless `-v` or `RUST_LOG` asks for more.
 ///
 /// # Errors
 ///
-/// When `RUST_LOG` can't be read, or there is a log already.
+/// If `RUST_LOG` cannot be parsed, or the log is already set up.
 pub fn install_log(global: &GlobalArgs, is_quiet: bool) -> Result<(), Error> {
     let log = telemetry::LogConfig {
         verbosity: global.verbose,
@@ -76,23 +79,25 @@ pub fn install_log(global: &GlobalArgs, is_quiet: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// A drain's outcome as a command's.
+/// Converts the outcome of a drain to the result of a subcommand. A drain that did not finish
+/// within the grace period is logged and is not an error.
 ///
 /// # Errors
 ///
-/// When it was aborted.
+/// If a second signal aborted the drain.
 pub fn drain_result(outcome: Outcome) -> Result<(), Error> {
     match outcome {
         Outcome::Drained => Ok(()),
         Outcome::Unfinished { tasks } => {
-            tracing::warn!(tasks, "ended with connections open");
+            tracing::warn!(tasks, "the grace period ended before all tasks did");
             Ok(())
         }
         Outcome::Aborted => Err(anyhow::anyhow!("aborted by a second signal").into()),
     }
 }
 
-/// Prints on standard output; that it is closed is its reader's own choice.
+/// Prints on standard output. A closed standard output is not an error, because only its reader can
+/// close it.
 pub fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

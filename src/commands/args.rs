@@ -1,4 +1,4 @@
-//! The command line: what to do, and the flags of the subcommands that have no configuration.
+//! The command line: the subcommands, and the flags of those that have no configuration file.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,36 +19,36 @@ use crate::tools;
 #[derive(Debug, Parser)]
 #[command(name = "kubefan", version, about, propagate_version = true)]
 pub struct Args {
-    /// Flags that every subcommand has.
+    /// Flags that every subcommand accepts.
     #[command(flatten)]
     pub global: GlobalArgs,
 
-    /// What to do
+    /// The subcommand to run
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What to do.
+/// The subcommands of `kubefan`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve the API of the cluster in the kubeconfig, from a cache
     Serve(Box<ServeArgs>),
-    /// One of the instruments.
+    /// The subcommands of the tools, if the feature `tools` is on.
     #[command(flatten)]
     Tools(tools::Command),
-    /// Print a kubeconfig that points at a kubefan on this machine
+    /// Print a kubeconfig for a kubefan on this machine
     Kubeconfig(KubeconfigArgs),
-    /// Check and show the configuration of kubefan serve
+    /// Check or show the configuration of kubefan serve
     #[command(subcommand)]
     Config(ConfigCommand),
 }
 
-/// What to do with the configuration.
+/// The subcommands of `kubefan config`.
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Tell everything that is wrong with a configuration file
+    /// Report every mistake in a configuration file with its line and column
     Check(ConfigCheckArgs),
-    /// Print the configuration that these flags make, and where each value comes from
+    /// Print the resulting configuration, and where each value is from
     Show(Box<ServeArgs>),
     /// Print the JSON Schema of the configuration file
     Schema,
@@ -74,11 +74,11 @@ pub struct KubeconfigArgs {
     )]
     pub listen: String,
 
-    /// The kubefan serves TLS with --tls-self-signed
+    /// kubefan serves TLS with --tls-self-signed
     #[arg(long)]
     pub tls_self_signed: bool,
 
-    /// The --tls-dir of that kubefan
+    /// The --tls-dir of kubefan; default: kubefan/tls in the user's state directory
     #[arg(long, value_name = "DIR", requires = "tls_self_signed")]
     pub tls_dir: Option<PathBuf>,
 
@@ -86,12 +86,12 @@ pub struct KubeconfigArgs {
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 
-    /// Add what this client library needs beyond the standard
+    /// Add what this client library needs
     #[arg(long = "for", value_name = "CLIENT")]
     pub client: Option<KubeconfigClient>,
 }
 
-/// A client library whose kubeconfig needs an addition.
+/// A client library that needs an addition to the kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum KubeconfigClient {
     /// @kubernetes/client-node: over plain HTTP it needs insecure-skip-tls-verify
@@ -101,21 +101,21 @@ pub enum KubeconfigClient {
 // === impl Args ===
 
 impl Args {
-    /// Parses the process' command line.
+    /// Parses the command line of this process.
     ///
     /// # Errors
     ///
-    /// What clap refuses, and what it answers itself, such as `--help`.
+    /// If clap rejects it, or answers it itself, as for `--help`.
     pub fn try_parse() -> Result<Self, clap::Error> {
         Self::try_parse_from(std::env::args_os())
     }
 
-    /// Parses a command line, the program's name included; in place of what clap derives, which
-    /// does not tell what was given.
+    /// Parses a command line that begins with the program's name. Unlike clap's method of this
+    /// name, it also records which arguments were given.
     ///
     /// # Errors
     ///
-    /// What clap refuses, and what it answers itself, such as `--help`.
+    /// If clap rejects it, or answers it itself, as for `--help`.
     pub fn try_parse_from<I, T>(words: I) -> Result<Self, clap::Error>
     where
         I: IntoIterator<Item = T>,

@@ -15,13 +15,13 @@ use super::args::ConfigCommand;
 ///
 /// # Errors
 ///
-/// Usage faults with everything that is wrong with the configuration; else when standard output
-/// can't be written.
+/// [`Error::Usage`] with all mistakes in the configuration; [`Error::Failed`] if standard output
+/// cannot be written.
 pub(super) fn config(global: &GlobalArgs, command: &ConfigCommand) -> Result<(), Error> {
     let text = match command {
         ConfigCommand::Check(check) => {
             config::check_file(&check.file)?;
-            format!("{}: no faults\n", check.file.display())
+            format!("{}: no problems\n", check.file.display())
         }
         ConfigCommand::Show(serve) => ResolvedConfig::new(global, serve)?
             .to_yaml()

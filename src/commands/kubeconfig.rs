@@ -1,4 +1,4 @@
-//! `kubefan kubeconfig`: prints a kubeconfig that points at a kubefan on this machine.
+//! `kubefan kubeconfig`: prints a kubeconfig for a kubefan on this machine.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -78,8 +78,8 @@ const NAME: &str = "kubefan";
 ///
 /// # Errors
 ///
-/// When the CA of `--tls-self-signed` can't be read, no key can be made, or standard output is
-/// closed.
+/// If the address is malformed, the CA of `--tls-self-signed` cannot be read, no key can be
+/// generated, or standard output is closed.
 pub(super) fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
     let yaml = render(args)?;
     std::io::stdout()
@@ -92,7 +92,7 @@ pub(super) fn kubeconfig(args: &KubeconfigArgs) -> Result<(), Error> {
 fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
     let listen = args.listen.replacen("localhost:", "127.0.0.1:", 1);
     let address: std::net::SocketAddr = listen.parse().with_context(|| {
-        format!("--listen: {listen:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one")
+        format!("--listen: {listen:?} is not an ADDRESS:PORT such as 127.0.0.1:8001")
     })?;
     let (scheme, certificate_authority_data, user) = match args.tls_self_signed {
         false => ("http", None, User::default()),
@@ -101,8 +101,9 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
             ("https", Some(authority), User::throwaway()?)
         }
     };
-    // client-node refuses a plain HTTP server without it. Over TLS it would switch the check of the
-    // certificate off, and kubectl refuses it beside a certificate authority.
+    // client-node refuses a plain HTTP server without `insecure-skip-tls-verify`. Over TLS it must
+    // not be set: it would switch off the check of kubefan's certificate, and kubectl rejects it
+    // together with a certificate authority.
     let insecure_skip_tls_verify =
         args.client == Some(KubeconfigClient::ClientNode) && !args.tls_self_signed;
     let kubeconfig = Kubeconfig {
@@ -131,9 +132,10 @@ fn render(args: &KubeconfigArgs) -> anyhow::Result<String> {
 }
 
 impl User {
-    /// A user whom kubectl doesn't ask for a name: over TLS it does when the kubeconfig has no
-    /// credential at all. A token would be forwarded as the caller's identity; a certificate stays
-    /// unseen, as kubefan asks for none, so this one's key is no secret.
+    /// A user with a self-signed client certificate, for TLS. Without any credential kubectl would
+    /// prompt for a user name. A token would not do, because kubefan would forward it as the
+    /// caller's identity. kubefan does not request client certificates, so the certificate is never
+    /// sent and its key need not be secret.
     fn throwaway() -> anyhow::Result<Self> {
         let made = throwaway_client_certificate();
         let (certificate, key) = made.context("cannot make a client certificate")?;
@@ -149,11 +151,11 @@ fn certificate_authority(args: &KubeconfigArgs) -> anyhow::Result<Vec<u8>> {
         .tls_dir
         .clone()
         .or_else(default_tls_dir)
-        .context("--tls-dir is needed, as HOME is not set")?;
+        .context("--tls-dir is needed, because HOME is not set")?;
     let file = directory.join("ca.crt");
     std::fs::read(&file).with_context(|| {
         format!(
-            "cannot read the CA in {}; kubefan serve --tls-self-signed makes it",
+            "cannot read the CA in {}; kubefan serve --tls-self-signed creates it",
             file.display()
         )
     })
@@ -216,7 +218,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let with_tls = args(Some(directory.path().to_owned()));
         let missing = render(&with_tls).expect_err("there is no CA yet");
-        assert!(format!("{missing:#}").contains("--tls-self-signed makes it"));
+        assert!(format!("{missing:#}").contains("--tls-self-signed creates it"));
         std::fs::write(directory.path().join("ca.crt"), "PEM").expect("written");
         let yaml = render(&with_tls).expect("rendered");
         assert!(
@@ -224,7 +226,7 @@ mod tests {
             "{yaml}"
         );
         let user = user(&yaml);
-        // Whatever else there were would be forwarded as the caller's identity.
+        // Any other credential would be forwarded as the caller's identity.
         let keys: Vec<_> = user.as_object().expect("a map").keys().collect();
         assert_eq!(keys, ["client-certificate-data", "client-key-data"]);
         let pem = STANDARD.decode(user[keys[0]].as_str().expect("text"));

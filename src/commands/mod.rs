@@ -15,16 +15,17 @@ pub use args::ConfigCheckArgs;
 pub use args::ConfigCommand;
 pub use args::KubeconfigArgs;
 
-/// A usage fault, as in sysexits.h.
+/// The exit code for a mistake in the command line or the configuration: `EX_USAGE` of sysexits.h.
 const USAGE_EXIT_CODE: u8 = 64;
 
-/// Does what the process' command line says. Exit code: 0 done, 1 failed, 64 usage.
+/// Parses the command line of this process and runs the subcommand. The exit code is 0 for success,
+/// 1 for a failure, and 64 for a mistake in the command line or the configuration.
 pub fn run() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
             let is_usage_error = error.use_stderr();
-            // Nothing is left to tell it to when the terminal is gone.
+            // Printing fails only if the output is closed; there is no other place to report that.
             let _ = error.print();
             return if is_usage_error {
                 ExitCode::from(USAGE_EXIT_CODE)
@@ -42,7 +43,7 @@ pub fn run() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(Error::Usage(problems)) => {
-            eprintln!("error: {problems}\nkubefan --help says what can be given");
+            eprintln!("error: {problems}\nsee kubefan --help");
             ExitCode::from(USAGE_EXIT_CODE)
         }
         Err(Error::Failed(error)) => {

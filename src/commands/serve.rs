@@ -1,4 +1,4 @@
-//! `kubefan serve`.
+//! `kubefan serve`: runs the proxy until a signal arrives.
 
 use anyhow::Context;
 
@@ -14,13 +14,14 @@ use crate::process::print;
 use crate::shutdown::Signals;
 use crate::telemetry;
 
-/// Serves until a signal comes; the first drains, a second ends it at once.
+/// Serves until a signal arrives. The first signal starts the drain, a second one ends it at once.
 ///
-/// Prints the two addresses on standard output once they accept connections.
+/// Prints the URLs of both listeners on standard output when they accept connections.
 ///
 /// # Errors
 ///
-/// Usage faults before anything is opened; else whatever keeps it from serving.
+/// [`Error::Usage`] for mistakes in the configuration, before any socket is opened;
+/// [`Error::Failed`] if kubefan cannot start or the drain was aborted.
 pub(super) fn serve(global: &GlobalArgs, serve: &ServeArgs) -> Result<(), Error> {
     let ResolvedConfig {
         serve: config, log, ..

@@ -1,30 +1,30 @@
-//! Addresses to listen on, as they are given.
+//! Parses and checks the addresses to listen on.
 
 use std::net::SocketAddr;
 
 use super::Problem;
 use super::problem::Location;
 
-/// Why kubefan itself listens on loopback only.
+/// Why `kubefan serve` accepts only a loopback address for clients; ends the error message.
 pub const NOT_AUTHENTICATED: &str = "kubefan answers with the rights of its kubeconfig and \
      does not authenticate callers yet, so it listens on loopback only; use 127.0.0.1 or [::1]";
 
-/// Reads an address, `localhost` included.
+/// Parses `IP:PORT` or `localhost:PORT`.
 ///
 /// # Errors
 ///
-/// What is wrong, and what would be right.
+/// If the text has another form; the message shows an example.
 pub fn parse(text: &str) -> Result<SocketAddr, String> {
     let numeric = text.replacen("localhost:", "127.0.0.1:", 1);
-    let message = || format!("{text:?} is no ADDRESS:PORT; 127.0.0.1:8001 would be one");
+    let message = || format!("{text:?} is not an ADDRESS:PORT such as 127.0.0.1:8001");
     numeric.parse().map_err(|_| message())
 }
 
-/// Reads an address that must be loopback, for `reason`.
+/// Parses an address and requires it to be loopback.
 ///
 /// # Errors
 ///
-/// What is wrong, and what would be right.
+/// If the address cannot be parsed or is not loopback; the message then ends with `reason`.
 pub fn parse_loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     let address = parse(text)?;
     match address.ip().is_loopback() {
@@ -33,7 +33,7 @@ pub fn parse_loopback(text: &str, reason: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// The problem of a flag.
+/// A problem with the value of the command-line flag `flag`, such as `--listen`.
 pub fn flag_problem(flag: &str, message: String) -> Problem {
     Problem {
         location: Location::Named(flag.to_owned()),

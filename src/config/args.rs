@@ -1,4 +1,5 @@
-//! The command line as typed: nothing here is checked against anything else.
+//! The flags of `kubefan serve` and the global flags, as clap parses them. Flags are not checked
+//! against each other here.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -21,45 +22,46 @@ use super::units::parse_duration;
 /// Flags that every subcommand has.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct GlobalArgs {
-    /// Say more: -v for debug, -vv for trace. RUST_LOG overrides it
+    /// Log more: -v for debug, -vv for trace (in debug builds only). RUST_LOG overrides it
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
 
-    /// Form of the log lines on standard error
+    /// Format of the log lines, which go to standard error
     #[arg(long, global = true, value_enum, default_value_t = LogFormat::Text, env = "KUBEFAN_LOG_FORMAT")]
     pub log_format: LogFormat,
 
-    /// What was given, and how; the rest are defaults.
+    /// Which flags were given on the command line or by an environment variable. Not a flag itself.
     #[arg(skip)]
     pub arg_sources: ArgSources,
 }
 
-/// Form of log lines.
+/// Format of the log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// For people
+    /// Text for people
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
 /// Flags of `kubefan serve`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ServeArgs {
-    /// Configuration file (YAML). Environment and flags override what it says
+    /// Configuration file (YAML); environment variables and the other flags override it
     #[arg(long, value_name = "FILE", env = "KUBEFAN_CONFIG")]
     pub config: Option<PathBuf>,
 
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, ~/.kube/config, or the pod's service account
+    /// How to reach the API server; default: $KUBECONFIG, ~/.kube/config, or the pod's service
+    /// account
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Context of the kubeconfig; without it the current one
+    /// Context of the kubeconfig; default: its current context
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Address that clients connect to
+    /// Address for clients; loopback only
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -68,7 +70,7 @@ pub struct ServeArgs {
     )]
     pub listen: String,
 
-    /// Address of /livez, /readyz and /metrics
+    /// Address for health and metrics: /livez, /readyz and /metrics
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -77,12 +79,12 @@ pub struct ServeArgs {
     )]
     pub admin_listen: String,
 
-    /// Threads that serve clients; without it one for each core
+    /// Threads that serve clients; default: one per core
     #[arg(long, value_name = "COUNT", env = "KUBEFAN_THREADS")]
     pub threads: Option<NonZeroUsize>,
 
-    /// A resource to cache from the start, such as pods or deployments.apps; may be repeated, or a
-    /// list with commas. Others are cached once a client lists or watches them
+    /// A resource to cache from the start, such as pods or deployments.apps; repeat it, or separate
+    /// names with commas. Others are cached at their first LIST or WATCH
     #[arg(
         long = "resource",
         short = 'r',
@@ -92,7 +94,7 @@ pub struct ServeArgs {
     )]
     pub resources: Vec<String>,
 
-    /// Cache every resource that can be cached from the start; =false undoes what the file says
+    /// Cache every resource that can be cached, from the start; =false overrides the file
     #[arg(
         long,
         value_name = "BOOL",
@@ -106,13 +108,14 @@ pub struct ServeArgs {
     )]
     pub all: bool,
 
-    /// A label whose values are indexed, so that lists selecting by it touch only what they return;
-    /// may be repeated
+    /// Index the values of this label, so that a list that selects by it reads only the objects it
+    /// returns; may be repeated
     #[arg(long = "index-label", value_name = "KEY", value_delimiter = ',')]
     pub index_labels: Vec<String>,
 
-    /// How fresh answers to "the most recent state" have to be: strict (as fresh as the request),
-    /// bounded:DURATION (proven no longer ago), or any; of one resource pods=any. May be repeated
+    /// How fresh a "most recent" answer must be: strict (as fresh as the request, the default),
+    /// bounded:5s (proven within the last 5 s), or any; pods=any is for one resource; may be
+    /// repeated
     #[arg(
         long,
         value_name = "[RESOURCE=]POLICY",
@@ -121,29 +124,30 @@ pub struct ServeArgs {
     )]
     pub freshness: Vec<FreshnessRule>,
 
-    /// Stop caching a resource that nobody used for so long, unless --resource or --all names it
+    /// Drop the cache of a resource that no client used for this long, unless --resource or --all
+    /// names it
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub idle_timeout: Duration,
 
-    /// How long a resource's events are kept at least, memory allowing, for watches that come back
+    /// Keep a resource's events at least this long, memory permitting, for watches that resume
     #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
     pub retention_age: Duration,
 
-    /// Bytes of events that are kept of a resource at most, such as 256Mi; without it the larger of
-    /// 64Mi and twice the objects
+    /// The most memory for a resource's events, such as 256Mi; default: 64Mi, or twice the size of
+    /// the objects if that is more
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub retention_bytes: Option<usize>,
 
-    /// Certificate chain (PEM) for TLS
+    /// Serve TLS with this certificate chain (PEM); needs --tls-private-key-file
     #[arg(long, value_name = "FILE")]
     pub tls_cert_file: Option<PathBuf>,
 
-    /// Private key (PEM) of --tls-cert-file
+    /// Private key (PEM) for --tls-cert-file
     #[arg(long, value_name = "FILE")]
     pub tls_private_key_file: Option<PathBuf>,
 
-    /// Serve TLS with a certificate of a CA of its own, kept in --tls-dir; =false undoes what the
-    /// file says
+    /// Serve TLS with a certificate of kubefan's own CA, kept in --tls-dir; clients must trust its
+    /// ca.crt; =false overrides the file
     #[arg(
         long,
         value_name = "BOOL",
@@ -157,24 +161,25 @@ pub struct ServeArgs {
     )]
     pub tls_self_signed: bool,
 
-    /// Where --tls-self-signed keeps its CA and keys; without it kubefan/tls in the user's state
+    /// Directory for the CA and keys of --tls-self-signed; default: kubefan/tls in the user's state
     /// directory
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
 
-    /// How long running requests and watches have at shutdown
+    /// How long running requests and watches may take at shutdown
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,
 }
 
-/// Which arguments were given, and how: by field, of the subcommand and global ones.
+/// For each argument's field name, whether its value is a default or was given on the command line
+/// or by an environment variable.
 #[derive(Clone, Debug, Default)]
 pub struct ArgSources(pub(super) BTreeMap<String, ValueSource>);
 
 // === impl ArgSources ===
 
 impl ArgSources {
-    /// What was given of the innermost subcommand's and the global arguments.
+    /// Records the sources of the innermost subcommand's arguments and of the global ones.
     pub fn of(matches: &ArgMatches) -> Self {
         let mut innermost = matches;
         while let Some((_, below)) = innermost.subcommand() {

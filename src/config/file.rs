@@ -1,4 +1,4 @@
-//! The configuration file: read to its end, whatever is wrong with it.
+//! Reads the configuration file and reports all of its mistakes, not only the first.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,15 +16,15 @@ use super::problem::Position;
 use super::problem::Problem;
 use super::settings::Settings;
 
-/// What a file says: the defaults with its values over them.
+/// A configuration file that was read: its values, and the defaults for all other settings.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) settings: Settings,
-    /// Keys that it sets, such as `listen.address`, and where their values stand.
+    /// The keys that the file sets, such as `listen.address`, with the positions of their values.
     pub(super) positions: BTreeMap<String, Option<Position>>,
 }
 
-/// Reads a file; what is wrong is left out of the settings and told in `problems`.
+/// Reads a file. A value with a mistake keeps its default and adds a problem to `problems`.
 pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
     let mut reader = FileReader::new(path);
     match fs::read_to_string(path) {
@@ -45,7 +45,7 @@ pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
         .collect();
     problems.extend(tilde_keys.into_iter().map(|key| Problem {
         location: location(key, &file),
-        message: format!("{key}: ~ means nothing here; write the directory out"),
+        message: format!("{key}: ~ is not expanded; write the home directory in full"),
     }));
     if let Some(directory) = path.parent() {
         file.settings.resolve(directory);
@@ -53,12 +53,12 @@ pub(super) fn read(path: &Path, problems: &mut Vec<Problem>) -> File {
     file
 }
 
-/// A file being read. Keys are checked against the defaults, which have all of them, and values by
-/// setting them, one at a time.
+/// Reads a file, one value after the other. Keys are checked against the defaults, which have every
+/// key. A value is checked by deserializing the settings with it.
 struct FileReader<'a> {
     path: &'a Path,
     defaults: Value,
-    /// The defaults with the values over them that were right so far.
+    /// The defaults, overridden by the values that were accepted so far.
     accepted: Value,
     positions: BTreeMap<String, Option<Position>>,
     problems: Vec<Problem>,
@@ -81,7 +81,7 @@ impl<'a> FileReader<'a> {
     fn finish(self, problems: &mut Vec<Problem>) -> File {
         problems.extend(self.problems);
         File {
-            settings: serde_json::from_value(self.accepted).expect("each value was tried"),
+            settings: serde_json::from_value(self.accepted).expect("each value was checked"),
             positions: self.positions,
         }
     }
@@ -93,12 +93,12 @@ impl<'a> FileReader<'a> {
         }
     }
 
-    /// `at` is where the node's setting is, as a JSON pointer.
+    /// Reads the value of the setting at `pointer`, a JSON pointer such as `/listen/address`.
     fn read_node(&mut self, pointer: &str, node: &SpannedNode) {
         let position = node::position_of(node);
         let known = self.defaults.pointer(pointer).cloned().unwrap_or_default();
         match (known, &node.value) {
-            // A key with nothing behind it: as if it were not there.
+            // A key without a value keeps the default.
             (_, Node::Scalar(Value::Null)) => {}
             (Value::Object(known), Node::Mapping(entries)) => {
                 let known: Vec<_> = known.keys().map(String::as_str).collect();
@@ -131,7 +131,7 @@ impl<'a> FileReader<'a> {
                 self.report_at(
                     &below,
                     position,
-                    &format!("given twice, first in line {line}"),
+                    &format!("given twice, first on line {line}"),
                 );
                 continue;
             }
@@ -162,7 +162,7 @@ impl<'a> FileReader<'a> {
         self.positions.insert(dotted_key(pointer), position);
     }
 
-    /// Sets a value if its type takes it.
+    /// Sets the value if its type is right; otherwise reports a problem and returns false.
     fn set(&mut self, pointer: &str, position: Option<Position>, value: Value) -> bool {
         let mut candidate = self.accepted.clone();
         if let Some(setting) = candidate.pointer_mut(pointer) {
@@ -192,17 +192,18 @@ impl<'a> FileReader<'a> {
     }
 }
 
-/// The default settings, all keys included.
+/// The default settings as JSON, with every key.
 pub(super) fn defaults() -> Value {
     serde_json::to_value(Settings::default()).expect("the defaults are text and numbers")
 }
 
-/// `listen.address` of `/listen/address`.
+/// Converts a JSON pointer such as `/listen/address` to a key such as `listen.address`.
 fn dotted_key(pointer: &str) -> String {
     pointer.trim_start_matches('/').replace('/', ".")
 }
 
-/// Why a key can't be meant, with what may have been.
+/// The message for an unknown key. It suggests similar keys, first among `known` (the keys that are
+/// valid there), then among all keys, or else lists `known`.
 fn unknown_key(defaults: &Value, key: &str, known: &[&str]) -> String {
     let here = known
         .iter()
@@ -220,7 +221,7 @@ fn unknown_key(defaults: &Value, key: &str, known: &[&str]) -> String {
     }
 }
 
-/// All keys below a value, dotted.
+/// Appends all keys below `value` to `keys`, as in `listen.tls.certFile`, sections included.
 pub(super) fn keys_below(value: &Value, prefix: &str, keys: &mut Vec<String>) {
     for (key, value) in value.as_object().into_iter().flatten() {
         let key = format!("{prefix}{key}");

@@ -1,4 +1,5 @@
-//! How fresh reads have to be, as people write it: `bounded:5s`, or for a resource `pods=any`.
+//! The rules of `--freshness` and `cache.freshness` as text: `bounded:5s`, or for one resource
+//! `pods=any`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,7 +22,7 @@ use super::units::PERIOD_PATTERN;
 use super::units::Period;
 use super::units::parse_duration;
 
-/// A policy for one resource, or for all.
+/// A freshness policy for one resource, or for all resources without a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FreshnessRule {
     resource: Option<String>,
@@ -31,7 +32,7 @@ pub struct FreshnessRule {
 // === impl FreshnessRule ===
 
 impl FreshnessRule {
-    /// What all `rules` together come to; the later wins.
+    /// Combines `rules`; if two rules are for the same resource, the later one wins.
     pub(super) fn policies(rules: &[Self]) -> FreshnessPolicies {
         let mut policies = FreshnessPolicies::default();
         for rule in rules {
@@ -50,7 +51,7 @@ impl FromStr for FreshnessRule {
     fn from_str(text: &str) -> Result<Self, String> {
         let (resource, policy) = match text.split_once('=') {
             Some(("", _)) => {
-                return Err("names no resource before =; pods=any would be right".to_owned());
+                return Err("no resource before =; an example is pods=any".to_owned());
             }
             Some((resource, policy)) => (Some(resource.to_owned()), policy),
             None => (None, text),

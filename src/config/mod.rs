@@ -1,7 +1,9 @@
-//! Configuration file, environment and command line, checked into every room's `Config`.
+//! The configuration of `kubefan serve`: file, environment variables and flags, checked and turned
+//! into each room's `Config`.
 //!
-//! `args` is the command line and `file` the file as given, `sources` lays one over the other into
-//! `settings`, and `serve` checks those against each other. All problems are told at once.
+//! `args` parses the command line and the environment, and `file` the file. `sources` combines them
+//! into `settings`, `serve` checks the settings against each other, and `resolved` is the result.
+//! All problems are reported together.
 
 pub mod address;
 mod args;

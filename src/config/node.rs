@@ -1,7 +1,7 @@
-//! A YAML document as a tree in which everything knows where it stands.
+//! A YAML document as a tree in which each value has its line and column.
 //!
-//! Deserializing straight into the settings would end at the first problem; a tree can be looked
-//! through to its end.
+//! Deserializing directly into the settings would stop at the first mistake. With a tree, all
+//! mistakes can be reported.
 
 use std::fmt;
 
@@ -18,24 +18,24 @@ use serde_saphyr::Spanned;
 
 use super::problem::Position;
 
-/// A value and where it begins.
+/// A value and the position where it begins.
 pub(super) type SpannedNode = Spanned<Node>;
 
 /// A value of a YAML document.
 pub(super) enum Node {
-    /// Null, a truth value, a number or a text.
+    /// Null, a boolean, a number or a string.
     Scalar(Value),
-    /// A list.
     Sequence(Vec<SpannedNode>),
-    /// Keys and values as they stand there, so a key may come twice.
+    /// Keys and values in the order of the file; a key may occur twice.
     Mapping(Vec<(SpannedNode, SpannedNode)>),
 }
 
-/// Parses one document; an empty one is null.
+/// Parses a YAML document; an empty document is null.
 ///
 /// # Errors
 ///
-/// What is no YAML: where, if the parser knows, and what is wrong.
+/// If the text is not YAML, or has a second document: the position, if the parser reports one, and
+/// the message.
 pub(super) fn parse(text: &str) -> Result<SpannedNode, (Option<Position>, String)> {
     let options = serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
@@ -47,13 +47,13 @@ pub(super) fn parse(text: &str) -> Result<SpannedNode, (Option<Position>, String
         let full = error.to_string();
         let message = full.split(" at line ").next().unwrap_or_default();
         match message.starts_with("multiple YAML documents") {
-            true => (position, "a second document; only one is read".to_owned()),
+            true => (position, "a second document; leave it out".to_owned()),
             false => (position, message.to_owned()),
         }
     })
 }
 
-/// Where a value stands.
+/// The position of a value in the file; `None` if the parser reports none.
 pub(super) fn position_of(node: &SpannedNode) -> Option<Position> {
     position(&node.referenced)
 }
@@ -66,7 +66,7 @@ fn position(location: &Location) -> Option<Position> {
 // === impl Node ===
 
 impl Node {
-    /// The value without the places.
+    /// Converts the tree to JSON, without the positions.
     pub(super) fn to_value(&self) -> Value {
         match self {
             Self::Scalar(value) => value.clone(),
@@ -78,7 +78,7 @@ impl Node {
         }
     }
 
-    /// The text of a key.
+    /// The node as the text of a key; a key that is not a string becomes its JSON text.
     pub(super) fn to_key(&self) -> String {
         match self.to_value() {
             Value::String(text) => text,

@@ -1,42 +1,42 @@
-//! What is wrong with a configuration, and where that stands.
+//! The problems in a configuration, with their places in the file or the names of their flags.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One thing that is wrong with the configuration.
+/// One mistake in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub(super) location: Location,
     pub(super) message: String,
 }
 
-/// Where a problem stands; in the order in which they are told.
+/// Where a problem is.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Location {
-    /// In a file; without a position the whole of it.
+    /// In a file; `position` is `None` if the problem concerns the whole file.
     File {
         path: PathBuf,
         position: Option<Position>,
     },
-    /// A variable or a flag.
+    /// In the environment variable or flag of this name.
     Named(String),
 }
 
-/// Where something begins in a file; both count from 1.
+/// A place in a file; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Position {
     pub(super) line: u64,
     pub(super) column: u64,
 }
 
-/// Everything that is wrong with the configuration; at least one problem.
+/// All mistakes in the configuration, at least one. Displayed with one problem per line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problems(Vec<Problem>);
 
 // === impl Problems ===
 
 impl Problems {
-    /// The problems of a file by position, then the others in their order.
+    /// Sorts the problems: first those in a file by position, then the others in the given order.
     pub fn new(mut problems: Vec<Problem>) -> Self {
         let position = |problem: &Problem| match &problem.location {
             Location::File { position, .. } => (0, *position),
@@ -51,10 +51,11 @@ impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_in_file = |problem: &Problem| matches!(problem.location, Location::File { .. });
         if self.0.iter().any(is_in_file) {
-            // So that each line begins with its place, where editors look for it.
+            // Without this headline the first problem would follow `error: ` on the same line, and
+            // editors would not find its position.
             let count = self.0.len();
             let plural = if count == 1 { "" } else { "s" };
-            writeln!(f, "the configuration has {count} fault{plural}:")?;
+            writeln!(f, "the configuration has {count} problem{plural}:")?;
         }
         for (index, problem) in self.0.iter().enumerate() {
             if index > 0 {

@@ -1,4 +1,4 @@
-//! The configuration as it takes effect, and as it is printed.
+//! The effective configuration, and how it is printed.
 
 use std::path::Path;
 
@@ -18,22 +18,23 @@ use super::sources;
 use super::sources::SETTINGS;
 use super::sources::Sources;
 
-/// Everything that `kubefan serve` is told: defaults, file, environment, flags; the later wins.
+/// The effective configuration of `kubefan serve`: defaults, overridden by the file, then by
+/// environment variables, then by flags.
 #[derive(Debug)]
 pub struct ResolvedConfig {
-    /// What is served.
+    /// The settings of the server and of each room.
     pub serve: ServeConfig,
-    /// What is logged.
+    /// The settings of the log.
     pub log: telemetry::LogConfig,
     pub(super) settings: Settings,
     sources: Sources,
 }
 
-/// Checks a configuration file alone, without environment and flags.
+/// Checks a configuration file by itself, without environment variables and flags.
 ///
 /// # Errors
 ///
-/// Everything that is wrong with it.
+/// All mistakes in the file.
 pub fn check_file(path: &Path) -> Result<(), Problems> {
     let mut problems = Vec::new();
     let file = file::read(path, &mut problems);
@@ -45,7 +46,7 @@ pub fn check_file(path: &Path) -> Result<(), Problems> {
     }
 }
 
-/// The JSON Schema of the configuration file, ending in a newline.
+/// The JSON Schema of the configuration file, with a newline at the end.
 pub fn schema() -> String {
     format!("{:#}\n", schemars::schema_for!(Settings).as_value())
 }
@@ -53,11 +54,12 @@ pub fn schema() -> String {
 // === impl ResolvedConfig ===
 
 impl ResolvedConfig {
-    /// Reads the file, if there is one, and lays environment and flags over it.
+    /// Reads the file that `--config` names, if any, and overrides it by environment variables and
+    /// flags.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with any of them.
+    /// All mistakes in the file, the environment variables and the flags.
     pub fn new(global: &GlobalArgs, serve: &ServeArgs) -> Result<Self, Problems> {
         let mut problems = Vec::new();
         let (settings, sources) = sources::collect(global, serve, &mut problems);
@@ -80,12 +82,12 @@ impl ResolvedConfig {
         })
     }
 
-    /// A configuration file that says the same in the working directory, with a comment on each
-    /// value's origin.
+    /// Prints the effective configuration as a configuration file, with a comment on the origin of
+    /// each value. Relative paths in it are relative to the working directory.
     ///
     /// # Errors
     ///
-    /// When a path is not UTF-8.
+    /// If a path is not UTF-8.
     pub fn to_yaml(&self) -> Result<String, serde_json::Error> {
         let settings = serde_json::to_value(&self.settings)?;
         let mut yaml = String::new();
@@ -98,7 +100,7 @@ impl ResolvedConfig {
                 yaml += &format!("{}{section}:\n", "  ".repeat(depth));
             }
             let pointer = format!("/{}", setting.key.replace('.', "/"));
-            // JSON, which is YAML too, and one line whatever is in it.
+            // The value is printed as JSON, which is also YAML and always a single line.
             let value = settings.pointer(&pointer).unwrap_or(&Value::Null);
             let origin = self.sources.origin(setting.key);
             let indent = "  ".repeat(sections.len());

@@ -1,4 +1,4 @@
-//! `kubefan serve`: settings become a checked configuration, or all their problems at once.
+//! Turns the settings of `kubefan serve` into a checked [`ServeConfig`], or reports all problems.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -17,57 +17,61 @@ use super::sources::Sources;
 /// A checked configuration of `kubefan serve`.
 #[derive(Clone, Debug)]
 pub struct ServeConfig {
-    /// Kubeconfig file; `None`: as kubectl finds it, then the pod's service account.
+    /// Kubeconfig of the API server; `None` for `KUBECONFIG`, `~/.kube/config`, or the pod's
+    /// service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Context; `None`: the current one.
+    /// Context of the kubeconfig; `None` for its current context.
     pub context: Option<String>,
-    /// Where clients connect; loopback.
+    /// Address for clients; always loopback.
     pub listen: SocketAddr,
-    /// Where /livez, /readyz and /metrics are.
+    /// Address for /livez, /readyz and /metrics.
     pub admin_listen: SocketAddr,
-    /// Threads that serve clients; `None`: those of the runtime that it is started on.
+    /// Number of serving threads; `None` to serve clients on the runtime that starts kubefan, as
+    /// the demo does.
     pub threads: Option<NonZeroUsize>,
-    /// What is cached from the start.
+    /// The resources that are cached from the start.
     pub resources: Resources,
-    /// How informers are run.
+    /// The settings of the informers and their caches.
     pub informer: informer::Config,
-    /// How connections are secured.
+    /// Whether clients connect with TLS, and with which certificate.
     pub tls: Tls,
-    /// How long requests and watches have at shutdown.
+    /// How long running requests and watches may take at shutdown.
     pub shutdown_grace_period: Duration,
 }
 
-/// What is cached from the start.
+/// The resources that are cached from the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resources {
-    /// These names, as kubectl knows them; may be empty.
+    /// Resources by the names that kubectl accepts, such as `deployments.apps`; may be empty.
     Named(Vec<String>),
-    /// Everything that can be cached.
+    /// Every resource that can be cached.
     All,
 }
 
-/// How connections are secured.
+/// Whether clients connect with TLS, and with which certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// Not at all.
+    /// Clients connect with plain HTTP.
     Plain,
-    /// With this certificate chain and key.
+    /// Clients connect with TLS; the certificate is from files.
     Files {
-        /// Certificate chain, PEM.
+        /// Path of the certificate chain (PEM).
         certificate: PathBuf,
-        /// Private key, PEM.
+        /// Path of the certificate's private key (PEM).
         key: PathBuf,
     },
-    /// With a CA of kubefan's own, kept in this directory.
+    /// Clients connect with TLS; the certificate is from kubefan's own CA, which is created if it
+    /// does not exist.
     SelfSigned {
-        /// The directory.
+        /// The directory of the CA, the certificate and their keys.
         directory: PathBuf,
     },
 }
 
 // === impl ServeConfig ===
 
-/// Checks settings against each other; `None` with at least one problem.
+/// Checks the settings against each other. Adds what is wrong to `problems`, and returns `None` if
+/// there is any problem, also one from reading the file.
 pub(super) fn check(
     settings: &Settings,
     sources: &Sources,
@@ -154,14 +158,14 @@ impl Checker<'_> {
                     Some(directory) => return Tls::SelfSigned { directory },
                     None => {
                         let other = name(DIRECTORY, SELF_SIGNED);
-                        let message = format!("needs {other}, as HOME is not set");
+                        let message = format!("needs {other}, because HOME is not set");
                         (SELF_SIGNED, message)
                     }
                 }
             }
             (None, None) if tls.directory.is_some() => {
                 let other = name(SELF_SIGNED, DIRECTORY);
-                let message = format!("only says where {other} keeps its files; add that");
+                let message = format!("has no effect without {other}; add it");
                 (DIRECTORY, message)
             }
             (None, None) => return Tls::Plain,
@@ -177,11 +181,11 @@ impl Checker<'_> {
         let is_overriding = self.sources.overrides(ALL, NAMES);
         if cache.all && !cache.resources.is_empty() && !is_overriding {
             let other = self.sources.name(NAMES, ALL);
-            let message = format!("already names every resource; leave out {other}");
+            let message = format!("already includes every resource; leave out {other}");
             self.report(ALL, &message);
         }
         if cache.resources.iter().any(|name| name.trim().is_empty()) {
-            let message = "is empty; pods or deployments.apps would be right";
+            let message = "a name is empty; names are for example pods or deployments.apps";
             self.report(NAMES, message);
         }
         match cache.all {
@@ -191,13 +195,13 @@ impl Checker<'_> {
     }
 }
 
-/// The cores that this process may use, its container's limit included.
+/// The number of cores that this process may use; the limit of its container counts too.
 fn cores() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// `kubefan/tls` in the user's state directory; `None` when neither `XDG_STATE_HOME` nor `HOME` is
-/// set. Source: XDG Base Directory Specification.
+/// The default of `--tls-dir`: `kubefan/tls` in the user's state directory (XDG Base Directory
+/// Specification). `None` if neither `XDG_STATE_HOME` nor `HOME` is set.
 pub fn default_tls_dir() -> Option<PathBuf> {
     let directory = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let state = match directory("XDG_STATE_HOME") {
@@ -219,12 +223,12 @@ mod tests {
         let words = ["kubefan", "serve"]
             .into_iter()
             .chain(line.split_whitespace());
-        let args = Args::try_parse_from(words).expect("clap takes it");
+        let args = Args::try_parse_from(words).expect("clap accepts it");
         match &args.command {
             Command::Serve(serve) => {
                 ResolvedConfig::new(&args.global, serve).map(|resolved| resolved.serve)
             }
-            _ => unreachable!("the line says serve"),
+            _ => unreachable!("the subcommand is serve"),
         }
     }
 
@@ -237,7 +241,7 @@ mod tests {
             ),
             (
                 "--listen nonsense",
-                vec!["--listen: \"nonsense\" is no ADDRESS:PORT"],
+                vec!["--listen: \"nonsense\" is not an ADDRESS:PORT"],
             ),
             (
                 "--listen 10.0.0.1:1 --admin-listen x --all -r pods --tls-cert-file a",
@@ -248,7 +252,10 @@ mod tests {
                     "--all: already",
                 ],
             ),
-            ("--tls-dir x", vec!["--tls-dir: only says"]),
+            (
+                "--tls-dir x",
+                vec!["--tls-dir: has no effect without --tls-self-signed"],
+            ),
             (
                 "--tls-private-key-file x",
                 vec!["--tls-private-key-file: needs"],
@@ -271,7 +278,7 @@ mod tests {
 
     #[test]
     fn defaults_match_kubectl_proxy() {
-        let config = parse("").expect("no fault");
+        let config = parse("").expect("no problem");
         assert_eq!(config.listen, "127.0.0.1:8001".parse().expect("an address"));
         assert_eq!(config.resources, Resources::Named(Vec::new()));
         assert_eq!(config.tls, Tls::Plain);

@@ -1,7 +1,7 @@
 //! Every setting of `kubefan serve` with its default, in the structure of the configuration file.
 //!
-//! The JSON Schema is made of these structs and their comments, so the comments are written for
-//! whoever writes such a file. Nothing here is checked against anything else.
+//! The JSON Schema is generated from these structs. Their doc comments become its descriptions, so
+//! they are written for authors of configuration files. The settings are checked elsewhere.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -24,104 +24,107 @@ use super::units::Period;
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 #[schemars(title = "kubefan configuration")]
 pub(super) struct Settings {
-    /// The API server whose objects are cached.
+    /// How to reach the API server.
     pub(super) upstream: Upstream,
-    /// Where clients connect.
+    /// The listener for clients.
     pub(super) listen: Listen,
-    /// Where health and metrics are.
+    /// The listener for health and metrics.
     pub(super) admin: Admin,
-    /// What is cached, and how long.
+    /// Which resources are cached, and for how long.
     pub(super) cache: Cache,
-    /// How kubefan ends.
+    /// How kubefan shuts down.
     pub(super) shutdown: Shutdown,
-    /// What is logged, to standard error.
+    /// The log, which goes to standard error.
     pub(super) log: Log,
 }
 
-/// The API server whose objects are cached.
+/// How to reach the API server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Upstream {
-    /// Kubeconfig of the cluster; without it $KUBECONFIG, ~/.kube/config, or the pod's service
-    /// account. A relative path is relative to the configuration file.
+    /// Kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the pod's service account. A
+    /// relative path is relative to the configuration file.
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; without it the current one.
+    /// Context of the kubeconfig. Default: its current context.
     pub(super) context: Option<String>,
 }
 
-/// Where clients connect.
+/// The listener for clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Listen {
-    /// ADDRESS:PORT; loopback only.
+    /// Address for clients, ADDRESS:PORT. Loopback only, because callers are not authenticated yet.
     pub(super) address: String,
-    /// How connections are secured; plain HTTP without certFile and selfSigned.
+    /// TLS for clients. Default: plain HTTP. Set certFile and keyFile, or selfSigned.
     pub(super) tls: ListenTls,
-    /// Threads that serve clients; without it one for each core.
+    /// Number of threads that serve clients. Default: one per core.
     pub(super) threads: Option<NonZeroUsize>,
 }
 
-/// How connections are secured; plain HTTP without certFile and selfSigned.
+/// TLS for clients. Default: plain HTTP. Set certFile and keyFile, or selfSigned.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct ListenTls {
     /// Certificate chain (PEM). A relative path is relative to the configuration file.
     pub(super) cert_file: Option<PathBuf>,
-    /// Private key (PEM) of certFile. A relative path is relative to the configuration file.
+    /// Private key (PEM) for certFile. A relative path is relative to the configuration file.
     pub(super) key_file: Option<PathBuf>,
-    /// Serve TLS with a certificate of a CA of its own, kept in the directory.
+    /// Serve TLS with a certificate of kubefan's own CA, kept in the directory. Clients must trust
+    /// its ca.crt.
     pub(super) self_signed: bool,
-    /// Where selfSigned keeps its CA and keys; without it kubefan/tls in the user's state
+    /// Directory for the CA and keys of selfSigned. Default: kubefan/tls in the user's state
     /// directory. A relative path is relative to the configuration file.
     pub(super) directory: Option<PathBuf>,
 }
 
-/// Where health and metrics are.
+/// The listener for health and metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Admin {
-    /// ADDRESS:PORT of /livez, /readyz and /metrics.
+    /// Address for /livez, /readyz and /metrics, ADDRESS:PORT.
     pub(super) address: String,
 }
 
-/// What is cached, and how long.
+/// Which resources are cached, and for how long.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Cache {
-    /// Resources to cache from the start, such as pods or deployments.apps. Others are cached once a
-    /// client lists or watches them.
+    /// Resources to cache from the start, such as pods or deployments.apps. Others are cached at
+    /// their first LIST or WATCH.
     pub(super) resources: Vec<String>,
-    /// Cache every resource that can be cached from the start.
+    /// Cache every resource that can be cached, from the start. Leave resources empty then.
     pub(super) all: bool,
-    /// Labels whose values are indexed, so that lists selecting by them touch only what they return.
+    /// Labels whose values are indexed, so that a list that selects by one of them reads only the
+    /// objects it returns.
     pub(super) index_labels: Vec<String>,
-    /// How fresh answers to "the most recent state" have to be: strict (as fresh as the request, the
-    /// default), bounded:5s (proven no longer ago), or any; of one resource pods=any. The later wins.
+    /// How fresh a "most recent" answer must be: strict (as fresh as the request, the default),
+    /// bounded:5s (proven within the last 5 s), or any; pods=any is for one resource. Of two rules
+    /// for the same resource the later one wins.
     pub(super) freshness: Vec<FreshnessRule>,
-    /// Stop caching a resource that nobody used for so long, unless resources or all names it. A
-    /// number and ms, s, m or h.
+    /// Drop the cache of a resource that no client used for this long, unless resources or all
+    /// names it. A number and ms, s, m or h.
     pub(super) idle_timeout: Period,
-    /// How long a resource's events are kept at least, memory allowing, for watches that come back.
-    /// A number and ms, s, m or h.
+    /// Keep a resource's events at least this long, memory permitting, for watches that resume. A
+    /// number and ms, s, m or h.
     pub(super) retention_age: Period,
-    /// Bytes of events that are kept of a resource at most, with Ki, Mi or Gi if wanted; without it
-    /// the larger of 64Mi and twice the objects.
+    /// The most memory for a resource's events: bytes, or a number and Ki, Mi or Gi. Default: 64Mi,
+    /// or twice the size of the objects if that is more.
     pub(super) retention_bytes: Option<ByteSize>,
 }
 
-/// How kubefan ends.
+/// How kubefan shuts down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Shutdown {
-    /// How long running requests and watches have. A number and ms, s, m or h.
+    /// How long running requests and watches may take at shutdown. A number and ms, s, m or h.
     pub(super) grace_period: Period,
 }
 
-/// What is logged, to standard error.
+/// The log, which goes to standard error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Log {
-    /// Form of the lines.
+    /// Format of the log lines.
     pub(super) format: LogFormat,
     /// 0 is info, 1 debug, 2 trace (in debug builds only). RUST_LOG overrides it.
     pub(super) verbosity: u8,
@@ -130,7 +133,7 @@ pub(super) struct Log {
 // === impl Settings ===
 
 impl Settings {
-    /// The settings that name files, each with its key.
+    /// The settings that are paths, each with its key.
     pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 4] {
         let tls = &mut self.listen.tls;
         [
@@ -141,7 +144,7 @@ impl Settings {
         ]
     }
 
-    /// Makes relative paths relative to a directory.
+    /// Resolves the relative paths in the settings against `directory`.
     pub(super) fn resolve(&mut self, directory: &Path) {
         for (_, path) in self.paths() {
             if let Some(path) = path {

@@ -1,4 +1,5 @@
-//! Which of default, file, environment and flag a setting comes from; the later wins.
+//! Combines defaults, file, environment variables and flags into the settings, and records the
+//! origin of each. Flags override environment variables, which override the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,17 +21,17 @@ use super::settings::Settings;
 use super::units::ByteSize;
 use super::units::Period;
 
-/// A setting: its key in the file and its argument on the command line.
+/// A setting, with its key in the file and its flag.
 pub(super) struct Setting {
-    /// Key in the file.
+    /// Key in the file, such as `listen.address`.
     pub(super) key: &'static str,
-    /// Field of [`ServeArgs`] or [`GlobalArgs`], by which clap knows it too.
+    /// Field of [`ServeArgs`] or [`GlobalArgs`]; also clap's id of the argument.
     pub(super) field: &'static str,
-    /// Sets it to what the command line says.
+    /// Copies the value of the parsed argument into the settings.
     pub(super) set: fn(&mut Settings, &GlobalArgs, &ServeArgs),
 }
 
-/// Every setting, in the order of the file.
+/// Every setting, in the order of `config/kubefan.yaml`.
 pub(super) const SETTINGS: [Setting; 19] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
@@ -112,7 +113,7 @@ const fn setting(
     Setting { key, field, set }
 }
 
-/// Where a setting comes from.
+/// Where the value of a setting is from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
     Default,
@@ -121,16 +122,17 @@ pub(super) enum Origin {
     Flag(String),
 }
 
-/// Where the settings come from.
+/// Where the values of all settings are from.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
-    /// By key; what is not there is a default.
+    /// Origins by key; a setting without an entry has its default.
     origins: BTreeMap<&'static str, Origin>,
-    /// By key, for those that have one.
+    /// The flag of each setting, such as `--listen`, by key. Empty if only a file is checked.
     flags: BTreeMap<&'static str, String>,
 }
 
-/// Lays file, environment and flags over the defaults.
+/// Overrides the defaults by the file, environment variables and flags. Problems with the file are
+/// added to `problems`.
 pub(super) fn collect(
     global: &GlobalArgs,
     serve: &ServeArgs,
@@ -172,7 +174,7 @@ fn variable_of(argument: &Arg) -> String {
 // === impl Sources ===
 
 impl Sources {
-    /// Those of a file alone.
+    /// The origins if there is only a file, with these positions of its values.
     pub(super) fn of_file(path: &Path, positions: &BTreeMap<String, Option<Position>>) -> Self {
         let mut sources = Self::default();
         for setting in &SETTINGS {
@@ -184,12 +186,12 @@ impl Sources {
         sources
     }
 
-    /// Where a setting comes from.
+    /// Where the value of the setting `key` is from.
     pub(super) fn origin(&self, key: &str) -> &Origin {
         self.origins.get(key).unwrap_or(&Origin::Default)
     }
 
-    /// Whether `key` was set where it takes precedence over `other`.
+    /// Whether `key` was set by a source that has precedence over the source of `other`.
     pub(super) fn overrides(&self, key: &str, other: &str) -> bool {
         let rank = |key| match self.origin(key) {
             Origin::Default => 0,
@@ -200,7 +202,8 @@ impl Sources {
         rank(key) > rank(other)
     }
 
-    /// What is wrong with a setting, named as it was given.
+    /// A problem with a setting. Its location is the position in the file, or the name of the flag
+    /// or environment variable that set it.
     pub(super) fn problem(&self, key: &'static str, message: &str) -> Problem {
         match self.origin(key) {
             Origin::File(path, position) => Problem {
@@ -217,7 +220,8 @@ impl Sources {
         }
     }
 
-    /// The name of a setting as it was given; of one that was not, as `beside` was.
+    /// How to name the setting `key` in a message: by its environment variable, flag or key,
+    /// depending on what set it. A setting with its default is named in the same way as `beside`.
     pub(super) fn name(&self, key: &'static str, beside: &'static str) -> String {
         let origin = match self.origin(key) {
             Origin::Default => self.origin(beside),

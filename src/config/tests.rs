@@ -27,7 +27,7 @@ fn in_repository(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// A directory with `c.yaml` in it.
+/// A temporary directory with a file `c.yaml` that contains `text`, and the path of the file.
 fn config_file(text: &str) -> (TempDir, PathBuf) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("c.yaml");
@@ -35,7 +35,8 @@ fn config_file(text: &str) -> (TempDir, PathBuf) {
     (directory, path)
 }
 
-/// What `check_file` tells about a text, the count and the path left out.
+/// The lines that `check_file` reports for a file with this text, without the headline and the
+/// path.
 fn problems_of(text: &str) -> Vec<String> {
     let (directory, path) = config_file(text);
     let Err(problems) = check_file(&path) else {
@@ -53,18 +54,18 @@ fn problems_of(text: &str) -> Vec<String> {
                 .to_owned()
         })
         .collect();
-    let count = format!("has {} fault", lines.len());
+    let count = format!("has {} problem", lines.len());
     assert!(head.contains(&count), "{reported}");
     lines
 }
 
-/// `kubefan serve` with a file of this text and these flags.
+/// The configuration of `kubefan serve` with a file that contains `text`, and with `flags`.
 fn resolved(text: &str, flags: &str) -> Result<ResolvedConfig, String> {
     let (_directory, path) = config_file(text);
     let words = format!("kubefan serve --config {} {flags}", path.display());
-    let args = Args::try_parse_from(words.split_whitespace()).expect("clap takes it");
+    let args = Args::try_parse_from(words.split_whitespace()).expect("clap accepts it");
     let Command::Serve(serve) = &args.command else {
-        unreachable!("the line says serve")
+        unreachable!("the subcommand is serve")
     };
     ResolvedConfig::new(&args.global, serve).map_err(|problems| problems.to_string())
 }
@@ -95,17 +96,17 @@ log: {format: xml, verbosity: 300}
         "2:3 listen.adress unknown key, did you mean address?",
         "3:12 listen.address 10.0.0.1:8001 is not loopback",
         "5:15 listen.tls.certFile needs listen.tls.keyFile too",
-        "6:5 listen.tls.certFile given twice, first in line 5",
+        "6:5 listen.tls.certFile given twice, first on line 5",
         "7:17 listen.tls.selfSigned invalid type string \"yes\", expected a boolean",
         "8:8 admin expected keys with values",
-        "10:14 cache.resources is empty",
+        "10:14 cache.resources a name is empty",
         "10:21 cache.resources invalid type integer `5`, expected a string",
-        "11:8 cache.all already names every resource; leave out cache.resources",
+        "11:8 cache.all already includes every resource; leave out cache.resources",
         "12:16 cache.idleTimeout invalid type integer `10`, expected a number and a unit",
         "13:17 cache.retentionAge expected a number and a unit",
         "14:19 cache.retentionBytes invalid type integer `-1`, expected a number of bytes",
         "15:1 kubeconfig unknown key, did you mean upstream.kubeconfig?",
-        "16:24 upstream.kubeconfig ~ means nothing here",
+        "16:24 upstream.kubeconfig ~ is not expanded",
         "16:29 upstream.nonsense unknown key, expected one of kubeconfig, context",
         "17:15 log.format unknown variant `xml`, expected `text` or `json`",
         "17:31 log.verbosity invalid value integer `300`, expected u8",
@@ -141,7 +142,7 @@ fn invalid_yaml_is_reported_with_its_position() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever a file's lines are: an answer, and a place for each problem.
+    /// For files of random lines, checking does not panic and each problem has a position.
     #[test]
     fn every_problem_of_any_file_has_a_position(
         lines in proptest::collection::vec((0_usize..3, any::<proptest::sample::Index>()), 0..12)
@@ -182,7 +183,7 @@ cache: {resources: [pods, nodes], indexLabels: [app], retentionBytes: 1Mi, idleT
 shutdown: {gracePeriod: 500ms}
 log: {format: json, verbosity: 2}
 ";
-    let found = resolved(text, "--admin-listen 127.0.0.1:9 --context d").expect("no faults");
+    let found = resolved(text, "--admin-listen 127.0.0.1:9 --context d").expect("no problems");
     let config = &found.serve;
     assert!(config.kubeconfig.as_ref().is_some_and(|k| k.is_absolute()));
     assert_eq!(config.context.as_deref(), Some("d"));
@@ -213,12 +214,12 @@ fn global_flags_override_the_file_in_any_position() {
         format!("kubefan serve --config {path} -v --log-format text"),
         format!("kubefan --log-format text config -v show --config {path}"),
     ] {
-        let args = Args::try_parse_from(line.split_whitespace()).expect("clap takes it");
+        let args = Args::try_parse_from(line.split_whitespace()).expect("clap accepts it");
         let (Command::Serve(serve) | Command::Config(ConfigCommand::Show(serve))) = &args.command
         else {
-            unreachable!("each has the flags of serve")
+            unreachable!("serve and config show have the flags of serve")
         };
-        let found = ResolvedConfig::new(&args.global, serve).expect("no faults");
+        let found = ResolvedConfig::new(&args.global, serve).expect("no problems");
         assert_eq!(found.log.format, telemetry::LogFormat::Text, "{line}");
         assert_eq!(found.log.verbosity, 1, "{line}");
     }
@@ -243,7 +244,7 @@ fn contradictions_between_file_and_flags_name_both_as_they_were_given() {
         (
             "cache: {all: true}",
             "-r pods",
-            "c.yaml:1:14: cache.all: already names every resource; leave out --resource",
+            "c.yaml:1:14: cache.all: already includes every resource; leave out --resource",
         ),
         (
             "listen: {tls: {certFile: a, keyFile: b}}",
@@ -253,12 +254,12 @@ fn contradictions_between_file_and_flags_name_both_as_they_were_given() {
         (
             "listen: {tls: {directory: a}}",
             "",
-            "c.yaml:1:27: listen.tls.directory: only says where listen.tls.selfSigned keeps",
+            "c.yaml:1:27: listen.tls.directory: has no effect without listen.tls.selfSigned",
         ),
         (
             "nonsense: 1",
             "--listen nowhere",
-            "--listen: \"nowhere\" is no ADDRESS:PORT",
+            "--listen: \"nowhere\" is not an ADDRESS:PORT",
         ),
     ] {
         let reported = resolved(text, flags).expect_err(expected);
@@ -270,7 +271,7 @@ fn contradictions_between_file_and_flags_name_both_as_they_were_given() {
 fn the_shown_config_reads_back_the_same_and_names_each_origin() {
     let text = "log: {format: json}\ncache:\n  resources: ['a\"b', '#c']\n";
     let shown = |found: &ResolvedConfig| found.to_yaml().expect("UTF-8");
-    let first = resolved(text, "--listen 127.0.0.1:5").expect("no faults");
+    let first = resolved(text, "--listen 127.0.0.1:5").expect("no problems");
     let yaml = shown(&first);
     for line in [
         "  address: \"127.0.0.1:5\" # flag --listen",
@@ -283,7 +284,7 @@ fn the_shown_config_reads_back_the_same_and_names_each_origin() {
         yaml.contains("format: \"json\" # file ") && yaml.contains("c.yaml:1\n"),
         "{yaml}"
     );
-    let again = resolved(&yaml, "").expect("no faults");
+    let again = resolved(&yaml, "").expect("no problems");
     assert_eq!(again.settings, first.settings);
 }
 
@@ -293,11 +294,11 @@ fn the_checked_in_schema_matches_the_structs() {
     let checked_in = fs::read_to_string(path).unwrap_or_default();
     assert!(
         checked_in == schema(),
-        "write it anew: cargo run -- config schema > config/kubefan.schema.json"
+        "regenerate it: cargo run -- config schema > config/kubefan.schema.json"
     );
 }
 
-/// Keys of leaves, by the schema; sections are followed.
+/// The keys of all values below `at` in the schema; a section is replaced by the keys in it.
 fn leaves_of(schema: &serde_json::Value, at: &serde_json::Value, prefix: &str) -> Vec<String> {
     let at = match at["$ref"].as_str() {
         Some(reference) => schema.pointer(&reference[1..]).expect("a definition"),
@@ -334,13 +335,15 @@ fn the_sample_has_the_defaults() {
     let sample = file::read(&in_repository("config/kubefan.yaml"), &mut problems);
     assert_eq!(problems, []);
     assert_eq!(sample.settings, Settings::default());
-    check_file(&in_repository("config/sidecar.yaml")).expect("no faults");
+    check_file(&in_repository("config/sidecar.yaml")).expect("no problems");
 }
 
 #[test]
 fn every_flag_of_serve_is_a_setting_with_the_same_default() {
     let command = Args::command();
-    let serve = command.find_subcommand("serve").expect("it is there");
+    let serve = command
+        .find_subcommand("serve")
+        .expect("there is a serve subcommand");
     let mut fields: Vec<_> = serve
         .get_arguments()
         .chain(command.get_arguments())
@@ -352,9 +355,9 @@ fn every_flag_of_serve_is_a_setting_with_the_same_default() {
     known.sort_unstable();
     assert_eq!(fields, known);
 
-    let args = Args::try_parse_from(["kubefan", "serve"]).expect("clap takes it");
+    let args = Args::try_parse_from(["kubefan", "serve"]).expect("clap accepts it");
     let Command::Serve(serve) = &args.command else {
-        unreachable!("the line says serve")
+        unreachable!("the subcommand is serve")
     };
     let mut settings = Settings::default();
     for setting in &SETTINGS {

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them, on the command line and in the file alike.
+//! The text format of durations and sizes in flags and in the configuration file.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,22 +24,23 @@ pub(super) struct Period(pub(super) Duration);
 pub(super) struct ByteSize(pub(super) usize);
 
 const EXPECTED_DURATION: &str = "a number and a unit, such as 30s or 10m";
-/// What [`parse_duration`] takes, units apart, as a regular expression's middle.
+/// What [`parse_duration`] accepts, as a regular expression that allows any word as a unit.
 pub(super) const PERIOD_PATTERN: &str =
     "[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+( ?[0-9]+(\\.[0-9]+)? ?[A-Za-zµ]+)*";
 const EXPECTED_BYTES: &str = "a number of bytes, such as 1048576 or 64Mi";
-/// What can be added to any moment that a clock tells.
+/// The longest duration that is accepted, so that adding it to a time cannot overflow.
 const MAX_DURATION: Duration = Duration::from_millis(u64::MAX);
 
-/// Parses `90s`, `10m`, `1h 30m`, `500ms`.
+/// Parses a duration such as `90s`, `10m`, `1h 30m` or `500ms`.
 ///
 /// # Errors
 ///
-/// What would be right, and what is wrong.
+/// If the text is not a duration, is ambiguous (`10M`), or is too long for the clock. The message
+/// says what was expected and what is wrong.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     if text.contains('M') {
         return Err(format!(
-            "expected {EXPECTED_DURATION}: {text} would be months; minutes are written m"
+            "expected {EXPECTED_DURATION}: {text} means months; minutes are written m"
         ));
     }
     let duration = humantime::parse_duration(text)
@@ -50,25 +51,26 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(duration)
 }
 
-/// Parses `1048576`, `1024Ki`, `64Mi`, `1Gi`.
+/// Parses a number of bytes such as `1048576`, `1024Ki`, `64Mi` or `1Gi`.
 ///
 /// # Errors
 ///
-/// What would be right, and what is wrong.
+/// If the text is not a size, is ambiguous (`64m`), or is too large for `usize`. The message says
+/// what was expected and what is wrong.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     if text.ends_with('m') {
         return Err(format!(
-            "expected {EXPECTED_BYTES}: {text} would be thousandths; millions are written M, mebibytes Mi"
+            "expected {EXPECTED_BYTES}: {text} means thousandths; millions are written M, mebibytes Mi"
         ));
     }
     let bytes: bytesize::ByteSize = text
         .parse()
         .map_err(|error| format!("expected {EXPECTED_BYTES}: {error}"))?;
-    // What is more than can be counted comes as the largest number.
+    // The parser returns the largest number for every size that is too large.
     let counted = usize::try_from(bytes.as_u64()).ok();
     counted
         .filter(|bytes| *bytes < usize::MAX)
-        .ok_or_else(|| format!("{text} is too much"))
+        .ok_or_else(|| format!("{text} is too large"))
 }
 
 // === impl Period ===
