@@ -1,5 +1,5 @@
-//! What a proof of freshness costs kubefan itself, the API server's answer apart: `cargo bench
-//! --bench consistent_list`.
+//! Measures the CPU cost of a proof of freshness in kubefan, without the API server's part: `cargo
+//! bench --bench consistent_list`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +26,16 @@ use kubefan::upstream;
 use kubefan::upstream::FreshnessProbe;
 use kubefan::upstream::Scope;
 
-/// Where the cache is.
+/// The version that the cache has applied.
 const APPLIED: ResourceVersion = ResourceVersion(10);
-/// Where the API server is: others have changed.
+/// The current version of the API server, which is higher because other resources have changed.
 const CURRENT: ResourceVersion = ResourceVersion(1_000);
 
 fn main() {
     divan::main();
 }
 
-/// An API server that answers at once.
+/// Replaces the API server: answers barriers and verification lists without a delay.
 #[derive(Clone)]
 struct InstantProbe {
     barrier: ResourceVersion,
@@ -53,7 +53,7 @@ impl FreshnessProbe for InstantProbe {
     }
 }
 
-/// A list of `count` objects as a verification list has them: metadata alone.
+/// The body of a verification list: a list of `count` objects with metadata only.
 fn list(count: usize, version: ResourceVersion) -> Bytes {
     let item = |number| {
         format!(
@@ -89,7 +89,7 @@ fn filled(count: usize) -> (Writer, Reader) {
     (writer, reader)
 }
 
-/// One proof after the other, of all of so many objects.
+/// Measures sequential proofs for a cache of `count` objects.
 fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, method: ProofMethod) {
     let (_writer, reader) = filled(count);
     let probe = InstantProbe {
@@ -116,13 +116,13 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
     });
 }
 
-/// The watch is where the barrier is: the resource that changes, or a cluster at rest.
+/// The barrier returns the version that the cache has applied, as on a busy resource.
 #[divan::bench(args = [1_000, 5_000])]
 fn proof_by_barrier(bencher: Bencher<'_, '_>, count: usize) {
     prove(bencher, count, APPLIED, ProofMethod::Barrier);
 }
 
-/// Decode who is there, and compare it with the cache.
+/// The barrier is ahead of the cache, so a verification list is compared with the cache.
 #[divan::bench(args = [1, 100, 5_000])]
 fn proof_by_verification_list(bencher: Bencher<'_, '_>, count: usize) {
     prove(bencher, count, CURRENT, ProofMethod::VerificationList);

@@ -1,4 +1,5 @@
-//! What happens per event and per list: `cargo bench`. Figures vary with the machine, ratios less.
+//! Measures the work per event and per list: `cargo bench --bench hot_paths`. Times depend on the
+//! machine; ratios depend on it less.
 
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ fn main() {
     divan::main();
 }
 
-/// A pod of about 2 KiB, at `version`, as a watch tells it.
+/// The JSON frame of a watch event for a pod of about 2 KiB at `version`.
 fn frame(event_type: &str, name: usize, version: u64) -> Bytes {
     let padding = "x".repeat(1_600);
     format!(
@@ -50,7 +51,7 @@ fn decoder() -> Decoder {
     Decoder::new(WireFormat::Json, Arc::new(SelectableFields::default()))
 }
 
-/// A cache of `count` pods at version 1, and the next version to use.
+/// A cache of `count` pods at version 1.
 fn filled(count: usize) -> (Writer, Reader) {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: vec!["shard".into()],
@@ -89,7 +90,7 @@ fn apply(writer: &mut Writer, event: WatchEvent) {
     applied.expect("versions only grow");
 }
 
-/// Split and decode one watch frame.
+/// Splits and decodes one watch frame.
 #[divan::bench]
 fn decode_event(bencher: Bencher<'_, '_>) {
     let decoder = decoder();
@@ -104,7 +105,7 @@ fn decode_event(bencher: Bencher<'_, '_>) {
         });
 }
 
-/// Decode a LIST page.
+/// Decodes one page of a LIST.
 #[divan::bench(args = [500, 5_000])]
 fn decode_list(bencher: Bencher<'_, '_>, count: usize) {
     let (_writer, reader) = filled(count);
@@ -116,7 +117,7 @@ fn decode_list(bencher: Bencher<'_, '_>, count: usize) {
         .bench_local(|| decoder.list(&body).expect("well-formed").items.len());
 }
 
-/// Store and log one change in a cache of so many objects.
+/// Applies one change to a cache of `count` objects: to the store and to the event log.
 #[divan::bench(args = [1_000, 50_000], sample_count = 20, sample_size = 200)]
 fn apply_event(bencher: Bencher<'_, '_>, count: usize) {
     let (mut writer, _reader) = filled(count);
@@ -130,7 +131,7 @@ fn apply_event(bencher: Bencher<'_, '_>, count: usize) {
         .bench_local_values(|event| apply(&mut writer, event));
 }
 
-/// One change to so many watches, each of which takes it.
+/// Applies one change that `watchers` watches receive and encode.
 #[divan::bench(args = [1_000, 5_000], sample_count = 20, sample_size = 20)]
 fn watch_fanout(bencher: Bencher<'_, '_>, watchers: usize) {
     let (mut writer, reader) = filled(100);
@@ -161,7 +162,7 @@ fn next_frame_length(stream: &mut WatchStream, encoder: &Encoder) -> usize {
                 encoder.event(EventType::Modified, &event.object)
             })
             .len(),
-        other => unreachable!("the change is there: {other:?}"),
+        other => unreachable!("the change is ready: {other:?}"),
     }
 }
 
@@ -173,7 +174,7 @@ fn list_parts(reader: &Reader, selection: &Selection) -> Vec<Bytes> {
         .collect()
 }
 
-/// The body of a LIST of everything, as slices.
+/// Makes the body of a LIST of all objects, as slices of the stored bytes.
 #[divan::bench(args = [1_000, 50_000])]
 fn list_everything(bencher: Bencher<'_, '_>, count: usize) {
     let (_writer, reader) = filled(count);
@@ -182,7 +183,8 @@ fn list_everything(bencher: Bencher<'_, '_>, count: usize) {
         .bench_local(|| list_parts(&reader, &Selection::default()).len());
 }
 
-/// The body of a LIST that selects one in a hundred, by an indexed label and by another.
+/// Makes the body of a LIST whose label selector matches one object in a hundred. The index answers
+/// the first selector, but not the second.
 #[divan::bench(args = ["shard=7", "shard in (7,1000)"])]
 fn list_selective(bencher: Bencher<'_, '_>, selector: &str) {
     let (_writer, reader) = filled(50_000);
@@ -193,8 +195,8 @@ fn list_selective(bencher: Bencher<'_, '_>, selector: &str) {
     bencher.bench_local(|| list_parts(&reader, &selection).len());
 }
 
-/// A pod of about 10 KiB, half of it metadata: a built-in kind's keys come as declared, a custom
-/// resource's are sorted.
+/// A pod of about 10 KiB, half of it metadata. The keys are in the order of a built-in kind, or
+/// sorted as in a custom resource.
 fn large_pod(is_custom: bool) -> Object {
     let fields: Vec<_> = (0..150)
         .map(|field| format!("\"f:field-{field:04}\":{{\".\":{{}}}}"))
@@ -216,7 +218,8 @@ fn large_pod(is_custom: bool) -> Object {
     decoder().object(text.as_bytes()).expect("a pod")
 }
 
-/// A pod's metadata on its own: a slice; of a custom resource put in order, or converted.
+/// Makes the metadata-only form of a pod: as a slice of its bytes, by reordering a custom
+/// resource's keys, or by converting a custom resource to protobuf.
 #[divan::bench(args = ["slice", "order", "protobuf"])]
 fn metadata_only(bencher: Bencher<'_, '_>, how: &str) {
     let pod = large_pod(how != "slice");
@@ -230,7 +233,7 @@ fn metadata_only(bencher: Bencher<'_, '_>, how: &str) {
         .bench_local(|| encoder.object_body(&pod).len());
 }
 
-/// The same pod indented.
+/// Indents a JSON pod of about 10 KiB.
 #[divan::bench]
 fn indent(bencher: Bencher<'_, '_>) {
     let pod = large_pod(true);

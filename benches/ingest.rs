@@ -1,4 +1,5 @@
-//! What comes in: `cargo bench --bench ingest`. Pods as API servers send them, in both formats.
+//! Measures decoding of what an API server sends: lists and watch frames of pods, in both formats:
+//! `cargo bench --bench ingest`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +24,10 @@ fn main() {
 }
 
 const FORMATS: [WireFormat; 2] = [WireFormat::Json, WireFormat::Protobuf];
-/// As much as a read from a connection gives.
+/// The number of bytes that one read from a connection returns.
 const CHUNK: usize = 64 << 10;
 
-/// A list of 5,000 pods of 10 KiB, to objects.
+/// Decodes a list of 5,000 pods of 10 KiB to objects.
 #[divan::bench(args = FORMATS, sample_count = 10, sample_size = 1)]
 fn list_of_5000_pods(bencher: Bencher<'_, '_>, format: WireFormat) {
     let body = pods::list(&pods::pods(5_000, |_| 10 << 10), format);
@@ -36,7 +37,7 @@ fn list_of_5000_pods(bencher: Bencher<'_, '_>, format: WireFormat) {
         .bench_local(|| decoder.list(&body).expect("a list").items.len());
 }
 
-/// The same, and into a cache.
+/// Decodes a list of 5,000 pods of 10 KiB, and puts the objects into a cache.
 #[divan::bench(args = FORMATS, sample_count = 10, sample_size = 1)]
 fn list_of_5000_pods_into_a_cache(bencher: Bencher<'_, '_>, format: WireFormat) {
     let fields = pods::fields();
@@ -54,7 +55,7 @@ fn list_of_5000_pods_into_a_cache(bencher: Bencher<'_, '_>, format: WireFormat) 
         });
 }
 
-/// The list in pages of 500, from chunks as they come from a connection, to objects.
+/// Decodes a list in pages of 500 pods, from chunks of bytes as they arrive from a connection.
 #[divan::bench(args = [16 << 10, 64 << 10], consts = [0, 1], sample_count = 10, sample_size = 1)]
 fn list_from_chunks<const FORMAT: usize>(bencher: Bencher<'_, '_>, chunk: usize) {
     let format = FORMATS[FORMAT];
@@ -78,7 +79,7 @@ fn list_from_chunks<const FORMAT: usize>(bencher: Bencher<'_, '_>, chunk: usize)
     });
 }
 
-/// Frames of a watch, to objects, from chunks.
+/// Splits and decodes the frames of a watch from chunks of bytes.
 #[divan::bench(args = [2 << 10, 10 << 10], consts = [0, 1], sample_count = 20, sample_size = 4)]
 fn watch<const FORMAT: usize>(bencher: Bencher<'_, '_>, size: usize) {
     let format = FORMATS[FORMAT];

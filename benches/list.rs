@@ -1,4 +1,5 @@
-//! LIST of 5,000 pods of 6.8 KiB: making the answer, and its body polled to the end.
+//! Measures a LIST of 5,000 pods of 6.8 KiB in the process: making the answer, and polling its body
+//! to the end. `cargo bench --bench list`.
 
 mod support;
 
@@ -30,7 +31,7 @@ use kubefan::shutdown::Shutdown;
 
 use support::pods;
 
-/// Pods, as a real cluster's protobuf is about two thirds of the JSON.
+/// The size of a pod in protobuf. In a real cluster it is about two thirds of the JSON's size.
 const PROTOBUF_BYTES: usize = 4_700;
 const PATH: &str = "/api/v1/pods";
 
@@ -107,7 +108,7 @@ impl Pods {
     }
 }
 
-/// As long as in protobuf; a list looks no further into it.
+/// An object with the length of the pod in protobuf. A LIST does not parse its bytes.
 fn protobuf(pod: Object) -> Object {
     let values = ObjectValues {
         uid: pod.uid().into(),
@@ -151,7 +152,7 @@ fn bench(bencher: Bencher<'_, '_>, view: View, format: WireFormat, indent: bool,
         .bench_local(|| list(&collection, representation, query));
 }
 
-/// Whole objects.
+/// Lists whole objects.
 #[divan::bench(args = ["json", "protobuf", "indented"])]
 fn identity(bencher: Bencher<'_, '_>, form: &str) {
     let format = match form {
@@ -162,14 +163,14 @@ fn identity(bencher: Bencher<'_, '_>, form: &str) {
     bench(bencher, View::Whole, format, indent, "resourceVersion=0");
 }
 
-/// Metadata on its own.
+/// Lists metadata only.
 #[divan::bench]
 fn metadata(bencher: Bencher<'_, '_>) {
     let view = View::Metadata(MetaVersion::V1);
     bench(bencher, view, WireFormat::Json, false, "resourceVersion=0");
 }
 
-/// One in a hundred, by a label that is not indexed.
+/// Lists one object in a hundred, with a selector on a label that is not indexed.
 #[divan::bench]
 fn selective(bencher: Bencher<'_, '_>) {
     let query = "resourceVersion=0&labelSelector=shard%3D7";

@@ -1,8 +1,9 @@
-//! How long other streams wait while lists are made: `cargo bench --bench list_pause`.
+//! Measures how long lists delay other streams of the same thread: `cargo bench --bench
+//! list_pause`.
 //!
-//! One thread serves kubefan, a simulated cluster of 5,000 pods, and a task that wants to run all the
-//! time. What the thread computes between two of its turns is what a watch event would wait for. It
-//! is counted in CPU time, so other programs on the machine don't matter.
+//! One thread runs kubefan, a simulated cluster of 5,000 pods, and a task that is always ready. The
+//! CPU time that the thread uses between two polls of this task is how long a watch event would
+//! wait. CPU time does not depend on other programs on the machine.
 
 use std::io::Read;
 use std::io::Write;
@@ -22,7 +23,7 @@ const PODS: usize = 5_000;
 const CLIENTS: usize = 4;
 const LISTS: usize = 10;
 
-/// Makes each list another one, for which nothing is kept.
+/// A number in the selector of each list, so that no earlier answer can be reused.
 static NEXT_SELECTOR: AtomicU64 = AtomicU64::new(0);
 
 fn main() {
@@ -48,7 +49,7 @@ async fn measure() {
     let address: SocketAddr = address.parse().expect("an address");
     let metadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let whole = "application/json";
-    println!("longest computation between two turns of another task, in microseconds of CPU");
+    println!("CPU time between two polls of another task, in microseconds");
     for (what, accept, encoding, is_same) in [
         ("warm-up", whole, "identity", true),
         ("identity", whole, "identity", true),
@@ -77,7 +78,7 @@ async fn measure() {
         pauses.sort_unstable();
         let at = |share: f64| pauses[((pauses.len() - 1) as f64 * share) as usize].as_micros();
         println!(
-            "{what:30} p50 {:5}  p99 {:5}  p99.9 {:5}  max {:5}  of {} turns",
+            "{what:30} p50 {:5}  p99 {:5}  p99.9 {:5}  max {:5}  of {} polls",
             at(0.5),
             at(0.99),
             at(0.999),
@@ -87,7 +88,7 @@ async fn measure() {
     }
 }
 
-/// Some clients at a time, some lists each.
+/// Runs concurrent clients, each of which sends several LISTs.
 fn lists(address: SocketAddr, accept: &'static str, encoding: &'static str, is_same: bool) {
     let clients = (0..CLIENTS).map(|_| {
         thread::spawn(move || {

@@ -1,7 +1,8 @@
-//! What a cached object takes beside its bytes: `cargo bench --bench memory`.
+//! Measures the memory of a cached object in relation to its bytes on the wire: `cargo bench
+//! --bench memory`.
 //!
-//! Counted is what the allocator gave, rounding included, for all that lives on of each object, and
-//! how much more than that it had given at most while they came in.
+//! It counts the bytes that the allocator has handed out, including its rounding: those that the
+//! cache keeps, and the peak above them while the objects are read.
 
 use std::slice;
 use std::thread;
@@ -32,19 +33,20 @@ const METHODS: [IngestMethod; 3] = [
     IngestMethod::Replaced,
 ];
 
-/// How the objects come in.
+/// How the objects reach the cache.
 #[derive(Clone, Copy, Debug)]
 enum IngestMethod {
-    /// A list, page by page.
+    /// In a list, page by page.
     Pages,
-    /// The initial events of a watch.
+    /// As the initial events of a watch.
     WatchList,
-    /// As before, and each was replaced by a change that the log has forgotten the state before of.
+    /// As initial events; then each object is replaced by a change, and the event log has dropped
+    /// the objects before the change.
     Replaced,
 }
 
 fn main() {
-    println!("bytes an object takes / its bytes on the wire, {COUNT} pods");
+    println!("memory per object / bytes on the wire, {COUNT} pods");
     for format in [WireFormat::Json, WireFormat::Protobuf] {
         for (name, smallest, largest) in [
             ("2 KiB", 2 << 10, 2 << 10),
@@ -56,14 +58,14 @@ fn main() {
             let pods = pods_on_wire(format, size);
             print(&pods, format, name);
         }
-        // The same as in JSON, where they have the size.
+        // The pods that have 2 KiB in JSON, in protobuf.
         if format == WireFormat::Protobuf {
             print(&pods::pods(COUNT, |_| 2 << 10), format, "2 KiB JSON");
         }
     }
 }
 
-/// Pods, each of its size as an item of a list in `format`.
+/// Pods that have the given sizes as items of a list in `format`.
 fn pods_on_wire(format: WireFormat, size: impl Fn(usize) -> usize) -> Vec<Value> {
     let mut pods = pods::pods(COUNT, &size);
     if format == WireFormat::Protobuf {
@@ -84,7 +86,7 @@ fn print(pods: &[Value], format: WireFormat, name: &str) {
         let wire = pods::list(pods, format).len();
         let (cache_bytes, extra) = measure_bytes(pods, format, method);
         println!(
-            "{format:?} {name:>10} {method:<10?} {:>6} / {:>6} = {:.3}, at most {:>5} KiB more meanwhile",
+            "{format:?} {name:>10} {method:<10?} {:>6} / {:>6} = {:.3}, peak {:>5} KiB more",
             cache_bytes / COUNT,
             wire / COUNT,
             cache_bytes as f64 / wire as f64,
@@ -93,7 +95,7 @@ fn print(pods: &[Value], format: WireFormat, name: &str) {
     }
 }
 
-/// Bytes that the cache of `pods` takes, and how many more were taken at most meanwhile.
+/// The bytes that a cache of `pods` keeps, and the peak above them while the pods are read.
 fn measure_bytes(pods: &[Value], format: WireFormat, method: IngestMethod) -> (usize, usize) {
     let pages: Vec<_> = pods
         .chunks(PAGE)
@@ -102,7 +104,7 @@ fn measure_bytes(pods: &[Value], format: WireFormat, method: IngestMethod) -> (u
     let added = pods::frames(pods, format, "ADDED").concat();
     let newer: Vec<_> = pods.iter().map(newer).collect();
     let changed = pods::frames(&newer, format, "MODIFIED").concat();
-    // In a thread of its own, whose allocations are counted from its start.
+    // A new thread, because jemalloc counts the allocations of each thread from its start.
     thread::scope(|scope| {
         let measure = scope.spawn(|| ingest(&pages, &added, &changed, format, method));
         measure.join().expect("a measurement")
@@ -183,7 +185,7 @@ fn each_event(
     }
 }
 
-/// The pod with a later version of as many digits.
+/// The pod with a later version that has the same number of digits.
 fn newer(pod: &Value) -> Value {
     let mut pod = pod.clone();
     let version = &mut pod["metadata"]["resourceVersion"];
@@ -195,7 +197,7 @@ fn newer(pod: &Value) -> Value {
     pod
 }
 
-/// What this thread has allocated and nobody has freed.
+/// The bytes that this thread has allocated minus the bytes that it has freed.
 fn allocated() -> usize {
     (counter(b"thread.allocated\0") - counter(b"thread.deallocated\0")) as usize
 }

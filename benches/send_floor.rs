@@ -1,5 +1,6 @@
-//! The kernel's price of HTTP/1.1 fan-out, which no server gets below: one `write` a connection and
-//! wake, over loopback, nothing else. Compare with it in the same run: `cargo bench --bench send_floor`.
+//! Measures the kernel's cost of HTTP/1.1 fan-out, which is a lower bound for every server: one
+//! `write` per connection and wake, over loopback. Compare it with figures of the same run: `cargo
+//! bench --bench send_floor`.
 
 use std::fs;
 use std::io::Read;
@@ -14,9 +15,9 @@ use std::thread;
 use std::time::Duration;
 
 const CONNECTIONS: usize = 1_000;
-/// Writes to each connection.
+/// The number of writes to each connection.
 const ROUNDS: usize = 400;
-/// How far the reader may be behind, in rounds.
+/// The number of rounds that the writer may be ahead of the reader.
 const AHEAD: usize = 2;
 
 fn main() {
@@ -24,11 +25,11 @@ fn main() {
     for (size, events) in [(2 << 10, 1), (2 << 10, 4), (2 << 10, 16), (10 << 10, 1)] {
         let per_event = measure(size * events) / events as f64;
         let kib = size >> 10;
-        println!("{kib:>3} KiB events, {events:>2} a write: {per_event:5.2} us/event");
+        println!("{kib:>3} KiB events, {events:>2} per write: {per_event:5.2} us/event");
     }
 }
 
-/// Microseconds of CPU for each write of `length` bytes.
+/// The CPU time of one write of `length` bytes, in microseconds.
 fn measure(length: usize) -> f64 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -67,7 +68,7 @@ fn measure(length: usize) -> f64 {
     took.as_secs_f64() * 1e6 / (ROUNDS * CONNECTIONS) as f64
 }
 
-/// CPU time of this thread so far.
+/// The CPU time that this thread has used so far.
 fn thread_cpu() -> Duration {
     let stat = fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel's account");
     let running = stat.split(' ').next().and_then(|text| text.parse().ok());

@@ -1,4 +1,5 @@
-//! What one change to many watches of the same costs: `cargo bench --bench watch_fanout`.
+//! Measures the cost of one change that many watches with the same selection receive: `cargo bench
+//! --bench watch_fanout`.
 
 mod watchers;
 
@@ -26,7 +27,7 @@ fn main() {
     divan::main();
 }
 
-/// The writer's part, the wake-up and the polls of all streams: an item is a stream's change.
+/// Measures the writer, the wakes, and the polls of all streams. An item is a change in a stream.
 #[divan::bench(args = COUNTS, sample_count = 50, sample_size = 20)]
 fn one_change(bencher: Bencher<'_, '_>, count: usize) {
     let mut pods = Pods::new(100);
@@ -38,7 +39,7 @@ fn one_change(bencher: Bencher<'_, '_>, count: usize) {
     });
 }
 
-/// Sixteen changes before anybody looks.
+/// Applies sixteen changes before the streams are polled.
 #[divan::bench(args = COUNTS, sample_count = 50, sample_size = 5)]
 fn sixteen_changes(bencher: Bencher<'_, '_>, count: usize) {
     let mut pods = Pods::new(100);
@@ -51,11 +52,11 @@ fn sixteen_changes(bencher: Bencher<'_, '_>, count: usize) {
     });
 }
 
-/// Tasks of a runtime of one thread, each with a stream of everything.
+/// Tasks of a single-threaded runtime, each with a watch of all objects.
 struct WatcherTasks {
     runtime: Runtime,
     count: usize,
-    /// How many have yet to take the last change.
+    /// The number of tasks that have not received the last change yet.
     waiting: Arc<AtomicUsize>,
     all_took: Arc<Notify>,
 }
@@ -88,14 +89,15 @@ impl WatcherTasks {
         tasks
     }
 
-    /// Runs them until each has taken one change.
+    /// Runs the tasks until each has received one change.
     fn take_changes(&self) {
         self.runtime.block_on(self.all_took.notified());
         self.waiting.store(self.count, Ordering::Relaxed);
     }
 }
 
-/// As `one_change`, by tasks that a runtime schedules: woken by the writer, or by a dispatcher.
+/// Measures one change with tasks that a runtime schedules. The writer wakes each task, or only a
+/// dispatcher that wakes the tasks.
 #[divan::bench(args = [false, true], sample_count = 50, sample_size = 20)]
 fn tasks(bencher: Bencher<'_, '_>, is_dispatched: bool) {
     let mut pods = Pods::new(100);
@@ -110,7 +112,8 @@ fn tasks(bencher: Bencher<'_, '_>, is_dispatched: bool) {
         });
 }
 
-/// The writer's part of that.
+/// Measures only the writer's part of a change with tasks: apply the change and wake the tasks or
+/// the dispatcher.
 #[divan::bench(args = [false, true], sample_count = 500, sample_size = 1)]
 fn writer(bencher: Bencher<'_, '_>, is_dispatched: bool) {
     let mut pods = Pods::new(100);

@@ -1,4 +1,4 @@
-//! Pods as API servers send them, of a given size, in both formats.
+//! Pods of a given size, encoded as an API server encodes them, in both formats.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use kubefan::internals::tools::workload::Workload;
 use serde_json::Value;
 use serde_json::json;
 
-/// What pods are selected by.
+/// The fields of pods that field selectors may use.
 pub(crate) fn fields() -> Arc<SelectableFields> {
     Arc::new(SelectableFields::for_resource(&Resource {
         gvr: GroupVersionResource::new("", "v1", "pods"),
@@ -27,8 +27,8 @@ pub(crate) fn fields() -> Arc<SelectableFields> {
     }))
 }
 
-/// `count` pods of a synthetic cluster; each is, as an item of a JSON list, of the size that `size`
-/// gives for its place.
+/// `count` pods of the synthetic workload. As an item of a JSON list, the pod at index `n` has
+/// `size(n)` bytes.
 pub(crate) fn pods(count: usize, size: impl Fn(usize) -> usize) -> Vec<Value> {
     let mut cluster = Workload::new(workload::Config {
         nodes: count.div_ceil(30),
@@ -109,7 +109,7 @@ fn text(pod: &Value) -> String {
     serde_json::to_string(pod).expect("plain data")
 }
 
-/// A list of the pods.
+/// The body of a list of the pods.
 pub(crate) fn list(pods: &[Value], format: WireFormat) -> Bytes {
     match format {
         WireFormat::Json => {
@@ -127,7 +127,7 @@ pub(crate) fn list(pods: &[Value], format: WireFormat) -> Bytes {
     }
 }
 
-/// The pods as a watch tells them, one frame each.
+/// One watch frame for each pod.
 pub(crate) fn frames(pods: &[Value], format: WireFormat, event_type: &str) -> Vec<Bytes> {
     let frame = |pod: &Value| match format {
         WireFormat::Json => {
@@ -158,7 +158,8 @@ fn envelope(message: &[u8], kind: &str) -> Vec<u8> {
     parts.concat()
 }
 
-/// The pod as a protobuf message: what is read of it has its true field numbers, the rest any.
+/// The pod as a protobuf message. Fields that kubefan reads have their real field numbers, and the
+/// others have arbitrary numbers.
 fn message(pod: &Value) -> Vec<u8> {
     let metadata = &pod["metadata"];
     let mut meta = Vec::new();

@@ -1,4 +1,4 @@
-//! What several benches need.
+//! Support code of the LIST benches: a runtime and realistic pods.
 
 use std::time::SystemTime;
 
@@ -7,10 +7,10 @@ use kubefan::internals::tools::workload::Operation;
 use kubefan::internals::tools::workload::Workload;
 use serde_json::Value;
 
-/// What a pod of a real cluster has on average.
+/// The average size of a pod in a real cluster, in bytes of JSON.
 const POD_BYTES: usize = 6_800;
 
-/// A runtime of one thread, as serves clients.
+/// A single-threaded runtime, like those of kubefan's serving threads.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -18,7 +18,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime")
 }
 
-/// So many pods in JSON, some 6.8 KiB each.
+/// `count` pods in JSON of about 6.8 KiB each.
 pub(crate) fn pods(count: usize) -> Vec<String> {
     let mut workload = Workload::new(workload::Config {
         nodes: count.div_ceil(30),
@@ -36,7 +36,8 @@ pub(crate) fn pods(count: usize) -> Vec<String> {
         .collect()
 }
 
-/// `pod`, without some of its managed fields where it is too long.
+/// The JSON of a pod with about `POD_BYTES` bytes: without some managed fields if it is too long,
+/// and padded if it is too short.
 fn text(number: usize, mut pod: Value) -> String {
     pod["metadata"]["resourceVersion"] = (number + 1).to_string().into();
     pod["metadata"]["labels"]["shard"] = (number % 100).to_string().into();
@@ -47,7 +48,7 @@ fn text(number: usize, mut pod: Value) -> String {
     {}
     let padding = POD_BYTES.saturating_sub(pod.to_string().len());
     pod["metadata"]["annotations"]["example.com/notes"] = note(number, padding).into();
-    // These two come first, as in what API servers send.
+    // An API server sends `kind` and `apiVersion` first.
     if let Some(pod) = pod.as_object_mut() {
         pod.shift_remove("kind");
         pod.shift_remove("apiVersion");
@@ -58,7 +59,7 @@ fn text(number: usize, mut pod: Value) -> String {
     )
 }
 
-/// Text that compresses about as well as the rest of a pod.
+/// A text that compresses about as well as the rest of a pod.
 fn note(number: usize, length: usize) -> String {
     let mut note = String::new();
     while note.len() < length {

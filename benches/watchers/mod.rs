@@ -1,4 +1,5 @@
-//! What the watch benches share: pods of about 2 KiB, and watchers that are polled only when woken.
+//! Support code of the watch benches: a cache of pods of about 2 KiB, and watchers that are polled
+//! only when they were woken.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -21,7 +22,7 @@ use kubefan::cache::WatchStream;
 use kubefan::cache::Writer;
 use parking_lot::Mutex;
 
-/// A cache of so many pods, each on a node and in a shard of its own.
+/// A cache of pods. Each pod has a different node name and a different `shard` label.
 pub(crate) struct Pods {
     writer: Writer,
     pub(crate) reader: Reader,
@@ -30,7 +31,7 @@ pub(crate) struct Pods {
     body: Bytes,
 }
 
-/// Streams, and which of them were woken.
+/// Watch streams, and the indexes of those that were woken.
 pub(crate) struct Watchers {
     streams: Vec<(WatchStream, Waker)>,
     woken: Arc<Mutex<Vec<usize>>>,
@@ -66,7 +67,7 @@ impl Pods {
         pods
     }
 
-    /// Applies the next version of one pod.
+    /// Applies a change with a new version to the pod with this index.
     pub(crate) fn change(&mut self, index: usize) {
         self.version += 1;
         let index = index % self.count;
@@ -89,7 +90,7 @@ impl Pods {
 // === impl Watchers ===
 
 impl Watchers {
-    /// One watch for each selection, all of them waiting.
+    /// Opens one watch for each selection, and polls each until it waits for a wake.
     pub(crate) fn open(reader: &Reader, selections: impl Iterator<Item = Selection>) -> Self {
         let woken = Arc::new(Mutex::new(Vec::new()));
         let open = |(index, selection)| {
@@ -109,7 +110,7 @@ impl Watchers {
         watchers
     }
 
-    /// Polls whoever was woken until nobody has anything more; how many changes they took.
+    /// Polls the woken streams until all of them wait, and returns the number of received changes.
     pub(crate) fn take_changes(&mut self) -> usize {
         std::mem::swap(&mut self.round, &mut self.woken.lock());
         self.poll_round()

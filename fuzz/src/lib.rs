@@ -1,7 +1,8 @@
-//! The parsers of kubefan as libFuzzer runs them.
+//! kubefan's parsers for libFuzzer.
 //!
-//! The two rooms that parse, and the one file of the load test that does, are compiled here once more, by themselves: with all else of kubefan
-//! each build would take many minutes, and libFuzzer would count code that no input reaches.
+//! This crate compiles only the rooms `api` and `codec`, and the load test's parser of watch
+//! frames. A build of all of kubefan would take many minutes, and libFuzzer would count code that
+//! no input reaches.
 
 extern crate self as kubefan;
 
@@ -12,9 +13,9 @@ pub mod codec;
 pub mod load;
 pub mod properties;
 
-/// kubefan's door to what it does not promise, with what the properties use of it.
+/// Replaces kubefan's module of the same name, with the parts that the properties use.
 pub mod internals {
-    /// The instruments.
+    /// Replaces `kubefan::internals::tools`.
     pub mod tools {
         pub use crate::load;
     }

@@ -1,4 +1,4 @@
-//! What of the load test parses foreign bytes.
+//! The load test's parser of watch frames, which reads bytes from any server.
 
 #[path = "../../src/tools/load/watch/frames.rs"]
 mod frames;

@@ -1,4 +1,4 @@
-//! `kubefan config`, and `kubefan serve --config`, as the built binary does them.
+//! Runs `kubefan config`, and `kubefan serve --config`, with the built binary.
 
 use std::fs;
 
@@ -18,7 +18,10 @@ fn readme_commands_work_on_the_samples() {
         .iter()
         .filter_map(|command| command.strip_prefix("kubefan config "))
         .collect();
-    assert!(!ours.is_empty(), "README.md shows none");
+    assert!(
+        !ours.is_empty(),
+        "README.md shows no `kubefan config` command"
+    );
     for command in ours {
         let sample = |word: &str| match word.starts_with("config/") {
             true => root().join(word).display().to_string(),

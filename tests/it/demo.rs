@@ -1,4 +1,5 @@
-//! The first command of the README: a cluster that lives, and kubefan before it.
+//! Runs `kubefan demo`, the first command of the README: a changing simulated cluster behind a
+//! kubefan.
 
 use std::fs;
 use std::process::Command;
@@ -29,7 +30,7 @@ async fn the_demo_cluster_changes_and_shuts_down_cleanly() {
     let stdout = || fs::read_to_string(file("stdout")).unwrap_or_default();
     let url = eventually("the demonstration", LIMIT, async || {
         let stdout = stdout();
-        let is_whole = stdout.contains("Ctrl-C ends it");
+        let is_whole = stdout.contains("Ctrl-C stops it");
         let line = stdout
             .lines()
             .find_map(|line| line.strip_prefix("kubefan serves on "));

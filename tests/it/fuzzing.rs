@@ -1,4 +1,5 @@
-//! What the fuzz targets hold of any input, held here of their seeds and of damaged copies.
+//! Checks the properties of the fuzz targets on their seeds, on damaged copies of the seeds, and on
+//! generated inputs, so that `cargo test` covers them without a fuzzer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,7 +21,7 @@ use crate::repository::root;
 #[path = "../../fuzz/src/properties/mod.rs"]
 mod properties;
 
-/// Name, property, and what inputs of it are made of.
+/// A fuzz target: its name, its property, and the words from which its inputs are generated.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
 const TARGETS: [Target; 10] = [
@@ -303,7 +304,8 @@ fn check_property(name: &str, property: fn(&[u8]), inputs: impl Strategy<Value =
     result.unwrap_or_else(|fault| panic!("{name}: {fault}"));
 }
 
-/// Replaces what lies between two places by a word, or changes one byte.
+/// Damages `bytes` in one of four ways, chosen by `byte`: replaces the range between two positions
+/// by a word, inserts a word, truncates, or changes one byte.
 fn damage_one(bytes: &mut Vec<u8>, from: Index, to: Index, word: &str, byte: u8) {
     let (from, to) = (from.index(bytes.len() + 1), to.index(bytes.len() + 1));
     match byte % 4 {
@@ -318,7 +320,8 @@ fn damage_one(bytes: &mut Vec<u8>, from: Index, to: Index, word: &str, byte: u8)
     }
 }
 
-/// The seeds that are checked in; what a fuzzer left beside them goes by its hash.
+/// The seeds of a target that are checked in, by name. Inputs that a fuzzer has added to the folder
+/// are left out; their names are hashes of 40 characters.
 fn seeds(target: &str) -> BTreeMap<String, Vec<u8>> {
     let folder = root().join("fuzz/corpus").join(target);
     let entries = fs::read_dir(folder).expect("a folder of seeds");

@@ -1,7 +1,7 @@
-//! Keeps the rooms' doors where ARCHITECTURE.md draws them.
+//! Checks that the rooms of `src` depend on each other only as the table in ARCHITECTURE.md allows.
 //!
-//! It reads the sources as text, so a room's name in a string or a block comment counts too: reword
-//! that. Names that come out of macros are not seen.
+//! The test searches the sources as text. So a path like `crate::net` in a string or in a block
+//! comment counts as a use, and must be reworded. Paths that macros generate are not found.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,8 +22,8 @@ pub(crate) enum Set {
     Tools,
 }
 
-/// (set, room, rooms it may name). A room may name only rooms above it, so there are no cycles, and
-/// none of a later set.
+/// (set, room, rooms that it may name). A room may name only rooms above it, so there are no
+/// cycles. It may name no room of a later set.
 pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (Library, "shutdown", ""),
     (Library, "telemetry", ""),
@@ -82,10 +82,11 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     ),
 ];
 
-/// The only way to a later set: without the tools, `lib.rs` mounts a room of the same name that has none.
+/// The only exception: a room that may name a room of a later set. Without the tools, `lib.rs`
+/// includes an empty room `tools` instead.
 const DOOR: (&str, &str) = ("commands", "tools");
 
-/// (crate or path, the only rooms that may name it).
+/// (crate or path, the rooms that may name it). No other room may name it.
 const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("bytesize", "config"),
     ("clap", "config commands tools/config tools/commands tools"),
@@ -108,9 +109,10 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("tokio::net", "net upstream app"),
 ];
 
-/// Neighbours inside a room that must not meet: (start of the file's name, path it may not name).
-/// A request goes through the server in one direction: what decides knows nothing of what fetches,
-/// proves and answers, and what makes bodies knows neither reads nor forwarding.
+/// Forbidden dependencies inside a room: (start of the file's path, path that it may not name).
+/// They ensure that a request passes through the server in one direction: the decision does not
+/// depend on acquiring, proving and answering, and making bodies depends on neither reads nor
+/// forwarding.
 const FORBIDDEN_NEIGHBOURS: &[(&str, &str)] = &[
     ("server/filters/", "::read::"),
     ("server/request/", "::decide"),
@@ -124,7 +126,7 @@ const FORBIDDEN_NEIGHBOURS: &[(&str, &str)] = &[
     ("server/forward/", "::read::"),
 ];
 
-/// Longest file, tests apart.
+/// The longest file in lines, without its tests.
 const MAX_LINES: usize = 600;
 
 #[test]
@@ -179,12 +181,12 @@ fn every_room_of_the_table_exists() {
     }
 }
 
-/// Files of tests are `tests.rs` or lie in a folder `tests`.
+/// True for a file with tests: it is called `tests.rs` or is in a folder `tests`.
 fn is_test(name: &str) -> bool {
     name.ends_with("/tests.rs") || name.contains("/tests/")
 }
 
-/// What is wrong with one file; `name` is its path below src.
+/// The violations in one file; `name` is its path below src.
 fn violations_in(name: &str, text: &str) -> Vec<String> {
     let room = room_of(name);
     let Some((_, _, may)) = ROOMS.iter().find(|(_, known, _)| *known == room) else {
@@ -223,7 +225,8 @@ fn violations_in(name: &str, text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The room of a file: `tools/sim` of one in it, and `tools` of what binds those together.
+/// The room of a file. A file in `tools/sim` belongs to that room, and the files directly in
+/// `tools` to the room `tools`.
 fn room_of(name: &str) -> &str {
     let ends: Vec<usize> = name.match_indices(['/', '.']).map(|(at, _)| at).collect();
     match name {
@@ -233,7 +236,8 @@ fn room_of(name: &str) -> &str {
     }
 }
 
-/// The rooms that paths from the root lead to; `{` for a group.
+/// The rooms that a file names with paths from the crate's root; `{` if it names a group like
+/// `crate::{a, b}`.
 fn rooms_in(code: &str) -> BTreeSet<String> {
     let mut rooms = names_after(code, "crate::");
     if rooms.remove("tools") {
@@ -257,7 +261,8 @@ fn rooms_in(code: &str) -> BTreeSet<String> {
     rooms
 }
 
-/// The text without line comments; `super::` at the top of a room is `crate::`.
+/// The text of a file without line comments. In a room's top module, `super::` is replaced by the
+/// equivalent path from the crate's root.
 fn code_of(name: &str, room: &str, text: &str) -> String {
     let uncommented: Vec<_> = text
         .lines()
@@ -277,7 +282,7 @@ fn allows(rooms: &str, room: &str) -> bool {
     rooms.split_whitespace().any(|allowed| allowed == room)
 }
 
-/// Whether the code has `outsider::`, and not as the end of a longer name.
+/// True if the code contains the path `outsider::`, and not as the end of a longer name.
 fn names(code: &str, outsider: &str) -> bool {
     let path = format!("{outsider}::");
     code.match_indices(&path).any(|(at, _)| {
@@ -285,7 +290,7 @@ fn names(code: &str, outsider: &str) -> bool {
     })
 }
 
-/// First path segment after each `prefix`; `{` for a group.
+/// The first path segment after each `prefix` in the code; `{` for a group.
 fn names_after(code: &str, prefix: &str) -> BTreeSet<String> {
     let segment = |rest: &str| match rest.starts_with('{') {
         true => "{".to_owned(),

@@ -1,4 +1,5 @@
-//! What `kubefan load` asks of a server, flag by flag, and what it makes of one that misbehaves.
+//! Runs `kubefan load` against the simulator through a proxy: each flag changes its requests as
+//! documented, and it reports the faults that the proxy injects.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +28,7 @@ use crate::support::proxies::scripted_proxy::forward_all;
 const LIMIT: Duration = Duration::from_secs(60);
 const OBJECTS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A run's report, and its requests.
+/// Checks the report of a run and the requests that it sent.
 type ReportCheck = fn(&Value, &[SeenRequest]) -> bool;
 
 fn watches(seen: &[SeenRequest]) -> impl Iterator<Item = &SeenRequest> {
@@ -45,7 +46,7 @@ async fn every_flag_is_obeyed() {
     let pid = std::process::id().to_string();
     let table: [(&str, ReportCheck); 16] = [
         ("", |run, seen| {
-            // What the others change.
+            // The defaults that the flags of the other rows change.
             watches(seen).count() == 4
                 && distinct(seen, |seen| seen.connection) == 1
                 && watches(seen).all(|seen| seen.version == Version::HTTP_2)
@@ -169,7 +170,8 @@ async fn a_kubeconfig_names_a_server_on_this_machine() {
     assert_eq!(watches(&proxy.seen()).count(), 3);
 }
 
-/// Each frame of a watch takes a fifth of a second, so that the third write waits for the first event.
+/// The simulator delays each frame of a watch by 200 ms, so with a window of 2 the third write
+/// waits for the first event.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_window_delays_writes_until_events_arrive() {
     let sim = Sim::start(&[]).await;
@@ -185,7 +187,8 @@ async fn the_window_delays_writes_until_events_arrive() {
     assert!(Some(2) < written && written <= Some(12), "{run}");
 }
 
-/// The namespace is there, but nobody was told.
+/// The proxy forwards the creation of the namespace and drops the answer, so the namespace may
+/// exist although the load test got an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_is_deleted_when_the_answer_to_its_creation_was_lost() {
     let sim = Sim::start(&[]).await;
@@ -219,7 +222,8 @@ async fn a_namespace_is_deleted_when_the_answer_to_its_creation_was_lost() {
     }
 }
 
-/// The server still works on an object when it is told to delete them all.
+/// The proxy holds one creation back until the load test has sent its first cleanup, so that the
+/// object appears after the cleanup and must be found by a second one.
 #[tokio::test(flavor = "multi_thread")]
 async fn objects_created_after_a_signal_are_deleted() {
     let sim = Sim::start(&[]).await;
@@ -232,11 +236,12 @@ async fn objects_created_after_a_signal_are_deleted() {
                 return RequestAction::Forward;
             }
             match seen.method {
-                // Behind the probe and the first object.
+                // The fifth creation, after the probe's and the first objects'.
                 Method::POST if created.fetch_add(1, Ordering::Relaxed) == 4 => {
                     RequestAction::Hold(Arc::clone(&released), Arc::clone(&created_late))
                 }
-                // The first deletion is the probe's; the second finds nothing of it yet.
+                // The first deletion is for the probe; the second is the cleanup, which does not
+                // find the held object yet.
                 Method::DELETE if deleted.fetch_add(1, Ordering::Relaxed) == 1 => {
                     RequestAction::Notify(Arc::clone(&released))
                 }
@@ -271,7 +276,7 @@ async fn objects_created_after_a_signal_are_deleted() {
     assert_eq!(left["items"], serde_json::json!([]));
 }
 
-/// Nothing waits for ever, and what was never acknowledged is counted.
+/// The load test does not wait forever for unanswered writes, and counts them as given up.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_answers_no_write_is_given_up() {
     let sim = Sim::start(&[]).await;
@@ -304,7 +309,7 @@ async fn a_server_that_answers_no_write_is_given_up() {
     }
 }
 
-/// Ends the watch after the first change.
+/// A change of frames that ends the watch after its first MODIFIED event.
 fn ends_early() -> Change {
     let mut is_over = false;
     Box::new(move |frame| {
@@ -313,7 +318,7 @@ fn ends_early() -> Change {
     })
 }
 
-/// An informer lists again then; here the watch begins anew.
+/// An informer would relist after a 410; the load test starts a new watch from version 0.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_that_is_refused_as_expired_begins_anew() {
     let sim = Sim::start(&[]).await;
@@ -329,7 +334,8 @@ async fn a_watch_that_is_refused_as_expired_begins_anew() {
         }
     })
     .await;
-    // An object is written once in two seconds: what was missed meanwhile shows in its state.
+    // Each object is written only once, so the new watch's initial objects contain every write that
+    // was missed.
     let flags = ["--watchers", "1", "--rate", "10", "--duration", "2s"];
     let result =
         LoadTest::start(&[&["--server", proxy.url()], &flags[..]].concat()).wait_for_exit();
@@ -339,10 +345,12 @@ async fn a_watch_that_is_refused_as_expired_begins_anew() {
     assert_eq!(watches(&proxy.seen()).count(), 3, "{:#?}", proxy.seen());
 }
 
-/// What is made of a frame, and perhaps kept for the next.
+/// Maps a frame to the frames that are sent instead. The first argument holds frames that were kept
+/// back for later.
 type ChangeFrame = fn(&mut Vec<Vec<u8>>, Vec<u8>) -> Vec<Vec<u8>>;
 
-/// Changes the fifth write of every watch.
+/// A change of frames that applies `change` to the event of the fifth write in every watch, and to
+/// the following events while a frame is kept back.
 fn change_fifth_write(change: ChangeFrame) -> impl Fn() -> Change {
     move || {
         let mut kept = Vec::new();
@@ -368,7 +376,7 @@ async fn events_that_are_lost_repeated_or_swapped_are_reported() {
         ("duplicated", |_, frame| vec![frame.clone(), frame], 2),
         (
             "out_of_order",
-            // Behind the sixth.
+            // Sends the fifth event after the sixth.
             |kept, frame| match kept.pop() {
                 None => {
                     kept.push(frame);

@@ -1,4 +1,4 @@
-//! Every command that README.md shows is exercised somewhere, and this table says where.
+//! Checks that a test exercises every command of README.md; a table names the test's file.
 
 use crate::repository::document;
 use crate::repository::root;
@@ -8,7 +8,7 @@ const CONFIGURATION: &str = "tests/it/configuration.rs";
 const LOAD: &str = "tests/it/load.rs";
 const SIM: &str = "tests/it/sim_end_to_end.rs";
 
-/// (command as README.md has it, the file of the repository that exercises it).
+/// (command of README.md, file of the test that exercises it), in the README's order.
 const COMMANDS: &[(&str, &str)] = &[
     ("cargo run -- demo", "tests/it/demo.rs"),
     ("cargo test", "tests/it/main.rs"),
@@ -54,7 +54,7 @@ fn every_command_has_something_that_exercises_it() {
     assert_eq!(shown, listed, "README.md (left) and COMMANDS differ");
     for (command, place) in COMMANDS {
         let is_there = root().join(place).is_file();
-        assert!(is_there, "{command}: {place} is not in the repository");
+        assert!(is_there, "{command}: {place} does not exist");
     }
 }
 
@@ -63,13 +63,14 @@ pub(crate) fn commands() -> Vec<String> {
     commands_in(&document("README.md"))
 }
 
-/// Those of the commands that are run by the file `place` of the repository, in order.
+/// The commands that the test file `place` exercises, in order.
 pub(crate) fn commands_run_by(place: &str) -> Vec<&'static str> {
     let run = COMMANDS.iter().filter(|(_, by)| *by == place);
     run.map(|(command, _)| *command).collect()
 }
 
-/// The command lines of all `sh` blocks: comments and empty lines dropped, continued lines joined.
+/// The command lines of all `sh` blocks, without comments and empty lines. Lines that end with a
+/// backslash are joined with the next one.
 fn commands_in(markdown: &str) -> Vec<String> {
     let mut commands = Vec::new();
     let mut in_block = false;

@@ -1,4 +1,4 @@
-//! The files of this checkout, for the tests that read them as text.
+//! Reads files of this checkout as text, for tests of the sources and documents.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,12 @@ pub(crate) fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// A document beside Cargo.toml.
+/// The text of the file at a path from the repository's root.
 pub(crate) fn document(name: &str) -> String {
     read(&root().join(name))
 }
 
-/// All `.rs` files below the folder, sorted.
+/// All `.rs` files below a folder, sorted.
 pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))

@@ -1,4 +1,4 @@
-//! The simulator as a program: alone, behind kubefan, and for kubectl where there is one.
+//! Runs the simulator as a program: alone, behind kubefan, and with kubectl if it is installed.
 
 use std::time::Duration;
 
@@ -40,13 +40,14 @@ async fn kubefan_follows_the_simulator_through_faults() {
     }
 }
 
-/// With a kubefan of its own: the delays between attempts grow from one fault to the next.
+/// Checks that kubefan's cache becomes correct again after a fault. Each fault gets a new kubefan,
+/// because a shared one would back off longer after each fault.
 async fn follows_through_fault(fault: &str) {
     let sim = Sim::start(&["--crd", WIDGETS]).await;
     let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["-r", "configmaps,widgets"]).await;
     let (direct, client) = (sim.client(), kubefan.client());
     sim.admin(Method::POST, fault).await.ok();
-    // A request that fails so needs one that is made; the next ones are sound again.
+    // Drops the watches, so that kubefan sends a new request, which gets the fault.
     sim.admin(Method::POST, "/faults/drop-watches").await.ok();
     let map = json!({"metadata": {"name": "after"}, "data": {"n": fault}});
     eventually(fault, LIMIT, async || {
@@ -97,7 +98,7 @@ fn unusable_settings_are_reported() {
     );
 }
 
-/// What is applied at first.
+/// The manifest of the first `kubectl apply`.
 const APP: &str = r#"
 apiVersion: v1
 kind: ConfigMap
@@ -121,7 +122,8 @@ spec:
       - { name: main, image: old, ports: [{ containerPort: 80 }] }
       - { name: gone, image: gone }
 "#;
-/// And then: something changed, something gone, something new, in lists and maps.
+/// The manifest of the second `kubectl apply`: in lists and in maps, one entry is changed, one is
+/// removed and one is added.
 const CHANGED_APP: &str = r#"
 apiVersion: v1
 kind: ConfigMap
@@ -146,7 +148,7 @@ spec:
       - { name: added, image: added }
 "#;
 
-/// (kubectl's words, what it says among other things, its exit code).
+/// (arguments of kubectl, a text that its output contains, its exit code).
 const COMMANDS: &[(&str, &str, i32)] = &[
     (
         "create configmap settings --from-literal=a=b",

@@ -190,9 +190,9 @@ require (
 	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
-// k8s.io/kubernetes asks for its staging modules at v0.0.0 and replaces them by
-// folders of its own tree, which only works inside that tree. The same sources
-// are published as modules, one minor version for one minor version.
+// k8s.io/kubernetes requires its staging modules at v0.0.0 and replaces them by folders in its own
+// repository, which works only there. Kubernetes v1.MINOR.PATCH publishes the same sources as modules
+// with the version v0.MINOR.PATCH.
 replace (
 	k8s.io/api => k8s.io/api v0.36.3
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.36.3

@@ -1,11 +1,11 @@
-//! Negotiation: what an Accept header asks for doesn't hang on how it is written.
+//! Content negotiation: different spellings of an Accept header give the same result.
 
 use kubefan::api::WireFormat;
 use kubefan::codec::Negotiated;
 use kubefan::codec::ReadVerb;
 use kubefan::codec::negotiate;
 
-/// Any text as an Accept header, of every verb and kind.
+/// Negotiates any text as an Accept header, for every verb and for built-in and custom resources.
 pub fn accept(data: &[u8]) {
     let header = String::from_utf8_lossy(data);
     for verb in [ReadVerb::Get, ReadVerb::List, ReadVerb::Watch] {
@@ -35,7 +35,7 @@ fn negotiated(header: &str, verb: ReadVerb, is_custom_resource: bool) {
     if header.is_empty() {
         return;
     }
-    // What nobody offers, clauses said twice and blanks around them change nothing.
+    // Media types that are not offered, repeated clauses, and blanks do not change the result.
     let repeated = format!("{header},{header}");
     assert_eq!(negotiate(&repeated), answer, "{header:?} twice");
     let spaced = header.split(',').collect::<Vec<_>>().join(" , ");
@@ -46,7 +46,7 @@ fn negotiated(header: &str, verb: ReadVerb, is_custom_resource: bool) {
     ] {
         assert_eq!(negotiate(&other), answer, "{other:?}");
     }
-    // What comes behind all else is only looked at when all else fits nothing.
+    // A clause with the lowest quality matters only if no other clause is acceptable.
     let names_its_place = ["inf", "nan"]
         .iter()
         .any(|word| header.to_ascii_lowercase().contains(word));

@@ -1,5 +1,5 @@
-//! Watch streams: frames don't hang on how the stream was cut, and what is read of one can be
-//! printed and read again.
+//! Watch streams: the frames do not depend on the chunks in which a stream arrives, and a decoded
+//! frame can be encoded and decoded again.
 
 use bytes::Bytes;
 
@@ -19,11 +19,11 @@ use super::pod_fields;
 use super::printed::check_round_trip;
 use super::printed::decode_change;
 
-/// Small, so that short inputs reach it.
+/// The limit of a frame's length, small enough that short inputs reach it.
 const LIMIT: usize = 1 << 12;
 
-/// The first byte chooses format and limit, the second the length of the first chunks; the rest
-/// is the stream.
+/// Checks the splitter and the decoder on any stream. The first byte of `data` chooses the format
+/// and the limit, the second the length of the first chunk, and the rest is the stream.
 pub fn watch_frames(data: &[u8]) {
     let Some(([choice, step], stream)) = data.split_first_chunk() else {
         return;
@@ -48,10 +48,10 @@ pub fn watch_frames(data: &[u8]) {
     }
 }
 
-/// The frames, and how the stream ended.
+/// The frames of a stream, and the error with which splitting ended, if any.
 pub(super) type Frames = (Vec<Bytes>, Result<(), Error>);
 
-/// Gives the stream in chunks of `step`, `step + 1`, … bytes.
+/// Splits a stream that arrives in chunks of `step`, `step + 1`, … bytes.
 fn split(format: WireFormat, limit: usize, stream: &[u8], step: usize, drains: bool) -> Frames {
     let mut splitter = FrameSplitter::new(format, limit);
     let mut frames = Vec::new();
@@ -76,7 +76,7 @@ fn drain(splitter: &mut FrameSplitter, frames: &mut Vec<Bytes>) -> Result<(), Er
     Ok(())
 }
 
-/// The same of the whole stream, as simply as can be.
+/// A simple implementation of the splitter, which splits the whole stream at once.
 pub(super) fn reference(format: WireFormat, limit: usize, stream: &[u8]) -> Frames {
     let mut frames = Vec::new();
     let mut rest = stream;

@@ -1,4 +1,5 @@
-//! JSON objects: the scanner finds what a parser finds, and what is printed says the same.
+//! JSON objects: the decoder's scanner reads the same values as serde_json, and an encoded object
+//! decodes to the same value.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -17,7 +18,7 @@ use super::pod_fields;
 use super::printed::check_page_round_trip;
 use super::printed::check_round_trip;
 
-/// Any bytes as an object, as a list, and as what an error answer says.
+/// Decodes any bytes as an object, as a list, and as the Status of an error answer.
 pub fn object_json(data: &[u8]) {
     let decoder = Decoder::new(WireFormat::Json, pod_fields());
     let read = decoder.object(data).ok();
@@ -46,7 +47,7 @@ pub fn object_json(data: &[u8]) {
     }
 }
 
-/// Key, uid, version, labels, fields.
+/// The key, uid, version, labels and field values of an object.
 type DecodedFields = (String, String, u64, Vec<(String, String)>, Vec<String>);
 
 fn decoded_fields(object: &Object) -> DecodedFields {
@@ -62,7 +63,7 @@ fn decoded_fields(object: &Object) -> DecodedFields {
     )
 }
 
-/// What a parser finds; `None` when the object can't be used.
+/// The fields of an object as serde_json reads them; `None` if the decoder must reject the object.
 fn expected(value: &Value) -> Option<DecodedFields> {
     let metadata = match value.as_object()?.get("metadata") {
         None | Some(Value::Null) => return None,
@@ -120,7 +121,7 @@ fn field_of(value: &Value, field: &SelectableField) -> String {
     }
 }
 
-/// What is printed of the object, with its type where that stood in front, is the value.
+/// Checks that the encoded object, with its `kind` and `apiVersion`, equals the value.
 fn check_object_round_trip(decoder: &Decoder, object: &Object, value: &Value) {
     let member = |name| value.get(name).map_or(Some(""), Value::as_str);
     let (Some(kind), Some(api_version)) = (member("kind"), member("apiVersion")) else {
@@ -135,9 +136,9 @@ fn check_object_round_trip(decoder: &Decoder, object: &Object, value: &Value) {
     let encoder = Encoder::from_type_meta(WireFormat::Json, &type_meta);
     check_round_trip(decoder, &encoder, (EventType::Modified, object), true);
     let printed = encoder.object_body(object).concat();
-    let printed = serde_json::from_slice::<Value>(&printed).expect("JSON is printed");
+    let printed = serde_json::from_slice::<Value>(&printed).expect("the encoder's JSON is valid");
     let mut whole = value.clone();
-    // Where neither stands, as in a list's items, both come from the list.
+    // Items of a list have neither `kind` nor `apiVersion`; the encoder takes both from the list.
     let is_bare = ["kind", "apiVersion"]
         .iter()
         .all(|name| whole.get(name).is_none());
@@ -148,7 +149,7 @@ fn check_object_round_trip(decoder: &Decoder, object: &Object, value: &Value) {
     assert_eq!(printed, whole);
 }
 
-/// A page that is printed in parts reads as the same page.
+/// Checks that a decoded page that is encoded in parts decodes to the same page.
 fn list(decoder: &Decoder, data: &[u8]) {
     let body = Bytes::copy_from_slice(data);
     let (Ok(page), Ok(type_meta)) = (decoder.list(&body), TypeMeta::read(WireFormat::Json, &body))
@@ -161,7 +162,7 @@ fn list(decoder: &Decoder, data: &[u8]) {
     }
 }
 
-/// Numbers that a parser prints otherwise than they stood.
+/// True if the value contains a number that serde_json would print differently.
 fn has_exotic_numbers(value: &Value) -> bool {
     match value {
         Value::Number(number) => number.is_f64(),

@@ -1,5 +1,5 @@
-//! The load test's frames: they don't hang on how the stream was cut, and are those that kubefan's own
-//! splitter finds; what is read of one is what a decoder reads.
+//! The load test's frame parser: frames do not depend on the chunks of the stream, they equal the
+//! frames of kubefan's splitter, and type and version of a frame equal those of kubefan's decoder.
 
 use bytes::Bytes;
 
@@ -18,12 +18,13 @@ use super::frames::reference;
 use super::plain::is_plain;
 use super::pod_fields;
 
-/// Small, so that short inputs reach it.
+/// The limit of a frame's length, small enough that short inputs reach it.
 const LIMIT: usize = 1 << 12;
-/// What comes before a version in JSON.
+/// The JSON text before a resourceVersion.
 const NAME: &[u8] = b"\"resourceVersion\":\"";
 
-/// The first byte chooses format and limit, the second the length of the first chunks; the rest is the stream.
+/// Checks the load test's parser on any stream. The first byte of `data` chooses the format and the
+/// limit, the second the length of the first chunk, and the rest is the stream.
 pub fn load_frames(data: &[u8]) {
     let Some(([choice, step], stream)) = data.split_first_chunk() else {
         return;
@@ -63,7 +64,8 @@ pub fn load_frames(data: &[u8]) {
     }
 }
 
-/// The frames of chunks of `step`, `step + 1`, … bytes; and how many bytes are left, unless a frame is too long.
+/// Splits a stream that arrives in chunks of `step`, `step + 1`, … bytes. Returns the frames, and
+/// the number of remaining bytes, or an error if a frame is too long.
 fn cut(
     format: WireFormat,
     limit: usize,
@@ -84,7 +86,8 @@ fn cut(
     (frames, Ok(cutter.unfinished()))
 }
 
-/// Any frame is looked at without harm; one that is printed as a server prints it tells its kind and version.
+/// Reads type and version of any frame. If kubefan's decoder accepts the frame, the parser must
+/// find the same type and version in the frame that kubefan encodes again.
 fn read(format: WireFormat, frame: &[u8]) {
     let versions = VersionFinder::new(format);
     let _ = (FrameType::of(format, frame), versions.find(frame));

@@ -1,8 +1,10 @@
-//! What must hold for every input of a parser, one function a parser.
+//! Properties that must hold for every input of a parser, with one function per parser. A function
+//! panics if its property does not hold.
 //!
-//! The fuzz targets call these with whatever libFuzzer makes up; `tests/it/fuzzing.rs` compiles
-//! these files too and calls them with the seeds in `corpus` and with damaged copies of those. They
-//! use what kubefan makes public, and of the load test the frames, and panic where a property doesn't hold.
+//! The fuzz targets call these functions with the inputs that libFuzzer generates.
+//! `tests/it/fuzzing.rs` compiles these files too, and calls the functions with the seeds in
+//! `corpus` and with damaged copies of them. The functions use kubefan's public API and the load
+//! test's frame parser.
 
 mod accept;
 mod frames;
@@ -32,7 +34,7 @@ use kubefan::api::GroupVersionResource;
 use kubefan::api::Resource;
 use kubefan::api::SelectableFields;
 
-/// What a pod's field selectors may name: texts, a truth value and an element of a list.
+/// The fields of pods that field selectors may use: texts, a boolean, and an element of a list.
 fn pod_fields() -> Arc<SelectableFields> {
     Arc::new(SelectableFields::for_resource(&Resource {
         gvr: GroupVersionResource::new("", "v1", "pods"),

@@ -1,5 +1,5 @@
-//! Options of LIST, WATCH and GET: a query is read the same however it is written, and what is
-//! asked for holds together.
+//! Options of LIST, WATCH and GET: different spellings of a query give the same options, and the
+//! parts of a parsed request are consistent.
 
 use form_urlencoded::Serializer;
 
@@ -14,7 +14,7 @@ use kubefan::api::request_timeout;
 
 use super::pod_fields;
 
-/// A query string as the options of each verb.
+/// Parses any query string as the options of each verb.
 pub fn list_options(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let query = Query::parse(&text);
@@ -45,7 +45,7 @@ pub fn list_options(data: &[u8]) {
     }
 }
 
-/// The query string that says what the options say.
+/// A query string that parses to the given options.
 fn print(options: &ListOptions) -> String {
     let mut printed = Serializer::new(String::new());
     printed

@@ -1,4 +1,4 @@
-//! Which JSON a parser reads as the scanner does.
+//! Recognizes JSON that serde_json and kubefan's scanner must read in the same way.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,7 +10,8 @@ use serde::de::MapAccess;
 use serde::de::SeqAccess;
 use serde::de::Visitor;
 
-/// True for JSON in which no object has a key twice, or escaped: a parser may then be asked.
+/// True for JSON in which no object has a repeated or an escaped key. Only for such JSON can
+/// serde_json serve as a reference.
 pub(super) fn is_plain(text: &[u8]) -> bool {
     serde_json::from_slice::<Plain>(text).is_ok()
 }
@@ -63,10 +64,10 @@ impl<'de> Visitor<'de> for PlainVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Plain, A::Error> {
         let mut seen = HashSet::new();
-        // A key can be borrowed only where it is not escaped.
+        // A key with an escape cannot be borrowed, so it is an error here.
         while let Some((key, Plain)) = members.next_entry::<&str, Plain>()? {
             if !seen.insert(key) {
-                return Err(A::Error::custom("a key stands twice"));
+                return Err(A::Error::custom("a key is repeated"));
             }
         }
         Ok(Plain)

@@ -1,4 +1,4 @@
-//! What is printed is read as the same.
+//! Encoded objects and pages decode to the same values.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use kubefan::api::WatchEvent;
 use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
 
-/// What is printed of an object is read as the same; `is_plain` frames say nothing twice.
+/// Checks that the frames that the encoder makes of an object decode to the same object. `is_plain`
+/// is true if the object contains no repeated field.
 pub(super) fn check_round_trip(
     decoder: &Decoder,
     encoder: &Encoder,
@@ -43,14 +44,16 @@ pub(super) fn decode_change(decoder: &Decoder, frame: Bytes) -> (EventType, Obje
     }
 }
 
-/// A page that is printed in parts reads as the same page.
+/// Checks that a page that is encoded in parts decodes to the same page.
 pub(super) fn check_page_round_trip(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
     let (version, token) = (page.resource_version, page.continue_token.as_deref());
     let parts = encoder.list_parts(version, token, Some(7), items.iter().cloned());
     let printed: Vec<Bytes> = parts.collect();
     let printed = Bytes::from(printed.concat());
-    let again = decoder.list(&printed).expect("a printed page is a page");
+    let again = decoder
+        .list(&printed)
+        .expect("an encoded page can be decoded");
     assert_eq!(
         (again.resource_version, &again.continue_token),
         (version, &page.continue_token)

@@ -1,4 +1,5 @@
-//! Protobuf: the walker finds what the converter finds, and what is printed says the same.
+//! Protobuf objects: the decoder reads the same fields as a simple reference reader and as the
+//! converter to JSON, and an encoded object decodes to the same value.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -16,7 +17,7 @@ use super::printed::check_round_trip;
 
 const FORMAT: WireFormat = WireFormat::Protobuf;
 
-/// Any bytes as an object in its envelope, as a list, and as what an error answer says.
+/// Decodes any bytes as an object in its envelope, as a list, and as the Status of an error answer.
 pub fn object_protobuf(data: &[u8]) {
     let decoder = Decoder::new(FORMAT, pod_fields());
     let _ = kubefan::codec::decode_status(FORMAT.media_type(), 500, data);
@@ -28,7 +29,7 @@ pub fn object_protobuf(data: &[u8]) {
     let read = decoder.object(data);
     let found = reference::object(data);
     let Ok(object) = read else { return };
-    let expected = found.expect("what the walker reads, the reference reads");
+    let expected = found.expect("the reference reads every object that the decoder reads");
     assert_eq!(decoded_fields(&object), expected);
     if let Ok(type_meta) = type_meta {
         let encoder = Encoder::from_type_meta(FORMAT, &type_meta);
@@ -38,7 +39,7 @@ pub fn object_protobuf(data: &[u8]) {
     }
 }
 
-/// Key, uid, version, labels.
+/// The key, uid, version and labels of an object.
 type DecodedFields = (String, String, u64, Vec<(String, String)>);
 
 fn decoded_fields(object: &Object) -> DecodedFields {
@@ -53,7 +54,8 @@ fn decoded_fields(object: &Object) -> DecodedFields {
     )
 }
 
-/// A body that a client writes, as JSON: of what both read, the walker reads the same.
+/// Converts any bytes to JSON, as for a body that a client writes. If both the converter and the
+/// decoder accept the bytes, they must read the same metadata.
 pub fn protobuf_to_json(data: &[u8]) {
     let Ok(value) = kubefan::codec::protobuf_to_json(data) else {
         return;
@@ -83,7 +85,7 @@ pub fn protobuf_to_json(data: &[u8]) {
         "" => part("name").to_owned(),
         namespace => format!("{namespace}/{}", part("name")),
     };
-    // Of a message that comes twice the walker reads both, the converter the last.
+    // If a message is repeated, the decoder reads all its parts and the converter only the last.
     if reference::has_one_metadata(data) {
         assert_eq!(object.key.as_str(), key, "{text}");
         assert_eq!(object.uid(), part("uid"), "{text}");
@@ -96,11 +98,11 @@ pub fn protobuf_to_json(data: &[u8]) {
     }
 }
 
-/// A second reader, written for plainness.
+/// A reference reader of protobuf objects, which is simple instead of fast.
 mod reference {
     use super::DecodedFields;
 
-    /// (field number, bytes of a length-delimited field).
+    /// A field's number, and its bytes if it is length-delimited.
     type Field<'a> = (u64, Option<&'a [u8]>);
 
     fn varint(message: &mut &[u8]) -> Option<u64> {
@@ -140,7 +142,7 @@ mod reference {
         Some(fields)
     }
 
-    /// The last field of that number, which counts; empty when there is none.
+    /// The bytes of the last field with this number, which counts; empty if there is none.
     fn last<'a>(fields: &[Field<'a>], number: u64) -> Option<&'a [u8]> {
         let found = fields.iter().rev().find(|(known, _)| *known == number);
         found.map_or(Some(&[][..]), |(_, bytes)| *bytes)
@@ -154,7 +156,7 @@ mod reference {
         last(&fields(data.strip_prefix(b"k8s\0")?)?, 2)
     }
 
-    /// The fields of all its metadata, one behind the other: messages that repeat are merged.
+    /// The fields of all metadata messages in order, because repeated messages are merged.
     fn metadata(message: &[u8]) -> Option<Vec<Field<'_>>> {
         let all = fields(message)?;
         let parts = all.iter().filter(|(number, _)| *number == 1);

@@ -1,4 +1,4 @@
-//! Selectors: what is printed of one reads back as the same, and selects the same.
+//! Selectors: a printed selector parses to the same one, and matches as a reference does.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ use kubefan::api::ResourceVersion;
 
 use super::pod_fields;
 
-/// The label selector grammar.
+/// Parses any text as a label selector, and compares its matching with the reference.
 pub fn label_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let parsed = LabelSelector::parse(&text);
@@ -55,7 +55,7 @@ pub fn label_selector(data: &[u8]) {
     }
 }
 
-/// What an operator says, told once more.
+/// A reference implementation of the label operators.
 fn holds(operator: &LabelOperator, value: Option<&str>) -> bool {
     let number = || value?.parse::<i64>().ok();
     match (operator, value) {
@@ -70,7 +70,8 @@ fn holds(operator: &LabelOperator, value: Option<&str>) -> bool {
     }
 }
 
-/// Objects that the selector may tell apart: without labels, with all it names, with half.
+/// Objects between which the selector may distinguish: without labels, with all labels that it
+/// names, and with half of them.
 fn candidates(selector: &LabelSelector) -> Vec<Object> {
     let mut labels: Vec<(Cow<'_, str>, Cow<'_, str>)> = Vec::new();
     for requirement in &selector.requirements {
@@ -97,7 +98,7 @@ fn object(labels: Vec<(Cow<'_, str>, Cow<'_, str>)>) -> Object {
     Object::new(key, ResourceVersion(1), &values, Bytes::new())
 }
 
-/// The field selector grammar, and the look-up of its labels among a pod's fields.
+/// Parses any text as a field selector, and resolves its labels to the fields of pods.
 pub fn field_selector(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let selector = match RawFieldSelector::parse(&text) {

@@ -1,4 +1,4 @@
-//! Continue tokens: what is handed out is understood, and stands for the same place.
+//! Continue tokens: an encoded token decodes to the same one, as a reference confirms.
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
@@ -11,19 +11,19 @@ use kubefan::api::ContinueToken;
 use kubefan::api::ObjectKey;
 use kubefan::api::ResourceVersion;
 
-/// Any text as a token, and any text as the place that a token names.
+/// Decodes any text as a continue token, and encodes a token whose key is any text.
 pub fn continue_token(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match ContinueToken::decode(&text) {
         Ok(token) => {
-            let (version, start) = reference(&text).expect("what is understood is JSON");
+            let (version, start) = reference(&text).expect("an accepted token is JSON");
             assert_eq!(token.start, start, "{text:?}");
             assert_eq!(
                 token.resource_version.map(|version| version.0),
                 version,
                 "{text:?}"
             );
-            // A token of ours is as good as the client's, whatever way that was spelt.
+            // kubefan's spelling of the token decodes to the same token as the client's spelling.
             assert_eq!(ContinueToken::decode(&token.encode()).as_ref(), Ok(&token));
             let resumed = token.inconsistent();
             assert_eq!(ContinueToken::decode(&resumed.encode()), Ok(resumed));
@@ -33,7 +33,7 @@ pub fn continue_token(data: &[u8]) {
     encode(&text, data.len() as u64 + 1);
 }
 
-/// What stands in a token, by other decoders.
+/// The version and the start key in a token, decoded with base64 and serde_json.
 fn reference(text: &str) -> Option<(Option<u64>, String)> {
     let config = GeneralPurposeConfig::new()
         .with_decode_padding_mode(DecodePaddingMode::RequireNone)
@@ -55,7 +55,7 @@ fn encode(name: &str, version: u64) {
         let encoded = token.encode();
         let is_url_safe = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
         assert!(encoded.bytes().all(is_url_safe), "{encoded:?}");
-        // An object's name is a segment of a path; only such tokens are ever made.
+        // Tokens are made only for objects, whose names are not empty and contain no slash.
         if !name.is_empty() && !name.contains('/') {
             assert_eq!(
                 ContinueToken::decode(&encoded).as_ref(),

@@ -1,5 +1,5 @@
-//! What several tests need in a cluster: the Widget resource, and a node whose
-//! kubelet is our stub.
+//! Cluster contents that several tests need: the Widget custom resource, a node whose kubelet is
+//! the stub of `tests/upstream`, and a namespace full of objects.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::support::programs::process::Process;
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
 
-/// Makes the Widget resource known, once a server.
+/// Creates the Widget custom resource definition, and waits until the server serves widgets.
 pub(crate) async fn define_widgets(server: &ApiServer) {
     let definition = fs::read_to_string(format!("{TESTS}/upstream/widgets.yaml")).expect("a file");
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -42,20 +42,20 @@ pub(crate) async fn define_widgets(server: &ApiServer) {
     .await;
 }
 
-/// The stub kubelet and its scratch files.
+/// A running stub kubelet and its scratch files; both end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Node {
     _process: Process,
     _directory: TempDir,
 }
 
-/// Starts a stub kubelet and makes `name` a node at its address.
+/// Starts a stub kubelet and creates the node `name` with the stub's address.
 pub(crate) async fn start_node(server: &ApiServer, name: &str) -> Node {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let stdout = directory.path().join("stdout");
     let mut command = Command::new(server.assets().stub_kubelet());
     command
-        // Its scratch files go with ours, also when it is killed.
+        // The stub's scratch files are removed with this directory, even if the stub is killed.
         .env("TMPDIR", directory.path())
         .stdin(Stdio::null())
         .stdout(fs::File::create(&stdout).expect("a file"));
@@ -88,8 +88,9 @@ pub(crate) async fn start_node(server: &ApiServer, name: &str) -> Node {
     }
 }
 
-/// Fills a namespace with files/namespace.yaml, pods running; gives the directory of
-/// the files as this namespace sees them.
+/// Creates the objects of `tests/kubectl/files/namespace.yaml` in a namespace, with a running pod
+/// and a finished rollout. Returns a directory with copies of `tests/kubectl/files` in which `{ns}`
+/// is replaced by the namespace.
 pub(crate) async fn fill_namespace(server: &ApiServer, namespace: &str) -> TempDir {
     let files = files_for(namespace);
     let kubectl = Kubectl::new(server.assets(), &server.kubeconfig("admin"), namespace);

@@ -1,10 +1,12 @@
-//! A response's body as text, without what two servers may say differently.
+//! Converts a response's body to text in which everything that two correct servers may answer
+//! differently is masked or removed:
 //!
-//! - *The resourceVersion of a list*, as far as [`ListVersion`] allows, and that of the token in it.
-//! - *The RV of a bookmark*: two servers send it at two moments. *Bookmarks other than the end of
-//!   initial events* altogether: they come when they come, and are never promised.
-//! - *`current: N`* of a future RV and *`(N)`* of a past one, in the words of errors: the state
-//!   of the one who answers.
+//! - The resourceVersion of a list, as far as [`ListVersion`] allows, and the one in its continue
+//!   token.
+//! - The resourceVersion of the bookmark that ends the initial events. All other bookmarks are
+//!   removed, because the API server does not promise when it sends them.
+//! - The server's current version in error messages: `current: N` if the requested version is too
+//!   new, and `(N)` if it is too old.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,19 +16,19 @@ use crate::support::clients::frames::bookmark_fields;
 use crate::support::clients::frames::split_list;
 use crate::support::clients::frames::split_watch;
 
-/// Which resourceVersion a list may have.
+/// The resourceVersions that a list in the second answer may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListVersion {
-    /// The same in both answers, as the request says of which one its list is.
+    /// The same version in both answers, because the request asks for an exact version.
     Pinned,
-    /// Two lists are two moments: any that is not below this one.
+    /// Any version that is not below this one, because the two lists are taken at different times.
     NotBelow(u64),
-    /// The two servers have two histories.
+    /// Any number, because the two servers have different histories.
     Any,
 }
 
 impl ListVersion {
-    /// What stands for a version, if it is one that may stand there.
+    /// Replaces an allowed version by `VERSION`, and any other version by `NO-VERSION(…)`.
     fn masked(self, version: &str) -> String {
         let least = match self {
             Self::Pinned => return version.to_owned(),
@@ -40,7 +42,7 @@ impl ListVersion {
     }
 }
 
-/// A watch in JSON.
+/// The comparable text of a watch's body in JSON.
 pub(crate) fn events(text: &str) -> String {
     let lines = text.split_inclusive('\n');
     let lines = lines.filter_map(|line| match line.starts_with(r#"{"type":"BOOKMARK""#) {
@@ -57,7 +59,7 @@ fn without_version(text: &str) -> String {
         .pointer("/object/metadata/resourceVersion")
         .and_then(Value::as_str);
     match version {
-        // A row of a Table says it a second time.
+        // In a Table the version occurs twice: in the table and in the object of its row.
         Some(version) => text.replace(&format!("\"{version}\""), "\"VERSION\""),
         None => text.to_owned(),
     }
@@ -80,7 +82,7 @@ fn without_current(text: &str) -> String {
     result + rest
 }
 
-/// An object, a list, a Table or a Status, in JSON.
+/// The comparable text of an object, a list, a Table or a Status in JSON.
 pub(crate) fn object(text: &str, list: ListVersion) -> String {
     let value: Value = serde_json::from_str(text).unwrap_or_default();
     let Some(version) = value
@@ -95,7 +97,7 @@ pub(crate) fn object(text: &str, list: ListVersion) -> String {
         return text.to_owned();
     }
     let quoted = format!("\"{version}\"");
-    // Lists of custom resources have their metadata behind the items.
+    // A list of custom resources has its metadata after the items.
     let behind = text
         .trim_start_matches(['{', ' ', '\n'])
         .starts_with("\"apiVersion\"");
@@ -104,7 +106,7 @@ pub(crate) fn object(text: &str, list: ListVersion) -> String {
     } else {
         text.find(&quoted)
     };
-    let at = at.expect("the RV that was parsed from it");
+    let at = at.expect("the text contains its resourceVersion");
     let masked = list.masked(version);
     let text = format!("{}\"{masked}\"{}", &text[..at], &text[at + quoted.len()..]);
     match value.pointer("/metadata/continue").and_then(Value::as_str) {
@@ -113,14 +115,14 @@ pub(crate) fn object(text: &str, list: ListVersion) -> String {
     }
 }
 
-/// Such a Table has that object's RV.
+/// True for a Table with one row and the resourceVersion of that row's object, as a GET returns it.
 fn is_table_of_one_object(table: &Value) -> bool {
     let rows = table["rows"].as_array().map_or(0, Vec::len);
     let of_row = table.pointer("/rows/0/object/metadata/resourceVersion");
     rows == 1 && of_row == table.pointer("/metadata/resourceVersion")
 }
 
-/// As `object`, in YAML.
+/// The comparable text of an object, a list, a Table or a Status in YAML.
 pub(crate) fn yaml(text: &str, list: ListVersion) -> String {
     const METADATA: &str = "\nmetadata:\n";
     let is_list = text.contains("\nitems:") || text.contains("\nrows:");
@@ -144,20 +146,20 @@ pub(crate) fn yaml(text: &str, list: ListVersion) -> String {
     before.to_owned() + &lines.collect::<String>()
 }
 
-/// What a continue token has in it.
+/// The JSON inside a continue token; null if the token cannot be decoded.
 pub(crate) fn decoded(token: &str) -> Value {
     let decoded = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
     serde_json::from_slice(&decoded).unwrap_or_default()
 }
 
-/// Where a continue token goes on, without its RV.
+/// The key at which a continue token's list continues, without the token's resourceVersion.
 fn start_of(token: &str) -> String {
     format!("TOKEN({})", decoded(token)["start"])
 }
 
-/// As `object`, in protobuf.
+/// The comparable text of an object, a list, a Table or a Status in protobuf.
 pub(crate) fn protobuf(body: &[u8], list: ListVersion) -> String {
-    // Discovery's lists can't be split; they are pinned.
+    // `split_list` cannot parse the lists of discovery, whose `ListVersion` is `Pinned`.
     let parts = if list == ListVersion::Pinned {
         None
     } else {
@@ -169,7 +171,7 @@ pub(crate) fn protobuf(body: &[u8], list: ListVersion) -> String {
     }
 }
 
-/// A watch in protobuf.
+/// The comparable text of a watch's body in protobuf.
 pub(crate) fn frames(body: &[u8]) -> String {
     let frames = split_watch(body)
         .into_iter()

@@ -1,4 +1,5 @@
-//! kubefan behind a proxy that makes faults, and what is written behind its back.
+//! kubefan with a fault proxy between it and the API server, and writes that go to the API server
+//! directly.
 
 use std::time::Duration;
 
@@ -22,13 +23,13 @@ use crate::support::proxies::fault_proxy::RequestKind;
 pub(crate) const RECOVERY: Duration = Duration::from_secs(60);
 const STEP: Duration = Duration::from_secs(20);
 
-/// kubefan behind a fault proxy, and a namespace to write in.
+/// A kubefan whose upstream is a fault proxy, and a collection in a new namespace to write to.
 pub(crate) struct FaultyUpstream {
-    /// A client of the API server itself.
+    /// A client that connects to the API server without the fault proxy and without kubefan.
     pub(crate) direct: Client,
     pub(crate) proxy: FaultProxy,
     pub(crate) kubefan: Kubefan,
-    /// The collection that is written to.
+    /// The path of the ConfigMap collection that the writes go to.
     pub(crate) path: String,
 }
 
@@ -59,7 +60,8 @@ impl FaultyUpstream {
         version(&made)
     }
 
-    /// Changes an object that every selector of these tests selects; makes it if need be.
+    /// Changes the object `name`, or creates it if it does not exist, with labels that all
+    /// selectors of the fault tests match. Returns the new resourceVersion.
     pub(crate) async fn touch(&self, name: &str) -> String {
         let labels = json!({ "side": "a", "touched": rand::random::<u32>().to_string() });
         let change = json!({ "metadata": { "labels": labels } });
@@ -95,7 +97,8 @@ impl FaultyUpstream {
         }
     }
 
-    /// Lets kubefan miss what `writes` does, then relist.
+    /// Runs `writes` while kubefan's upstream watch is silent, then expires the watch so that
+    /// kubefan relists. The writes are therefore in a hole of the cache's history.
     pub(crate) async fn through_a_hole(&self, writes: impl Future<Output = ()>) {
         let lists = self.proxy.count(RequestKind::List, "/configmaps");
         let watches = self.proxy.count(RequestKind::Watch, "/configmaps");
@@ -106,7 +109,7 @@ impl FaultyUpstream {
         eventually("the relist", RECOVERY, async || {
             let lists = self.proxy.count(RequestKind::List, "/configmaps") - lists;
             let watches = self.proxy.count(RequestKind::Watch, "/configmaps") - watches;
-            // The expired one, and the one after the list, or one that is both.
+            // The watch that gets 410, and the watch after the relist; a watch list is both.
             if watches >= 2 {
                 Ok(())
             } else {
@@ -125,19 +128,19 @@ fn version(object: &Value) -> String {
         .to_owned()
 }
 
-/// A watch from an RV.
+/// Opens a watch that starts at the resourceVersion `from`.
 pub(crate) async fn open(client: &Client, path: &str, from: &str, format: Format) -> WatchReader {
     let path = format!("{path}?watch=1&resourceVersion={from}");
     client.watch(&path, format).await.expect("a stream")
 }
 
-/// The next event, which must come.
+/// Reads the next event; fails the test if the stream ends, or is silent for 20 s.
 pub(crate) async fn next(stream: &mut WatchReader) -> Event {
     let event = within("an event", STEP, stream.next()).await;
     event.expect("a stream").expect("an event, not the end")
 }
 
-/// The next event that is no bookmark.
+/// Reads the next event that is not a bookmark.
 pub(crate) async fn next_change(stream: &mut WatchReader) -> Event {
     loop {
         match next(stream).await {

@@ -1,39 +1,39 @@
-//! Says whether what clients saw can have been: a history of registers, each with one writer, and of
-//! reads that all ask for the most recent state.
+//! Checks recorded reads for linearizability. A history consists of registers, each with one
+//! writer, and of reads that all ask for the most recent state.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-/// When something began and when its answer had come, since the history's begin.
+/// When a request was sent and when its answer was complete, since the start of the history.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) began: Duration,
     pub(crate) ended: Duration,
 }
 
-/// What a register is: absent, or a number.
+/// The value of a register: a number, or `None` if it is absent.
 pub(crate) type State = Option<u64>;
 
-/// A write of one register; its writer waits for the answer before the next.
+/// A write of one register, whose only writer waits for each answer before the next write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) span: Span,
     pub(crate) state: State,
-    /// Unknown of a deletion.
+    /// The resourceVersion of the write; `None` for a deletion, whose version is unknown.
     pub(crate) version: Option<u64>,
 }
 
-/// What a read showed.
+/// A read, and the registers that its answer showed.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     pub(crate) span: Span,
-    /// Of the whole state that was shown; none of a single register.
+    /// The resourceVersion of the list; `None` for the read of a single register.
     pub(crate) version: Option<u64>,
     pub(crate) seen: Vec<(usize, State)>,
 }
 
-/// Everything that was done. Registers are absent at first.
+/// All writes and reads of a test. Every register is absent at first.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     /// The writes of each register, in order.
@@ -41,23 +41,23 @@ pub(crate) struct History {
     pub(crate) reads: Vec<Read>,
 }
 
-/// Registers, each with how many of its writes were seen at the least.
+/// Pairs of a register and the number of its writes that a read has at least seen.
 type SeenWrites = Vec<(usize, usize)>;
 
-/// What must be known by those who begin now.
+/// The least state that a read must show if it begins now.
 struct KnownState {
-    /// How many writes of each register.
+    /// For each register, how many of its writes the read must have seen.
     writes: Vec<usize>,
     version: u64,
 }
 
 impl History {
-    /// Checks that each read shows a state of a moment between its begin and its end, that no read
-    /// shows less than one that had ended before it began, and that what a version is said of is
-    /// the state at that version.
+    /// Checks three rules: each read shows a state that existed between its begin and its end; no
+    /// read shows an older state than a read that had ended before it began; and a list with a
+    /// version shows the state at exactly that version.
     ///
     /// # Errors
-    /// What can't have been.
+    /// The first read that breaks a rule, as text.
     pub(crate) fn check(&self) -> Result<(), String> {
         let mut order: Vec<usize> = (0..self.reads.len()).collect();
         order.sort_by_key(|&read| self.reads[read].span.began);
@@ -65,7 +65,8 @@ impl History {
             writes: vec![0; self.writes.len()],
             version: 0,
         };
-        // Reads under way, by their ends, with what they showed at the least.
+        // Reads that have not ended when the current one begins: their end, their version, and the
+        // least number of writes that they showed.
         let mut under_way: BinaryHeap<Reverse<(Duration, u64, SeenWrites)>> = BinaryHeap::new();
         for index in order {
             let read = &self.reads[index];
@@ -97,7 +98,7 @@ impl History {
         Ok(())
     }
 
-    /// How many writes of the register the read showed at the least.
+    /// The least number of writes of the register after which the read's answer is possible.
     fn least_writes(
         &self,
         read: &Read,
@@ -123,7 +124,8 @@ impl History {
     }
 }
 
-/// Whether the first `count` writes are those up to `version`, as far as is known.
+/// True if the first `count` writes can be exactly the writes up to `version`, judged by those
+/// writes whose version is known.
 fn is_at(writes: &[Write], count: usize, version: u64) -> bool {
     let (before, after) = writes.split_at(count);
     let known = |write: &Write| write.version;
@@ -147,8 +149,10 @@ impl KnownState {
     }
 }
 
-/// Two registers. The first: 1 at version 10, 2 at 20, then gone, then 3 at 40, each written in the
-/// first half of ten seconds; the second is 7 at version 15.
+/// Checks reads against a fixed history of two registers. The first register is set to 1 at second
+/// 10 with version 10, to 2 at second 20 with version 20, deleted at second 30, and set to 3 at
+/// second 40 with version 40; the second is set to 7 at second 12 with version 15. Each write takes
+/// five seconds. A read is a tuple of begin, end, version, and the values of both registers.
 fn example(reads: &[(u64, u64, Option<u64>, State, State)]) -> Result<(), String> {
     let span = |began, ended| Span {
         began: Duration::from_secs(began),

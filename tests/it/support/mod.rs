@@ -1,5 +1,5 @@
-//! What the integration tests stand on: a real API server, the built kubefan
-//! binary, kubectl, a proxy that makes faults, and clients that fold watches.
+//! Support code of the integration tests: a real API server, the built kubefan binary, kubectl,
+//! proxies that inject faults, and clients that fold watches into a state.
 #![allow(dead_code, reason = "each test room uses its own part of the support")]
 
 pub(crate) mod clients;

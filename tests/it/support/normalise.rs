@@ -1,11 +1,12 @@
-//! Takes out of a text what must differ between two runs of the same command:
-//! times, ages, uids, resourceVersions, and the names the caller gives.
+//! Masks everything in a command's output that differs between two correct runs: times, ages, uids,
+//! resourceVersions, and names that the caller lists.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::Value;
 
-/// `text` with each name replaced by its stand-in, and the rest as said above.
+/// Masks times, ages, uids and resourceVersions in `text`. Each pair of `names` is a text and its
+/// replacement.
 pub(crate) fn normalise(text: &str, names: &[(&str, &str)]) -> String {
     let mut text = text.to_owned();
     for (name, stand_in) in names {
@@ -15,14 +16,14 @@ pub(crate) fn normalise(text: &str, names: &[(&str, &str)]) -> String {
     kept.map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The lines in which `diff` names its temporary files.
+/// True for the lines in which `diff` prints the names of its temporary files.
 fn is_diff_header(line: &str) -> bool {
     ["diff -", "--- /", "+++ /"]
         .iter()
         .any(|start| line.starts_with(start))
 }
 
-/// `text` with its ages (`7s`, `3m12s`) masked, and nothing else.
+/// Masks only the ages (`7s`, `3m12s`) in `text`.
 pub(crate) fn mask_ages(text: &str) -> String {
     parts(text)
         .map(|part| if is_age(part) { "AGE" } else { part })
@@ -35,7 +36,7 @@ fn line(line: &str) -> String {
     let mut after_version = false;
     for part in parts(&line) {
         if !is_word(part) {
-            // Columns are as wide as their widest cell, so as an age.
+            // Wide gaps are shortened: a column is as wide as its widest cell, which may be an age.
             let narrow = part.trim_start_matches(' ');
             after_version &= part.chars().all(|c| " \"'".contains(c));
             result.push_str(&part[..(part.len() - narrow.len()).min(2)]);
@@ -56,9 +57,9 @@ fn line(line: &str) -> String {
     result.trim_end().to_owned()
 }
 
-/// Continue tokens carry the resourceVersion of their list.
+/// Replaces a continue token by its start key, because it contains a resourceVersion.
 fn without_token_version(line: &str) -> String {
-    // `{"v":"`
+    // The base64 encoding of `{"v":"`, with which every token begins.
     let Some(from) = line.find("eyJ2Ijoi") else {
         return line.to_owned();
     };
@@ -70,7 +71,7 @@ fn without_token_version(line: &str) -> String {
     format!("{}TOKEN {}{}", &line[..from], token["start"], &line[to..])
 }
 
-/// `describe` prints times as `Sat, 21 Nov 2026 20:16:09 +0000`.
+/// Masks a time as `kubectl describe` prints it: `Sat, 21 Nov 2026 20:16:09 +0000`.
 fn without_long_date(line: &str) -> String {
     const LENGTH: usize = "Sat, 21 Nov 2026 20:16:09 +0000".len();
     match line.find(" +0000").map(|at| at + " +0000".len()) {
@@ -81,7 +82,7 @@ fn without_long_date(line: &str) -> String {
     }
 }
 
-/// Words and what is between them, in turn.
+/// Splits a line into words and the text between them, alternating.
 fn parts(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -112,13 +113,13 @@ fn is_uid(word: &str) -> bool {
     lengths == [8, 4, 4, 4, 12] && word.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())
 }
 
-/// `2026-11-21T20:16:09Z`, with or without fractions.
+/// True for a time like `2026-11-21T20:16:09Z`, with or without fractions of a second.
 fn is_time(word: &str) -> bool {
     let bytes = word.as_bytes();
     bytes.len() >= 20 && bytes[4] == b'-' && bytes[10] == b'T' && word.ends_with('Z')
 }
 
-/// `7s`, `3m12s`, `2d`.
+/// True for an age like `7s`, `3m12s` or `2d`.
 fn is_age(word: &str) -> bool {
     let mut digits = false;
     let well_formed = word.bytes().all(|byte| match byte {

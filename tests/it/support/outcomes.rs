@@ -1,10 +1,10 @@
-//! How kubefan says that it answered.
+//! Reads from kubefan's metrics how it answered requests.
 
 use std::collections::BTreeMap;
 
 use crate::support::programs::kubefan::Kubefan;
 
-/// LISTs of a resource through these, by how they were answered.
+/// Counts the LISTs of a resource by the `outcome` label in the metrics of several kubefans.
 pub(crate) async fn list_outcomes(kubefans: &[Kubefan], resource: &str) -> BTreeMap<String, u64> {
     let wanted = [
         format!(r#"resource="{resource}""#),

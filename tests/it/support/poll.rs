@@ -1,4 +1,4 @@
-//! Waiting for a condition, with a deadline, instead of sleeping and hoping.
+//! Waits for a condition with a deadline, instead of sleeping for a fixed time.
 
 use std::fmt::Display;
 use std::future::Future;
@@ -9,10 +9,10 @@ use tokio::time::sleep;
 
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Asks `probe` again until it gives a value.
+/// Calls `probe` every 20 ms until it returns a value.
 ///
 /// # Panics
-/// After `limit`, with the probe's last reason.
+/// Panics after `limit`, with the last error of `probe`.
 pub(crate) async fn eventually<T, F, E>(what: &str, limit: Duration, mut probe: F) -> T
 where
     F: AsyncFnMut() -> Result<T, E>,
@@ -30,10 +30,10 @@ where
     }
 }
 
-/// The future's value.
+/// Awaits a future with a deadline.
 ///
 /// # Panics
-/// When it isn't there after `limit`.
+/// Panics if the future is not ready within `limit`.
 pub(crate) async fn within<F: Future>(what: &str, limit: Duration, future: F) -> F::Output {
     match tokio::time::timeout(limit, future).await {
         Ok(value) => value,

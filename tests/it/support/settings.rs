@@ -1,4 +1,4 @@
-//! What a test that is run by hand is told by the environment.
+//! Environment variables with which tests and measurements are adjusted when they are run by hand.
 
 use std::env;
 use std::str::FromStr;
@@ -6,21 +6,22 @@ use std::str::FromStr;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-/// The variable's value, or `default` when there is none.
+/// The value of the environment variable `name`, or `default` if it is not set.
 ///
 /// # Panics
-/// When it is none of its kind.
+/// Panics if the value cannot be parsed as a `T`.
 pub(crate) fn setting<T: FromStr>(name: &str, default: T) -> T {
     match env::var(name) {
         Err(_) => default,
         Ok(text) => match text.parse() {
             Ok(value) => value,
-            Err(_) => panic!("{name}={text:?} can't be read"),
+            Err(_) => panic!("{name}={text:?} cannot be parsed"),
         },
     }
 }
 
-/// Chance, whose seed is told, or given by `KUBEFAN_SEED`.
+/// A random number generator. Its seed is the value of `KUBEFAN_SEED`, or random, and is printed so
+/// that a failed run can be repeated.
 pub(crate) fn dice() -> StdRng {
     let seed = setting("KUBEFAN_SEED", rand::random());
     println!("KUBEFAN_SEED={seed}");

@@ -1,4 +1,5 @@
-//! The objects of tests/golden/table/states.json: of many kinds, and in many states.
+//! The objects of tests/golden/table/states.json: objects of many kinds in many states, for
+//! comparing their Table rows.
 
 use std::fs;
 use std::time::Duration;
@@ -16,16 +17,16 @@ const FILE: &str = concat!(
     "/tests/golden/table/states.json"
 );
 
-/// The states, in order, for a namespace.
+/// The entries of states.json in order, with the namespace and the times filled in.
 pub(crate) fn all(namespace: &str) -> Vec<Value> {
     let text = fs::read_to_string(FILE).expect("the states");
     serde_json::from_str(&with_times(&text, namespace)).expect("JSON")
 }
 
-/// Makes the object of a state at `path`, with the status that it has.
+/// Creates the object of a state in the collection `path`, and sets its status if there is one.
 pub(crate) async fn create(client: &Client, path: &str, state: &Value) {
     let object = &state["object"];
-    // A custom resource takes a moment to be served.
+    // The server answers 404 until it serves a custom resource that was just defined.
     eventually(path, Duration::from_secs(20), async || {
         match client.create(path, object).await {
             made if made.status == 404 => Err(made.to_string()),
@@ -42,7 +43,7 @@ pub(crate) async fn create(client: &Client, path: &str, state: &Value) {
     }
 }
 
-/// Fills in the namespace, and `{now-60}` with the time a minute ago.
+/// Replaces `{ns}` by the namespace, and `{now-N}` by the time N seconds ago.
 fn with_times(text: &str, namespace: &str) -> String {
     let text = text.replace("{ns}", namespace);
     let mut parts = text.split("{now-");

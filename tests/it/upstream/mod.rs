@@ -1,13 +1,13 @@
-//! Against the real kube-apiserver; skipped, with one line that says so, where its
-//! binaries are missing.
+//! Tests of kubefan against a real kube-apiserver. If its binaries are missing, these tests are
+//! skipped and one line on stderr says so.
 
-mod clients; // informers, controllers, kubectl, exec and attach, each protocol
+mod clients; // real clients: informers, controllers, kubectl, exec and attach, every protocol
 mod consistency; // reads of the most recent state
 mod differential; // the tables of tests/differential
-mod failures; // lost watches, other histories, clients that do not read
-mod operation; // README, deploy/, wrong settings, rights
-mod performance; // kubefan load, and what is measured by hand
-mod reads; // formats, headers, deadlines, and who answers
-mod sim_alike; // the simulator against the API server
-mod support_checks; // the helpers, on the API server alone
+mod failures; // lost watches, restored clusters, clients that do not read
+mod operation; // README, deploy/, wrong settings, permissions
+mod performance; // kubefan load, and measurements that are run by hand
+mod reads; // formats, headers and deadlines; which reads are answered from the cache
+mod sim_alike; // the simulator compared with the API server
+mod support_checks; // the test support itself, without kubefan
 mod watches; // messages, resuming, WebSockets

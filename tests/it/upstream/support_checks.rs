@@ -1,4 +1,4 @@
-//! The support, tried on the API server alone: a test is no better than its tools.
+//! Tests of the test support itself, with an API server and without kubefan.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Follows the pods of the current kubeconfig's cluster with an informer, and prints what becomes of them.
+//! Watches the pods of the current cluster with an informer, and prints each pod and change.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -39,8 +39,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut watch = reader.watch(WatchFrom::Snapshot, Arc::new(Selection::default()))?;
     while let Some(item) = watch.next().await {
         match item {
-            WatchItem::Initial(object) => println!("there is {}", line(&object)?),
-            WatchItem::InitialEnd(version) => println!("that was all at {version}"),
+            WatchItem::Initial(object) => println!("initial {}", line(&object)?),
+            WatchItem::InitialEnd(version) => println!("all initial pods at {version}"),
             WatchItem::Change { event, verdict } => {
                 println!("{verdict:?} {}", line(&event.object)?)
             }

@@ -1,5 +1,5 @@
-//! A small HTTP client of the Kubernetes API that shows everything: status,
-//! headers and bytes as they came.
+//! A small HTTP client of the Kubernetes API that returns the status, the headers and the unchanged
+//! body bytes of every response.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ use crate::support::clients::frames::List;
 use crate::support::clients::frames::WatchReader;
 use crate::support::clients::frames::decode_list;
 
-/// A whole response.
+/// A complete response: the head and the whole body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -31,7 +31,7 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
 }
 
-/// Talks to one server as one user.
+/// A client of one server as one user. Clones share their connections.
 #[derive(Clone)]
 pub(crate) struct Client {
     http: legacy::Client<Connector, Full<Bytes>>,
@@ -43,7 +43,7 @@ impl Answer {
     /// The body as JSON.
     ///
     /// # Panics
-    /// When it isn't JSON.
+    /// Panics if the body is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self}"))
     }
@@ -52,7 +52,7 @@ impl Answer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// The answer itself when it has this status, else what it is in words.
+    /// Returns the answer if it has this status; otherwise an error with its status and body.
     pub(crate) fn is(self, status: u16) -> Result<Self, String> {
         if self.status == status {
             Ok(self)
@@ -61,7 +61,7 @@ impl Answer {
         }
     }
 
-    /// The answer itself, when it is a success.
+    /// Returns the answer, and panics unless its status is 2xx.
     pub(crate) fn ok(self) -> Self {
         assert!(self.status.is_success(), "{self}");
         self
@@ -81,12 +81,12 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// `server` is a URL without a path.
+    /// A client for HTTP/1.1, or HTTP/2 if ALPN selects it. `server` is a URL without a path.
     pub(crate) fn new(server: &str, connector: Connector) -> Self {
         Self::built(server, connector, false)
     }
 
-    /// Speaks HTTP/2 without asking (prior knowledge, or ALPN that offers nothing else).
+    /// A client for HTTP/2 only: with prior knowledge, or over TLS that offers only h2.
     pub(crate) fn http2(server: &str, connector: Connector) -> Self {
         Self::built(server, connector, true)
     }
@@ -103,7 +103,7 @@ impl Client {
         }
     }
 
-    /// The same client with one more header on every request.
+    /// A copy of the client that adds one more header to every request.
     pub(crate) fn with(&self, name: &'static str, value: &str) -> Self {
         let mut client = self.clone();
         client
@@ -112,7 +112,7 @@ impl Client {
         client
     }
 
-    /// The same client as the user with this bearer token.
+    /// A copy of the client that authenticates with this bearer token.
     pub(crate) fn as_token(&self, token: &str) -> Self {
         self.with("authorization", &format!("Bearer {token}"))
     }
@@ -121,7 +121,7 @@ impl Client {
         &self.server
     }
 
-    /// Sends a request and gives the response as soon as its head is there.
+    /// Sends a request and returns as soon as the response's head has arrived.
     pub(crate) async fn open(
         &self,
         method: Method,
@@ -137,7 +137,7 @@ impl Client {
         self.http.request(request).await
     }
 
-    /// Sends a request and reads the whole response.
+    /// Sends a request and reads the whole response; an error is a text with all causes.
     pub(crate) async fn try_send(
         &self,
         method: Method,
@@ -161,10 +161,10 @@ impl Client {
         })
     }
 
-    /// As `try_send`.
+    /// Sends a request and reads the whole response.
     ///
     /// # Panics
-    /// When there is no whole response.
+    /// Panics if the connection fails before the response is complete.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -183,10 +183,11 @@ impl Client {
             .await
     }
 
-    /// The status of a GET and how long its body is, which is read to its end and not kept.
+    /// Sends a GET, reads the body to its end without keeping it, and returns the status and the
+    /// length of the body in bytes.
     ///
     /// # Panics
-    /// When there is no whole response.
+    /// Panics if the connection fails before the response is complete.
     pub(crate) async fn drain(&self, path: &str) -> (u16, usize) {
         let none = HeaderMap::new();
         let response = self
@@ -207,7 +208,7 @@ impl Client {
             .await
     }
 
-    /// A list, which must succeed.
+    /// Sends a LIST and decodes it; panics unless its status is 2xx.
     pub(crate) async fn list(&self, path: &str, format: Format) -> List {
         decode_list(format, &self.get_as(path, format).await.ok().body)
     }
@@ -243,15 +244,15 @@ impl Client {
         self.send(method, path, &headers, Bytes::from(body)).await
     }
 
-    /// Opens a watch; the response's head has come when this returns.
+    /// Opens a watch, and returns when the response's head has arrived.
     ///
     /// # Errors
-    /// Why there is no stream: the connection's fault, or a status other than 200.
+    /// The connection failed, or the status is not 200.
     pub(crate) async fn watch(&self, path: &str, format: Format) -> Result<WatchReader, String> {
         self.watch_as(path, format, &format.accept_watch()).await
     }
 
-    /// As `watch`, with an `Accept` of its own that comes to `format`.
+    /// Opens a watch with the given `Accept` header, for which the server answers in `format`.
     pub(crate) async fn watch_accepting(
         &self,
         path: &str,
@@ -290,7 +291,7 @@ impl Client {
     }
 }
 
-/// An error with its causes, outermost first.
+/// The message of an error followed by the messages of its causes, outermost first.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -1,4 +1,4 @@
-//! Plain and TLS connections for the test clients.
+//! The connector of the test clients, for plain TCP and for TLS.
 
 use std::future::Future;
 use std::io;
@@ -32,13 +32,13 @@ use crate::support::programs::certificates::Identity;
 trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
-/// One connection, plain or TLS.
+/// A connection over plain TCP or over TLS.
 pub(crate) struct Stream {
     io: TokioIo<Box<dyn Io>>,
     h2: bool,
 }
 
-/// Connects to the host and port of a URI; with TLS where it has a configuration.
+/// Connects to the host and port of a URI; with TLS if it has a TLS configuration.
 #[derive(Clone)]
 pub(crate) struct Connector {
     tls: Option<Arc<ClientConfig>>,
@@ -49,7 +49,8 @@ impl Connector {
         Self { tls: None }
     }
 
-    /// Trusts `authority` (PEM) only; offers `protocols` in this order by ALPN.
+    /// A connector for TLS that trusts only `authority` (PEM), presents the client certificate
+    /// `identity` if there is one, and offers `protocols` in this order by ALPN.
     pub(crate) fn tls(authority: &str, identity: Option<&Identity>, protocols: &[&str]) -> Self {
         let mut roots = RootCertStore::empty();
         for certificate in CertificateDer::pem_slice_iter(authority.as_bytes()) {

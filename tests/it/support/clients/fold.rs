@@ -1,4 +1,4 @@
-//! Folds a watch into the set of objects it tells of.
+//! Folds the events of a watch into the set of objects that its client should have.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use crate::support::clients::frames::Event;
 use crate::support::clients::frames::Item;
 use crate::support::clients::frames::List;
 
-/// What a client knows after the events it was given.
+/// The state of a client after the list and the watch events that it has received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fold {
     state: BTreeMap<String, Item>,
     resource_version: String,
     pub(crate) events: u64,
-    /// The ERROR events, in order: code and message.
+    /// The code and message of each ERROR event, in order.
     pub(crate) errors: Vec<(i64, String)>,
-    /// What no correct watch may send, in words.
+    /// Descriptions of events that a correct watch never sends.
     pub(crate) faults: Vec<String>,
     pub(crate) synced: bool,
-    /// The stream has replayed nothing yet, so its ADDED may be initial ones.
+    /// True while ADDED events may be initial events, whose versions need not be in order.
     initial: bool,
 }
 
 impl Fold {
-    /// Starts from a list.
+    /// The state after a list.
     pub(crate) fn of(list: &List) -> Self {
         let mut fold = Self::default();
         fold.restart(list);
         fold
     }
 
-    /// Forgets everything and takes the list instead.
+    /// Replaces all objects by those of a new list.
     pub(crate) fn restart(&mut self, list: &List) {
         self.state = list
             .items
@@ -41,21 +41,22 @@ impl Fold {
         self.synced = true;
     }
 
-    /// Forgets the state after an ERROR; what was noted is kept.
+    /// Drops the objects and the version after an ERROR event; keeps errors and faults.
     pub(crate) fn forget(&mut self) {
         self.state.clear();
         self.resource_version.clear();
         self.synced = false;
     }
 
-    /// The next stream begins with the whole state, as one from RV 0 does.
+    /// Prepares for a stream that begins with all objects as initial events, as a watch from
+    /// resourceVersion 0 does.
     pub(crate) fn expect_initial_events(&mut self) {
         self.state.clear();
         self.initial = true;
         self.synced = false;
     }
 
-    /// Takes one event in.
+    /// Applies one event to the state.
     pub(crate) fn apply(&mut self, event: Event) {
         self.events += 1;
         match event {
@@ -107,7 +108,7 @@ impl Fold {
         self.resource_version = resource_version.to_owned();
     }
 
-    /// The RV to resume from.
+    /// The resourceVersion from which a watch resumes; empty if there is none.
     pub(crate) fn resource_version(&self) -> &str {
         &self.resource_version
     }
@@ -116,10 +117,10 @@ impl Fold {
         &self.state
     }
 
-    /// Whether the state is exactly the list's, bytes included.
+    /// Checks that the state has exactly the objects of the list, byte by byte.
     ///
     /// # Errors
-    /// The first few differences in words.
+    /// The first five differences as text.
     pub(crate) fn compare(&self, list: &List) -> Result<(), String> {
         let wanted = Self::of(list).state;
         let keys = wanted

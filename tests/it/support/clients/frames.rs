@@ -1,5 +1,5 @@
-//! Lists and watch events of both wire formats, read with code of their own: a
-//! test that used kubefan's codec would agree with its mistakes.
+//! Decodes lists and watch events in both wire formats. It does not use kubefan's codec, because a
+//! test with that codec could not find the codec's mistakes.
 
 use bytes::Buf;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use serde_json::Value;
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const MAGIC: &[u8] = b"k8s\0";
 
-/// A wire format.
+/// A wire format of the Kubernetes API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Json,
@@ -45,18 +45,19 @@ fn accept(media_type: String) -> HeaderMap {
     headers
 }
 
-/// An object as a test compares it.
+/// An object of a list or a watch event, in the form in which tests compare objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// `namespace/name`, or `name`.
+    /// `namespace/name`, or `name` for an object without a namespace.
     pub(crate) key: String,
     pub(crate) uid: String,
     pub(crate) resource_version: String,
-    /// The object without kind and apiVersion, which lists leave out.
+    /// The bytes of the object. JSON is without `kind` and `apiVersion`, which lists leave out, and
+    /// has sorted keys.
     pub(crate) body: Bytes,
 }
 
-/// A list: its resourceVersion and items.
+/// A decoded list: its resourceVersion and its items in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct List {
     pub(crate) resource_version: String,
@@ -82,7 +83,7 @@ pub(crate) enum Event {
 /// Decodes a list's body.
 ///
 /// # Panics
-/// When it is no list.
+/// Panics if the body is not a list.
 pub(crate) fn decode_list(format: Format, body: &[u8]) -> List {
     match format {
         Format::Json => {
@@ -105,7 +106,7 @@ pub(crate) fn decode_list(format: Format, body: &[u8]) -> List {
                 .map(|(_, b)| b);
             let items = fields(&raw).filter(|(number, _)| *number == 2);
             List {
-                // ListMeta: 2 is the resourceVersion.
+                // Field 2 of ListMeta is the resourceVersion.
                 resource_version: string_field(list_meta.unwrap_or_default(), 2),
                 items: items.map(|(_, bytes)| protobuf_item(bytes)).collect(),
             }
@@ -130,15 +131,16 @@ impl WatchReader {
         }
     }
 
-    /// The next event; `Ok(None)` at the clean end of the stream.
+    /// Reads the next event; `Ok(None)` if the stream ended properly after a whole frame.
     ///
     /// # Errors
-    /// When the stream breaks off, also when it ends inside a frame.
+    /// The connection broke, or the stream ended inside a frame.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, String> {
         Ok(self.next_frame().await?.map(|(event, _)| event))
     }
 
-    /// As `next`, with the frame's bytes.
+    /// Reads the next event together with the bytes of its frame. End and errors are as in
+    /// [`Self::next`].
     pub(crate) async fn next_frame(&mut self) -> Result<Option<(Event, Bytes)>, String> {
         loop {
             if let Some(frame) = self.split_frame() {
@@ -214,7 +216,7 @@ fn decode_protobuf_event(frame: &[u8]) -> Event {
         "DELETED" => Event::Deleted(protobuf_item(&raw)),
         "BOOKMARK" => {
             let meta = bytes_field(&raw, 1);
-            // ObjectMeta: 12 is the map of annotations.
+            // Field 12 of ObjectMeta is the map of annotations.
             let annotations = fields(&meta).filter(|(number, _)| *number == 12);
             let is_end = |entry| string_field(entry, 1) == "k8s.io/initial-events-end";
             Event::Bookmark {
@@ -230,8 +232,8 @@ fn decode_protobuf_event(frame: &[u8]) -> Event {
     }
 }
 
-/// A protobuf list's continue token, and the list without its ListMeta; nothing for
-/// what is no list.
+/// Splits a protobuf list into its continue token and the rest: the kind and the items. `None` if
+/// the body is not a list.
 pub(crate) fn split_list(body: &[u8]) -> Option<(String, Vec<Bytes>)> {
     let unknown = body.strip_prefix(MAGIC)?;
     let type_meta = bytes_field(unknown, 1);
@@ -240,7 +242,7 @@ pub(crate) fn split_list(body: &[u8]) -> Option<(String, Vec<Bytes>)> {
         return None;
     }
     let raw = bytes_field(unknown, 2);
-    // One list alone has its metadata behind its items.
+    // Only lists of meta.k8s.io/v1beta1 have their ListMeta in field 2, after the items.
     let is_beta = string_field(&type_meta, 1) == "meta.k8s.io/v1beta1";
     let metadata = if is_beta { 2 } else { 1 };
     let token = string_field(&bytes_field(&raw, metadata), 3);
@@ -252,7 +254,7 @@ pub(crate) fn split_list(body: &[u8]) -> Option<(String, Vec<Bytes>)> {
     ))
 }
 
-/// The frames of a protobuf watch, each with whether it is a bookmark.
+/// Splits the body of a protobuf watch into frames; the bool is true for a bookmark.
 pub(crate) fn split_watch(mut body: &[u8]) -> Vec<(bool, Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some(length) = body.first_chunk::<4>() {
@@ -264,8 +266,8 @@ pub(crate) fn split_watch(mut body: &[u8]) -> Vec<(bool, Vec<u8>)> {
     frames
 }
 
-/// What a protobuf bookmark says apart from its RV: the fields of the envelope, of the
-/// metadata and of the rest of the object, in order.
+/// The fields of a protobuf bookmark without its resourceVersion: the fields of the envelope, of
+/// the metadata, and of the rest of the object, in order.
 pub(crate) fn bookmark_fields(frame: &[u8]) -> Vec<Vec<(u64, Bytes)>> {
     let kept = |message: &[u8], without: u64| -> Vec<(u64, Bytes)> {
         let kept = fields(message).filter(|(number, _)| *number != without);
@@ -275,7 +277,7 @@ pub(crate) fn bookmark_fields(frame: &[u8]) -> Vec<Vec<(u64, Bytes)>> {
     let envelope = bytes_field(&bytes_field(frame, 2), 1);
     let unknown = envelope.strip_prefix(MAGIC).expect("the magic");
     let object = bytes_field(unknown, 2);
-    // ObjectMeta: 6 is the RV.
+    // Field 6 of ObjectMeta is the resourceVersion.
     vec![
         kept(unknown, 2),
         kept(&bytes_field(&object, 1), 6),
@@ -290,7 +292,7 @@ fn json_item(object: &Value) -> Item {
         body.remove("kind");
         body.remove("apiVersion");
     }
-    // Frames and lists are compared as texts, whatever order their keys came in.
+    // Objects are compared as texts, and frames and lists may have their keys in different orders.
     body.sort_all_objects();
     Item {
         key: key(&text(&metadata["namespace"]), &text(&metadata["name"])),
@@ -322,7 +324,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// `k8s\0` and runtime.Unknown around the object: 2 is the object's bytes.
+/// The object's bytes inside the envelope: `k8s\0`, then a runtime.Unknown whose field 2 is the
+/// object.
 fn unknown_raw(envelope: &[u8]) -> Vec<u8> {
     let unknown = envelope
         .strip_prefix(MAGIC)
@@ -339,7 +342,7 @@ fn string_field(message: &[u8], wanted: u64) -> String {
     String::from_utf8(bytes_field(message, wanted)).expect("text")
 }
 
-/// Status: 6 is the code.
+/// The code of a protobuf Status, which is its field 6.
 fn code_field(status: &[u8]) -> i64 {
     let mut rest = status;
     while !rest.is_empty() {

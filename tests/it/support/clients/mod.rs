@@ -1,4 +1,4 @@
-//! Clients of the Kubernetes API that show what came over the wire.
+//! Clients of the Kubernetes API that give the tests the bytes that servers sent.
 
 pub(crate) mod client;
 pub(crate) mod connector;

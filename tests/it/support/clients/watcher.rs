@@ -1,4 +1,5 @@
-//! A client that watches for as long as the test wants, resuming where it was cut.
+//! A client that watches until it is dropped. It resumes after the end of a stream and relists
+//! after an ERROR event.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +16,16 @@ use crate::support::clients::frames::List;
 use crate::support::clients::frames::decode_list;
 use crate::support::poll::eventually;
 
-/// Where a watcher begins.
+/// How a watcher gets its initial objects.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
-    /// RV 0: the initial events come in the stream.
+    /// A watch from resourceVersion 0, which begins with the objects as initial events.
     Zero,
-    /// A list without RV, then a watch from its RV.
+    /// A LIST without a resourceVersion, then a watch from the list's version.
     List,
 }
 
-/// A running watcher; ends when dropped.
+/// A running watcher; its task is aborted when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     state: Arc<WatcherState>,
@@ -38,17 +39,17 @@ struct WatcherState {
     counts: Mutex<Counts>,
 }
 
-/// How often a watcher had to begin again.
+/// How often a watcher opened streams, had to relist, and failed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) streams: u32,
     pub(crate) relists: u32,
-    /// Streams that broke off inside a frame, or could not be opened.
+    /// Streams that broke or could not be opened, and LISTs that failed.
     pub(crate) failures: u32,
 }
 
 impl Watcher {
-    /// `path` is the collection's, without a query; `selector` goes into it as it is.
+    /// Starts to watch the collection `path`. `selector` is added to the query unchanged.
     pub(crate) fn start(
         client: &Client,
         path: &str,
@@ -78,15 +79,15 @@ impl Watcher {
         *self.state.counts.lock()
     }
 
-    /// Closes the connection under the client, which resumes from its last RV.
+    /// Closes the current stream; the watcher resumes from its last resourceVersion.
     pub(crate) fn cut(&self) {
         self.state.cut.notify_waiters();
     }
 
-    /// Waits until the watcher's state is the list's.
+    /// Waits until the watcher has exactly the objects of the list.
     ///
     /// # Panics
-    /// After `limit`, with the differences.
+    /// Panics after `limit`, with the differences.
     pub(crate) async fn reaches(&self, what: &str, list: &List, limit: Duration) {
         eventually(what, limit, async || {
             let fold = self.state.fold.lock();
@@ -101,7 +102,7 @@ impl Watcher {
         .await;
     }
 
-    /// Waits for the end of the initial events.
+    /// Waits until the watcher has received all initial objects.
     pub(crate) async fn synced(&self) {
         eventually("the initial events", Duration::from_secs(20), async || {
             let fold = self.state.fold.lock();

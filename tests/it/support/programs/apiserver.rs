@@ -30,11 +30,11 @@ use crate::support::programs::process::Process;
 
 /// The token of a user in `system:masters`.
 pub(crate) const ADMIN: &str = "admin-token";
-/// The token of `reader`, who may do what a test grants.
+/// The token of the user `reader`, which has only the permissions that a test grants.
 pub(crate) const READER: &str = "reader-token";
 
 const TOKENS: &str = "admin-token,admin,admin,\"system:masters\"\nreader-token,reader,reader\n";
-/// How long a server may take to start.
+/// The longest time that a server may need to start.
 pub(super) const START: Duration = Duration::from_secs(90);
 
 /// A running kube-apiserver with its own etcd; both end when it is dropped.
@@ -46,23 +46,24 @@ pub(crate) struct ApiServer {
     port: u16,
     etcd_ports: [u16; 2],
     flags: Vec<String>,
-    // Before the directory: the processes end before their files go.
+    // Declared before the directory, so that the processes end before their files are removed.
     apiserver: Mutex<Option<Process>>,
     etcd: Mutex<Option<Process>>,
     directory: TempDir,
 }
 
-/// The API server that tests share which do it no harm; `None` when there are no
-/// binaries, said once.
+/// The API server that is shared by all tests that neither restart nor restore it. `None` if there
+/// are no binaries, which is reported once.
 ///
 /// # Panics
-/// When there are none and `KUBEFAN_REQUIRE_UPSTREAM` is 1, or it doesn't start.
+/// Panics if there are no binaries and `KUBEFAN_REQUIRE_UPSTREAM` is 1, or if the server does not
+/// start.
 pub(crate) fn shared() -> Option<&'static ApiServer> {
     static SHARED: OnceLock<ApiServer> = OnceLock::new();
     let assets = available()?;
     Some(SHARED.get_or_init(|| {
-        // The caller is inside a runtime, which must not be blocked on; this one ends
-        // with the start, and nothing of the server belongs to it.
+        // The caller runs inside a runtime, where `block_on` would panic, so another thread with
+        // its own runtime starts the server. The server needs no runtime after the start.
         let start = thread::spawn(|| {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -75,18 +76,19 @@ pub(crate) fn shared() -> Option<&'static ApiServer> {
     }))
 }
 
-/// A server of the test's own, to be restarted, restored or compacted.
+/// An API server for one test, which may restart, restore or compact it. `None` if there are no
+/// binaries.
 ///
 /// # Panics
-/// As `shared`.
+/// Panics in the same cases as [`shared`].
 pub(crate) async fn private() -> Option<ApiServer> {
     private_with(&[]).await
 }
 
-/// As `private`, with more flags.
+/// An API server for one test with additional flags. `None` if there are no binaries.
 ///
 /// # Panics
-/// As `shared`.
+/// Panics in the same cases as [`shared`].
 pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
     Some(ApiServer::start(available()?, flags).await)
 }
@@ -104,7 +106,7 @@ fn find_or_report() -> Option<Assets> {
         }
         Err(reason) => {
             use std::io::Write;
-            // Not eprintln!: the test harness keeps that to itself when a test passes.
+            // Not eprintln!, because the test harness hides its output if the test passes.
             let line = format!("skipped: the tests against a real API server: {reason}\n");
             let _ = std::io::stderr().write_all(line.as_bytes());
             None
@@ -193,7 +195,8 @@ impl ApiServer {
         *self.apiserver.lock() = Some(self.spawn(command, "kube-apiserver.log"));
     }
 
-    /// A kube-apiserver with these files, on this etcd and port.
+    /// The command line of a kube-apiserver with this server's certificates and users, for the
+    /// given etcd and port.
     pub(super) fn serving(&self, etcd: &str, port: u16) -> Command {
         let file = |flag: &str, name: &str| format!("--{flag}={}", self.file(name).display());
         let mut command = Command::new(self.assets.kube_apiserver());
@@ -221,7 +224,7 @@ impl ApiServer {
         command
     }
 
-    /// Starts `command`; what it says goes into a file of the directory.
+    /// Starts `command` with its stderr in the file `log` of the server's directory.
     pub(super) fn spawn(&self, mut command: Command, log: &str) -> Process {
         let log = File::options()
             .create(true)
@@ -297,12 +300,12 @@ impl ApiServer {
         format!("http://127.0.0.1:{}", self.etcd_ports[0])
     }
 
-    /// The certificate authority, PEM.
+    /// The certificate of the certificate authority, in PEM.
     pub(crate) fn authority(&self) -> &str {
         &self.authority.certificate
     }
 
-    /// A directory that goes with the server.
+    /// The server's directory, which is removed when the server is dropped.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -315,17 +318,18 @@ impl ApiServer {
         )
     }
 
-    /// A client that may do everything.
+    /// A client that authenticates as an admin.
     pub(crate) fn client(&self) -> Client {
         self.anonymous().as_token(ADMIN)
     }
 
-    /// The kubeconfig of `admin`, `reader` (both by token) or `certificate` (an admin).
+    /// The path of the kubeconfig of a user: `admin` or `reader` with a token, or `certificate`, an
+    /// admin with a client certificate.
     pub(crate) fn kubeconfig(&self, user: &str) -> PathBuf {
         self.file(user)
     }
 
-    /// Lets `reader` use `verbs` on `resources` (of any group) in one namespace.
+    /// Grants `reader` the `verbs` on `resources` of all API groups in one namespace.
     pub(crate) async fn allow_reader(&self, namespace: &str, verbs: &[&str], resources: &[&str]) {
         let client = self.client();
         let base = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}");
@@ -345,7 +349,7 @@ impl ApiServer {
             .ok();
     }
 
-    /// Makes a namespace that nobody else has.
+    /// Creates a namespace with a generated name, and returns the name.
     pub(crate) async fn namespace(&self, prefix: &str) -> String {
         let wish = json!({ "metadata": { "generateName": format!("{prefix}-") } });
         let made = self
@@ -360,13 +364,13 @@ impl ApiServer {
             .to_owned()
     }
 
-    /// Ends the API server without asking and starts it again.
+    /// Kills the API server and starts it again.
     pub(crate) async fn restart(&self) {
         self.stop();
         self.start_again().await;
     }
 
-    /// Ends the API server without asking.
+    /// Kills the API server.
     pub(crate) fn stop(&self) {
         drop(self.apiserver.lock().take());
     }
@@ -385,7 +389,7 @@ impl ApiServer {
         self.ready().await;
     }
 
-    /// Copies etcd's data, which stops for that long.
+    /// Stops etcd, copies its data, and starts it again; returns the directory with the copy.
     pub(crate) async fn snapshot(&self) -> TempDir {
         self.stop_etcd();
         let copy = tempfile::tempdir().expect("a temporary directory");
@@ -394,7 +398,7 @@ impl ApiServer {
         copy
     }
 
-    /// Takes both servers down, puts an older state in etcd, and brings them up.
+    /// Stops both servers, replaces etcd's data by an older snapshot, and starts them again.
     pub(crate) async fn restore(&self, snapshot: &TempDir) {
         self.stop();
         self.stop_etcd();
@@ -404,7 +408,7 @@ impl ApiServer {
         self.start_again().await;
     }
 
-    /// Compacts etcd at its present revision, which is returned.
+    /// Compacts etcd at its current revision, and returns the revision.
     pub(crate) async fn compact(&self) -> u64 {
         let etcd = Client::new(&self.etcd_url(), Connector::plain());
         let status = etcd
@@ -421,30 +425,29 @@ impl ApiServer {
         revision.parse().expect("a number")
     }
 
-    /// The sum of a metric's values over the series that have all these labels.
+    /// The sum of this server's metric `name` over all series with these labels.
     pub(crate) async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         metric(&self.client(), name, labels).await
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         let apiserver = self.apiserver.lock();
         apiserver.as_ref().expect("the API server runs").id()
     }
 
-    /// The watches that are open at the API server on a resource.
+    /// The number of watches of a resource that are open at this API server.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
         open_watches(&self.client(), resource).await
     }
 
-    /// A value of an object by its JSON pointer, read from the API server.
+    /// Reads an object and returns the value at a JSON pointer; null if it has none.
     pub(crate) async fn read(&self, path: &str, pointer: &str) -> Value {
         let object = self.client().get(path).await.ok().json();
         object.pointer(pointer).cloned().unwrap_or_default()
     }
 }
 
-/// The sum of a metric's values over the series that have all these labels, at this server.
+/// The sum of a server's metric `name` over all series with these labels.
 pub(super) async fn metric(client: &Client, name: &str, labels: &[(&str, &str)]) -> f64 {
     let answer = client.get("/metrics").await.ok();
     let text = String::from_utf8_lossy(&answer.body);
@@ -469,7 +472,7 @@ pub(super) async fn open_watches(client: &Client, resource: &str) -> f64 {
     metric(client, "apiserver_longrunning_requests", &labels).await
 }
 
-/// A port that was free a moment ago.
+/// A port that was free when this function looked for it.
 pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()

@@ -1,4 +1,4 @@
-//! Where the real upstream's binaries are, or why they are not here.
+//! Finds the binaries for the tests against a real API server, or reports which are missing.
 
 use std::env;
 use std::fs;
@@ -9,7 +9,8 @@ use std::path::PathBuf;
 const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 const HELPERS: [&str; 2] = ["stub-kubelet", "informers"];
 
-/// The two directories that hold the binaries of the real upstream.
+/// The two directories with the servers (kube-apiserver, etcd, kubectl) and with the helper
+/// programs of `tests/upstream`.
 #[derive(Clone, Debug)]
 pub(crate) struct Assets {
     servers: PathBuf,
@@ -21,7 +22,7 @@ impl Assets {
     /// `tests/upstream/build` fills.
     ///
     /// # Errors
-    /// One line that says what is missing and how to get it.
+    /// One line that names what is missing and how to build it.
     pub(crate) fn find() -> Result<Self, String> {
         let built = |label| newest_build(&cache_directory(), label);
         let servers = match env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
@@ -57,11 +58,11 @@ impl Assets {
         self.servers.join("kubectl")
     }
 
-    /// The controller manager, which `KUBEBUILDER_ASSETS` of other making may lack: said in one
-    /// line.
+    /// The path of kube-controller-manager. `None`, with one line on stderr, if it is missing: a
+    /// directory in `KUBEBUILDER_ASSETS` need not have it.
     ///
     /// # Panics
-    /// When it is lacking and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
+    /// Panics if it is missing and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
     pub(crate) fn kube_controller_manager(&self) -> Option<PathBuf> {
         let program = self.servers.join("kube-controller-manager");
         if program.is_file() {
@@ -74,7 +75,7 @@ impl Assets {
             "KUBEFAN_REQUIRE_UPSTREAM is set, but {reason}"
         );
         let line = format!("skipped: the tests of the controller manager: {reason}\n");
-        // Not eprintln!: the test harness keeps that to itself when a test passes.
+        // Not eprintln!, because the test harness hides its output if the test passes.
         let _ = std::io::stderr().write_all(line.as_bytes());
         None
     }
@@ -88,7 +89,7 @@ impl Assets {
     }
 }
 
-const BUILD: &str = "no kube-apiserver here; tests/upstream/build makes one (it needs Go)";
+const BUILD: &str = "no kube-apiserver was found; tests/upstream/build builds one (it needs Go)";
 
 fn named_helpers() -> Option<PathBuf> {
     env::var_os("KUBEFAN_TEST_ASSETS").map(PathBuf::from)
@@ -102,7 +103,7 @@ fn cache_directory() -> PathBuf {
     base.join("kubefan/upstream")
 }
 
-/// A finished build has its final name; of several the newest is the one meant.
+/// The newest finished build in the cache whose name starts with `label`.
 fn newest_build(cache: &Path, label: &str) -> Option<PathBuf> {
     fs::read_dir(cache)
         .ok()?

@@ -1,4 +1,4 @@
-//! A certificate authority for one test, and what it issues.
+//! A certificate authority for the tests' API servers, and the certificates that it issues.
 
 use rcgen::BasicConstraints;
 use rcgen::CertificateParams;
@@ -9,14 +9,14 @@ use rcgen::IsCa;
 use rcgen::Issuer;
 use rcgen::KeyPair;
 
-/// A certificate and its key, both PEM.
+/// A certificate and its private key, both in PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     pub(crate) certificate: String,
     pub(crate) key: String,
 }
 
-/// Issues serving and client certificates.
+/// A certificate authority that issues serving and client certificates.
 #[derive(Debug)]
 pub(crate) struct Authority {
     pub(crate) certificate: String,
@@ -36,7 +36,7 @@ impl Authority {
         }
     }
 
-    /// A serving certificate for 127.0.0.1 and localhost.
+    /// Issues a serving certificate for 127.0.0.1 and localhost.
     pub(crate) fn server(&self) -> Identity {
         let hosts = vec!["127.0.0.1".to_owned(), "localhost".to_owned()];
         let mut params = CertificateParams::new(hosts).expect("valid host names");
@@ -45,7 +45,7 @@ impl Authority {
         self.issue(&params)
     }
 
-    /// A client certificate; the API server reads the user from CN, the group from O.
+    /// Issues a client certificate; the API server reads the user from CN and the group from O.
     pub(crate) fn client(&self, user: &str, group: &str) -> Identity {
         let mut params = CertificateParams::default();
         params.distinguished_name = name(user, Some(group));

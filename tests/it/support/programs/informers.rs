@@ -1,4 +1,4 @@
-//! Our client-go program, asked line by line.
+//! The client-go test program `informers` of `tests/upstream`, which answers one command per line.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -20,7 +20,7 @@ use crate::support::programs::assets::Assets;
 const DETECTOR: &str = "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR";
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// The running program; it ends with its standard input.
+/// A running `informers` program; it ends when its standard input is closed.
 #[derive(Debug)]
 pub(crate) struct Informers {
     _child: Child,
@@ -29,7 +29,7 @@ pub(crate) struct Informers {
 }
 
 impl Informers {
-    /// Starts it and waits until all informers have synced.
+    /// Starts the program and waits until all its informers have synced.
     pub(crate) async fn start(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Self {
         let mut child = command(assets, kubeconfig, arguments)
             .spawn()
@@ -46,7 +46,8 @@ impl Informers {
         informers
     }
 
-    /// Asks `dump`, `errors`, `requests` or `settle MILLISECONDS`.
+    /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`), and returns the
+    /// answer.
     pub(crate) async fn ask(&mut self, question: &str) -> Value {
         let line = format!("{question}\n");
         self.stdin
@@ -65,12 +66,13 @@ impl Informers {
     }
 }
 
-/// Runs `list`, `churn` or `restarts` and gives what it says.
+/// Runs the subcommand `list`, `churn` or `restarts` to its end, and returns its output.
 pub(crate) async fn run(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
     output(command(assets, kubeconfig, arguments), arguments).await
 }
 
-/// Runs `herd`, without the LISTs with which client-go checks itself when it is told to.
+/// Runs the subcommand `herd` to its end, without the LISTs of client-go's inconsistency detector,
+/// which the other subcommands have switched on.
 pub(crate) async fn run_plainly(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
     let mut command = command(assets, kubeconfig, arguments);
     command.env_remove(DETECTOR);

@@ -1,4 +1,4 @@
-//! Kubeconfig files, written as JSON, which is YAML.
+//! Writes kubeconfig files in JSON, which is a subset of YAML.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::support::programs::certificates::Identity;
 
-/// Who a kubeconfig says its user is.
+/// The credentials in a kubeconfig: none, a bearer token, or a client certificate.
 #[derive(Debug)]
 pub(crate) enum User<'a> {
     Nobody,
@@ -18,7 +18,7 @@ pub(crate) enum User<'a> {
     Certificate(&'a Identity),
 }
 
-/// Writes a kubeconfig with one context, `test`.
+/// Writes a kubeconfig with one context, `test`. `authority` is the CA certificate in PEM.
 pub(crate) fn write(path: &Path, server: &str, authority: Option<&str>, user: &User<'_>) {
     let mut cluster = json!({ "server": server });
     if let Some(authority) = authority {

@@ -1,4 +1,4 @@
-//! kubectl with a home of its own, so that no cache of another run helps it.
+//! Runs kubectl with an empty home directory, so that it has no cache of earlier runs.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) struct Kubectl {
     home: TempDir,
 }
 
-/// What a command said, and its exit code: none if it was ended.
+/// The output of a command and its exit code, which is `None` if the command was killed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandOutput {
     pub(crate) stdout: String,
@@ -61,7 +61,7 @@ impl Kubectl {
         command
     }
 
-    /// Starts a command and leaves it to the caller.
+    /// Starts a command and returns the running process.
     pub(crate) fn start(&self, arguments: &[String]) -> Child {
         self.command(arguments).spawn().expect("kubectl starts")
     }
@@ -79,8 +79,8 @@ impl Kubectl {
         }
     }
 
-    /// Runs a command that has no end of its own until it has said so many lines;
-    /// after the first it runs `meanwhile`.
+    /// Runs a command that does not end by itself until it has printed this many lines. After the
+    /// first line it runs the kubectl command `meanwhile`.
     pub(crate) async fn run_for_lines(
         &self,
         arguments: &[String],
@@ -113,7 +113,7 @@ impl Kubectl {
         child.wait().await.expect("kubectl ends");
         assert!(
             whole,
-            "{arguments:?} said only {lines_read:?}, and {stderr}"
+            "{arguments:?} printed only {lines_read:?}, and {stderr}"
         );
         CommandOutput {
             stdout: lines_read.join("\n"),

@@ -1,4 +1,4 @@
-//! The built `kubefan` binary, serving.
+//! Runs the built `kubefan` binary: `kubefan serve`, or any command to its end.
 
 use std::env;
 use std::ffi::OsString;
@@ -27,12 +27,12 @@ use crate::support::programs::process::Process;
 const START: Duration = Duration::from_secs(20);
 const DRAIN: Duration = Duration::from_secs(20);
 
-/// The binary under test: this build's, or the one in `KUBEFAN_TEST_BINARY`.
+/// The path of the binary under test: the one of this build, or the one in `KUBEFAN_TEST_BINARY`.
 pub(crate) fn binary() -> OsString {
     env::var_os("KUBEFAN_TEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_kubefan").into())
 }
 
-/// A running `kubefan serve`. When dropped it is asked to end, and must do so with 0.
+/// A running `kubefan serve`. Dropping it sends SIGTERM and checks that it exits with 0.
 #[derive(Debug)]
 pub(crate) struct Kubefan {
     process: Process,
@@ -41,7 +41,7 @@ pub(crate) struct Kubefan {
     admin: String,
 }
 
-/// A run of the binary that came to its end.
+/// The exit code and output of a finished run of the binary.
 #[derive(Debug)]
 pub(crate) struct ExitedProgram {
     pub(crate) code: Option<i32>,
@@ -52,7 +52,7 @@ pub(crate) struct ExitedProgram {
 /// Runs `kubefan` with these arguments to its end.
 ///
 /// # Panics
-/// When it doesn't end in 20 seconds.
+/// Panics if it does not end within 20 seconds.
 pub(crate) fn run(arguments: &[&str]) -> ExitedProgram {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut command = Command::new(binary());
@@ -82,12 +82,12 @@ pub(crate) fn start_in(command: &mut Command, directory: &Path) -> Process {
 }
 
 impl Kubefan {
-    /// In front of `server`, as an admin by token.
+    /// Starts kubefan in front of `server`, with the admin's token as its own identity.
     pub(crate) async fn start(server: &ApiServer, flags: &[&str]) -> Self {
         Self::start_with(&server.kubeconfig("admin"), flags).await
     }
 
-    /// With a kubeconfig, and free ports unless `flags` say otherwise.
+    /// Starts kubefan with a kubeconfig, and on free ports unless `flags` set the addresses.
     pub(crate) async fn start_with(kubeconfig: &Path, flags: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
         let directory = directory.expect("a temporary directory");
@@ -157,40 +157,39 @@ impl Kubefan {
         Client::new(&self.url, Connector::plain())
     }
 
-    /// What it wrote to stderr so far.
+    /// Everything that kubefan has written to stderr so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("stderr")).unwrap_or_default()
     }
 
-    /// A file of its own directory.
+    /// The path of a file in the directory that is removed with this value.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// A kubeconfig that points here.
+    /// Writes a kubeconfig whose server is this kubefan, and returns its path.
     pub(crate) fn kubeconfig(&self, user: &User<'_>) -> PathBuf {
         let path = self.file("config");
         kubeconfig::write(&path, &self.url, None, user);
         path
     }
 
-    /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// The text of its metrics.
+    /// The text of the admin listener's `/metrics`.
     pub(crate) async fn metrics(&self) -> String {
         let client = Client::new(&self.admin, Connector::plain());
         let answer = client.get("/metrics").await.ok();
         String::from_utf8_lossy(&answer.body).into_owned()
     }
 
-    /// Seconds of processor time that it has used, to a hundredth.
+    /// The CPU time that the process has used so far, in seconds, with a resolution of 0.01.
     pub(crate) fn cpu(&self) -> f64 {
         let path = format!("/proc/{}/stat", self.process.id());
         let stat = fs::read_to_string(path).expect("a running process");
-        // After the name, which may have spaces, the 12th and 13th: user and system ticks.
+        // Fields 12 and 13 after the process name, which may contain spaces: user and system ticks.
         let (_, rest) = stat.rsplit_once(')').expect("a name in brackets");
         let ticks = rest.split_whitespace().skip(11).take(2);
         ticks
@@ -204,10 +203,10 @@ impl Kubefan {
         self.process.signal("TERM");
     }
 
-    /// Waits for the end that was asked for.
+    /// Waits until kubefan exits after a signal.
     ///
     /// # Panics
-    /// When it doesn't come.
+    /// Panics if it does not exit within 20 seconds.
     pub(crate) fn wait_for_exit(&mut self) -> ExitStatus {
         let status = self.process.wait(DRAIN);
         status.unwrap_or_else(|| panic!("kubefan does not end: {}", self.log()))

@@ -1,4 +1,4 @@
-//! The programs that tests start, and the files that they are given.
+//! The programs that tests start, and the files that these programs need.
 
 pub(crate) mod apiserver;
 pub(crate) mod assets;

@@ -1,8 +1,7 @@
-//! Child processes that can't outlive the test process, however that ends.
+//! Child processes that never outlive the test process, however it ends.
 //!
-//! A value in a `static` is never dropped and a killed process drops nothing, so
-//! each child has a watchdog: a shell that waits for the end of its own standard
-//! input, which the kernel brings about when the test process is gone.
+//! A value in a `static` is never dropped, and a killed process drops nothing. So each child has a
+//! watchdog: a shell that reads from a pipe, which the kernel closes when the test process ends.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -14,7 +13,8 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-/// A line on standard input means that the owner has ended the child itself.
+/// The watchdog's script: kills the child and removes its directory at the end of standard input. A
+/// line on standard input means that the child has ended already.
 const WATCHDOG: &str = r#"read -r _ && exit 0
 kill -KILL "$1" 2>/dev/null
 [ -z "$2" ] || rm -rf -- "$2""#;
@@ -22,7 +22,7 @@ kill -KILL "$1" 2>/dev/null
 const PAUSE: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A running child process; ended when dropped.
+/// A running child process, which is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Child,
@@ -30,8 +30,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command`. If the test process ends first, the child is killed and
-    /// `directory` removed.
+    /// Starts `command`. If the test process ends first, the watchdog kills the child and removes
+    /// `directory`.
     pub(crate) fn start(command: &mut Command, directory: Option<&Path>) -> Self {
         let child = command
             .process_group(0)
@@ -57,7 +57,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Sends a signal by its name, as `TERM`.
+    /// Sends the signal with this name, for example `TERM`.
     pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill")
             .args(["-s", name, &self.child.id().to_string()])
@@ -68,9 +68,9 @@ impl Process {
         );
     }
 
-    /// The exit status, as soon as there is one and within `limit`.
+    /// Waits for the exit status; `None` if the process still runs after `limit`.
     pub(crate) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
-        // Not the tests' clock, which may be paused: a process takes real time.
+        // Sleeps in real time, because a test may have paused tokio's clock.
         for _ in 0..=limit.as_millis() / PAUSE.as_millis() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Some(status);
@@ -80,7 +80,7 @@ impl Process {
         None
     }
 
-    /// Asks the child to end, and makes it.
+    /// Sends SIGTERM, and kills the child if it still runs after 5 s.
     pub(crate) fn stop(&mut self) -> ExitStatus {
         if self.child.try_wait().ok().flatten().is_none() {
             self.signal("TERM");
@@ -91,7 +91,7 @@ impl Process {
         }
     }
 
-    /// Ends the child without asking.
+    /// Kills the child and waits for its end.
     pub(crate) fn kill(&mut self) -> ExitStatus {
         let _ = self.child.kill();
         self.child.wait().expect("a killed child can be waited for")

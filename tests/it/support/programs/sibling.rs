@@ -1,4 +1,4 @@
-//! One more kube-apiserver on an etcd that has one already.
+//! A second kube-apiserver on the etcd of another one.
 
 use std::fs;
 use std::path::Path;
@@ -21,7 +21,7 @@ use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::process::Process;
 
-/// A running kube-apiserver with the certificates and users of another one; ends when dropped.
+/// A running kube-apiserver with another one's certificates; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sibling {
     process: Process,
@@ -31,10 +31,10 @@ pub(crate) struct Sibling {
 }
 
 impl Sibling {
-    /// Beside `of`, on the etcd at this address.
+    /// Starts a sibling of the API server `of`, on the etcd at the URL `etcd`.
     ///
     /// # Panics
-    /// When it doesn't start.
+    /// Panics if it does not start.
     pub(crate) async fn start(of: &ApiServer, etcd: &str, flags: &[&str]) -> Self {
         let port = free_port();
         let mut command = of.serving(etcd, port);
@@ -56,7 +56,10 @@ impl Sibling {
             if let Some(status) = self.process.wait(Duration::ZERO) {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
                 let last: Vec<&str> = log.lines().rev().take(5).collect();
-                panic!("it ended with {status}:\n{}", last.join("\n"));
+                panic!(
+                    "the second kube-apiserver ended with {status}:\n{}",
+                    last.join("\n")
+                );
             }
             let ready = client.try_send(Method::GET, "/readyz", &none, Bytes::new());
             ready.await.and_then(|answer| answer.is(200))
@@ -68,13 +71,13 @@ impl Sibling {
         self.port
     }
 
-    /// A client that may do everything.
+    /// A client that authenticates as an admin.
     pub(crate) fn client(&self) -> Client {
         let connector = Connector::tls(&self.authority, None, &["http/1.1"]);
         Client::new(&self.url(), connector).as_token(ADMIN)
     }
 
-    /// The watches that are open at this API server on a resource.
+    /// The number of watches of a resource that are open at this API server.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
         open_watches(&self.client(), resource).await
     }
@@ -83,7 +86,7 @@ impl Sibling {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// Writes the kubeconfig of an admin.
+    /// Writes a kubeconfig for this API server with the admin's token.
     pub(crate) fn write_kubeconfig(&self, path: &Path) {
         let authority = Some(self.authority.as_str());
         kubeconfig::write(path, &self.url(), authority, &User::Token(ADMIN));

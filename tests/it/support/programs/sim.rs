@@ -1,4 +1,4 @@
-//! The built `kubefan` binary as a simulated API server.
+//! Runs the built `kubefan` binary as a simulated API server.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ use crate::support::programs::process::Process;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A running `kubefan sim`. When dropped it is asked to end, and must do so with 0.
+/// A running `kubefan sim`. Dropping it sends SIGTERM and checks that it exits with 0.
 #[derive(Debug)]
 pub(crate) struct Sim {
     process: Process,
@@ -32,7 +32,7 @@ pub(crate) struct Sim {
 }
 
 impl Sim {
-    /// On free ports.
+    /// Starts a simulator with these flags on free ports.
     pub(crate) async fn start(flags: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut command = Command::new(binary());
@@ -64,14 +64,14 @@ impl Sim {
         Client::new(&self.url, Connector::plain())
     }
 
-    /// What its admin listener answers.
+    /// Sends a request without a body to the admin listener, and returns the answer.
     pub(crate) async fn admin(&self, method: Method, path: &str) -> Answer {
         let client = Client::new(&self.admin, Connector::plain());
         let none = HeaderMap::new();
         client.send(method, path, &none, bytes::Bytes::new()).await
     }
 
-    /// A kubeconfig that points here.
+    /// Writes a kubeconfig whose server is this simulator, and returns its path.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         let path = self.directory.path().join("config");
         kubeconfig::write(&path, &self.url, None, &User::Nobody);

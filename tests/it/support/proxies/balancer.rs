@@ -1,4 +1,5 @@
-//! A balancer of TCP connections in front of several servers, each in turn. TLS passes through it.
+//! A TCP load balancer in front of several servers, which get the connections in turn. It passes
+//! TLS through unchanged.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::support::proxies::listener::Listener;
 
-/// The balancer; ends when dropped, and all its connections with it.
+/// A running load balancer; it and all its connections end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Balancer {
     listener: Listener,
@@ -20,12 +21,12 @@ pub(crate) struct Balancer {
 struct BalancerState {
     ports: Vec<u16>,
     preferred: Mutex<Option<usize>>,
-    /// Counts the cuts.
+    /// The number of calls of `cut`; each change ends the open connections.
     cuts: watch::Sender<u64>,
 }
 
 impl Balancer {
-    /// In front of what listens on these ports of 127.0.0.1.
+    /// Starts a balancer in front of servers that listen on these ports of 127.0.0.1.
     pub(crate) async fn start(ports: &[u16]) -> Self {
         let state = Arc::new(BalancerState {
             ports: ports.to_vec(),
@@ -43,12 +44,12 @@ impl Balancer {
         format!("https://{}", self.listener.address())
     }
 
-    /// Ends all connections, so that the next ones are shared out anew.
+    /// Ends all connections, so that clients reconnect and are distributed again.
     pub(crate) fn cut(&self) {
         self.state.cuts.send_modify(|cuts| *cuts += 1);
     }
 
-    /// Gives all new connections to this server, or to each in turn.
+    /// Sends all new connections to the server with this index; `None` to all servers in turn.
     pub(crate) fn prefer(&self, server: Option<usize>) {
         *self.state.preferred.lock() = server;
     }
@@ -59,7 +60,7 @@ async fn serve(client: TcpStream, number: usize, state: Arc<BalancerState>) {
     let port = state.ports[state.preferred.lock().unwrap_or(turn)];
     let mut cuts = state.cuts.subscribe();
     tokio::select! {
-        // A connection that breaks is the client's to notice.
+        // Errors of a connection are ignored here: the client sees that it broke.
         _ = pass(client, port) => {}
         _ = cuts.changed() => {}
     }

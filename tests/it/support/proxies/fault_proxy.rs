@@ -1,7 +1,7 @@
-//! A proxy between kubefan and the API server that makes faults on command.
+//! A proxy between kubefan and the API server that injects faults when a test asks for them.
 //!
-//! It speaks plain HTTP/1.1 on loopback and forwards as an admin, so it is for the
-//! informers' way upstream: no upgrades, no identities of others.
+//! It speaks plain HTTP/1.1 on loopback and forwards every request as an admin. So it suits the
+//! requests of informers; it supports no upgrades, and clients' credentials are replaced.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -43,7 +43,7 @@ use crate::support::proxies::replies::expired_watch;
 use crate::support::proxies::replies::plain;
 use crate::support::proxies::replies::too_many_requests;
 
-/// What a request asks for.
+/// The kind of a request to the API server. LIST, WATCH and GET count only for resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RequestKind {
     List,
@@ -52,16 +52,16 @@ pub(crate) enum RequestKind {
     Other,
 }
 
-/// Where in a watch's bytes it is cut.
+/// The position in a watch's bytes at which the proxy breaks the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum CutPoint {
-    /// At once, between two frames if nothing is under way.
+    /// Immediately; between two frames if no frame is in flight.
     Now,
-    /// After this many bytes of what comes next.
+    /// After at most this many bytes of the next chunk, and before the chunk's end.
     Within(usize),
 }
 
-/// The proxy; ends when dropped, and all its connections with it.
+/// A running fault proxy; it and all its connections end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct FaultProxy {
     listener: Listener,
@@ -72,13 +72,14 @@ pub(crate) struct FaultProxy {
 struct Control {
     upstream: Client,
     plan: Mutex<FaultPlan>,
-    /// Counts the cuts; the last one says where.
+    /// The number of calls of `cut_watches`, and the cut point of the last call.
     cuts: watch::Sender<(u64, CutPoint)>,
     silent: watch::Sender<bool>,
     counts: Mutex<BTreeMap<(RequestKind, String), u32>>,
 }
 
-/// For a kind, how many of the next requests with this in their path.
+/// For each kind of request, a part of the path and how many of the next requests whose path
+/// contains it get the fault.
 type PlannedFaults = BTreeMap<RequestKind, (String, u32)>;
 
 #[derive(Debug, Default)]
@@ -86,10 +87,10 @@ struct FaultPlan {
     expire: PlannedFaults,
     refuse: PlannedFaults,
     delay: Duration,
-    /// How long each answer but a watch's is kept back.
+    /// The delay of each request other than a watch.
     slowness: Duration,
     missing_features: Vec<MissingFeature>,
-    /// By path, whole LISTs that are passed on now, and the most there were.
+    /// For each path, the number of whole LISTs in flight now, and the highest number so far.
     whole_lists: BTreeMap<String, (u32, u32)>,
 }
 
@@ -113,7 +114,7 @@ impl FaultProxy {
         self.listener.http_url()
     }
 
-    /// Ends all open watches, without the end that HTTP asks for.
+    /// Breaks the connections of all open watches, without the final chunk that HTTP requires.
     pub(crate) fn cut_watches(&self, cut: CutPoint) {
         self.control.cuts.send_modify(|(count, at)| {
             *count += 1;
@@ -121,8 +122,8 @@ impl FaultProxy {
         });
     }
 
-    /// Answers the next `count` lists, or watches by an ERROR event, with 410, where the
-    /// path contains `part`.
+    /// Answers the next `count` requests of a kind whose path contains `part` with 410: LISTs with
+    /// that status, watches with an ERROR event.
     pub(crate) fn expire(&self, kind: RequestKind, part: &str, count: u32) {
         self.control
             .plan
@@ -131,7 +132,7 @@ impl FaultProxy {
             .insert(kind, (part.to_owned(), count));
     }
 
-    /// Answers the next `count` requests of a kind with 429, where the path contains `part`.
+    /// Answers the next `count` requests of a kind whose path contains `part` with 429.
     pub(crate) fn refuse(&self, kind: RequestKind, part: &str, count: u32) {
         self.control
             .plan
@@ -140,34 +141,34 @@ impl FaultProxy {
             .insert(kind, (part.to_owned(), count));
     }
 
-    /// Gives what comes down watches from now on only this much later.
+    /// Delays all bytes of watches by this time from now on.
     pub(crate) fn delay_watches(&self, by: Duration) {
         self.control.plan.lock().delay = by;
     }
 
-    /// Keeps each answer but a watch's back for so long, from now on.
+    /// Delays each request other than a watch by this time from now on.
     pub(crate) fn slow_down(&self, by: Duration) {
         self.control.plan.lock().slowness = by;
     }
 
-    /// Knows no more of these from now on.
+    /// Behaves from now on like an API server without these features, and with all others.
     pub(crate) fn remove_features(&self, unknown: &[MissingFeature]) {
         self.control.plan.lock().missing_features = unknown.to_vec();
     }
 
-    /// The most LISTs of a collection that were passed on at a time, those not counted that ask for
-    /// metadata or for one object alone.
+    /// The highest number of LISTs of a collection that were in flight concurrently. LISTs of
+    /// metadata and LISTs with `limit=1` are not counted.
     pub(crate) fn most_concurrent_whole_lists(&self, path: &str) -> u32 {
         let plan = self.control.plan.lock();
         plan.whole_lists.get(path).map_or(0, |(_, most)| *most)
     }
 
-    /// Makes open and new watches fall silent, or speak again.
+    /// Holds back all bytes of open and new watches (`true`), or sends them again (`false`).
     pub(crate) fn silence(&self, silent: bool) {
         self.control.silent.send_replace(silent);
     }
 
-    /// How many requests of a kind there were whose path contains `part`.
+    /// The number of requests of a kind so far whose path contains `part`.
     pub(crate) fn count(&self, kind: RequestKind, part: &str) -> u32 {
         let counts = self.control.counts.lock();
         let matching = counts
@@ -179,7 +180,7 @@ impl FaultProxy {
 
 async fn serve(tcp: TcpStream, control: Arc<Control>) {
     let service = service_fn(move |request| answer(control.clone(), request));
-    // A cut watch ends its connection with an error, as it should.
+    // The error is ignored: breaking a watch's connection on purpose causes one.
     let _ = http1::Builder::new()
         .serve_connection(TokioIo::new(tcp), service)
         .await;
@@ -249,7 +250,7 @@ impl Control {
         }
         let _counted = (kind == RequestKind::List && is_whole(&parts))
             .then(|| WholeList::new(self, parts.uri.path()));
-        // The admin's goes in its place.
+        // The upstream client adds the admin's token instead.
         parts.headers.remove("authorization");
         let body = collect_body(body).await;
         if kind != RequestKind::Watch && !slowness.is_zero() {
@@ -265,7 +266,7 @@ impl Control {
     }
 }
 
-/// True for a LIST of whole objects, all that there are.
+/// True for a LIST that asks for whole objects and has no `limit=1`.
 fn is_whole(parts: &Parts) -> bool {
     let accept = parts
         .headers
@@ -276,7 +277,7 @@ fn is_whole(parts: &Parts) -> bool {
     !metadata && !query.split('&').any(|part| part == "limit=1")
 }
 
-/// Counts a LIST from its request to its head.
+/// Counts a LIST as in flight from its request to the response's head.
 struct WholeList<'a> {
     control: &'a Control,
     path: String,
@@ -304,11 +305,12 @@ impl Drop for WholeList<'_> {
     }
 }
 
-/// A watch's bytes on their way back, until the plan says otherwise.
+/// The body of a watch's response: passes the upstream's bytes on, unless a test has ordered a
+/// delay, a silence or a cut.
 struct FaultyBody {
     inner: Incoming,
     cut: Pin<Box<dyn Future<Output = CutPoint> + Send>>,
-    /// Bytes that may still pass after a cut was ordered.
+    /// How many bytes may still pass after a cut was ordered; `None` before.
     left: Option<usize>,
     silent: watch::Receiver<bool>,
     speaking: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -375,7 +377,7 @@ impl FaultyBody {
         let (Some(left), Ok(mut data)) = (self.left, frame.into_data()) else {
             return Frame::data(Bytes::new());
         };
-        // Never a whole chunk: its end may be a frame's end.
+        // Always cut inside the chunk, because its end may be the end of a frame.
         data.truncate(left.min(data.len().saturating_sub(1)));
         self.left = Some(0);
         Frame::data(data)

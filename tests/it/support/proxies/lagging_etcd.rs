@@ -1,5 +1,5 @@
-//! A way to etcd on which watches are late and all else is not, so that an API server's cache lags
-//! behind what it can read.
+//! A proxy between an API server and etcd that delays only watches. The API server's watch cache
+//! then lags behind what the API server reads from etcd directly.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -29,12 +29,12 @@ use tokio::time::sleep_until;
 use crate::support::proxies::listener::Listener;
 
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
-/// More than an API server has under way on a connection.
+/// The limit of concurrent HTTP/2 streams; higher than an API server needs on one connection.
 const STREAMS: u32 = 10_000;
 
 type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// The way; ends when dropped, and all its connections with it.
+/// A running etcd proxy; it and all its connections end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct LaggingEtcd {
     listener: Listener,
@@ -42,13 +42,13 @@ pub(crate) struct LaggingEtcd {
 }
 
 impl LaggingEtcd {
-    /// To the etcd on this port of 127.0.0.1; nothing is late yet.
+    /// Starts a proxy to the etcd on this port of 127.0.0.1, without a delay at first.
     pub(crate) async fn start(etcd: u16) -> Self {
         let lag = watch::Sender::new(Duration::ZERO);
         let late = lag.subscribe();
         let serve = move |_, client| {
             let passed = pass(client, etcd, late.clone());
-            // An end of either side ends both; the API server connects again.
+            // If either side ends, both connections end, and the API server reconnects.
             async move { drop(passed.await) }
         };
         Self {
@@ -61,7 +61,7 @@ impl LaggingEtcd {
         self.listener.http_url().to_owned()
     }
 
-    /// By how much what comes from now on is late; it stays in order.
+    /// Delays the frames of watches that arrive from now on by this time, in their order.
     pub(crate) fn lag(&self, by: Duration) {
         self.lag.send_replace(by);
     }
@@ -106,7 +106,8 @@ fn never(never: Infallible) -> hyper::Error {
     match never {}
 }
 
-/// A body whose frames come in order, each so much later than it came here.
+/// A body that delivers the frames of another body in order, each delayed by the lag at the time of
+/// its arrival.
 struct Late {
     frames: mpsc::UnboundedReceiver<Frame<Bytes>>,
     reading: JoinHandle<()>,
@@ -117,7 +118,8 @@ impl Late {
         let (arrived, mut waiting) = mpsc::unbounded_channel();
         let (sender, frames) = mpsc::unbounded_channel();
         let reading = async move {
-            // A watch that breaks ends without its trailers, which the API server takes for a fault.
+            // If etcd's watch breaks, this body ends without gRPC trailers, which the API server
+            // treats as an error.
             while let Some(Ok(frame)) = body.frame().await {
                 let due = Instant::now() + *lag.borrow();
                 if arrived.send((due, frame)).is_err() {

@@ -1,4 +1,4 @@
-//! The one accept loop of what tests put in front of a server.
+//! The accept loop that all proxies of the tests share.
 
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::task::JoinSet;
 
-/// A socket on a free port of 127.0.0.1; ends when dropped, and all its connections with it.
+/// A listener on a free port of 127.0.0.1; it and its connections end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     address: SocketAddr,
@@ -17,7 +17,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Runs what `serve` makes of a connection and its number, from 1 on, as a task of its own.
+    /// Starts to accept, and runs the future of `serve` for each connection as a separate task.
+    /// `serve` gets the connection's number, which starts at 1.
     pub(crate) async fn start<F, S>(serve: F) -> Self
     where
         F: FnMut(usize, TcpStream) -> S + Send + 'static,

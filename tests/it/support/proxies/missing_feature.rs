@@ -1,4 +1,5 @@
-//! What an older API server, or one of an extension, does not know, played by the fault proxy.
+//! Features that the fault proxy hides, so that it behaves like an older API server or like an
+//! extension API server.
 
 use http::HeaderValue;
 use http::StatusCode;
@@ -13,21 +14,22 @@ const METADATA: &str = "as=PartialObjectMetadata";
 const UNACCEPTABLE: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"only the following media types are accepted: application/json, application/yaml","reason":"NotAcceptable","code":406}"#;
 const FORBIDDEN: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","reason":"Invalid","details":{"group":"meta.k8s.io","kind":"ListOptions","causes":[{"reason":"FieldValueForbidden","message":"Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled","field":"sendInitialEvents"}]},"code":422}"#;
 
-/// What is not known.
+/// A feature that the fault proxy hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MissingFeature {
-    /// Metadata alone in protobuf: 406, unless something else will do.
+    /// PartialObjectMetadata in protobuf is not offered: 406, unless `Accept` has another type.
     MetadataProtobuf,
-    /// Metadata alone in whatever format: 406.
+    /// PartialObjectMetadata is not offered in any format: 406, unless `Accept` has another type.
     Metadata,
-    /// `sendInitialEvents`: passed over.
+    /// `sendInitialEvents` and `resourceVersionMatch` are ignored.
     WatchListIgnored,
-    /// `sendInitialEvents`: 422.
+    /// A request with `sendInitialEvents` gets 422.
     WatchListRejected,
 }
 
 impl MissingFeature {
-    /// Makes the request the one that is understood, or says what is answered to it.
+    /// Removes the hidden feature from the request, or returns the error answer that an API server
+    /// without the feature gives.
     pub(super) fn answer(self, parts: &mut Parts) -> Option<Reply> {
         match self {
             Self::MetadataProtobuf => accept_only(parts, |kind| {

@@ -1,4 +1,4 @@
-//! What tests put between a client and a server, to see and to disturb what passes.
+//! Proxies that tests put between a client and a server, to record or to disturb the traffic.
 
 pub(crate) mod balancer;
 pub(crate) mod fault_proxy;

@@ -1,4 +1,4 @@
-//! Passes a request on to the server behind, and its answer back.
+//! Forwards a request to the server behind a proxy, and returns the answer.
 
 use bytes::Bytes;
 use http::Response;
@@ -10,16 +10,16 @@ use hyper::body::Incoming;
 use crate::support::clients::client::Client;
 use crate::support::clients::client::chain;
 
-/// Of the connection, not of the request.
+/// Headers that belong to the connection and are not forwarded.
 const HOP_BY_HOP: [&str; 4] = ["host", "connection", "content-length", "transfer-encoding"];
 
-/// What came of a request's body.
+/// The whole body of a request; empty if the client broke off.
 pub(super) async fn collect_body(body: Incoming) -> Bytes {
     let body = body.collect().await.map(|body| body.to_bytes());
     body.unwrap_or_default()
 }
 
-/// Sends the request with what `upstream` puts on every one; the error is in words.
+/// Sends a request with the headers that `upstream` adds to every request. The error is a text.
 pub(super) async fn forward_request(
     upstream: &Client,
     mut parts: Parts,
@@ -33,7 +33,7 @@ pub(super) async fn forward_request(
     sent.await.map_err(|error| chain(&error))
 }
 
-/// The answer's body, as it comes.
+/// An answer's body as a stream, unchanged.
 pub(super) fn forwarded_body(body: Incoming) -> UnsyncBoxBody<Bytes, String> {
     body.map_err(|error| error.to_string()).boxed_unsync()
 }

@@ -1,4 +1,4 @@
-//! What the fault proxy says itself, in the API server's words.
+//! The answers that the proxies give without asking the API server, worded as the API server does.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,10 +9,10 @@ use http_body_util::BodyExt;
 use http_body_util::Full;
 use http_body_util::combinators::UnsyncBoxBody;
 
-/// A response, canned or passed on.
+/// A response of a proxy: made here, or forwarded from the upstream.
 pub(super) type Reply = Response<UnsyncBoxBody<Bytes, String>>;
 
-/// A reply with this body, said to be JSON.
+/// A reply with this body and the content type JSON.
 pub(super) fn plain(status: StatusCode, text: &str) -> Reply {
     let body = Full::new(Bytes::copy_from_slice(text.as_bytes()));
     let mut reply = Response::new(body.map_err(|never| match never {}).boxed_unsync());
@@ -23,7 +23,7 @@ pub(super) fn plain(status: StatusCode, text: &str) -> Reply {
     reply
 }
 
-/// 429, to be tried again in a second.
+/// A 429 that asks the client to retry after a second.
 pub(super) fn too_many_requests() -> Reply {
     let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too many requests","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#;
     let mut reply = plain(StatusCode::TOO_MANY_REQUESTS, status);
@@ -35,12 +35,12 @@ pub(super) fn too_many_requests() -> Reply {
 
 const EXPIRED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#;
 
-/// 410 as a list gets it.
+/// The answer to an expired LIST: a 410 with a Status.
 pub(super) fn expired_list() -> Reply {
     plain(StatusCode::GONE, EXPIRED)
 }
 
-/// 410 as a watch gets it, in the format that was asked for.
+/// The answer to an expired watch: an ERROR event with code 410, in the requested format.
 pub(super) fn expired_watch(headers: &HeaderMap) -> Reply {
     let accept = headers
         .get("accept")
@@ -61,9 +61,9 @@ pub(super) fn expired_watch(headers: &HeaderMap) -> Reply {
     reply.map(|_| body.map_err(|never| match never {}).boxed_unsync())
 }
 
-/// The protobuf ERROR event, with its length before it.
+/// A protobuf frame with an ERROR event with code 410, preceded by its length.
 fn expired_frame() -> Vec<u8> {
-    // Status: 2 status, 3 message, 4 reason, 6 code (410 as a varint is 9a 03).
+    // Fields of Status: 2 is status, 3 message, 4 reason, 6 code (410 is the varint 9a 03).
     let mut status = field(2, b"Failure");
     status.extend(field(3, b"too old resource version: 1 (2)"));
     status.extend(field(4, b"Expired"));

@@ -1,6 +1,6 @@
-//! A server before another: tells what it was asked and over which connection, and misbehaves as a test says.
+//! A proxy that records each request, and handles it as a test decides.
 //!
-//! It speaks plain HTTP/1.1 and HTTP/2 on loopback, and JSON.
+//! It speaks plain HTTP/1.1 and HTTP/2 on loopback. It can change only watches in JSON.
 
 use std::fmt;
 use std::io;
@@ -33,41 +33,41 @@ use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::plain;
 
-/// The server; ends when dropped, and all its connections with it.
+/// A running scripted proxy; it and all its connections end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct ScriptedProxy {
     listener: Listener,
     control: Arc<Control>,
 }
 
-/// A request.
+/// A request that the proxy received.
 #[derive(Clone, Debug)]
 pub(crate) struct SeenRequest {
-    /// The number of its connection.
+    /// The number of the connection, from 1.
     pub(crate) connection: usize,
     pub(crate) version: Version,
     pub(crate) method: Method,
     pub(crate) path: String,
-    /// Decoded.
+    /// The query parameters, percent-decoded, in order.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) authorization: String,
 }
 
-/// Makes of a frame of a watch the ones that are sent in its place; `None` ends the watch.
+/// Maps a frame of a watch to the frames that are sent instead; `None` ends the watch.
 pub(crate) type Change = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
 
-/// What becomes of a request.
+/// How the proxy handles a request.
 pub(crate) enum RequestAction {
     Forward,
-    /// It is carried out, and the connection breaks before the answer.
+    /// Forwards the request, and breaks the connection instead of answering.
     DropAnswer,
-    /// It is carried out when the first says so, and never answered; the second hears of it.
+    /// Waits for the first `Notify`, forwards the request, notifies the second, and never answers.
     Hold(Arc<Notify>, Arc<Notify>),
-    /// Once it is carried out, this hears of it.
+    /// Forwards the request, and notifies this before the answer is sent.
     Notify(Arc<Notify>),
-    /// 410.
+    /// Answers 410 without forwarding the request.
     Expire,
-    /// A watch, with frames changed.
+    /// Forwards a watch, and changes its frames.
     ChangeFrames(Change),
 }
 
@@ -100,7 +100,7 @@ impl ScriptedProxy {
         self.listener.http_url()
     }
 
-    /// All requests until now.
+    /// All requests that were received so far, in order.
     pub(crate) fn seen(&self) -> Vec<SeenRequest> {
         self.control.seen.lock().clone()
     }
@@ -113,7 +113,7 @@ impl fmt::Debug for Control {
 }
 
 impl SeenRequest {
-    /// The value of a query parameter; empty when it is not there.
+    /// The value of a query parameter; empty if the request does not have it.
     pub(crate) fn query(&self, name: &str) -> &str {
         let found = self.query.iter().find(|(key, _)| key == name);
         found.map_or("", |(_, value)| value)
@@ -126,7 +126,7 @@ impl SeenRequest {
 
 async fn serve(tcp: TcpStream, number: usize, control: Arc<Control>) {
     let service = service_fn(move |request| answer(control.clone(), number, request));
-    // One that is broken on purpose ends with an error, as it should.
+    // The error is ignored: breaking a connection on purpose causes one.
     let _ = auto::Builder::new(TokioExecutor::new())
         .serve_connection(TokioIo::new(tcp), service)
         .await;
@@ -170,7 +170,7 @@ async fn answer(
         RequestAction::Hold(released, done) => {
             let (parts, body) = request.into_parts();
             let body = collect_body(body).await;
-            // Outlives the connection, as a server's own work does.
+            // A separate task, because a server finishes its work even if the connection ends.
             tokio::spawn(async move {
                 released.notified().await;
                 let sent = forward_request(&control.upstream, parts, body).await;
@@ -195,7 +195,7 @@ impl Control {
     }
 }
 
-/// The lines of `body`, each as `change` will have it.
+/// A body with the lines of `body` after `change` was applied to each.
 fn changed(
     body: Incoming,
     change: Change,
@@ -231,7 +231,7 @@ fn changed(
     StreamBody::new(frames).boxed_unsync()
 }
 
-/// Every request is passed on.
+/// Chooses to forward every request unchanged.
 pub(crate) fn forward_all(_: &SeenRequest) -> RequestAction {
     RequestAction::Forward
 }

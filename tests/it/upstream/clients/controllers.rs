@@ -1,4 +1,4 @@
-//! The real controller manager, whose only API server is kubefan, does its work.
+//! The real kube-controller-manager works with kubefan as its only API server.
 
 use std::env;
 use std::fs;
@@ -23,15 +23,16 @@ use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::process::Process;
 
-/// Controllers back off by seconds when they lose a race.
+/// The longest wait for a controller's effect. It is generous because controllers back off for
+/// seconds after a conflict.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// How the controller manager's informers begin.
+/// How the controller manager's informers get their initial objects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum StartMode {
-    /// With a LIST of any version, then a WATCH from its version.
+    /// A LIST at resourceVersion 0, then a watch from the list's version.
     List,
-    /// With a WATCH that asks for the most recent state; client-go's detector compares it.
+    /// A watch list of the most recent state, which client-go's inconsistency detector checks.
     WatchList,
 }
 
@@ -46,7 +47,7 @@ async fn controllers_that_watch_lists_do_their_work() {
 }
 
 async fn controllers_do_their_work(start_mode: StartMode) {
-    // A server of its own: controllers change whatever they find, in all namespaces.
+    // A private server, because controllers change objects in all namespaces.
     let Some(server) = private().await else {
         return;
     };
@@ -70,7 +71,7 @@ async fn controllers_do_their_work(start_mode: StartMode) {
     cluster.manager.end();
 }
 
-/// What controllers read most, all of it with typed clients.
+/// Resources that the controllers read only with typed clients, so only in protobuf.
 const WATCHED: [&str; 3] = ["replicasets", "deployments", "serviceaccounts"];
 
 async fn watches(server: &ApiServer) -> Vec<f64> {
@@ -89,7 +90,7 @@ async fn reads_came_from_the_cache(
 ) {
     let metrics = kubefan.metrics().await;
     let answered = |outcome, verb| answered(&metrics, outcome, verb);
-    // All that it writes went through kubefan: there is no other way.
+    // The controller manager's only way to the API server is kubefan, which forwards writes.
     for verb in ["create", "update", "delete", "deletecollection"] {
         assert!(answered("forwarded", verb) > 0.0, "{verb}: {metrics}");
     }
@@ -124,7 +125,7 @@ async fn reads_came_from_the_cache(
     }
 }
 
-/// How many requests of a verb kubefan answered so: `cache` or `forwarded`.
+/// The number of requests with a verb and an outcome (`cache` or `forwarded`) in kubefan's metrics.
 fn answered(metrics: &str, outcome: &str, verb: &str) -> f64 {
     let wanted = [format!("outcome=\"{outcome}\""), format!("verb=\"{verb}\"")];
     let series = metrics.lines().filter(|line| {
@@ -135,7 +136,7 @@ fn answered(metrics: &str, outcome: &str, verb: &str) -> f64 {
     values.sum()
 }
 
-/// The running program and what it says.
+/// A running kube-controller-manager and the path of its log.
 struct ControllerManager {
     process: Mutex<Process>,
     log: PathBuf,
@@ -183,7 +184,7 @@ impl ControllerManager {
         }
     }
 
-    /// What the log ends with, for a test that fails; an end of the program is such a failure.
+    /// The last lines of the log, for a failure message. Panics if the program has ended.
     fn state(&self) -> String {
         let log = fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<&str> = log.lines().rev().take(15).collect();
@@ -208,7 +209,7 @@ impl ControllerManager {
     }
 }
 
-/// One namespace, seen directly at the API server.
+/// A namespace in which the controllers work, and a client that reads it at the API server.
 struct Cluster {
     client: Client,
     namespace: String,
@@ -253,7 +254,7 @@ impl Cluster {
         self.settles("front", 1, 2).await;
         self.delete("front", "Foreground").await;
         self.is_gone("front").await;
-        // The owner went last.
+        // Foreground deletion removes the owner last, so nothing is left now.
         assert_eq!(self.counts("front").await, (0, 0));
     }
 
@@ -267,7 +268,7 @@ impl Cluster {
         assert_eq!(orphans.len(), 1, "{orphans:?}");
         assert_eq!(orphans[0]["metadata"]["uid"], sets[0]["metadata"]["uid"]);
         assert_eq!(orphans[0]["metadata"]["ownerReferences"], Value::Null);
-        // It still is a replica set: it replaces a pod that goes.
+        // The orphaned replica set still works: it replaces a deleted pod.
         let pods = self.owned("v1", "pods", "parent").await;
         let name = pods[0]["metadata"]["name"]
             .as_str()
@@ -290,7 +291,7 @@ impl Cluster {
         .await;
     }
 
-    /// Also what the other controllers put into every namespace.
+    /// Checks that a deleted namespace is emptied, including the objects made by controllers.
     async fn fills_and_empties_a_namespace(&self) {
         let service = json!({
             "metadata": { "name": "web" },
@@ -340,7 +341,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until the deployment's labels are on so many replica sets and pods.
+    /// Waits until there are exactly this many replica sets and pods with the deployment's label.
     async fn settles(&self, name: &str, sets: usize, pods: usize) {
         eventually(name, LIMIT, async || {
             let counts = self.counts(name).await;
@@ -413,7 +414,8 @@ impl Cluster {
     }
 }
 
-/// Seconds for each version; more by `KUBEFAN_DETECTOR_SECONDS` (at most 60), for whoever doubts.
+/// How long informers are restarted for each resourceVersion, in seconds, unless
+/// `KUBEFAN_DETECTOR_SECONDS` (at most 60) is set.
 const DETECTOR_SECONDS: &str = "5";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -422,7 +424,7 @@ async fn client_gos_detector_finds_watch_lists_consistent() {
     define_widgets(server).await;
     let namespace = server.namespace("detector").await;
     let kubefan = Kubefan::start(server, &[]).await;
-    // Most recent, and any: what a watch-list asks for decides who answers it.
+    // A watch list of the most recent state needs a proof; one of any version does not.
     let mut starts = 0;
     for version in ["", "0"] {
         let output = restart_under_churn(server, &kubefan, &namespace, version).await;
@@ -433,7 +435,7 @@ async fn client_gos_detector_finds_watch_lists_consistent() {
         assert_eq!(started.len(), 7, "{output}");
         for (source, count) in started {
             assert!(count.as_u64() >= Some(2), "{source}: {output}");
-            // The detector was on: each start was compared with a LIST at its version.
+            // The detector compared each start with a LIST at the same version.
             assert_eq!(&output["comparisons"][source], count, "{source}: {output}");
         }
         println!("version {version:?}: {}", output["comparisons"]);
@@ -446,7 +448,7 @@ async fn client_gos_detector_finds_watch_lists_consistent() {
     assert!(answered(&metrics, "cache", "watch") > 10.0, "{metrics}");
 }
 
-/// Starts informers through kubefan again and again while their objects change.
+/// Restarts informers through kubefan while their objects change; returns their output.
 async fn restart_under_churn(
     server: &ApiServer,
     kubefan: &Kubefan,

@@ -1,4 +1,5 @@
-//! Real clients fold the same state through kubefan as a direct LIST shows.
+//! Informers of client-go and kube-rs that watch through kubefan reach the same state as a LIST at
+//! the API server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -71,7 +72,8 @@ async fn shared_informers_fold_what_a_list_shows() {
     }
 }
 
-/// Both are `{"resources": {source: {key: state}}}`.
+/// Compares two dumps of the form `{"resources": {source: {key: state}}}`; the error has up to five
+/// differences of the first source that differs.
 fn difference(wanted: &Value, got: &Value) -> Result<(), String> {
     let sources = wanted["resources"].as_object().expect("a dump");
     assert!(sources.len() >= 6, "{wanted}");
@@ -179,7 +181,7 @@ async fn two_hundred_clients_cost_upstream_one_watch_a_format() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start(server, &[]).await;
     let namespace = server.namespace("fan-out").await;
-    // No other test uses this resource, so its watches can be counted.
+    // No other test uses this resource, so all its watches at the API server are kubefan's.
     let resource = "controllerrevisions";
     let path = format!("/apis/apps/v1/namespaces/{namespace}/{resource}");
     let revision = |number: u32| {

@@ -1,4 +1,4 @@
-//! kubectl must not be able to tell kubefan from the API server.
+//! kubectl behaves the same with kubefan and with the API server.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::proxies::listener::Listener;
 
-/// A line of tests/kubectl/commands.txt, which says what the parts mean.
+/// A parsed line of tests/kubectl/commands.txt, whose header explains the parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Line {
     text: String,

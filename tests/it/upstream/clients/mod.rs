@@ -1,4 +1,4 @@
-//! Real clients work through kubefan as they do directly.
+//! Real clients work through kubefan as they do with the API server directly.
 
 mod controllers;
 mod informers;

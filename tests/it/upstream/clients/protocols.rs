@@ -1,4 +1,4 @@
-//! Every way to connect, and the end.
+//! All protocols and TLS modes for clients, shutdown, and an outage of the API server.
 
 use std::fs;
 use std::time::Duration;
@@ -56,7 +56,7 @@ async fn each_protocol_serves_reads_writes_and_watches() {
         assert!(matches!(event, Some(Event::Added(_))), "{name}: {event:?}");
         let list = client.get(&path).await.ok().json();
         assert_eq!(list["items"].as_array().map(Vec::len), Some(1), "{name}");
-        // More watches than a connection's usual hundred streams.
+        // More watches than 100, a common limit for the streams of an HTTP/2 connection.
         let watchers: Vec<Watcher> = (0..120)
             .map(|_| Watcher::start(&client, &path, "", Format::Json, Start::Zero))
             .collect();
@@ -130,7 +130,7 @@ async fn a_signal_drains_open_watches_and_ends_with_success() {
     }
     kubefan.terminate();
     for stream in &mut streams {
-        // A clean end, and no ERROR before it.
+        // The watch ends properly, without an ERROR event.
         let end = within("the end", STEP, stream.next())
             .await
             .expect("a clean end");
@@ -168,7 +168,7 @@ async fn the_cache_survives_an_api_server_outage() {
         .ok()
         .json();
     assert_eq!(cached["items"].as_array().map(Vec::len), Some(1));
-    // What must be fresh can't be had, and that is said, not a stale answer given.
+    // A read of the most recent state gets an error, because a stale answer would be wrong.
     let fresh = within("a refusal", STEP, client.get(path)).await;
     assert!(
         fresh.status.is_server_error() || fresh.status == 429,

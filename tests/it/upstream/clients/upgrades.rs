@@ -1,4 +1,4 @@
-//! exec and attach with input, over WebSocket and over SPDY.
+//! `kubectl exec` and `kubectl attach` with input, over WebSockets and over SPDY.
 
 use std::fs;
 use std::path::Path;
@@ -32,8 +32,8 @@ async fn input_and_output_stream_over_both_protocols() {
     let plain = Kubefan::start(server, &[]).await;
     let secure = Kubefan::start(server, &["--tls-self-signed", "--tls-dir", &tls_dir]).await;
     let authority = fs::read_to_string(directory.path().join("ca.crt")).expect("the CA");
-    // kubectl asks for a user name over TLS unless it has some identity; nobody asks it
-    // for this one.
+    // Over TLS, kubectl prompts for a user name unless it has credentials. kubefan does not ask for
+    // this client certificate.
     let unasked = Authority::new().client("unasked", "nobody");
     let (at_plain, at_secure) = (plain.file("kubeconfig"), secure.file("kubeconfig"));
     kubeconfig::write(&at_plain, plain.url(), None, &User::Nobody);
@@ -72,7 +72,7 @@ struct Kubectl<'a> {
     server: &'a ApiServer,
     config: &'a Path,
     namespace: &'a str,
-    /// Without them it uses SPDY.
+    /// `true` for WebSockets, `false` for SPDY.
     websockets: &'a str,
 }
 

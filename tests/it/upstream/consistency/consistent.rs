@@ -1,4 +1,5 @@
-//! Reads of the most recent state, proven by kubefan: what they cost, and what they never miss.
+//! Reads of the most recent state that kubefan proves: they share upstream requests and are never
+//! stale.
 
 use futures::future::join_all;
 use serde_json::json;
@@ -47,12 +48,19 @@ async fn concurrent_readers_share_upstream_requests() {
         async move { client.get(&path).await.ok() }
     });
     for answer in join_all(lists).await {
-        assert!(answer.header(PROOF).is_some(), "it was forwarded: {answer}");
+        assert!(
+            answer.header(PROOF).is_some(),
+            "a LIST was forwarded: {answer}"
+        );
         assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(30));
     }
     let asked = count(RequestKind::List) - before;
-    // Those that came before the first was sent share it; connections are not opened at once.
-    assert!((1..=150).contains(&asked), "300 lists asked {asked} times");
+    // LISTs share an upstream request only if they arrive before it is sent, and the 300
+    // connections are opened over some time.
+    assert!(
+        (1..=150).contains(&asked),
+        "300 lists sent {asked} LISTs upstream"
+    );
 
     let before = (count(RequestKind::List), count(RequestKind::Watch));
     let watches = (0..100).map(|number| synced(&client, &faulty.path, FORMATS[number % 2]));
@@ -62,7 +70,7 @@ async fn concurrent_readers_share_upstream_requests() {
     let asked = count(RequestKind::List) - before.0;
     assert!(
         (1..=50).contains(&asked),
-        "100 watch-lists asked {asked} times"
+        "100 watch lists sent {asked} LISTs upstream"
     );
     assert_eq!(count(RequestKind::Watch), before.1);
 
@@ -73,10 +81,13 @@ async fn concurrent_readers_share_upstream_requests() {
         assert_eq!(answer.ok().json()["metadata"]["name"], "object-7");
     }
     let asked = count(RequestKind::Get) - before;
-    assert!((1..=150).contains(&asked), "300 GETs were {asked} upstream");
+    assert!(
+        (1..=150).contains(&asked),
+        "300 GETs sent {asked} GETs upstream"
+    );
 }
 
-/// How many objects a watch-list begins with.
+/// Opens a watch list of the most recent state, and returns the number of its initial objects.
 async fn synced(client: &Client, path: &str, format: Format) -> usize {
     let path = format!("{path}?{WATCH_LIST}");
     let stream = client.watch(&path, format);
@@ -119,7 +130,7 @@ async fn unproven_reads_are_forwarded_a_few_concurrently() {
         assert_eq!(answer.header("retry-after"), Some("1"));
         assert_eq!(answer.json()["reason"], "TooManyRequests");
     }
-    // A watch is told in its stream, as by an API server whose own cache is late.
+    // A watch gets the error in its stream, as from an API server whose watch cache is late.
     let watch = client.get(&format!("{}?{WATCH_LIST}", faulty.path)).await;
     assert_eq!(watch.status, 200);
     let error = watch.json();
@@ -161,7 +172,7 @@ async fn a_freshness_policy_avoids_upstream_proofs() {
     assert_ne!(proof("secrets", "").await, "any");
     assert_ne!(proof("secrets", "").await, "recent", "1 ms is over");
 
-    // Of the object nothing is known yet that would be recent.
+    // The object has not been proven within the hour, so the GET is forwarded.
     assert_eq!(proof("configmaps", "/object-0").await, "none");
     assert!(["barrier", "verification-list"].contains(&proof("configmaps", "").await.as_str()));
     faulty.proxy.silence(true);

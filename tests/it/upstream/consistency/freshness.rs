@@ -1,4 +1,4 @@
-//! Never staler than asked, however late the events come.
+//! Answers are never older than the request allows, however late the upstream's events arrive.
 
 use std::time::Duration;
 
@@ -15,7 +15,8 @@ use crate::support::proxies::fault_proxy::RequestKind;
 
 const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
 
-/// Writes, then reads in every way that asks for the present.
+/// Creates an object and checks that reads of the most recent state, and of the version of the
+/// write, show it; then deletes it and checks that reads do not show it.
 async fn reads_its_writes(faulty: &FaultyUpstream, client: &Client, name: &str) {
     let written = faulty.create(name).await;
     let at_least = |version: &str| {
@@ -76,7 +77,7 @@ async fn reads_its_writes(faulty: &FaultyUpstream, client: &Client, name: &str) 
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_follow_writes_even_when_events_are_late() {
     let Some(server) = shared() else { return };
-    // 5 s is longer than a reader may wait: then the API server itself must answer.
+    // A delay of 5 s is longer than kubefan waits for a proof, so it forwards those reads.
     for (delay, rounds) in [(0, 10), (200, 2), (5_000, 1)] {
         let faulty = FaultyUpstream::start(server).await;
         faulty.create("there").await;
@@ -115,7 +116,7 @@ async fn cached_reads_cause_no_upstream_requests() {
     assert_eq!(cost(&faulty) - before, 0);
 }
 
-/// With twenty objects, in a cache that is there.
+/// Starts a kubefan behind a fault proxy, whose cache already has twenty objects.
 async fn filled(server: &'static ApiServer) -> FaultyUpstream {
     let faulty = FaultyUpstream::start(server).await;
     for number in 0..20 {
@@ -137,7 +138,8 @@ fn cost(faulty: &FaultyUpstream) -> u32 {
 async fn a_first_list_and_its_watch_fit_together() {
     let Some(server) = shared() else { return };
     let faulty = FaultyUpstream::start(server).await;
-    // All revisions are one count, so these move it for the resources below too.
+    // All resources share etcd's revision, so these writes also advance the version of the
+    // resources that are read.
     let writing = async {
         for number in 0.. {
             faulty.write(number).await;
@@ -185,7 +187,7 @@ async fn a_future_version_is_too_large_only_after_the_wait() {
         (504, 504)
     );
     assert_eq!(through.header("retry-after"), direct.header("retry-after"));
-    // One that comes true while it is waited for is served.
+    // A version that is reached while the request waits is served.
     let read = async {
         let soon = client
             .get(&format!("{}?resourceVersion={}", faulty.path, now + 1))

@@ -1,7 +1,6 @@
-//! Many who ask at the same moment: informers that start together, and readers of an API server
-//! that has become slow.
+//! Many concurrent clients: informers that start together, and readers of a slow API server.
 //!
-//! The long forms are run by hand:
+//! The tests whose name starts with `long_` are run by hand:
 //!
 //! ```sh
 //! KUBEFAN_TEST_BINARY=target/dist/kubefan \
@@ -32,10 +31,10 @@ use crate::support::settings::setting;
 
 const PROOF: &str = "x-kubefan-proof";
 const OBJECTS: usize = 20;
-/// What thirty informers may ask of the API server together.
+/// The most LISTs that thirty informers together may cause at the API server.
 const MOST_LISTS: u32 = 15;
 
-/// Puts objects there, and what is there into the caches.
+/// Creates `OBJECTS` ConfigMaps, and has kubefan cache the resource in both formats.
 async fn filled(direct: &Client, client: &Client, path: &str) {
     for number in 0..OBJECTS {
         let metadata = json!({ "name": format!("object-{number}"), "labels": { "side": "a" } });
@@ -110,8 +109,9 @@ async fn long_informers_that_start_together_cost_a_few_lists() {
     }
 }
 
-/// Readers, each with a selector of its own, who come again when they are told to, of an API server
-/// that becomes slow and quick again. Nobody may get an answer without what was written before.
+/// Runs readers, each with a different selector, while the API server is slow. A reader that gets
+/// 429 retries after a second. Every answer must show an object that was created before the reads
+/// began. The API server is fast again after the first forwarded answer.
 async fn slowed(faulty: &FaultyUpstream, readers: usize, slowness: Duration) {
     let client = faulty.kubefan.client();
     filled(&faulty.direct, &client, &faulty.path).await;
@@ -155,10 +155,10 @@ async fn slowed(faulty: &FaultyUpstream, readers: usize, slowness: Duration) {
     let (forwarded, refused) = (forwarded.into_inner(), refused.into_inner());
     let most = faulty.proxy.most_concurrent_whole_lists(&faulty.path);
     println!(
-        "{readers} readers, {slowness:?} an answer: {forwarded} forwarded, {most} at a time, {refused} told 429; \
-         all answered {recovered:?} after the end of it"
+        "{readers} readers, {slowness:?} delay: {forwarded} forwarded, {most} concurrently, {refused} times 429; \
+         all answered {recovered:?} after the end of the delay"
     );
-    assert!(most <= 2, "{most} LISTs at a time");
+    assert!(most <= 2, "{most} concurrent LISTs");
     assert!(refused > 0);
     let answer = client.get(&faulty.path).await.ok();
     assert!(answer.header(PROOF).is_some(), "{answer}");

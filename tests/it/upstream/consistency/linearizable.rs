@@ -1,7 +1,8 @@
-//! Clients write and read one resource through two replicas, and a checker says whether what they
-//! saw can have been.
+//! Clients write and read one resource through two kubefans, and a checker decides whether their
+//! reads are linearizable.
 //!
-//! The long form is run by hand; `KUBEFAN_CLIENTS` and `KUBEFAN_SECONDS` are its measure:
+//! The test whose name starts with `long_` is run by hand, with `KUBEFAN_CLIENTS` clients for
+//! `KUBEFAN_SECONDS` seconds:
 //!
 //! ```sh
 //! cargo test --test it linearizable -- --ignored --nocapture
@@ -42,9 +43,9 @@ const WATCH_LIST: &str =
 const NUMBER: &str = "number-";
 const DIGITS: usize = 8;
 
-/// One that writes a register of its own, and reads all.
+/// A client that writes one register, and reads all registers.
 struct Participant {
-    /// Of each replica.
+    /// One client for each kubefan; each request chooses one at random.
     clients: Vec<Client>,
     path: String,
     register: usize,
@@ -192,7 +193,7 @@ impl Participant {
     }
 }
 
-/// What a register says, in either format.
+/// The number in a register's object, which is searched as text and so works for both formats.
 fn number(body: &[u8]) -> State {
     let at = memmem::find(body, NUMBER.as_bytes()).expect("a number") + NUMBER.len();
     let digits = std::str::from_utf8(&body[at..at + DIGITS]).expect("digits");
@@ -233,7 +234,7 @@ async fn history(server: &ApiServer, clients: usize, duration: Duration) {
     let mut history = History::default();
     let mut refused = 0;
     for player in participants {
-        let player = player.expect("a player comes to its end");
+        let player = player.expect("the participant finishes");
         history.writes.push(player.writes);
         history.reads.extend(player.reads);
         refused += player.refused;
@@ -259,7 +260,7 @@ async fn reads_of_two_replicas_are_linearizable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "a minute; KUBEFAN_CLIENTS, or 8, for KUBEFAN_SECONDS, or 60"]
+#[ignore = "takes KUBEFAN_SECONDS (60), with KUBEFAN_CLIENTS (8)"]
 async fn long_reads_of_two_replicas_are_linearizable() {
     let Some(server) = shared() else { return };
     let seconds = Duration::from_secs(setting("KUBEFAN_SECONDS", 60));

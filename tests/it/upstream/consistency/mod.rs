@@ -1,4 +1,4 @@
-//! Reads of the most recent state miss nothing that was written before.
+//! Reads of the most recent state show every write that was acknowledged before the read.
 
 mod consistent;
 mod freshness;

@@ -1,13 +1,13 @@
-//! Who writes and then asks for the most recent state finds what was written: whatever is late,
-//! whichever replica or API server is asked, and however old the API server is.
+//! A read of the most recent state shows an earlier write, even if watches are late, if the read
+//! goes to another kubefan or another API server, and if the API server is an older version.
 //!
-//! Some have a long form, which is run by hand:
+//! The tests whose name starts with `long_` are run by hand:
 //!
 //! ```sh
 //! cargo test --test it own_writes -- --ignored --nocapture --test-threads=1
 //! ```
 //!
-//! `KUBEFAN_ROUNDS` says how many writes, `KUBEFAN_SEED` repeats a run.
+//! `KUBEFAN_ROUNDS` sets the number of writes, and `KUBEFAN_SEED` repeats a run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,11 +44,11 @@ const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
 const PROOF: &str = "x-kubefan-proof";
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-/// Longer than anybody is told to come back later.
+/// The deadline of a read including its retries.
 const READ: Duration = Duration::from_secs(60);
-/// What an API server is behind that nobody can take for one that is not.
+/// A lag of an API server's watch cache that is long enough to be observed reliably.
 const LAG: Duration = Duration::from_secs(3);
-/// So often the others change.
+/// The time between two background changes.
 const CHANGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How the reads of a run were answered.
@@ -56,7 +56,7 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(50);
 struct Tally {
     proven: u32,
     forwarded: u32,
-    /// Told to come again, by 429, or by 504 in a stream.
+    /// Reads that had to be retried, after a 429 or after a 504 in a watch's stream.
     refused: u32,
 }
 
@@ -75,13 +75,13 @@ impl Tally {
     }
 }
 
-/// Creates, changes and deletes an object, in turn.
+/// A writer that creates, changes and deletes one object after another.
 struct Writer {
     path: String,
     round: u32,
 }
 
-/// The last write: what must show from now on, and what no more.
+/// The last write: the texts that answers must contain, and must not contain, from now on.
 #[derive(Debug)]
 struct LastWrite {
     name: String,
@@ -121,7 +121,7 @@ impl Writer {
             name,
             shows: (round % 3 < 2).then(|| mark(round)),
             hides: (round % 3 > 0).then(|| mark(before)),
-            // A deletion does not tell its version.
+            // The answer to a deletion does not contain its version.
             version: version.map_or(0, |version| version.parse().expect("a number")),
         }
     }
@@ -139,7 +139,7 @@ impl LastWrite {
         );
     }
 
-    /// Asks in every way, all at once.
+    /// Checks that LIST, GET and watch list, in both formats and concurrently, show the write.
     async fn is_seen(&self, client: &Client, path: &str) -> Tally {
         let reads = FORMATS.map(|format| async move {
             let reads = async {
@@ -218,7 +218,7 @@ impl LastWrite {
     }
 }
 
-/// A GET that comes again when it is told to.
+/// Sends a GET, and retries it after each 429 as its `Retry-After` asks.
 async fn get_with_retries(
     client: &Client,
     path: &str,
@@ -231,13 +231,13 @@ async fn get_with_retries(
             return answer;
         }
         tally.refused += 1;
-        let after = answer.header("retry-after").expect("when to come again");
+        let after = answer.header("retry-after").expect("a Retry-After header");
         let after = after.parse().expect("seconds");
         tokio::time::sleep(Duration::from_secs(after)).await;
     }
 }
 
-/// Caches the resource in both formats.
+/// Has kubefan cache the resource in both formats.
 async fn cached(client: &Client, path: &str) {
     for format in FORMATS {
         let cached = format!("{path}?resourceVersion=0");
@@ -245,7 +245,7 @@ async fn cached(client: &Client, path: &str) {
     }
 }
 
-/// Changes of other resources, until dropped.
+/// A task that changes a Secret every 50 ms, until this is dropped.
 struct BackgroundChanges(JoinHandle<()>);
 
 impl BackgroundChanges {
@@ -270,7 +270,7 @@ impl Drop for BackgroundChanges {
         self.0.abort();
         assert!(
             !stopped || std::thread::panicking(),
-            "nothing else changed any more"
+            "the background changes stopped early"
         );
     }
 }
@@ -280,8 +280,9 @@ async fn configmaps(server: &ApiServer) -> String {
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }
 
-/// `rounds` writes through one replica, each read through the other, whose watches are late by up
-/// to `latest` milliseconds. The resource is quiet for so long before the first.
+/// Sends `rounds` writes, each through one of two kubefans, and reads each through the other one.
+/// Both kubefans' watches are delayed by up to `latest` milliseconds. Before the first write, the
+/// resource does not change for the time `quiet`.
 async fn replicas(server: &ApiServer, rounds: u32, latest: u64, quiet: Duration) -> Tally {
     let mut dice = dice();
     let path = configmaps(server).await;
@@ -329,7 +330,7 @@ async fn a_write_through_one_replica_is_seen_through_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes; KUBEFAN_ROUNDS, or 100, after KUBEFAN_QUIET seconds, or 120"]
+#[ignore = "takes minutes: KUBEFAN_ROUNDS (100) after KUBEFAN_QUIET (120) seconds"]
 async fn long_a_write_through_one_replica_is_seen_through_the_other() {
     let Some(server) = shared() else { return };
     let quiet = Duration::from_secs(setting("KUBEFAN_QUIET", 120));
@@ -338,19 +339,21 @@ async fn long_a_write_through_one_replica_is_seen_through_the_other() {
     println!("{rounds} rounds over two replicas, watches up to 3 s late: {tally:?}");
 }
 
-/// An API server, one whose cache lags, and kubefan behind a balancer in front of the two.
+/// Two API servers, one of them with a lagging watch cache, a balancer in front of both, and a
+/// kubefan whose upstream is the balancer.
 struct BalancedServers {
     lagging: LaggingEtcd,
     sibling: Sibling,
     balancer: Balancer,
     kubefan: Kubefan,
     path: String,
-    /// Those of config maps that the lagging one has without kubefan.
+    /// The number of ConfigMap watches that the lagging API server has without kubefan's.
     own_watches: f64,
 }
 
-/// Places at the balancer.
+/// The balancer's index of the API server without lag.
 const FRESH: usize = 0;
+/// The balancer's index of the API server with the lagging watch cache.
 const LATE: usize = 1;
 
 impl BalancedServers {
@@ -376,7 +379,8 @@ impl BalancedServers {
         }
     }
 
-    /// Without a lag the rest would show nothing.
+    /// Checks that the lagging API server does not show a write yet; without a lag the test would
+    /// prove nothing.
     async fn lags(&self, unseen: &LastWrite) {
         let any = format!("{}?resourceVersion=0", self.path);
         let stale = self.sibling.client().get(&any).await.ok().to_string();
@@ -384,12 +388,12 @@ impl BalancedServers {
         assert!(!stale.contains(mark), "no lag: {stale}");
     }
 
-    /// Puts kubefan's watches at one of the two, and what it asks from now on at another one, or at
-    /// each in turn.
+    /// Makes kubefan watch at one API server, and send all further requests to the API server
+    /// `questions`, or to both in turn if that is `None`.
     async fn place(&self, watches: usize, questions: Option<usize>) {
         self.balancer.prefer(Some(watches));
         self.balancer.cut();
-        // Of both formats.
+        // kubefan has one watch for each of the two formats.
         let wanted = self.own_watches + if watches == LATE { 2.0 } else { 0.0 };
         eventually("watches in their place", READ, async || {
             let open = self.sibling.open_watches("configmaps").await;
@@ -400,8 +404,8 @@ impl BalancedServers {
     }
 }
 
-/// Three times `rounds` writes at one API server, each read through a kubefan that talks to that one
-/// and to one whose cache lags by up to `latest` milliseconds.
+/// Sends three times `rounds` writes to one API server, and reads each through a kubefan that is
+/// connected to this one and to another one, whose cache lags by up to `latest` milliseconds.
 async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
     let mut dice = dice();
     let balanced = BalancedServers::start(server).await;
@@ -419,7 +423,7 @@ async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
             let written = writer.write(&direct).await;
             tally.add(written.is_seen(&client, &balanced.path).await);
         }
-        println!("watches at {watches}, questions at {questions:?}: {tally:?}");
+        println!("watches at {watches}, requests at {questions:?}: {tally:?}");
         all.add(tally);
     }
     all
@@ -433,7 +437,7 @@ async fn a_write_is_seen_whichever_api_server_is_behind() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "minutes; KUBEFAN_ROUNDS, or 100, in each of three ways"]
+#[ignore = "takes minutes: KUBEFAN_ROUNDS (100) in each of three setups"]
 async fn long_a_write_is_seen_whichever_api_server_is_behind() {
     let Some(server) = shared() else { return };
     let rounds = setting("KUBEFAN_ROUNDS", 100);
@@ -441,7 +445,8 @@ async fn long_a_write_is_seen_whichever_api_server_is_behind() {
     println!("three times {rounds} rounds over two API servers, one up to 1 s behind: {tally:?}");
 }
 
-/// Reads of six writes through a kubefan with this kubeconfig; watch-lists too, if `watched`.
+/// Sends six writes to the API server, and reads each through a kubefan with this kubeconfig: with
+/// LIST, GET and watch list if `watched`, otherwise with a LIST only.
 async fn six_rounds(server: &ApiServer, config: &Path, watched: bool) -> Tally {
     let path = configmaps(server).await;
     let kubefan = Kubefan::start_with(config, &[]).await;
@@ -472,7 +477,8 @@ async fn a_write_is_seen_when_the_api_server_is_older() {
             true,
         ),
         (&[MissingFeature::WatchListIgnored], true),
-        // Whether the watch comes so far in time is chance; a LIST is forwarded then.
+        // Without metadata lists, a proof depends on whether the watch reaches the version in time.
+        // If it does not, the LIST is forwarded.
         (&[MissingFeature::Metadata], false),
     ] {
         let proxy = FaultProxy::start(server).await;

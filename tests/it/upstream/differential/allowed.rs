@@ -1,15 +1,16 @@
-//! What two answers to one request may differ in: all of it is here, each with its reason.
-//! Everything else must be the same, to the byte.
+//! The allowed differences between the API server's and kubefan's answers to one request, each with
+//! its reason. Everything else must be equal byte by byte.
 //!
-//! Headers: see [`HEADERS`]. The case of their names, which HTTP/1.1 ignores and HTTP/2 lacks,
-//! and their order are not looked at.
+//! Headers: [`HEADERS`] lists the allowed differences. The order of headers is not compared, nor is
+//! the case of their names, which HTTP/1.1 ignores and HTTP/2 does not have.
 //!
-//! Bodies: what [`comparable`](crate::support::comparable) leaves out, of which a request says what
-//! version its list may have ([`version_of_list`]), and
+//! Bodies: [`comparable`](crate::support::comparable) lists the allowed differences;
+//! [`version_of_list`] decides which version a list may have. In addition:
 //!
-//! - *What does not fit into a second*: a watch that differs is asked for once more, with more time.
-//! - *Ages* in the cells of Tables: the two are printed one after the other.
-//! - *Compression level*: what is compressed is compared after it was inflated.
+//! - A watch that differs is sent once more with a longer `timeoutSeconds`, because on a busy
+//!   machine the events may take longer than a second.
+//! - Ages in the cells of Tables are masked, because the two Tables are printed at different times.
+//! - Compressed bodies are decompressed first, so the compression level does not matter.
 
 use std::io::Read;
 
@@ -26,57 +27,62 @@ use crate::support::comparable::yaml;
 use crate::support::normalise::mask_ages;
 use crate::upstream::differential::table::parameter;
 
-/// How a header may differ.
+/// How a header of the two answers may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AllowedDifference {
-    /// In its value; both must have it.
+    /// Both answers must have the header, with any value.
     AnyValue,
-    /// By being absent from what kubefan answered itself.
+    /// The header may be absent from answers that kubefan did not forward.
     ForwardedOnly,
-    /// In every way.
+    /// The header may be absent from either answer, and may have any value.
     Any,
 }
 
 const HEADERS: [(&str, AllowedDifference, &str); 8] = [
-    ("date", AllowedDifference::AnyValue, "two moments"),
+    (
+        "date",
+        AllowedDifference::AnyValue,
+        "the two answers are given at different times",
+    ),
     (
         "last-modified",
         AllowedDifference::AnyValue,
-        "OpenAPI's alone: the moment at which the API server last had to print it anew",
+        "only OpenAPI has it: the time at which the API server last generated the document",
     ),
     (
         "x-kubernetes-pf-flowschema-uid",
         AllowedDifference::ForwardedOnly,
-        "an id of the queue that the API server let the request through; the cache has none",
+        "the id of the API server's request queue; an answer from the cache has none",
     ),
     (
         "x-kubernetes-pf-prioritylevel-uid",
         AllowedDifference::ForwardedOnly,
-        "likewise",
+        "the id of the queue's priority level; an answer from the cache has none",
     ),
     (
         "x-kubefan-proof",
         AllowedDifference::Any,
-        "kubefan's alone: how an answer from the cache was proven to be the most recent state",
+        "only kubefan sends it: how it proved that an answer is the most recent state",
     ),
     (
         "content-length",
         AllowedDifference::Any,
-        "framing, which the client checks: the server sets it where it knows it",
+        "framing of the body, which the client checks; a server sets it if it knows the length",
     ),
     (
         "transfer-encoding",
         AllowedDifference::Any,
-        "framing likewise",
+        "framing of the body, which the client checks",
     ),
     (
         "connection",
         AllowedDifference::Any,
-        "of the connection, not of the answer",
+        "belongs to the connection, not to the answer",
     ),
 ];
 
-/// An answer in words, without what may differ.
+/// The comparable text of an answer: status, headers and body, with the allowed differences masked.
+/// `is_own` is true if kubefan did not forward the request.
 pub(super) fn comparable(target: &str, is_watch: bool, is_own: bool, answer: &Answer) -> String {
     let mut headers = Vec::new();
     for (name, value) in &answer.headers {
@@ -100,7 +106,7 @@ pub(super) fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
     let body = match answer.header("content-encoding") {
         Some("gzip") => {
             let read = MultiGzDecoder::new(&answer.body[..]).read_to_end(&mut inflated);
-            read.unwrap_or_else(|error| panic!("{target}: no gzip: {error}"));
+            read.unwrap_or_else(|error| panic!("{target}: invalid gzip: {error}"));
             &inflated
         }
         _ => &answer.body[..],
@@ -117,9 +123,9 @@ pub(super) fn body(target: &str, is_watch: bool, answer: &Answer) -> String {
     }
 }
 
-/// Which version the list that `target` asks for may have.
+/// The versions that the list of a request for `target` may have.
 fn version_of_list(target: &str) -> ListVersion {
-    // Discovery has lists of another make, without an RV.
+    // Discovery's lists have no resourceVersion.
     let path = target.split('?').next().unwrap_or_default();
     let segments = path.trim_matches('/').split('/').count();
     let is_discovery = segments < 3 + usize::from(path.starts_with("/apis"));
@@ -130,7 +136,7 @@ fn version_of_list(target: &str) -> ListVersion {
     ListVersion::NotBelow(clients.parse().unwrap_or_default())
 }
 
-/// True when the request says of which RV its list is.
+/// True if the request determines the exact resourceVersion of its list.
 fn is_pinned(target: &str) -> bool {
     let of = |name| parameter(target, name).unwrap_or_default();
     let is_past = !matches!(of("resourceVersion"), "" | "0");
@@ -184,7 +190,8 @@ mod tests {
             shown("/api/v1/x", &list(7, 5)),
             shown("/api/v1/x", &list(7, 6))
         );
-        // Neither an RV before the one asked for, nor another one than that.
+        // The version 7 is too old for the first request, and differs from the exact version that
+        // the others determine.
         for pinned in [
             "/api/v1/x?resourceVersion=8",
             "/api/v1/x?resourceVersion=7&limit=1",

@@ -1,10 +1,10 @@
-//! Who answered: kubefan's own log says it of every request, by its audit id.
+//! Reads from kubefan's log how each request was answered, by its audit id.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// `cache`, `rejected`, or the reason for forwarding, by audit id.
+/// For each audit id in the log: `cache`, `rejected`, or the reason for forwarding.
 pub(super) fn answerers(log: &str) -> HashMap<String, String> {
     let lines = log
         .lines()

@@ -1,5 +1,5 @@
-//! The cluster of the suite: a real API server with objects of every kind that has field
-//! selectors, and a kubefan in front whose caches have seen all of it happen.
+//! The cluster of the differential tests: a real API server with objects of every kind that has
+//! field selectors, and a kubefan whose caches were running before the objects were created.
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -25,30 +25,32 @@ use crate::upstream::differential::table::Case;
 use crate::upstream::differential::table::Protocol;
 use crate::upstream::differential::table::RequestedFormat;
 
-/// Kinds that have selectors, but are not served by default.
+/// Flags that enable kinds with field selectors that an API server does not serve by default.
 const SERVER_FLAGS: [&str; 2] = [
     "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true",
     "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true",
 ];
-/// The log tells how each request was answered. What is retained must outlast the suite on
-/// the slowest machine.
+/// With `-v` and JSON, the log reports how each request was answered. The retention is long enough
+/// that no event expires during the test, even on a slow machine.
 const KUBEFAN_FLAGS: [&str; 5] = ["-v", "--log-format", "json", "--retention-age", "1h"];
 const STEP: Duration = Duration::from_secs(60);
 
-/// Both servers, and what rows are filled with.
+/// The API server, kubefan, clients of both, and the values for the placeholders in rows.
 pub(super) struct Fixture {
     pub(super) server: ApiServer,
     pub(super) kubefan: Kubefan,
     direct: [Client; 2],
     through: [Client; 2],
-    /// The resourceVersion from between the caches and the objects.
+    /// The resourceVersion after kubefan's caches were filled and before the objects were created;
+    /// fills `{rv}`.
     before: String,
-    /// That of the newest object.
+    /// The resourceVersion after the last object was created; fills `{after}`.
     after: String,
     pages: Mutex<HashMap<(String, bool), Page>>,
 }
 
-/// The first page of a collection as kubefan has it, and as the API server has it.
+/// Version and continue token of a collection's first page from kubefan, and the token of the first
+/// page from the API server.
 #[derive(Clone, Debug)]
 struct Page {
     at: String,
@@ -63,7 +65,8 @@ struct Entry {
 }
 
 impl Fixture {
-    /// `None` when there is no API server here, which is said.
+    /// Starts both servers and creates the objects. `None` if the API server's binaries are
+    /// missing, which is reported.
     pub(super) async fn start() -> Option<Self> {
         let server = private_with(&SERVER_FLAGS).await?;
         let admin = server.client();
@@ -119,8 +122,8 @@ impl Fixture {
         }
     }
 
-    /// A client of the API server; of its own for those who bring credentials, since refused
-    /// ones cost an HTTP/2 client its connection.
+    /// A client of the API server for a case. A case with credentials gets a new client, because
+    /// the API server closes an HTTP/2 connection when it refuses credentials.
     pub(super) fn direct(&self, case: &Case<'_>) -> Client {
         match case.row.has_header("authorization") {
             true => admin_of(&self.server, case.protocol),
@@ -133,12 +136,12 @@ impl Fixture {
         &self.direct[0]
     }
 
-    /// The resourceVersion from between the caches and the objects.
+    /// The resourceVersion after kubefan's caches were filled and before the objects were created.
     pub(super) fn before(&self) -> &str {
         &self.before
     }
 
-    /// Waits until kubefan's caches of a collection show what is there.
+    /// Waits until kubefan's caches of a collection have the same objects as the API server.
     pub(super) async fn catches_up(&self, collection: &str) {
         for format in [Format::Json, Format::Protobuf] {
             caught_up(self.admin(), &self.through[0], collection, format).await;
@@ -149,7 +152,7 @@ impl Fixture {
         &self.through[protocol as usize]
     }
 
-    /// `target` with this cluster's values for its fillings.
+    /// Replaces the placeholders in `target`, such as `{rv}`, by this cluster's values.
     pub(super) async fn filled(&self, target: &str, requested_format: RequestedFormat) -> String {
         let mut filled = target
             .replace("{rv}", &self.before)
@@ -181,11 +184,12 @@ impl Fixture {
             let token = token(&json!(version), &format!("{start}\0"));
             filled = format!("{before}{token}{after}");
         }
-        assert!(!filled.contains('{'), "{filled} has a filling that is none");
+        assert!(!filled.contains('{'), "{filled} has an unknown placeholder");
         filled
     }
 
-    /// The first page of a collection, which kubefan keeps for those who go on from there.
+    /// Reads the first page of a collection from both servers, once for each format. kubefan keeps
+    /// the page's snapshot, so that later requests can continue from it.
     async fn page(&self, collection: &str, requested_format: RequestedFormat) -> Page {
         let is_protobuf = matches!(
             requested_format,
@@ -209,7 +213,8 @@ impl Fixture {
         let [through, _] = &self.through;
         let [direct, _] = &self.direct;
         let list = through.get_as(&path, format).await.ok();
-        // A state between two revisions of other resources is none that a cache comes by.
+        // The writes to another resource give the API server's list a version that no event of the
+        // collection has, so kubefan has no snapshot of it.
         let lease = json!({ "metadata": { "generateName": "revision-" } });
         let leases = "/apis/coordination.k8s.io/v1/namespaces/void/leases";
         direct.create(leases, &lease).await.ok();
@@ -241,7 +246,7 @@ fn token_of(answer: &Answer) -> String {
     }
 }
 
-/// A continue token's RV and start.
+/// The resourceVersion and the start key inside a continue token.
 pub(super) fn parts(token: &str) -> (Value, String) {
     let decoded = URL_SAFE_NO_PAD.decode(token).unwrap_or_default();
     let value: Value = serde_json::from_slice(&decoded).unwrap_or_default();
@@ -265,13 +270,13 @@ async fn caught_up(direct: &Client, through: &Client, collection: &str, format: 
         if got == wanted {
             Ok(())
         } else {
-            Err("kubefan is behind")
+            Err("kubefan's cache has not caught up")
         }
     })
     .await;
 }
 
-/// The collections of all namespaces that the entries make objects in.
+/// The cluster-wide collections in which the entries create objects.
 fn collections(entries: &[Entry]) -> BTreeSet<String> {
     let made = entries
         .iter()
@@ -292,7 +297,9 @@ fn entries(file: &str) -> Vec<Entry> {
     for line in text.lines() {
         match line.strip_prefix("  ") {
             Some(more) => {
-                let entry = entries.last_mut().expect("a body has a head");
+                let entry = entries
+                    .last_mut()
+                    .expect("a line METHOD PATH before a body");
                 entry.body.push_str(more);
             }
             None if line.is_empty() || line.starts_with('#') => {}
@@ -321,7 +328,7 @@ impl Entry {
             "POST" => admin.create(path, &value()).await,
             "PATCH" => admin.merge(path, &value()).await,
             "DELETE" => admin.delete(path).await,
-            other => panic!("{other} makes no objects"),
+            other => panic!("{path}: unknown method {other}: use POST, PATCH or DELETE"),
         };
         assert!(answer.status.is_success(), "{method} {path}: {answer}");
     }
@@ -331,7 +338,7 @@ fn filled_with_letters(body: &str) -> String {
     let Some((before, rest)) = body.split_once("{fill:") else {
         return body.to_owned();
     };
-    let (count, after) = rest.split_once('}').expect("a filling ends");
+    let (count, after) = rest.split_once('}').expect("a closing brace");
     let letters = "abcdefghij".repeat(count.parse::<usize>().expect("a number") / 10);
     format!("{before}{letters}{after}")
 }

@@ -1,10 +1,10 @@
-//! The read contract, case by case: the tables of tests/differential, each request of which goes
-//! to a real API server directly and through kubefan, and must be answered alike.
+//! The differential tests: each request in the tables of tests/differential is sent to a real API
+//! server directly and through kubefan, and both answers must be equal.
 //!
-//! [`allowed`] says what may differ. A row also says who must answer it: `cache`, `rejected`
-//! (kubefan itself refuses it) or the reason for forwarding it; [`answerers`] learns
-//! who did from kubefan's log. tests/differential/README.md says which case of the contract is
-//! which row or test.
+//! [`allowed`] lists the allowed differences. A row also contains how kubefan must answer: `cache`,
+//! `rejected` (kubefan refuses the request itself), or the reason for forwarding it; [`answerers`]
+//! reads from kubefan's log how it did answer. tests/differential/README.md maps each case of the
+//! read contract to rows and tests.
 
 mod allowed;
 mod answerers;
@@ -30,14 +30,14 @@ use table::Case;
 use table::RequestedFormat;
 use table::Row;
 
-/// The body of an answer that is no watch, without what may differ.
+/// The comparable text of the body of an answer that is not a watch.
 pub(crate) fn comparable_body(target: &str, answer: &Answer) -> String {
     allowed::body(target, false, answer)
 }
 
-/// What is not yet answered on a slow machine is not answered.
+/// The deadline of a request, generous enough for a slow machine.
 const LIMIT: Duration = Duration::from_secs(120);
-/// Of them, most wait for the end of a watch.
+/// The number of cases that run concurrently; most of them wait for the end of a watch.
 const AT_ONCE: usize = 128;
 const TABLES: [&str; 9] = [
     "urls.txt",
@@ -50,10 +50,10 @@ const TABLES: [&str; 9] = [
     "errors.txt",
     "recorded.txt",
 ];
-/// After a compaction, when the past is gone.
+/// The tables whose requests are sent after etcd was compacted.
 const COMPACTED: [&str; 1] = ["compacted.txt"];
 
-/// Both answers to one case.
+/// A case and its two answers: from the API server directly and through kubefan.
 struct ComparedCase<'a> {
     number: usize,
     case: Case<'a>,
@@ -119,7 +119,7 @@ async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compar
         && shown(&direct) != shown(&through)
         && let Some(longer) = table::with_more_time(&target)
     {
-        // On a busy machine a second may be too short for all that either has to say.
+        // On a busy machine, the events may take longer than the watch's timeout.
         target = longer;
         (direct, through) = both(fixture, &case, &target, number).await;
     }
@@ -132,7 +132,8 @@ async fn compare<'a>(fixture: &Fixture, case: Case<'a>, number: usize) -> Compar
     }
 }
 
-/// The answers of the API server and of kubefan, asked at the same time.
+/// Sends a case to the API server and through kubefan concurrently. For `if-none-match: {etag}`, it
+/// first asks the API server for the current ETag.
 async fn both(fixture: &Fixture, case: &Case<'_>, target: &str, number: usize) -> (Answer, Answer) {
     let mut headers = case.headers(number);
     let name = case.name();
@@ -155,10 +156,10 @@ impl ComparedCase<'_> {
     fn answerer<'l>(&self, log: &'l HashMap<String, String>) -> &'l str {
         let id = self.through.header("audit-id").unwrap_or_default();
         log.get(id)
-            .map_or("nobody that the log knows", String::as_str)
+            .map_or("unknown: not in the log", String::as_str)
     }
 
-    /// What is wrong with it, in words.
+    /// Describes how the case failed; `None` if it passed.
     fn problem(&self, log: &HashMap<String, String>) -> Option<String> {
         let row = self.case.row;
         let answerer = self.answerer(log);
@@ -176,7 +177,7 @@ impl ComparedCase<'_> {
             .status
             .is_some_and(|status| self.direct.status != status)
         {
-            problems.push(format!("the API server says {}", self.direct));
+            problems.push(format!("the API server answered {}", self.direct));
         }
         if let Some(items) = row.items {
             let found = self.items();
@@ -200,7 +201,7 @@ impl ComparedCase<'_> {
     }
 }
 
-/// Both texts from shortly before the place where they part.
+/// Both texts from shortly before their first difference.
 fn difference(wanted: &str, got: &str) -> String {
     let same = wanted
         .chars()
@@ -213,7 +214,7 @@ fn difference(wanted: &str, got: &str) -> String {
     format!("--- directly\n{wanted}\n--- through kubefan\n{got}")
 }
 
-/// Past the test harness, which keeps what is printed to itself when a test passes.
+/// Writes the summary directly to stderr, because the harness hides the output of passed tests.
 fn say(compared: &[ComparedCase<'_>], log: &HashMap<String, String>, differing: usize) {
     let count = |answerer| {
         let of = compared

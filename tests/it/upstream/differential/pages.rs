@@ -1,5 +1,5 @@
-//! Walks of whole lists, page by page: from the cache, and to and fro between kubefan and the
-//! API server, whose tokens each other takes.
+//! Reads whole lists page by page: all pages from kubefan's cache, and alternating between kubefan
+//! and the API server, which accept each other's continue tokens.
 
 use http::HeaderMap;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use crate::support::clients::frames::Item;
 use crate::support::clients::frames::decode_list;
 use crate::support::clients::frames::split_list;
 
-/// Cluster-wide and in one namespace, built-in and custom.
+/// The collections to walk with their formats: cluster-wide and namespaced, built-in and custom.
 const COLLECTIONS: [(&str, &[Format]); 5] = [
     ("/api/v1/configmaps", &[Format::Json, Format::Protobuf]),
     (
@@ -35,18 +35,19 @@ const SELECTORS: [&str; 4] = [
     "&fieldSelector=metadata.name!%3Dcm2",
 ];
 
-/// One walk: who is asked for the pages in turn, and how the tokens are spelled.
+/// The parameters of a walk: a list that is read page by page.
 struct PageWalk<'a> {
     collection: &'a str,
     selector: &'a str,
     format: Format,
     limit: usize,
-    /// Asked in turn, from the first page on.
+    /// The clients that read the pages in turn, starting with the first page.
     clients: &'a [Client],
+    /// True to remove the slash before a token's start key, as etcd's own lists spell it.
     without_slash: bool,
 }
 
-/// A list that was walked.
+/// The result of a walk: the items of all pages, their common version, and the number of pages.
 #[derive(Debug, PartialEq, Eq)]
 struct WalkedList {
     items: Vec<Item>,
@@ -54,7 +55,8 @@ struct WalkedList {
     pages: usize,
 }
 
-/// Every walk; returns the audit ids of the pages that must come from the cache.
+/// Walks every collection with every selector and page size, and compares the items with a whole
+/// list. Returns the audit ids of the pages that must be answered from the cache.
 pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
     let through = fixture.through(Protocol::Http1);
     let direct = fixture.admin();
@@ -95,7 +97,7 @@ pub(super) async fn all(fixture: &Fixture) -> Vec<String> {
 }
 
 impl PageWalk<'_> {
-    /// Page 1 is "not older than"; all further ones are of its very state.
+    /// Reads all pages: the first with `NotOlderThan`, the others at the first one's version.
     async fn walk(&self, fixture: &Fixture, ids: &mut Vec<String>) -> WalkedList {
         let first = format!(
             "{}?limit={}{}&resourceVersion={}&resourceVersionMatch=NotOlderThan",
@@ -158,15 +160,15 @@ fn token_in(answer: &Answer, format: Format) -> Option<String> {
     (!token.is_empty()).then_some(token)
 }
 
-/// The token as etcd's own lists spell it.
+/// A token without the slash before its start key, as etcd's own lists spell it.
 fn bare(token_: &str) -> String {
     let (version, start) = parts(token_);
     token(&version, start.trim_start_matches('/'))
 }
 
-/// Case 35: cluster-wide pages that a field selector narrows to one namespace. The API server
-/// loses the rest after the first page, or begins anew (it narrows the prefix of the first page
-/// only); from the cache every object comes exactly once.
+/// Case 35: a cluster-wide list in pages, with a field selector for one namespace. The API server
+/// loses the objects after the first page or repeats objects, because it applies the namespace as a
+/// prefix to the first page only. kubefan's cache returns every object exactly once.
 pub(super) async fn of_one_namespace(fixture: &Fixture) -> Vec<String> {
     let mut cached = Vec::new();
     for namespace in ["a", "a-b", "suite"] {
@@ -194,12 +196,12 @@ pub(super) async fn of_one_namespace(fixture: &Fixture) -> Vec<String> {
     let items = decode_list(Format::Json, &page.ok().body).items;
     assert!(
         items.is_empty(),
-        "the API server has learnt to page one namespace: make its answers rows of lists.txt"
+        "the API server now pages one namespace correctly: move this case to rows of lists.txt"
     );
     cached
 }
 
-/// Case 23: the second page is of the first one's state, whatever happened in between.
+/// Case 23: the second page shows the state of the first one, regardless of changes in between.
 pub(super) async fn of_a_state_that_passed(fixture: &Fixture) -> Vec<String> {
     let (through, direct) = (fixture.through(Protocol::Http1), fixture.admin());
     let path = "/api/v1/namespaces/a/configmaps";
@@ -211,7 +213,7 @@ pub(super) async fn of_a_state_that_passed(fixture: &Fixture) -> Vec<String> {
             format!("{path}?limit=2&resourceVersion={before}&resourceVersionMatch=NotOlderThan");
         let first = page(through, &first, format, "state-first").await;
         let token = token_in(&first, format).expect("a second page");
-        // One comes into the page's range, and one goes from it.
+        // Create one object in the range of the second page, and delete another one there.
         let made = json!({ "metadata": { "name": "x-z" } });
         direct.create(path, &made).await.ok();
         direct.delete(&format!("{path}/x0")).await.ok();
@@ -234,8 +236,8 @@ pub(super) async fn of_a_state_that_passed(fixture: &Fixture) -> Vec<String> {
     cached
 }
 
-/// Case 28, after a compaction: the refusal of an old token brings another one, with which
-/// either server shows the rest as it is now.
+/// Case 28, after a compaction: the 410 for an old token contains a new token, with which both
+/// servers return the rest of the list in its current state.
 pub(super) async fn after_a_compaction(fixture: &Fixture) {
     let (through, direct) = (fixture.through(Protocol::Http1), fixture.admin());
     let path = "/apis/suite.kubefan.io/v1/planets";

@@ -1,4 +1,4 @@
-//! The tables of tests/differential: rows, and the cases that each of them stands for.
+//! Parses the tables of tests/differential into rows, and expands each row into cases.
 
 use std::fs;
 use std::path::Path;
@@ -13,14 +13,14 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
 const NOT_ENCODED: &[u8] = b"-._~!$&'()*+,;=:@/?%{}[]";
 
-/// HTTP/1.1 or HTTP/2.
+/// The HTTP version of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     Http1,
     Http2,
 }
 
-/// What the request asks for by its Accept header.
+/// The format that a case requests with its Accept header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum RequestedFormat {
     Json,
@@ -29,27 +29,27 @@ pub(super) enum RequestedFormat {
     MetadataProtobuf,
     Table,
     Yaml,
-    /// The row has an Accept header of its own, or none is sent.
+    /// The row sets the Accept header, or none is sent.
     Own,
 }
 
 /// One line of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
-    /// Where it stands, for messages.
+    /// File name and line number, for messages.
     pub(super) location: String,
-    /// `cache`, `rejected`, or the reason for forwarding.
+    /// How kubefan must answer: `cache`, `rejected`, or the reason for forwarding.
     pub(super) answerer: String,
     pub(super) requested_formats: Vec<RequestedFormat>,
     pub(super) status: Option<u16>,
     pub(super) items: Option<usize>,
     pub(super) method: Method,
-    /// Path and query, with fillings that are still to be filled.
+    /// Path and query, whose placeholders such as `{rv}` are not yet replaced.
     pub(super) target: String,
     headers: Vec<(String, String)>,
 }
 
-/// One request to be compared.
+/// One request to be compared: a row with one protocol and one format.
 #[derive(Clone, Debug)]
 pub(super) struct Case<'a> {
     pub(super) row: &'a Row,
@@ -57,7 +57,7 @@ pub(super) struct Case<'a> {
     pub(super) requested_format: RequestedFormat,
 }
 
-/// A file of tests/differential.
+/// The text of a file in tests/differential.
 pub(super) fn file(name: &str) -> String {
     let path = folder().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -67,10 +67,10 @@ pub(super) fn folder() -> PathBuf {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/differential")).to_owned()
 }
 
-/// The rows of a table, one for each value of what stands for several.
+/// Parses a table. A line with a name that an `each` line defines becomes one row for each value.
 ///
 /// # Panics
-/// When it can't be understood.
+/// Panics at a line that cannot be parsed.
 pub(super) fn rows(name: &str) -> Vec<Row> {
     let mut each: Vec<(String, Vec<String>)> = Vec::new();
     let mut rows = Vec::new();
@@ -157,11 +157,12 @@ fn requested_format(location: &str, name: &str) -> RequestedFormat {
         "table" => RequestedFormat::Table,
         "yaml" => RequestedFormat::Yaml,
         "-" => RequestedFormat::Own,
-        _ => panic!("{location}: a request can't wish for {name:?}"),
+        _ => panic!("{location}: unknown format {name:?}"),
     }
 }
 
-/// So that tables may say ` `, `<`, `"` and `\` where URLs may not.
+/// Percent-encodes characters that a URL may not contain, such as ` `, `<`, `"` and `\`, so that
+/// tables can contain them unescaped.
 fn encoded(target: &str) -> String {
     let mut text = String::new();
     for byte in target.bytes() {
@@ -174,7 +175,7 @@ fn encoded(target: &str) -> String {
     text
 }
 
-/// Each row in both protocols and in all that it wishes for.
+/// The cases of the rows: each row in both protocols and in each of its formats.
 pub(super) fn cases(rows: &[Row]) -> Vec<Case<'_>> {
     let protocols = [Protocol::Http1, Protocol::Http2];
     let of = |row| {
@@ -196,22 +197,22 @@ fn of_protocol(row: &Row, protocol: Protocol) -> impl Iterator<Item = Case<'_>> 
 }
 
 impl Row {
-    /// The path, without the query.
+    /// The path of the target, without the query.
     pub(super) fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }
 
-    /// True when the row has this header.
+    /// True if the row sets this header.
     pub(super) fn has_header(&self, name: &str) -> bool {
         self.headers.iter().any(|(header, _)| header == name)
     }
 
-    /// The first value of a parameter.
+    /// The first value of a query parameter.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         parameter(&self.target, name)
     }
 
-    /// True when the path names an object, not a collection.
+    /// True if the path names an object, not a collection.
     fn is_object(&self) -> bool {
         let segments: Vec<&str> = self.path().trim_matches('/').split('/').collect();
         match segments.as_slice() {
@@ -224,7 +225,7 @@ impl Row {
         }
     }
 
-    /// True when the answer is a stream of events, if it is a success.
+    /// True if a successful answer is a stream of events.
     pub(super) fn is_watch(&self) -> bool {
         let asks = |value: &str| !matches!(value.to_lowercase().as_str(), "0" | "false");
         self.path().contains("/watch/")
@@ -232,7 +233,7 @@ impl Row {
     }
 }
 
-/// The first value of a parameter of `target`; a parameter without `=` is empty.
+/// The first value of a query parameter of `target`. A parameter without `=` has an empty value.
 pub(super) fn parameter<'a>(target: &'a str, name: &str) -> Option<&'a str> {
     let (_, query) = target.split_once('?')?;
     let mut pairs = query
@@ -241,7 +242,8 @@ pub(super) fn parameter<'a>(target: &'a str, name: &str) -> Option<&'a str> {
     pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// The same watch with ten seconds instead of a few; `None` where its time is what matters.
+/// The watch `target` with a `timeoutSeconds` of 10 instead of 1 to 9. `None` if it has another
+/// timeout, or waits for a future version, for which the time matters.
 pub(super) fn with_more_time(target: &str) -> Option<String> {
     let seconds: u32 = parameter(target, "timeoutSeconds")?.parse().ok()?;
     let waits_for_the_future = target.contains("resourceVersion=99999999");
@@ -251,7 +253,7 @@ pub(super) fn with_more_time(target: &str) -> Option<String> {
 }
 
 impl Case<'_> {
-    /// The request's headers; those of the row win.
+    /// The request's headers. The row's headers override defaults; an empty value removes one.
     pub(super) fn headers(&self, number: usize) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("user-agent", HeaderValue::from_static("kubefan-it"));
@@ -292,7 +294,7 @@ impl Case<'_> {
         }
     }
 
-    /// The case in words.
+    /// The location, protocol, format and request of the case, for messages.
     pub(super) fn name(&self) -> String {
         let Row {
             location,

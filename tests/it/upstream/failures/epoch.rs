@@ -1,5 +1,5 @@
-//! What can't be told as events: an object changed without a new resourceVersion, and
-//! a history that was replaced by an older one.
+//! Changes that events cannot express and that start a new epoch: an object that changes without a
+//! new resourceVersion, and an etcd that is restored from a backup.
 
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ async fn a_restored_etcd_leaves_no_client_with_an_old_object() {
             );
         }
     }
-    // The new history goes on from there.
+    // Changes after the restore reach the clients too.
     server
         .client()
         .create(PATH, &named("afterwards"))
@@ -166,7 +166,7 @@ async fn all_reach(what: &str, server: &ApiServer, watchers: &[(Format, Watcher)
 }
 
 async fn list(client: &Client, path: &str) -> List {
-    // The API server says 429 while it makes a new cache for the changed resource.
+    // The API server answers 429 while it builds a new watch cache for the changed resource.
     let answer = eventually("a list", RECOVERY, async || client.get(path).await.is(200)).await;
     decode_list(Format::Json, &answer.body)
 }

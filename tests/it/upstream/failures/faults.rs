@@ -1,4 +1,5 @@
-//! What a client must not notice: an upstream that cuts, expires and comes back.
+//! Faults of the upstream watch that clients must not notice: broken connections, expired watches,
+//! and 429. Also the start of watches at a block and at a hole.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::support::proxies::fault_proxy::RequestKind;
 
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// A client, its wire format and its selector.
+/// A watcher with its wire format and its selector.
 type Client = (Format, &'static str, Watcher);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -62,7 +63,7 @@ async fn start_clients(faulty: &FaultyUpstream) -> Vec<Client> {
     let client = faulty.kubefan.client();
     let mut clients = Vec::new();
     for format in [Format::Json, Format::Protobuf] {
-        // The cache is there before its clients.
+        // Fill the cache before its clients start.
         client
             .list(&format!("{}?resourceVersion=0", faulty.path), format)
             .await;
@@ -81,7 +82,8 @@ async fn start_clients(faulty: &FaultyUpstream) -> Vec<Client> {
     clients
 }
 
-/// Cuts kubefan's watches among some writes; each third time the next one is expired.
+/// Breaks kubefan's upstream watch between writes, and waits for a new watch. At each third call,
+/// the next watch is answered with 410.
 async fn cut_upstream(faulty: &FaultyUpstream, cut: usize) {
     for number in 0..3 {
         faulty
@@ -98,7 +100,7 @@ async fn cut_upstream(faulty: &FaultyUpstream, cut: usize) {
         CutPoint::Within(cut * 7 % 300)
     };
     faulty.proxy.cut_watches(place);
-    // Of this something comes, whatever the other writes did.
+    // This write always changes an object, so the watch certainly has bytes that the cut can hit.
     let mark = json!({ "data": { "cut": cut.to_string() } });
     faulty
         .direct
@@ -116,10 +118,10 @@ async fn cut_upstream(faulty: &FaultyUpstream, cut: usize) {
     .await;
 }
 
-/// Brings a client to the RV of an event that came down kubefan's own watch. That of a
-/// list, or of what a relist found, may lie in a hole, where nobody can resume.
+/// Waits until a watcher has seen an event that kubefan received from its own upstream watch.
+/// Versions of a list or of a relist's difference may be inside a hole, where a watch cannot start.
 async fn sees_a_live_event(faulty: &FaultyUpstream, watcher: &Watcher) {
-    // The first may still be found by a relist under way; the second is after it.
+    // The first change may be part of a relist's difference; the second comes after that relist.
     for _ in 0..2 {
         let version: u64 = faulty.touch("object-3").await.parse().expect("a number");
         eventually("the live event", RECOVERY, async || {
@@ -194,7 +196,7 @@ async fn hole_case(faulty: &FaultyUpstream, format: Format) {
     faulty.create("first").await;
     let mut stream = open(&client, &faulty.path, "0", format).await;
     next(&mut stream).await;
-    // Behind the cache's first list, so that its log knows this RV.
+    // This version is after the cache's first list, so the event log contains it.
     let before = faulty.create("before").await;
     next_change(&mut stream).await;
     let mut inside = String::new();
@@ -209,7 +211,7 @@ async fn hole_case(faulty: &FaultyUpstream, format: Format) {
             faulty.create("later").await;
         })
         .await;
-    // The open stream has seen the relist's difference when it has seen this.
+    // When the open stream delivers this event, it has delivered the relist's difference.
     let after = faulty.create("after").await;
     loop {
         match next_change(&mut stream).await {

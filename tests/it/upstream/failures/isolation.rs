@@ -1,4 +1,5 @@
-//! A client's trouble is its own, and kubefan's rights are no more than they are.
+//! A stalled client does not delay other clients, kubefan works with limited permissions, and a
+//! resource that is deleted and defined again is served again.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ async fn a_client_that_does_not_read_delays_no_other_client() {
         }
     }
     let reader = Watcher::start(&client, &path, "", Format::Json, Start::Zero);
-    // More than the sockets between them hold.
+    // Write more bytes than the buffers of the sockets can hold.
     for round in 0..150 {
         let text = format!("{round}").repeat(20_000);
         let change = json!({ "data": { "text": text } });

@@ -1,4 +1,4 @@
-//! What a client must not notice, and what it must hear of, when something else fails.
+//! Failures of the upstream, of etcd and of other clients, and what a client sees of them.
 
 mod epoch;
 mod faults;

@@ -1,4 +1,5 @@
-//! What is wrong on the way in is said in one clear line, with the right exit code.
+//! Invalid flags, files and requests: kubefan reports each in one line with the documented exit
+//! code, and requests with garbage do not harm it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -27,19 +28,19 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
     for word in words {
         assert!(
             stderr.contains(word),
-            "{arguments:?} should say {word:?}, and said {stderr}"
+            "{arguments:?} should print {word:?}, but printed {stderr}"
         );
     }
     let output = stderr
         .lines()
         .filter(|line| !line.contains(" INFO ") && !line.contains(" WARN "));
     let faults: Vec<&str> = output
-        .filter(|line| !line.starts_with("kubefan --help"))
+        .filter(|line| !line.starts_with("see kubefan --help"))
         .collect();
     assert_eq!(
         faults.len(),
         1,
-        "{arguments:?} should say one line, and said {stderr}"
+        "{arguments:?} should print one line, but printed {stderr}"
     );
 }
 

@@ -1,4 +1,4 @@
-//! How kubefan is set up and run, and what rights it needs.
+//! Installing and running kubefan: the README's commands, deploy/, wrong settings, and permissions.
 
 mod bad_input;
 mod deploy;

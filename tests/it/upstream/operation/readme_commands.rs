@@ -1,8 +1,8 @@
-//! README.md followed to the letter: its commands that need a cluster, in its order, by a shell.
+//! Runs the commands of README.md that need a cluster, in the README's order, with a shell.
 //!
-//! What differs for a reader is the environment: a home with a kubeconfig, the paths of `kubefan`
-//! and kubectl, and ports that nobody else uses. It builds the release binary, which takes minutes,
-//! so only CI does it.
+//! Only the environment is prepared: a home directory with a kubeconfig, a `PATH` with `kubefan`
+//! and kubectl, and free ports. The test builds the release binary, which takes minutes, so it runs
+//! only in CI.
 
 use std::env;
 use std::fs;
@@ -25,7 +25,7 @@ use crate::support::programs::apiserver::free_port;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::process::Process;
 
-/// Building the release binary from nothing included.
+/// The longest time until kubefan is ready, including a full build of the release binary.
 const START: Duration = Duration::from_secs(20 * 60);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +67,7 @@ async fn readme_is_followed() {
     assert!(serving.stop().success());
 }
 
-/// Somebody with a fresh clone, a cluster and a shell.
+/// The environment of a reader of README.md: a home directory, a `PATH`, and kubefan's addresses.
 struct Reader {
     home: tempfile::TempDir,
     path: String,
@@ -81,10 +81,11 @@ impl Reader {
         fs::create_dir(home.path().join(".kube")).expect("a directory");
         let config = home.path().join(".kube/config");
         fs::copy(server.kubeconfig("admin"), config).expect("a copy");
-        // What comes after the first command is run beside the clone's samples, not in the clone.
+        // The commands after the first run in the home directory, where `config` links to the
+        // checkout's samples.
         symlink(root().join("config"), home.path().join("config")).expect("a link");
         let kubectl = server.assets().kubectl();
-        let kubectl = kubectl.parent().expect("it lies in a directory");
+        let kubectl = kubectl.parent().expect("kubectl is in a directory");
         let built = target_directory().join("release");
         let path = env::var("PATH").unwrap_or_default();
         Self {
@@ -153,5 +154,5 @@ impl Reader {
 fn target_directory() -> PathBuf {
     let kubefan = Path::new(env!("CARGO_BIN_EXE_kubefan"));
     let profile = kubefan.parent().and_then(Path::parent);
-    profile.expect("it lies in target/PROFILE").to_owned()
+    profile.expect("the binary is in target/PROFILE").to_owned()
 }

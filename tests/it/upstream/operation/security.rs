@@ -1,4 +1,4 @@
-//! No client sees through kubefan what its own credentials could not see.
+//! A client cannot read anything through kubefan that its own credentials do not allow.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -99,7 +99,8 @@ async fn callers_credentials_are_checked_by_the_api_server() {
     let allowed = format!("/api/v1/namespaces/{namespace}/configmaps?resourceVersion=0");
     let (admin, reader) = (format!("Bearer {ADMIN}"), format!("Bearer {READER}"));
     let bearer = ("authorization", admin.as_str());
-    // With a client certificate on the connection the API server looks at nothing else.
+    // If a connection has a client certificate, the API server ignores all other credentials. So
+    // kubefan must not use its own certificate for requests with the client's credentials.
     for identity in ["admin", "certificate"] {
         let kubefan = Kubefan::start_with(&server.kubeconfig(identity), &[]).await;
         let client = kubefan.client();
@@ -112,7 +113,7 @@ async fn callers_credentials_are_checked_by_the_api_server() {
             (&[("authorization", &reader)], 403, 200),
             (&[bearer], 200, 200),
             (&[bearer, ("impersonate-user", "reader")], 403, 200),
-            // Without credentials of its own nobody may impersonate.
+            // A client without credentials must not impersonate with kubefan's identity.
             (&[("impersonate-user", "reader")], 403, 403),
             (
                 &[
@@ -148,8 +149,8 @@ async fn callers_credentials_are_checked_by_the_api_server() {
 async fn a_websocket_protocol_token_is_a_credential_too() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start_with(&server.kubeconfig("certificate"), &[]).await;
-    // Browsers can't set Authorization on a WebSocket; the token goes in a subprotocol
-    // (here "garbage" in base64url).
+    // Browsers cannot set Authorization on a WebSocket, so they send the token as a subprotocol;
+    // this token is "garbage" in base64url.
     let upgrade = [
         ("connection", "Upgrade"),
         ("upgrade", "websocket"),

@@ -1,4 +1,4 @@
-//! `kubefan load` against the real API server, and against kubefan before it.
+//! Runs `kubefan load` against the real API server, and against kubefan in front of it.
 
 use crate::load::LoadTest;
 use crate::support::programs::apiserver::shared;
@@ -54,7 +54,7 @@ async fn the_api_server_loses_nothing_in_any_form() {
         assert_eq!(run["events"]["delivered"], delivered, "{flags:?}: {run}");
         assert_eq!(run["writes"]["acknowledged"], 60, "{flags:?}: {run}");
         assert_eq!(run["watches"]["reconnects"], 0, "{flags:?}: {run}");
-        // Its own metrics tell what it needs.
+        // The API server's metrics report its memory.
         let needed = run["server"]["resident_bytes_peak"].as_u64();
         assert!(needed > Some(1 << 20), "{flags:?}: {run}");
         let namespace = run["settings"]["namespace"].as_str().expect("a namespace");
@@ -68,7 +68,7 @@ async fn the_api_server_loses_nothing_in_any_form() {
         let items = left["items"].as_array().map(Vec::len);
         let ours = left.to_string().contains("kubefan-load/run");
         assert!(!ours, "{items:?} left: {left}");
-        // No controller is there to take the last finalizer off, but it is on its way.
+        // No controller removes the namespace's finalizer here, so the namespace stays in deletion.
         let path = format!("/api/v1/namespaces/{namespace}");
         let namespace = server.client().get(&path).await.json();
         assert!(

@@ -1,5 +1,5 @@
-//! Measurements of consistent reads, directly and through kubefan in the same run. They print
-//! tables and assert nothing about time, so they are run by hand:
+//! Measurements of reads of the most recent state, directly and through kubefan in the same run.
+//! They print tables and assert nothing about time, so they are run by hand:
 //!
 //! ```sh
 //! KUBEFAN_TEST_BINARY=target/dist/kubefan \
@@ -26,25 +26,28 @@ use crate::support::programs::apiserver::private_with;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::settings::setting as environment;
 
-/// A herd that reads directly may take longer than the minute that an API server allows.
+/// Flags of the API server. Many concurrent readers may need longer than the default request
+/// timeout of one minute.
 const FLAGS: [&str; 2] = ["--allow-privileged=true", "--request-timeout=15m"];
 const BETWEEN_WRITES: Duration = Duration::from_millis(10);
 const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
-/// The pods of a large LIST.
+/// The number of pods in a large LIST: `KUBEFAN_PODS`, or 5,000.
 fn many() -> usize {
     environment("KUBEFAN_PODS", 5_000)
 }
 
-/// Who writes while it is measured.
+/// The writes that run during a measurement: `here` to one of the pods that are read, `elsewhere`
+/// to a Secret.
 #[derive(Clone, Copy)]
 struct Writes {
     here: bool,
     elsewhere: bool,
 }
 
-/// Nobody first: what is quiet must not have changed a moment ago.
+/// All combinations of writes. The one without writes is first, because a quiet resource must not
+/// have changed shortly before.
 const WRITES: [Writes; 4] = [
     Writes {
         here: false,
@@ -88,7 +91,7 @@ impl Setting {
         format!("/api/v1/namespaces/{namespace}/{resource}")
     }
 
-    /// `count` pods in a namespace of their own and in kubefan's cache, and what their path is.
+    /// Creates `count` pods in a new namespace and has kubefan cache them; returns their path.
     async fn pods(&self, count: usize) -> String {
         let path = self.path("pods").await;
         pods::create(&self.direct, &path, count).await;
@@ -98,7 +101,7 @@ impl Setting {
         path
     }
 
-    /// Changes things some eighty times a second until `done`.
+    /// Sends the writes, about eighty per second, until `done` is true.
     async fn write(&self, path: &str, writes: Writes, done: &AtomicBool) {
         let secrets = self.path("secrets").await;
         let object = json!({ "metadata": { "name": "one" } });
@@ -120,8 +123,9 @@ impl Setting {
         }
     }
 
-    /// Milliseconds of `rounds` reads each way, in turn; each way comes first as often, because a
-    /// read leaves the API server's cache fresher than it was.
+    /// Reads `path` `rounds` times directly and through kubefan, alternating, and returns the
+    /// latencies in milliseconds. Both ways are equally often first, because a read makes the API
+    /// server's cache fresher for the next one.
     async fn read(&self, path: &str, rounds: usize) -> [Vec<f64>; 2] {
         let mut took = [Vec::new(), Vec::new()];
         for round in 0..rounds {
@@ -136,7 +140,7 @@ impl Setting {
         took
     }
 
-    /// Seconds of the API server's and of kubefan's processor time.
+    /// The CPU time that the API server and kubefan have used so far, in seconds.
     async fn cpu(&self) -> [f64; 2] {
         let server = self.server.metric("process_cpu_seconds_total", &[]).await;
         [server, self.kubefan.cpu()]
@@ -174,7 +178,8 @@ fn row(what: &str, writes: Writes, [mut direct, mut through]: [Vec<f64>; 2]) {
     );
 }
 
-/// `KUBEFAN_PODS` stands for the 5,000, `KUBEFAN_READS` for how often each is read.
+/// `KUBEFAN_PODS` sets the size of the large LIST (5,000), and `KUBEFAN_READS` the number of reads
+/// of each kind (200).
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_latency_of_consistent_reads() {
@@ -209,7 +214,7 @@ async fn measure_latency_of_consistent_reads() {
     }
 }
 
-/// `KUBEFAN_READERS` at a time, 100 if not said, of all pods.
+/// Measures LISTs of all pods by `KUBEFAN_READERS` concurrent clients (100).
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_processor_time_of_consistent_reads() {
@@ -220,7 +225,7 @@ async fn measure_processor_time_of_consistent_reads() {
     let path = setting.pods(many()).await;
     let mut each = Vec::new();
     println!(
-        "| {readers} readers of {} pods at once | kube-apiserver's CPU a read | kubefan's CPU a read | all done after |",
+        "| {readers} concurrent readers of {} pods | kube-apiserver's CPU per read | kubefan's CPU per read | all done after |",
         many()
     );
     println!("|---|---|---|---|");
@@ -265,13 +270,13 @@ async fn measure_what_consistent_reads_cost_upstream() {
     });
     join_all(lists).await;
     let asked = setting.requests("pods", "LIST").await - before;
-    println!("1,000 lists at a time, distinct selectors: {asked} upstream");
+    println!("1,000 concurrent lists, distinct selectors: {asked} upstream");
 
     let before = setting.requests("pods", "GET").await;
     let object = format!("{path}/pod-7");
     join_all((0..1_000).map(|_| async { drop(h2.get(&object).await.ok()) })).await;
     let asked = setting.requests("pods", "GET").await - before;
-    println!("1,000 GETs of one object at a time: {asked} upstream");
+    println!("1,000 concurrent GETs of one object: {asked} upstream");
 
     let few = setting.path("configmaps").await;
     for number in 0..20 {
@@ -293,7 +298,7 @@ async fn measure_what_consistent_reads_cost_upstream() {
         }
     });
     within(
-        "500 watch-lists",
+        "500 watch lists",
         Duration::from_secs(60),
         join_all(watches),
     )
@@ -302,10 +307,10 @@ async fn measure_what_consistent_reads_cost_upstream() {
         setting.requests("configmaps", "LIST").await - before,
         began.elapsed(),
     );
-    println!("500 watch-lists at a time: {asked} LISTs upstream, all synced after {took:?}");
+    println!("500 concurrent watch lists: {asked} LISTs upstream, all synced after {took:?}");
 }
 
-/// `KUBEFAN_ROUNDS` writes, each read back at once in every way.
+/// Sends `KUBEFAN_ROUNDS` writes (2,000), and checks that LIST, GET and watch list show each.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn measure_reading_own_writes() {

@@ -1,4 +1,4 @@
-//! `kubefan load`, and the measurements that are run by hand.
+//! `kubefan load` with a real API server, and the measurements that are run by hand.
 
 mod load;
 mod measure;

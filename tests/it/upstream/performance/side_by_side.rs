@@ -1,5 +1,5 @@
-//! kube-apiserver and kubefan side by side under `kubefan load`: the table of benches/RESULTS.md.
-//! `benches/side-by-side` runs it; it prints, and asserts nothing about time.
+//! Measures kube-apiserver and kubefan side by side with `kubefan load`, and prints the tables of
+//! benches/RESULTS.md. `benches/side-by-side` runs it; it asserts nothing about time.
 
 use std::env;
 use std::fs;
@@ -19,15 +19,14 @@ use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::kubefan::binary;
 use crate::support::programs::sim::Sim;
 
-/// A setting that both are measured in: what it is, and `kubefan load`'s flags.
+/// A row of a table: its description, the flags of `kubefan load`, and the figures that it shows.
 struct Row {
     what: &'static str,
     flags: &'static str,
-    /// The figures that it is for.
     figures: &'static [Figure],
 }
 
-/// One figure of a report.
+/// A figure that is computed from a report of `kubefan load`.
 #[derive(Clone, Copy)]
 struct Figure {
     name: &'static str,
@@ -36,12 +35,12 @@ struct Figure {
 }
 
 const CPU_PER_EVENT: Figure = Figure {
-    name: "server CPU an event",
+    name: "server CPU per event",
     unit: "us",
     of: |run| run["server"]["cpu_microseconds_per_event"].as_f64(),
 };
 const CPU_PER_WRITE: Figure = Figure {
-    name: "server CPU a change",
+    name: "server CPU per change",
     unit: "us",
     of: |run| {
         let seconds = run["server"]["cpu_seconds"].as_f64()?;
@@ -49,7 +48,7 @@ const CPU_PER_WRITE: Figure = Figure {
     },
 };
 const EVENTS_PER_SECOND: Figure = Figure {
-    name: "events a second",
+    name: "events per second",
     unit: "",
     of: |run| run["events"]["per_second"].as_f64(),
 };
@@ -64,7 +63,7 @@ const SYNCED: Figure = Figure {
     of: |run| run["all_synced_seconds"].as_f64(),
 };
 const MEMORY_PER_WATCH: Figure = Figure {
-    name: "memory an idle watch",
+    name: "memory per idle watch",
     unit: "KiB",
     of: |run| {
         let idle = run["server"]["resident_bytes_idle"].as_f64()?;
@@ -73,7 +72,7 @@ const MEMORY_PER_WATCH: Figure = Figure {
     },
 };
 const PEAK: Figure = Figure {
-    name: "memory at most",
+    name: "peak memory",
     unit: "MiB",
     of: |run| Some(run["server"]["resident_bytes_peak"].as_f64()? / 1024.0 / 1024.0),
 };
@@ -84,7 +83,7 @@ const LISTS: Figure = Figure {
 };
 
 const CPU_PER_LIST: Figure = Figure {
-    name: "server CPU a list",
+    name: "server CPU per list",
     unit: "ms",
     of: |run| {
         let lists = run["lists"]["latency_ms"]["count"].as_f64()?;
@@ -92,7 +91,7 @@ const CPU_PER_LIST: Figure = Figure {
     },
 };
 const BYTES_PER_WRITE: Figure = Figure {
-    name: "bytes a write to a socket",
+    name: "bytes per write to a socket",
     unit: "",
     of: |run| run["server"]["bytes_per_write"].as_f64(),
 };
@@ -134,7 +133,7 @@ const ROWS: &[Row] = &[
         figures: &[CPU_PER_EVENT, P99, SYNCED, MEMORY_PER_WATCH],
     },
     Row {
-        what: "HTTP/2, 5,000 watchers, each one label value of its own, 200 writes/s",
+        what: "HTTP/2, 5,000 watchers, each of a different label value, 200 writes/s",
         flags: "--watchers 5000 --connections 50 --http 2 --objects 5000 \
                 --selector-per-watcher shard=load-{i} --rate 200 --duration 10s",
         figures: &[CPU_PER_WRITE, P99],
@@ -146,7 +145,7 @@ const ROWS: &[Row] = &[
         figures: &[CPU_PER_WRITE],
     },
     Row {
-        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that don't read",
+        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that do not read",
         flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --slow-watchers 100 --duration 10s",
         figures: &[P99],
     },
@@ -158,7 +157,7 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// kubefan alone: saturated, or held full.
+/// The settings that are measured with kubefan in front of the simulator, without kube-apiserver.
 const ALONE: &[Row] = &[
     Row {
         what: "HTTP/2, 1,000 watchers on 10 connections, 2 KiB, saturated",
@@ -176,7 +175,7 @@ const ALONE: &[Row] = &[
         figures: &[CPU_PER_EVENT, EVENTS_PER_SECOND],
     },
     Row {
-        what: "HTTP/2, 5,000 watchers, each one label value of its own, 500 writes/s",
+        what: "HTTP/2, 5,000 watchers, each of a different label value, 500 writes/s",
         flags: "--watchers 5000 --connections 50 --http 2 --objects 5000 \
                 --selector-per-watcher shard=load-{i} --rate 500 --duration 10s",
         figures: &[CPU_PER_WRITE, P99],
@@ -188,12 +187,12 @@ const ALONE: &[Row] = &[
         figures: &[CPU_PER_WRITE],
     },
     Row {
-        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that don't read",
+        what: "HTTP/2, 1,000 watchers, 20 writes/s, 100 more that do not read",
         flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --slow-watchers 100 --duration 20s",
         figures: &[P99],
     },
     Row {
-        what: "the same without these",
+        what: "the same without the 100 that do not read",
         flags: "--watchers 1000 --connections 10 --http 2 --rate 20 --duration 20s",
         figures: &[P99],
     },
@@ -215,16 +214,16 @@ const ALONE: &[Row] = &[
     },
 ];
 
-/// What is watched, and what the load is told of it.
+/// A server that `kubefan load` watches, and how to reach it.
 struct WatchedServer<'a> {
     name: &'static str,
     kubeconfig: &'a Path,
     pid: u32,
-    /// Whose kubeconfig is for the writes.
+    /// The kubeconfig of the server that the writes go to; `None` if it is the watched server.
     written: Option<&'a Path>,
 }
 
-/// kubefan with TLS, and a kubeconfig for it.
+/// A running kubefan with TLS, and the path of a kubeconfig for it.
 struct TlsKubefan {
     kubefan: Kubefan,
     kubeconfig: PathBuf,
@@ -254,7 +253,7 @@ impl TlsKubefan {
     }
 }
 
-/// Runs `kubefan load` and gives its report's only run.
+/// Runs `kubefan load` and returns the report of its only run, plus the server's bytes per write.
 async fn load(row: &Row, watched: &WatchedServer<'_>, directory: &TempDir) -> Value {
     let report = directory.path().join("report.json");
     let mut command = Command::new(binary());
@@ -286,7 +285,7 @@ async fn load(row: &Row, watched: &WatchedServer<'_>, directory: &TempDir) -> Va
     run
 }
 
-/// What a process has written since its start, and in how many system calls.
+/// The bytes that a process has written since its start, and the number of its write calls.
 struct IoCounters {
     bytes: u64,
     calls: u64,
@@ -294,7 +293,7 @@ struct IoCounters {
 
 impl IoCounters {
     fn of(pid: u32) -> Self {
-        let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("a process of ours");
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).expect("a readable process");
         let count = |name: &str| {
             let line = io.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|count| count.trim().parse().ok())
@@ -315,7 +314,7 @@ fn shown(figure: Figure, run: &Value) -> String {
     }
 }
 
-/// The rows that `KUBEFAN_ROWS`, a part of their names, leaves.
+/// The rows whose description contains the value of `KUBEFAN_ROWS`; all rows if it is not set.
 fn wanted(rows: &'static [Row]) -> impl Iterator<Item = &'static Row> {
     let part = env::var("KUBEFAN_ROWS").unwrap_or_default();
     rows.iter().filter(move |row| row.what.contains(&part))
@@ -365,7 +364,7 @@ async fn same(server: &ApiServer, directory: &TempDir) {
 }
 
 async fn alone(directory: &TempDir) {
-    println!("\n| kubefan before the simulator | kubefan |\n|---|---|");
+    println!("\n| kubefan in front of the simulator | kubefan |\n|---|---|");
     for row in wanted(ALONE) {
         let sim = Sim::start(&[]).await;
         let written = sim.kubeconfig();

@@ -1,4 +1,4 @@
-//! Reads ahead of time, and reads whose time is short.
+//! Reads of a future resourceVersion, and reads with a short deadline.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn a_deadline_holds_when_the_upstream_does_not_answer() {
     let kubefan = Kubefan::start(&server, &["--resource", "configmaps"]).await;
     let through = kubefan.client();
     server.stop_etcd();
-    // Not cached yet, and its first list does not come.
+    // Secrets are not cached yet, and the first list gets no answer from the API server.
     let path = "/api/v1/namespaces/default/secrets?resourceVersion=0&timeout=1s";
     let late = within(path, STEP, through.get(path)).await;
     assert_eq!(late.status, 504, "{late}");
@@ -86,7 +86,7 @@ async fn a_deadline_holds_when_the_upstream_does_not_answer() {
     });
     assert_eq!(late.json(), expected);
     for path in [
-        // The API server itself breaks these off when their time is over.
+        // Forwarded reads, which the API server ends when their timeout has passed.
         "/api/v1/namespaces/default/configmaps?timeout=1s",
         "/api/v1/namespaces/default/configmaps/one?timeout=1s",
     ] {

@@ -1,5 +1,4 @@
-//! The deprecated `/watch/` paths are the API server's; what they say is compared in the
-//! differential suite.
+//! Requests with deprecated `/watch/` paths are forwarded; other tests compare their answers.
 
 use std::time::Duration;
 

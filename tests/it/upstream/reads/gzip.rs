@@ -1,4 +1,4 @@
-//! Compressed answers: when, and that they say the same.
+//! kubefan compresses the same answers as the API server, with equal contents.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ async fn large_answers_are_compressed_as_the_api_server_does() {
         format!("{path}/large?resourceVersion={version}"),
         format!("{path}/small?resourceVersion={version}"),
         format!("{path}/missing?resourceVersion={version}"),
-        // Forwarded.
+        // The next two requests are forwarded.
         path.clone(),
         format!("{path}/large"),
     ] {
@@ -109,7 +109,7 @@ async fn a_long_error_is_compressed_and_a_watch_never() {
     server.client().create(&path, &object).await.ok();
     let mut headers = HeaderMap::new();
     headers.insert("accept-encoding", HeaderValue::from_static("gzip"));
-    // Four times as long once it is quoted, and the quotation quoted.
+    // The error quotes the selector and JSON escapes that, so its text is four times as long.
     let wrong = "\\".repeat(40_000);
     let long = format!("{path}?resourceVersion=0&labelSelector=a%3D{wrong}");
     let watch = format!("{path}?watch=1&resourceVersion=0&timeoutSeconds=1");

@@ -1,4 +1,5 @@
-//! What every answer carries, whoever words it and over whatever protocol it goes.
+//! Headers that every answer has, whether kubefan answers or forwards, over both protocols; and the
+//! answers to other methods than GET.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ async fn each_answer_has_an_audit_id_and_is_not_cacheable() {
     ];
     let collection = "/api/v1/namespaces/default/configmaps";
     for path in [
-        // From the cache, refused by kubefan, forwarded.
+        // Requests that are answered from the cache, and requests that are forwarded.
         format!("{collection}?resourceVersion=0"),
         format!("{collection}/none?resourceVersion=0"),
         format!("{collection}?resourceVersion=0&limit=x"),

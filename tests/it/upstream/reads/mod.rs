@@ -1,4 +1,4 @@
-//! Answers to reads: who gives them, and their headers, representations and deadlines.
+//! Answers to reads: from the cache or forwarded, and their headers, representations and deadlines.
 
 mod deadlines;
 mod deprecated_paths;

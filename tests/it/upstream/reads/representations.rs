@@ -1,4 +1,4 @@
-//! What kubefan answers from its caches whatever it is shown as: seen by its own count.
+//! Metadata-only and indented answers are answered from the cache, as kubefan's metrics show.
 
 use bytes::Bytes;
 use http::HeaderMap;

@@ -1,7 +1,7 @@
-//! kubefan's table cells against the API server's, for objects in many states.
+//! Compares kubefan's Table cells with the API server's, for objects in many states.
 //!
-//! With `KUBEFAN_WRITE_GOLDEN=1` the answers become the new files of tests/golden/table, which the
-//! unit tests of `codec::table` read.
+//! With `KUBEFAN_WRITE_GOLDEN=1` the API server's answers are written to tests/golden/table, whose
+//! files the unit tests of `codec::table` read.
 
 use std::fs;
 use std::path::PathBuf;
@@ -28,7 +28,8 @@ const BOOKMARK: &str = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=t
                         &resourceVersionMatch=NotOlderThan&timeoutSeconds=1\
                         &fieldSelector=metadata.name%3Dnobody";
 
-/// A table of a whole resource, asked for with its objects.
+/// The API server's Table of a resource with `includeObject=Object`, the time of the request, and
+/// the cells of a Table bookmark.
 struct Answer {
     path: String,
     asked_at: SystemTime,
@@ -58,7 +59,7 @@ async fn every_table_cell_equals_the_api_servers() {
     assert!(count == 0, "{count} of {rows}:\n{}", differences.join("\n"));
 }
 
-/// Makes the objects of states.json; gives the paths of their resources, in order.
+/// Creates the objects of states.json, and returns the paths of their collections in order.
 async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     for state in states::all(namespace) {
@@ -76,7 +77,8 @@ async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
     paths
 }
 
-/// Asks until question and answer fall into one second, so that ages are known.
+/// Reads a collection's Table. Repeats the request until it takes place within one second of the
+/// clock, so that the ages in the Table are known.
 async fn table_of(client: &Client, path: &str) -> Answer {
     let mut headers = HeaderMap::new();
     headers.insert("accept", HeaderValue::from_static(TABLE));
@@ -113,7 +115,8 @@ fn second_of(time: SystemTime) -> u64 {
     since.expect("after 1970").as_secs()
 }
 
-/// Adds what differs; gives the number of rows looked at.
+/// Compares kubefan's cells with those in an answer, adds the differing rows to `differences`, and
+/// returns the number of compared rows.
 async fn compare(client: &Client, answer: &Answer, differences: &mut Vec<String>) -> usize {
     let path = &answer.path;
     let rows = answer.table["rows"].as_array().expect("rows");
@@ -144,7 +147,7 @@ async fn printer(client: &Client, object: &Value) -> Printer {
     Printer::custom(&definition, version).expect("the version")
 }
 
-/// JSON has one kind of number, so 3 is 3.0.
+/// Compares two values; numbers are equal by value, so 3 equals 3.0.
 fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Array(left), Value::Array(right)) => {
@@ -161,7 +164,7 @@ fn folder() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/table"))
 }
 
-/// One column or row a line.
+/// Writes an answer to its golden file, with one column or row per line.
 fn write(answer: &Answer) {
     let mut parts = answer.path.rsplit('/');
     let plural = parts.next().expect("a plural");

@@ -1,4 +1,5 @@
-//! What the simulator says that it serves, against what the API server says of the same.
+//! Compares the simulator's discovery documents with the API server's. The simulator may serve
+//! fewer resources, but all that it serves must be described as by the API server.
 
 use serde_json::Value;
 
@@ -47,12 +48,12 @@ async fn discovery_is_answered_alike() {
     }
     assert!(
         differences.is_empty(),
-        "only the simulator says:\n{}",
+        "only in the simulator's documents:\n{}",
         differences.join("\n")
     );
 }
 
-/// What `got` has that `whole` hasn't.
+/// The parts of `got` that are not in `whole`, as texts.
 fn excess(got: &Value, whole: &Value, place: &str) -> Vec<String> {
     match (got, whole) {
         (Value::Object(got), Value::Object(whole)) => got

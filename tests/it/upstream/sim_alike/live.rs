@@ -1,4 +1,4 @@
-//! Open watches on both, and what they tell while things change.
+//! Compares open watches of the simulator and of the API server while objects change.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -22,7 +22,7 @@ use crate::support::programs::apiserver::shared;
 use crate::support::programs::sim::Sim;
 
 const WIDGETS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream/widgets.yaml");
-/// What is watched: a plural, and how it is selected.
+/// The watches to compare: the resource's plural, and the selector as a part of the query.
 const WATCHES: [(&str, &str); 8] = [
     ("configmaps", ""),
     ("configmaps", "&labelSelector=color%3Dred"),
@@ -34,7 +34,7 @@ const WATCHES: [(&str, &str); 8] = [
     ("widgets", "&fieldSelector=spec.color%3Dred"),
 ];
 
-/// Both servers, and what each calls what.
+/// The API server (index 0) and the simulator (index 1), with their names for common objects.
 struct Pair {
     clients: [Client; 2],
     names: [Names; 2],
@@ -86,7 +86,7 @@ impl Pair {
         format!("{root}/namespaces/{}/{plural}", self.namespace)
     }
 
-    /// Opens the streams at both, from now on.
+    /// Opens a watch at both servers, from their current versions.
     async fn watch(&self, plural: &str, selector: &str, accept: &str) -> [Incoming; 2] {
         let path = self.path(plural);
         let mut headers = HeaderMap::new();
@@ -104,7 +104,7 @@ impl Pair {
         [open(&self.clients[0]).await, open(&self.clients[1]).await]
     }
 
-    /// Creates the object at the API server, and what became of it at the simulator.
+    /// Creates the object at the API server, and the result with its defaults in the simulator.
     async fn create(&mut self, plural: &str, object: Value) {
         let path = self.path(plural);
         let real = self.clients[0].create(&path, &object).await.ok().json();
@@ -126,7 +126,8 @@ impl Pair {
         }
     }
 
-    /// Brings objects into and out of every selector, and ends with one for each.
+    /// Changes objects so that they enter and leave every selector. At the end it creates objects
+    /// whose names start with `last-`, of which every selector matches one.
     async fn change(&mut self) {
         let maps = self.path("configmaps");
         self.create("configmaps", colored("second", "blue")).await;
@@ -189,7 +190,7 @@ fn widget(name: &str, color: &str) -> Value {
     })
 }
 
-/// The frames of a stream up to the first of an object called last.
+/// The frames of a stream up to the first one with an object whose name starts with `last-`.
 async fn up_to_the_last(mut body: Incoming) -> Vec<u8> {
     let mut text = Vec::new();
     loop {

@@ -1,8 +1,8 @@
-//! The simulator's answers against the API server's: the same objects in both, the same
-//! requests to both, compared to the byte.
+//! Compares the simulator's answers with the API server's byte by byte: both servers have the same
+//! objects and get the same requests.
 //!
-//! The requests are those of tests/golden/requests.txt and tests/golden/sim.txt; what the
-//! simulator is meant to answer otherwise is tests/golden/sim-differences.txt.
+//! The requests are in tests/golden/requests.txt and tests/golden/sim.txt. Intended differences are
+//! in tests/golden/sim-differences.txt.
 
 mod discovery;
 mod live;
@@ -35,7 +35,7 @@ const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/js
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const PARTIAL: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const LIMIT: Duration = Duration::from_secs(60);
-/// The headers that tell a client what it got.
+/// The headers that are compared.
 const HEADERS: [&str; 6] = [
     "content-type",
     "content-encoding",
@@ -45,28 +45,28 @@ const HEADERS: [&str; 6] = [
     "allow",
 ];
 
-/// One request, as one of the two servers gets it.
+/// A request with the placeholders replaced for one of the two servers.
 struct Request {
     method: Method,
     path: String,
     headers: HeaderMap,
 }
 
-/// One row of the table: a line of a list, of one kind where it is for each.
+/// A line of requests.txt or sim.txt; a line with `{each}` is one case for each kind.
 struct Case {
     line: String,
     kind: Option<Kind>,
 }
 
-/// What the simulator is meant to answer otherwise.
+/// An intended difference: the simulator's status, and a text that its answer contains.
 struct Difference {
     status: u16,
     text: String,
-    /// A whole line, when it begins with a method; else a part of one.
+    /// A line of requests.txt or sim.txt if it begins with a method; otherwise a part of one.
     request: String,
 }
 
-/// What a case came to.
+/// The result of comparing a case; `KnownDifference` has the index of the intended difference.
 enum CaseResult {
     Same,
     KnownDifference(usize),
@@ -95,7 +95,7 @@ async fn every_read_is_answered_as_by_the_api_server() {
     report(&cases, &results, &differences);
 }
 
-/// Prints a row a case, and fails if one is not as it should be.
+/// Prints one line per case. Fails if a case differs, or if no case matches an intended difference.
 fn report(cases: &[Case], results: &[CaseResult], differences: &[Difference]) {
     let mut met = vec![false; differences.len()];
     let mut wrong = Vec::new();
@@ -105,7 +105,7 @@ fn report(cases: &[Case], results: &[CaseResult], differences: &[Difference]) {
             CaseResult::Same => "same",
             CaseResult::KnownDifference(which) => {
                 met[*which] = true;
-                "as said"
+                "known"
             }
             CaseResult::Differs(how) => {
                 wrong.push(format!("{}\n{how}", case.title()));
@@ -118,12 +118,15 @@ fn report(cases: &[Case], results: &[CaseResult], differences: &[Difference]) {
         .iter()
         .filter(|v| matches!(v, CaseResult::KnownDifference(_)));
     let (all, known, differing) = (cases.len(), known.count(), wrong.len());
-    println!("{table}{all} cases, {known} answered otherwise as said, {differing} differing");
+    println!("{table}{all} cases, {known} with known differences, {differing} differing");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(all > 600, "{all}");
     let idle = differences.iter().zip(met).filter(|(_, met)| !met);
     let idle: Vec<_> = idle.map(|(difference, _)| &difference.request).collect();
-    assert!(idle.is_empty(), "met by no case: {idle:?}");
+    assert!(
+        idle.is_empty(),
+        "sim-differences.txt has lines that match no case: {idle:?}"
+    );
 }
 
 impl Case {
@@ -162,7 +165,7 @@ async fn compare_case(
         return match is_known {
             true => CaseResult::KnownDifference(which),
             false => {
-                CaseResult::Differs(format!("--- said\n{status} {text}\n--- simulated\n{got}\n"))
+                CaseResult::Differs(format!("--- want\n{status} {text}\n--- simulated\n{got}\n"))
             }
         };
     }
@@ -174,7 +177,7 @@ async fn compare_case(
     }
 }
 
-/// The texts from where they part.
+/// Both texts from shortly before their first difference.
 fn difference(wanted: &str, got: &str) -> String {
     let same = wanted.chars().zip(got.chars()).take_while(|(a, b)| a == b);
     let from = same.count().saturating_sub(120);
@@ -212,7 +215,7 @@ fn lines(text: &str) -> impl Iterator<Item = &str> {
     lines.filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
-/// `STATUS | part of the answer | request`.
+/// Parses sim-differences.txt, whose lines are `STATUS | part of the answer | request`.
 fn differences() -> Vec<Difference> {
     let text = text("sim-differences.txt");
     let parse = |line: &str| {
@@ -227,7 +230,7 @@ fn differences() -> Vec<Difference> {
     lines(&text).map(parse).collect()
 }
 
-/// The lines of both lists, those for each kind as often.
+/// The cases of requests.txt and sim.txt. A line with `{each}` becomes one case for each kind.
 fn cases(twins: &Twins) -> Vec<Case> {
     let (shared, own) = (text("requests.txt"), text("sim.txt"));
     let mut cases = Vec::new();
@@ -244,7 +247,7 @@ fn cases(twins: &Twins) -> Vec<Case> {
     cases
 }
 
-/// What the words in braces are for one of the servers.
+/// The placeholders in braces and their values for one of the servers.
 async fn fillings(twins: &Twins, client: &Client, before: &str) -> Vec<(&'static str, String)> {
     let list = client.get("/api/v1/configmaps?limit=1").await.ok().json();
     let now = list["metadata"]["resourceVersion"].as_str();
@@ -254,7 +257,8 @@ async fn fillings(twins: &Twins, client: &Client, before: &str) -> Vec<(&'static
         URL_SAFE_NO_PAD
             .encode(json!({ "v": "meta.k8s.io/v1", "rv": rv, "start": start }).to_string())
     };
-    // A page of this very state can be asked for by those who saw it.
+    // List each kind once at this version, because the simulator continues a list only at a version
+    // that it has served.
     for kind in &twins.kinds {
         client.get(&format!("{}?limit=1", kind.everywhere())).await;
     }

@@ -1,4 +1,4 @@
-//! An API server and a simulator that hold the same.
+//! An API server and a simulator with the same objects.
 
 use serde_json::Value;
 use serde_json::json;
@@ -15,38 +15,39 @@ const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitio
 const NAMESPACES: &str = "/api/v1/namespaces";
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
-/// A kind that the simulator says it serves.
+/// A kind from the simulator's discovery.
 #[derive(Clone, Debug)]
 pub(super) struct Kind {
-    /// `/api/v1` and the like.
+    /// The path of the API version, such as `/api/v1`.
     pub(super) root: String,
     pub(super) plural: String,
     namespaced: bool,
     has_status: bool,
-    /// The path of its objects that the cases are about.
+    /// The path of the collection that the cases read; fills `{each}`.
     pub(super) home: String,
-    /// The name of one of them.
+    /// The name of an object in `home`; fills `{one}`.
     pub(super) one: String,
 }
 
-/// Both servers, and what each calls what.
+/// Clients of both servers, their names for common objects, and the namespaces with the objects.
 pub(super) struct Twins {
     pub(super) real: Client,
     pub(super) simulated: Client,
     pub(super) real_names: Names,
     pub(super) simulated_names: Names,
-    /// With the objects of tests/kubectl/files/namespace.yaml.
+    /// The namespace with the objects of tests/kubectl/files/namespace.yaml.
     pub(super) namespace: String,
-    /// With the objects of tests/golden/table/states.json, but for the services.
+    /// The namespace with the objects of tests/golden/table/states.json except the Services.
     pub(super) states: String,
-    /// With the services: the API server makes events of them when it likes.
+    /// The namespace with the Services of states.json. They are separate because the API server
+    /// creates Events for them at any time.
     pub(super) services: String,
     pub(super) kinds: Vec<Kind>,
     _sim: Sim,
 }
 
 impl Kind {
-    /// The path of its objects in `namespace`, or of all where it has no namespaces.
+    /// The path of the kind's objects in `namespace`; of all its objects if it is cluster-scoped.
     pub(super) fn collection(&self, namespace: &str) -> String {
         match self.namespaced {
             true => format!("{}/namespaces/{namespace}/{}", self.root, self.plural),
@@ -54,14 +55,14 @@ impl Kind {
         }
     }
 
-    /// The path of all its objects.
+    /// The path of the kind's objects in all namespaces.
     pub(super) fn everywhere(&self) -> String {
         format!("{}/{}", self.root, self.plural)
     }
 }
 
 impl Twins {
-    /// Fills an API server, and a simulator with what that then has, defaults and all.
+    /// Creates objects in an API server, and copies them with their defaults to a new simulator.
     pub(super) async fn new(server: &ApiServer) -> Self {
         let real = server.client();
         define_widgets(server).await;
@@ -95,12 +96,13 @@ impl Twins {
         twins
     }
 
-    /// Creates in the simulator what the API server has of its kinds in our namespaces.
+    /// Creates in the simulator all objects that the API server has in the three namespaces, of the
+    /// kinds that the simulator serves.
     async fn copy(&mut self) {
         let ours = [&self.namespace, &self.states, &self.services].map(String::clone);
         for namespace in items(&self.real, NAMESPACES).await {
             let name = namespace["metadata"]["name"].as_str().expect("a name");
-            // The rest is in every cluster, and in a simulated one.
+            // The other namespaces exist in every cluster, including the simulated one.
             if ours.iter().any(|own| name.starts_with(own)) {
                 copy_object(&self.simulated, NAMESPACES, &namespace, true).await;
             }
@@ -139,7 +141,7 @@ impl Twins {
         }
     }
 
-    /// Learns what the two call the objects that they have now.
+    /// Records the uid and version of each current object at both servers under a common name.
     async fn record_names(&mut self) {
         for kind in self.kinds.clone() {
             let path = kind.everywhere();
@@ -156,7 +158,8 @@ impl Twins {
                     let own = |object: &Value| object["metadata"][what].as_str().map(str::to_owned);
                     let (own, other) = (own(twin), own(&simulated));
                     let (own, other) = own.zip(other).expect("both have it");
-                    // An object is called by its name; each of its versions by the API server's.
+                    // The common name of a uid is the object's name; that of a version is the API
+                    // server's version.
                     let common = match what {
                         "uid" => format!("uid of {namespace}/{name}"),
                         _ => format!("version {own}"),
@@ -168,7 +171,8 @@ impl Twins {
         }
     }
 
-    /// The version at which both are now, which every kind is asked for once.
+    /// The current versions of the API server and of the simulator. Every kind is listed once, so
+    /// that reads at these versions can be served later.
     pub(super) async fn versions(&self) -> (String, String) {
         let version = async |client: &Client| {
             let mut first = None;
@@ -183,7 +187,7 @@ impl Twins {
         (version(&self.real).await, version(&self.simulated).await)
     }
 
-    /// Changes, deletes and creates on both sides, in the same order.
+    /// Changes, deletes and creates the same objects in the same order at both servers.
     pub(super) async fn make_some_changes(&mut self) {
         for kind in self.kinds.clone() {
             let path = format!("{}/{}", kind.home, kind.one);
@@ -231,7 +235,7 @@ async fn items(client: &Client, path: &str) -> Vec<Value> {
     std::mem::take(items)
 }
 
-/// The object without what a server gives itself.
+/// The object without the metadata that a server sets itself.
 pub(super) fn as_new(object: &Value) -> Value {
     let mut object = object.clone();
     let metadata = object["metadata"].as_object_mut().expect("metadata");
@@ -246,7 +250,7 @@ pub(super) fn as_new(object: &Value) -> Value {
     object
 }
 
-/// Creates `object` with the status that it has.
+/// Creates `object` in the simulator, including its status.
 async fn copy_object(simulated: &Client, path: &str, object: &Value, has_status: bool) {
     let copy = as_new(object);
     simulated.create(path, &copy).await.ok();
@@ -257,7 +261,8 @@ async fn copy_object(simulated: &Client, path: &str, object: &Value, has_status:
     }
 }
 
-/// The states that stay: those that are to be deleted have times of their own.
+/// Creates the objects of states.json, except those that are to be deleted, because the two servers
+/// would set different deletion times.
 async fn create_states(client: &Client, namespace: &str, services: &str) {
     let states = states::all(namespace);
     for state in states.iter().filter(|state| state["delete"] != true) {
@@ -271,7 +276,7 @@ async fn create_states(client: &Client, namespace: &str, services: &str) {
     }
 }
 
-/// What the simulator's discovery tells, but for what is only created.
+/// The kinds in the simulator's discovery that can be listed.
 async fn kinds(simulated: &Client) -> Vec<Kind> {
     let client = simulated.with("accept", AGGREGATED);
     let mut kinds = Vec::new();

@@ -1,4 +1,5 @@
-//! Answers as text, with the API server's names and the simulator's for the same thing made one.
+//! Converts answers to comparable text, in which the API server's and the simulator's versions and
+//! uids of the same object are replaced by a common name.
 
 use std::collections::HashMap;
 
@@ -10,20 +11,20 @@ use crate::support::comparable::protobuf;
 use crate::support::normalise::mask_ages;
 use crate::support::normalise::normalise;
 
-/// What one server calls the versions and uids that both have.
+/// The common names of one server's versions and uids.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     known: HashMap<String, String>,
 }
 
 impl Names {
-    /// `own` is what both call `common`.
+    /// Records that this server's version or uid `own` has the common name `common`.
     pub(super) fn record_names(&mut self, own: &str, common: &str) {
         self.known.insert(own.to_owned(), common.to_owned());
     }
 
-    /// A body without what the two servers can't but say differently. A version that nobody
-    /// learnt, such as a deletion's, is named by its place among those of the body.
+    /// The comparable text of a body. A version without a common name, such as a deletion's, is
+    /// replaced by its index among the unknown versions of the body.
     pub(super) fn body(&self, body: &[u8], watch: bool) -> String {
         let Ok(text) = std::str::from_utf8(body) else {
             return if watch {
@@ -42,14 +43,14 @@ impl Names {
         };
         let text = self.common(&text);
         match text.contains("\"columnDefinitions\":") {
-            // Some tables have a column with the time itself.
+            // Some Tables have a column with a timestamp instead of an age.
             true if text.contains("\"Created At\"") => normalise(&text, &[]),
             true => mask_ages(&text),
             false => text,
         }
     }
 
-    /// `text` in the names that both have.
+    /// Replaces the versions and uids in `text` by their common names, and masks creation times.
     pub(super) fn common(&self, text: &str) -> String {
         let mut unknown: Vec<&str> = Vec::new();
         let mut result = String::new();
@@ -75,7 +76,8 @@ impl Names {
     }
 }
 
-/// What stands before the next name, up to and with its quote; the key; the name; what is behind.
+/// Finds the next version, uid or creation time. Returns the text before it including its opening
+/// quote, its key, its value, and the text after it.
 fn next_name(text: &str) -> Option<(&str, &str, &str, &str)> {
     const KEYS: [&str; 3] = ["\"resourceVersion\":", "\"uid\":", "\"creationTimestamp\":"];
     let mut from = 0;
@@ -100,8 +102,8 @@ fn next_name(text: &str) -> Option<(&str, &str, &str, &str)> {
     }
 }
 
-/// Tables without the heads of their columns. Of several streams an API server gives them again
-/// to one that had them, when another needs them for the same event.
+/// Removes the column definitions of Tables. An API server sends a stream's column definitions
+/// again if another stream needs them for the same event.
 pub(super) fn without_columns(text: &str) -> String {
     const KEY: &str = "\"columnDefinitions\":";
     let mut result = String::new();
@@ -118,13 +120,13 @@ pub(super) fn without_columns(text: &str) -> String {
     result + rest
 }
 
-/// JSON without the members `managedFields`, however it is indented.
+/// Removes all members `managedFields` from JSON with any indentation.
 fn without_managed_fields(text: &str) -> String {
     const KEY: &str = "\"managedFields\":";
     let mut result = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(KEY) {
-        // Something always stands before: a name, or a time.
+        // `managedFields` is never the first member, so there is a comma before it.
         let before = rest[..at].trim_end().trim_end_matches(',');
         result.push_str(before);
         rest = &rest[at + KEY.len()..];
@@ -133,7 +135,7 @@ fn without_managed_fields(text: &str) -> String {
     result + rest
 }
 
-/// The length of the list that `text` begins with.
+/// The length in bytes of the JSON list at the start of `text`.
 fn list_length(text: &str) -> usize {
     let (mut depth, mut in_text, mut escaped) = (0, false, false);
     for (at, byte) in text.bytes().enumerate() {

@@ -1,4 +1,4 @@
-//! Streams that are open while it happens: of the API server and of kubefan, compared to the byte.
+//! Compares open watches of the API server and of kubefan byte by byte while objects change.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ async fn live_streams_are_alike_to_the_byte() {
     }
 }
 
-/// The objects come in `formats`, and their metadata in both.
+/// Compares watches of whole objects in `formats`, and metadata-only watches in both formats.
 async fn live_streams_are_alike(
     server: &ApiServer,
     kubefan: &Kubefan,
@@ -41,7 +41,7 @@ async fn live_streams_are_alike(
     formats: &[Format],
 ) {
     let (direct, through) = (server.client(), kubefan.client());
-    // Before the streams: the caches, and what the streams begin after.
+    // Fill the caches and create an object first, so that the streams start from its version.
     for format in formats {
         through
             .list(&format!("{path}?resourceVersion=0"), *format)
@@ -106,7 +106,8 @@ fn colored(path: &str, name: &str, color: &str) -> Value {
     })
 }
 
-/// Brings objects into and out of every selector, and ends with one for each.
+/// Changes objects so that they enter and leave every selector, and creates `last-red` and
+/// `last-green` at the end.
 async fn write_across_selectors(direct: &Client, path: &str) {
     for (name, color) in [("second", "blue"), ("third", "red")] {
         direct.create(path, &colored(path, name, color)).await.ok();
@@ -136,7 +137,7 @@ async fn write_across_selectors(direct: &Client, path: &str) {
 
 async fn are_alike_to_the_last(what: &str, wanted: &mut WatchReader, got: &mut WatchReader) {
     const LIMIT: Duration = Duration::from_secs(20);
-    // Only reds come through one of the selectors.
+    // The selector for red does not match `last-green`.
     let last = if what.ends_with("Dred") {
         "/last-red"
     } else {

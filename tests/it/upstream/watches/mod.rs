@@ -1,4 +1,4 @@
-//! Watches, message by message.
+//! The events of watches: while objects change, after resuming, and over WebSockets.
 
 mod live_streams;
 mod resume;

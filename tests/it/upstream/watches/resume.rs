@@ -1,5 +1,5 @@
-//! A client that is cut off and goes on elsewhere hears the rest, no more and no less: after every
-//! event, a DELETED too, and after a bookmark, at the same kubefan and at another one.
+//! A client that resumes a watch, at the same kubefan or at another one, gets exactly the remaining
+//! events. It may resume after any event, including DELETED, and after a bookmark.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(60);
-/// Selectors, and how many events of `write` each sees.
+/// Selectors, and the number of events that each matches of those that `write` causes.
 const SELECTORS: [(&str, usize); 3] = [
     ("", 9),
     ("labelSelector=side%3Da", 7),
@@ -73,7 +73,7 @@ fn object(name: &str, side: &str) -> serde_json::Value {
     json!({ "metadata": { "name": name, "labels": { "side": side } } })
 }
 
-/// Objects come and go for every selector; each then sees the last one.
+/// Moves objects into and out of every selector; the last change matches all selectors.
 async fn write(direct: &Client, path: &str) {
     let side = async |name: &str, side: &str| {
         let change = json!({ "metadata": { "labels": { "side": side } } });
@@ -102,7 +102,7 @@ async fn open(
     client.watch(&path, format).await.expect("a stream")
 }
 
-/// The next events with their RVs.
+/// Reads the next `count` events: their resourceVersions and their frames.
 async fn take(what: &str, stream: &mut WatchReader, count: usize) -> Vec<(String, Bytes)> {
     let mut frames = Vec::new();
     while frames.len() < count {
@@ -116,7 +116,8 @@ async fn take(what: &str, stream: &mut WatchReader, count: usize) -> Vec<(String
     frames
 }
 
-/// Objects that change without ever being selected are no events, but bookmarks pass them.
+/// Checks that changes of objects that the selector never matches cause no events, and that
+/// bookmarks still advance past their versions.
 async fn unselected_changes_are_not_sent(client: &Client, path: &str, from: &str, format: Format) {
     let newest = client.list(path, format).await.items;
     let newest = newest.iter().map(|item| number(&item.resource_version));
@@ -130,8 +131,8 @@ fn number(version: &str) -> u64 {
     version.parse().expect("a number")
 }
 
-/// How many events come before the bookmark that announces the end, and its RV, which is not
-/// below theirs.
+/// Watches for three seconds, and returns the number of events and the version of the last
+/// bookmark. Checks that no bookmark's version is below the version of an earlier event.
 async fn until_a_bookmark(
     client: &Client,
     path: &str,
@@ -166,7 +167,7 @@ async fn until_a_bookmark(
     (events, bookmark.expect("a bookmark before the deadline"))
 }
 
-/// Behind a bookmark come only the events that were not there before it.
+/// Checks that watches that resume from a bookmark get only events after the bookmark.
 async fn after_a_bookmark(
     direct: &Client,
     clients: &[Client],

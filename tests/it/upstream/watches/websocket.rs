@@ -1,4 +1,5 @@
-//! Watches over WebSockets: the handshake and the messages, compared to the byte.
+//! Watches over WebSockets: the handshakes and messages of kubefan and of the API server are
+//! compared byte by byte.
 
 use std::time::Duration;
 
@@ -27,15 +28,15 @@ use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-/// Close, 1000, as a server sends it.
+/// A close frame with code 1000, as a server sends it.
 const CLOSED: [u8; 4] = [0x88, 2, 0x03, 0xe8];
-/// Frames that a client sends, masked with zeroes.
+/// A ping frame of a client, with a mask of zeroes.
 const PING: &[u8] = b"\x89\x82\0\0\0\0hi";
 const PONG: &[u8] = b"\x8a\x02hi";
 const TEXT: &[u8] = b"\x81\x86\0\0\0\0ignore";
 const CLOSE: &[u8] = b"\x88\x82\0\0\0\0\x03\xe8";
 
-/// The header, or its absence where the value is empty, instead of the usual ones.
+/// Headers that replace those of the usual handshake; an empty value removes the header.
 type Changes = &'static [(&'static str, &'static str)];
 
 fn handshake(client: &Client, changes: Changes) -> HeaderMap {
@@ -59,7 +60,7 @@ fn handshake(client: &Client, changes: Changes) -> HeaderMap {
     headers
 }
 
-/// What was answered, and all the bytes that followed.
+/// Sends a handshake, and returns the status, the compared headers, and all bytes until the end.
 async fn exchange(client: &Client, path: &str, changes: Changes) -> String {
     const SHOWN: [&str; 7] = [
         "connection",
@@ -78,7 +79,7 @@ async fn exchange(client: &Client, path: &str, changes: Changes) -> String {
     let status = response.status();
     let shown: Vec<String> = SHOWN
         .iter()
-        // Not the connection's own business where there is no upgrade.
+        // Without an upgrade, these two headers belong to the connection and may differ.
         .filter(|name| status == 101 || !matches!(**name, "connection" | "upgrade"))
         .filter_map(|name| Some(format!("{name}: {:?}", response.headers().get(*name)?)))
         .collect();
@@ -95,10 +96,10 @@ async fn exchange(client: &Client, path: &str, changes: Changes) -> String {
     format!("{status} {shown:?}\n{}", bytes.escape_ascii())
 }
 
-/// All until the end, however the other side makes it.
+/// Reads all bytes until the server closes the connection.
 async fn rest(socket: &mut TokioIo<Upgraded>) -> Vec<u8> {
     let mut bytes = Vec::new();
-    // A TLS connection may end without saying so.
+    // An error is ignored, because a TLS connection may end without close_notify.
     let _ = socket.read_to_end(&mut bytes).await;
     bytes
 }
@@ -127,11 +128,12 @@ struct Setting {
     /// The collection of ConfigMaps of a namespace.
     path: String,
     namespace: String,
-    /// From before its objects.
+    /// The resourceVersion before the ConfigMaps were created.
     version: String,
 }
 
-/// Two ConfigMaps, one of them changed, and a third one that is gone.
+/// Starts a kubefan, and creates three ConfigMaps, of which one is changed and one is deleted.
+/// kubefan's caches have all these changes.
 async fn setting(flags: &[&str]) -> Option<Setting> {
     let server = shared()?;
     let kubefan = Kubefan::start(server, flags).await;
@@ -153,7 +155,7 @@ async fn setting(flags: &[&str]) -> Option<Setting> {
     direct.delete(&format!("{path}/three")).await.ok();
     let newest = direct.list(&path, Format::Json).await.resource_version;
     for format in [Format::Json, Format::Protobuf] {
-        // The caches have come so far.
+        // Wait until the caches have reached the newest version.
         let query = format!("{path}?resourceVersion={newest}");
         kubefan.client().list(&query, format).await;
     }
@@ -209,13 +211,13 @@ async fn handshakes_and_messages_are_alike() {
             ),
             &[],
         ),
-        // No handshake that is granted.
+        // Handshakes that are refused.
         (any.clone(), &[("origin", "")]),
         (any.clone(), &[("sec-websocket-version", "8")]),
         (any.clone(), &[("sec-websocket-key", "")]),
         (any.clone(), &[("sec-websocket-protocol", "a, b")]),
         (any.clone(), &[("upgrade", "h2c")]),
-        // No watch.
+        // Requests that are not valid watches.
         (configmaps("watch=true&labelSelector=a%20in"), &[]),
         (
             configmaps("watch=true&resourceVersion=abc"),
@@ -322,7 +324,7 @@ async fn http2_has_no_websockets() {
     let Some(setting) = setting(&[]).await else {
         return;
     };
-    // Extended CONNECT is not offered, so that is the whole of it: a CONNECT is a method as others.
+    // WebSockets over HTTP/2 need extended CONNECT, which kubefan does not offer.
     let http2 = Client::http2(setting.kubefan.url(), Connector::plain());
     let path = format!(
         "{}?watch=true&resourceVersion=0&timeoutSeconds=1",
@@ -333,7 +335,7 @@ async fn http2_has_no_websockets() {
     assert_eq!(watched.expect("an answer").status(), StatusCode::OK);
     headers.insert("upgrade", HeaderValue::from_static("websocket"));
     let refused = http2.open(Method::GET, &path, &headers, Bytes::new()).await;
-    // hyper takes the header off, or the server refuses it; neither upgrades.
+    // hyper removes the header or kubefan refuses the request; in both cases there is no upgrade.
     let upgraded = refused.is_ok_and(|response| response.status() == 101);
     assert!(!upgraded);
 }

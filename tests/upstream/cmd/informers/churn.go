@@ -23,13 +23,13 @@ const mostObjectsOfAKind = 25
 
 var colors = []string{"red", "green", "blue"}
 
-// runChurn makes random changes. The same seed makes the same ones.
+// runChurn sends random writes to the server. The same seed gives the same writes.
 func runChurn(ctx context.Context, arguments []string) error {
 	var connection connectionFlags
 	flags := flag.NewFlagSet("informers churn", flag.ExitOnError)
 	connection.register(flags)
 	seed := flags.Uint64("seed", 1, "seed of the random choices, and part of the objects' names")
-	writes := flags.Int("writes", 1000, "how many writes to make")
+	writes := flags.Int("writes", 1000, "number of writes")
 	interval := flags.Duration("interval", 0, "pause between two writes")
 	resources := flags.String("resources", "pods,configmaps,secrets,deployments,services,widgets", "RESOURCE,…")
 	_ = flags.Parse(arguments)
@@ -135,7 +135,7 @@ func (c *churn) create(ctx context.Context, kind *churnedKind, name string) erro
 	object := c.object(kind.resource, name)
 	_, err := kind.client.Create(ctx, object, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		// Left by an earlier run with this seed.
+		// The object was left by an earlier run with this seed.
 		return nil
 	}
 	return err
@@ -157,7 +157,8 @@ func (c *churn) patch(ctx context.Context, kind *churnedKind, fields map[string]
 	return err
 }
 
-// labels sets or removes, so that objects come into and go out of selectors.
+// labels returns a patch that sets or removes labels, so that objects start and stop to match
+// selectors.
 func (c *churn) labels() map[string]any {
 	labels := map[string]any{"tier": fmt.Sprintf("tier-%d", c.random.IntN(3)), "marked": nil}
 	if c.random.IntN(2) == 0 {
@@ -214,7 +215,7 @@ func (c *churn) object(resource schema.GroupVersionResource, name string) *unstr
 		}
 	case "services":
 		object["kind"] = "Service"
-		// Headless: the range of cluster addresses of a test server is small.
+		// The service is headless, because a test server has few cluster addresses.
 		object["spec"] = map[string]any{"clusterIP": "None", "selector": app, "ports": []any{map[string]any{"port": int64(80)}}}
 	case "widgets":
 		object["kind"] = "Widget"
@@ -226,6 +227,6 @@ func (c *churn) object(resource schema.GroupVersionResource, name string) *unstr
 func (c *churn) color() string { return colors[c.random.IntN(len(colors))] }
 
 func (c *churn) text() string {
-	// Beyond ASCII, and with what HTML escaping would change.
+	// The text has characters outside ASCII and characters that HTML escaping changes.
 	return fmt.Sprintf("%x <é&\u2028> %s", c.random.Uint64(), strings.Repeat("·", c.random.IntN(200)))
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// connectionFlags are those of every command.
+// connectionFlags are the flags that every command has.
 type connectionFlags struct {
 	kubeconfig string
 	namespace  string
@@ -22,12 +22,13 @@ type connectionFlags struct {
 }
 
 func (f *connectionFlags) register(flags *flag.FlagSet) {
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the server to talk to")
-	flags.StringVar(&f.namespace, "namespace", "", "namespace; empty means all")
-	flags.BoolVar(&f.http1, "http1", false, "HTTP/1.1 only: a connection for each watch")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig of the server")
+	flags.StringVar(&f.namespace, "namespace", "", "namespace; all namespaces if empty")
+	flags.BoolVar(&f.http1, "http1", false, "use only HTTP/1.1, so that each watch has its own connection")
 }
 
-// connect refuses a server that doesn't answer, because informers would retry for ever.
+// connect reads the kubeconfig and checks that the server answers, because informers would retry
+// forever.
 func (f *connectionFlags) connect(ctx context.Context) (*rest.Config, error) {
 	if f.kubeconfig == "" {
 		return nil, errors.New("--kubeconfig is required")
@@ -58,7 +59,7 @@ func newDialer() func(context.Context, string, string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 }
 
-// selectorFlags are those of the commands whose results are compared.
+// selectorFlags are the flags of commands that can be limited to a selection.
 type selectorFlags struct {
 	label string
 	field string
@@ -69,7 +70,7 @@ func (f *selectorFlags) register(flags *flag.FlagSet) {
 	flags.StringVar(&f.field, "field-selector", "", "field selector")
 }
 
-// reason leaves out the address and query that net/http puts before each error.
+// reason returns the error's message without the method and URL that net/http puts before it.
 func reason(err error) string {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {

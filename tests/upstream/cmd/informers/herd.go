@@ -15,18 +15,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// syncPoll is finer than client-go's own 100 ms, which would be all that is measured.
+// syncPoll is shorter than the 100 ms of client-go's own polling, which would dominate the
+// measurement.
 const syncPoll = 5 * time.Millisecond
 
-// runHerd starts many informers of one resource at the same moment, each with
-// client-go's defaults and connections of its own, as so many processes have.
+// runHerd starts many informers of one resource at the same time, each with client-go's defaults
+// and with separate connections, like informers in separate processes.
 func runHerd(ctx context.Context, arguments []string) error {
 	var connection connectionFlags
 	flags := flag.NewFlagSet("informers herd", flag.ExitOnError)
 	connection.register(flags)
-	resource := flags.String("resource", "configmaps", "RESOURCE:CLIENT, as of run")
-	count := flags.Int("count", 500, "how many informers")
-	syncTimeout := flags.Duration("sync-timeout", time.Minute, "how long all informers may take to sync")
+	resource := flags.String("resource", "configmaps", "RESOURCE:CLIENT, as for run")
+	count := flags.Int("count", 500, "number of informers")
+	syncTimeout := flags.Duration("sync-timeout", time.Minute, "longest time until all informers have synced")
 	_ = flags.Parse(arguments)
 
 	sources, err := parseSources(*resource)
@@ -34,7 +35,7 @@ func runHerd(ctx context.Context, arguments []string) error {
 		return err
 	}
 	if len(sources) != 1 || *count < 1 {
-		return errors.New("--resource names one resource, --count is at least 1")
+		return errors.New("--resource must name one resource, and --count must be at least 1")
 	}
 	config, err := connection.connect(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ type herd struct {
 	informers   []cache.SharedIndexInformer
 }
 
-// add makes an informer whose connections no other one uses.
+// add creates an informer that shares no connection with another one.
 func (h *herd) add(config *rest.Config, namespace string) error {
 	own := h.requests.observe(config, h.source.String())
 	// client-go shares transports between configurations that have the same dialer.
@@ -89,7 +90,7 @@ func (h *herd) add(config *rest.Config, namespace string) error {
 	return nil
 }
 
-// start gives how long each informer took to sync.
+// start runs all informers, and returns the time that each needed to sync.
 func (h *herd) start(ctx context.Context, limit time.Duration) ([]time.Duration, error) {
 	running, cancel := context.WithCancel(ctx)
 	took := make([]time.Duration, len(h.informers))
@@ -127,7 +128,7 @@ func (h *herd) start(ctx context.Context, limit time.Duration) ([]time.Duration,
 	return took, nil
 }
 
-// objects gives how many objects each informer holds, all the same.
+// objects returns the distinct numbers of objects that informers have: one number if all agree.
 func (h *herd) objects() []int {
 	var counts []int
 	for _, informer := range h.informers {

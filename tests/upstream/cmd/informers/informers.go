@@ -26,19 +26,19 @@ func runInformers(ctx context.Context, arguments []string) error {
 	var connection connectionFlags
 	flags := flag.NewFlagSet("informers", flag.ExitOnError)
 	connection.register(flags)
-	mode := flags.String("mode", "watchlist", "how informers begin: rv0 (LIST at resourceVersion=0) or watchlist")
+	mode := flags.String("mode", "watchlist", "how informers start: rv0 (LIST at resourceVersion=0) or watchlist")
 	resources := flags.String("resources", defaultResources, "RESOURCE:CLIENT,… where CLIENT is typed, json, metadata or dynamic")
-	syncTimeout := flags.Duration("sync-timeout", time.Minute, "how long all informers may take to sync")
+	syncTimeout := flags.Duration("sync-timeout", time.Minute, "longest time until all informers have synced")
 	_ = flags.Parse(arguments)
 
-	// client-go reads the gate from the environment at its first use.
+	// client-go reads this feature gate from the environment when it is first used.
 	switch *mode {
 	case "rv0":
 		_ = os.Setenv(watchListGate, "false")
 	case "watchlist":
 		_ = os.Setenv(watchListGate, "true")
 	default:
-		return fmt.Errorf("unknown mode %q; there are rv0 and watchlist", *mode)
+		return fmt.Errorf("unknown mode %q: use rv0 or watchlist", *mode)
 	}
 	sources, err := parseSources(*resources)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// runList prints what an informer that has seen everything would dump.
+// runList lists the resources and prints them in the format of an informer's dump.
 func runList(ctx context.Context, arguments []string) error {
 	var connection connectionFlags
 	flags := flag.NewFlagSet("informers list", flag.ExitOnError)

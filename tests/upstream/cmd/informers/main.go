@@ -1,5 +1,5 @@
-// Command informers is a client-go program for tests: it sees a server as
-// controllers see it and tells what it saw, a line of JSON for each question.
+// Command informers is a client-go program for tests. It reads a server as controllers do, and
+// reports what it received in one line of JSON per command.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 	case "restarts":
 		err = runRestarts(ctx, arguments)
 	default:
-		err = fmt.Errorf("unknown command %q; there are run, list, churn, herd, watchers, restarts", command)
+		err = fmt.Errorf("unknown command %q: use run, list, churn, herd, watchers or restarts", command)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "informers:", err)

@@ -15,11 +15,11 @@ import (
 
 const settleLimit = time.Minute
 
-// activity knows when the last event was seen.
+// activity counts events, and records the time of the last one.
 type activity struct {
 	events atomic.Int64
 	last   atomic.Int64
-	// Called when settle has seen the quiet time; may be nil.
+	// settled is called when settle succeeds; it may be nil.
 	settled func()
 }
 
@@ -28,7 +28,8 @@ func (a *activity) seen() {
 	a.last.Store(time.Now().UnixNano())
 }
 
-// settle waits until nothing was seen for the quiet time.
+// settle waits until there was no event for the quiet time; false if that does not happen within a
+// minute.
 func (a *activity) settle(ctx context.Context, quiet time.Duration) bool {
 	start := time.Now()
 	for time.Since(start) < settleLimit+quiet {
@@ -49,11 +50,11 @@ func (a *activity) settle(ctx context.Context, quiet time.Duration) bool {
 	return false
 }
 
-// answers gives what a command is answered with.
+// answers maps each command to the function that answers it.
 type answers map[string]func(context.Context) (any, error)
 
-// serve reads commands, a line each, and answers each with a line of JSON. It ends
-// at quit, at the end of input, or with the context.
+// serve reads one command per line from stdin, and answers each with one line of JSON. It returns
+// after quit, at the end of input, or when the context ends.
 func serve(ctx context.Context, seen *activity, known answers) error {
 	lines := make(chan string)
 	go func() {
@@ -88,7 +89,7 @@ func answer(ctx context.Context, line string, seen *activity, known answers) any
 	if command == "settle" {
 		milliseconds, err := strconv.Atoi(argument)
 		if err != nil || milliseconds < 0 {
-			return failure(fmt.Errorf("settle wants a number of milliseconds"))
+			return failure(fmt.Errorf("settle needs a number of milliseconds"))
 		}
 		settled := seen.settle(ctx, time.Duration(milliseconds)*time.Millisecond)
 		return map[string]any{"settled": settled, "events": seen.events.Load()}
@@ -106,7 +107,7 @@ func answer(ctx context.Context, line string, seen *activity, known answers) any
 
 func failure(err error) any { return map[string]string{"error": err.Error()} }
 
-// writeLine writes in one call, so that a reader never sees half a line.
+// writeLine writes a value as JSON with one call of Write, so that a reader never gets half a line.
 func writeLine(out io.Writer, value any) error {
 	line, err := json.Marshal(value)
 	if err != nil {

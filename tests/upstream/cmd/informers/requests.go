@@ -24,17 +24,17 @@ type request struct {
 type requestCounts struct {
 	Lists   int `json:"lists"`
 	Watches int `json:"watches"`
-	// Those among Watches that ask for initial events, which take the place of a list.
+	// WatchLists counts the watches that ask for initial events. They are counted in Watches too.
 	WatchLists int `json:"watchLists"`
 	Failed     int `json:"failed"`
 }
 
-// requestLog counts what client-go really sends.
+// requestLog records and counts the HTTP requests of client-go.
 type requestLog struct {
 	mutex  sync.Mutex
 	counts map[string]*requestCounts
 	kept   []request
-	// Whose successes are counted once more, by their query; may be nil.
+	// selects chooses requests by their query; selected counts those that succeed. It may be nil.
 	selects  func(url.Values) bool
 	selected map[string]int
 }
@@ -43,7 +43,7 @@ func newRequestLog() *requestLog {
 	return &requestLog{counts: map[string]*requestCounts{}, selected: map[string]int{}}
 }
 
-// observe gives the configuration of a client whose requests are counted under source.
+// observe returns a copy of config for a client whose requests are counted under source.
 func (l *requestLog) observe(config *rest.Config, source string) *rest.Config {
 	observed := rest.CopyConfig(config)
 	observed.Wrap(func(next http.RoundTripper) http.RoundTripper {

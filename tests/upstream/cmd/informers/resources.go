@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	typed     = "typed"    // client-go's own choice of encoding, protobuf
-	typedJSON = "json"     // typed, but asks for JSON
-	metaOnly  = "metadata" // PartialObjectMetadata
-	untyped   = "dynamic"  // unstructured JSON
+	typed     = "typed"    // a typed client with client-go's default encoding, protobuf
+	typedJSON = "json"     // a typed client that requests JSON
+	metaOnly  = "metadata" // a metadata client, which requests PartialObjectMetadata
+	untyped   = "dynamic"  // a dynamic client, which requests JSON
 )
 
 const defaultResources = "pods:typed,configmaps:typed,secrets:typed,deployments:metadata,services:metadata,widgets:dynamic,configmaps:dynamic"
@@ -72,18 +72,18 @@ func parseSources(text string) ([]source, error) {
 			}
 		}
 		if !slices.Contains([]string{typed, typedJSON, metaOnly, untyped}, client) {
-			return nil, fmt.Errorf("unknown client %q; there are typed, json, metadata, dynamic", client)
+			return nil, fmt.Errorf("unknown client %q: use typed, json, metadata or dynamic", client)
 		}
 		if resource == widgets && (client == typed || client == typedJSON) {
-			return nil, fmt.Errorf("widgets have no typed client")
+			return nil, fmt.Errorf("widgets have no typed client: use metadata or dynamic")
 		}
 		sources = append(sources, source{resource, client})
 	}
 	return sources, nil
 }
 
-// informer makes the informer a controller of that kind would have; tweak, which may
-// be nil, changes the options of its requests.
+// informer creates an informer of the source's resource with the source's kind of client. tweak
+// changes the options of its requests; it may be nil.
 func (s source) informer(config *rest.Config, namespace string, tweak func(*metav1.ListOptions)) (cache.SharedIndexInformer, error) {
 	switch s.client {
 	case metaOnly:
@@ -114,7 +114,7 @@ func (s source) informer(config *rest.Config, namespace string, tweak func(*meta
 	}
 }
 
-// list reads the same objects directly, without a cache in this process.
+// list reads the source's objects with a LIST, without an informer.
 func (s source) list(ctx context.Context, config *rest.Config, namespace string, options metav1.ListOptions) ([]runtime.Object, error) {
 	var list runtime.Object
 	var err error

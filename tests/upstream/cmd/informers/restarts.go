@@ -16,17 +16,17 @@ import (
 	"k8s.io/client-go/util/consistencydetector"
 )
 
-// runRestarts starts informers again and again. Each begins with a watch-list, and
-// client-go's detector compares what that brought with a LIST at exactly its version:
-// a difference is a panic, which ends this process.
+// runRestarts starts informers repeatedly. Each starts with a watch list, and client-go's
+// inconsistency detector compares its objects with a LIST at exactly the same version. The detector
+// panics if they differ, which ends this process.
 func runRestarts(ctx context.Context, arguments []string) error {
 	var connection connectionFlags
 	flags := flag.NewFlagSet("informers restarts", flag.ExitOnError)
 	connection.register(flags)
 	resources := flags.String("resources", defaultResources, "RESOURCE:CLIENT,… where CLIENT is typed, json, metadata or dynamic")
-	duration := flags.Duration("duration", 10*time.Second, "how long to start informers")
-	version := flags.String("version", "", `resource version that watch-lists ask for: "" is most recent, 0 any`)
-	syncTimeout := flags.Duration("sync-timeout", time.Minute, "how long an informer may take to sync")
+	duration := flags.Duration("duration", 10*time.Second, "time during which informers are started")
+	version := flags.String("version", "", `resource version of the watch lists: "" for the most recent state, 0 for any`)
+	syncTimeout := flags.Duration("sync-timeout", time.Minute, "longest time until an informer has synced")
 	_ = flags.Parse(arguments)
 
 	if !consistencydetector.IsDataConsistencyDetectionForWatchListEnabled() {
@@ -67,7 +67,7 @@ func runRestarts(ctx context.Context, arguments []string) error {
 	})
 }
 
-// isComparison tells the detector's LISTs from all other requests.
+// isComparison is true for the LISTs of the detector, the only requests for an exact version.
 func isComparison(query url.Values) bool {
 	return query.Get("resourceVersionMatch") == string(metav1.ResourceVersionMatchExact)
 }
@@ -112,7 +112,7 @@ func (r *restarts) start(ctx context.Context, source source, informer cache.Shar
 	if !synced {
 		return fmt.Errorf("%s: not synced in %v: %v", source, r.limit, r.watchErrors.copy().Texts)
 	}
-	// The reflector compares before it hands anything to the store.
+	// The reflector runs the detector before it fills the store, so a synced informer was compared.
 	r.starts.add(source.String())
 	return nil
 }

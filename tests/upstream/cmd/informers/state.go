@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// objectState is enough to see that two programs hold the same object.
+// objectState identifies an object's content, so that two programs can compare their objects.
 type objectState struct {
 	UID             string `json:"uid"`
 	ResourceVersion string `json:"resourceVersion"`
 	Hash            string `json:"hash"`
 }
 
-// resourceState maps namespace/name to the object.
+// resourceState maps namespace/name to the state of the object.
 type resourceState map[string]objectState
 
 type dump struct {
@@ -56,8 +56,9 @@ func describe(object runtime.Object) (string, objectState, error) {
 	}, nil
 }
 
-// canonicalHash is the same for every way an object can reach this process, except
-// that dynamic clients see kind and apiVersion and typed ones don't.
+// canonicalHash returns a hash of the object that does not depend on the encoding in which it was
+// received. However, objects of dynamic clients have kind and apiVersion, and those of typed
+// clients do not.
 func canonicalHash(object runtime.Object) (string, error) {
 	var hashed any = object
 	if partial, ok := object.(*metav1.PartialObjectMetadata); ok {
@@ -67,7 +68,7 @@ func canonicalHash(object runtime.Object) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Through a tree, so that the order of members is that of their names.
+	// Decoding into a tree and encoding again sorts the members by name.
 	var tree any
 	if err := json.Unmarshal(encoded, &tree); err != nil {
 		return "", err

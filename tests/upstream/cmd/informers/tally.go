@@ -7,7 +7,7 @@ import (
 
 const keptTexts = 50
 
-// tally counts happenings by their text.
+// tally counts texts. It keeps the counts of the first 50 distinct texts.
 type tally struct {
 	mutex sync.Mutex
 	count int

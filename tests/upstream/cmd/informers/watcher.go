@@ -33,8 +33,8 @@ const (
 	fromTheStart = "0"
 )
 
-// watcher reads the frames itself: client-go's watch doesn't tell a stream that
-// ended from one that was torn.
+// watcher is one watch. It decodes the frames itself, because client-go's watch does not
+// distinguish a stream that ended properly from one that broke.
 type watcher struct {
 	group     *watchGroup
 	client    rest.Interface
@@ -46,19 +46,19 @@ type watcher struct {
 	mutex           sync.Mutex
 	state           resourceState
 	resourceVersion string
-	// Cut among its initial events, which come in the order of names, a watch knows
-	// no resourceVersion to resume from.
+	// resumable is false while the initial events arrive. They are sorted by name, so a watch that
+	// breaks between them has no resourceVersion to resume from.
 	resumable bool
 	accepted  bool
 }
 
-// clients makes pairs that share no connection with each other.
+// clients creates pairs of clients. Different pairs share no connection.
 func (g *watchGroup) clients(config *rest.Config, watched source, connections int) ([]clientPair, error) {
 	var pairs []clientPair
 	for range connections {
 		base := rest.CopyConfig(config)
 		if connections > 1 {
-			// A dialer of its own keeps client-go from sharing the transport.
+			// With a separate dialer, client-go does not share the transport.
 			base.Dial = newDialer()
 		}
 		var pair clientPair
@@ -103,7 +103,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// watchOnce says whether to go on at once.
+// watchOnce runs one stream to its end. It returns true if the watcher may open the next stream
+// without a pause.
 func (w *watcher) watchOnce(ctx context.Context) bool {
 	start := w.startVersion()
 	request := w.client.Get().
@@ -118,7 +119,7 @@ func (w *watcher) watchOnce(ctx context.Context) bool {
 	if w.selectors.field != "" {
 		request.Param("fieldSelector", w.selectors.field)
 	}
-	// Fewer retries inside client-go: here each refusal is to be counted.
+	// No retries inside client-go, because each refusal is counted here.
 	stream, err := request.MaxRetries(0).Stream(ctx)
 	if err != nil {
 		return w.refused(ctx, err)
@@ -181,7 +182,7 @@ func (w *watcher) restart() {
 	w.forget()
 }
 
-// forget is for when what was missed can't be told as events.
+// forget drops all objects, because a new start does not report deletions that were missed.
 func (w *watcher) forget() {
 	w.group.restarts.Add(1)
 	w.state = resourceState{}
@@ -256,8 +257,8 @@ func (w *watcher) apply(start string, kind watch.EventType, object runtime.Objec
 	default:
 		w.inconsistency("unknown event type %q", kind)
 	}
-	// The initial events of a watch from 0 come in the order of names: the greatest
-	// resourceVersion is the one to resume from.
+	// The initial events of a watch from 0 are sorted by name, so the watch resumes from the
+	// highest resourceVersion so far.
 	if olderThan(w.resourceVersion, version) {
 		w.resourceVersion = version
 	}
@@ -276,7 +277,8 @@ func olderThan(version, than string) bool {
 	return leftErr == nil && rightErr == nil && left < right
 }
 
-// frames gives one event a call; io.EOF only between two frames.
+// frames returns the next event at each call, and io.EOF only if the stream ends between two
+// frames.
 type frames func(schema.GroupVersionResource) (watch.EventType, runtime.Object, error)
 
 func jsonFrames(stream io.Reader) frames {
@@ -314,7 +316,8 @@ func protobufFrames(stream io.Reader) frames {
 			return "", nil, err
 		}
 		var event metav1.WatchEvent
-		// The envelope of a frame has no prefix that tells its encoding; the object in it has.
+		// The envelope of a frame has no prefix that identifies its encoding, but the object in it
+		// has.
 		if err := event.Unmarshal(frame); err != nil {
 			return "", nil, fmt.Errorf("frame: %w", err)
 		}
@@ -326,7 +329,7 @@ func protobufFrames(stream io.Reader) frames {
 	}
 }
 
-// decodeTyped leaves kind and apiVersion out, as typed clients do.
+// decodeTyped decodes an object and removes kind and apiVersion, as typed clients do.
 func decodeTyped(encoded []byte) (runtime.Object, error) {
 	object, _, err := scheme.Codecs.UniversalDeserializer().Decode(encoded, nil, nil)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// runWatchers holds many independent watches and compares what they make of them.
+// runWatchers opens many independent watches, and compares the objects that they have received.
 func runWatchers(ctx context.Context, arguments []string) error {
 	var connection connectionFlags
 	flags := flag.NewFlagSet("informers watchers", flag.ExitOnError)
@@ -22,10 +22,10 @@ func runWatchers(ctx context.Context, arguments []string) error {
 	var selectors selectorFlags
 	selectors.register(flags)
 	resourceName := flags.String("resource", "configmaps", "resource to watch")
-	count := flags.Int("count", 200, "how many watches")
-	share := flags.Float64("protobuf-share", 0.5, "share of the watches that ask for protobuf")
-	connections := flags.Int("connections", 1, "how many HTTP/2 connections to spread the watches over")
-	startTimeout := flags.Duration("start-timeout", time.Minute, "how long all watches may take to be accepted")
+	count := flags.Int("count", 200, "number of watches")
+	share := flags.Float64("protobuf-share", 0.5, "share of the watches that request protobuf")
+	connections := flags.Int("connections", 1, "number of HTTP/2 connections for the watches")
+	startTimeout := flags.Duration("start-timeout", time.Minute, "longest time until all watches are accepted")
 	_ = flags.Parse(arguments)
 
 	sources, err := parseSources(*resourceName)
@@ -33,7 +33,7 @@ func runWatchers(ctx context.Context, arguments []string) error {
 		return err
 	}
 	if len(sources) != 1 || *count < 1 || *connections < 1 {
-		return errors.New("--resource names one resource, --count and --connections are at least 1")
+		return errors.New("--resource must name one resource, and --count and --connections must be at least 1")
 	}
 	config, err := connection.connect(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func runWatchers(ctx context.Context, arguments []string) error {
 	if err != nil {
 		return err
 	}
-	// A quiet stream has told its initial events.
+	// A stream that is quiet has sent all its initial events.
 	group.seen.settled = func() {
 		for _, one := range group.watchers {
 			one.initialEventsAreOver()
@@ -98,7 +98,7 @@ func runWatchers(ctx context.Context, arguments []string) error {
 	})
 }
 
-// watchGroup is what the watches have in common.
+// watchGroup holds all watchers and their common counters.
 type watchGroup struct {
 	label    string
 	watchers []*watcher
@@ -124,7 +124,7 @@ type distinctState struct {
 	Resources map[string]resourceState `json:"resources"`
 }
 
-// dump groups the watches by what they hold: one state if all agree.
+// dump groups the watches by the objects that they have; there is one state if all agree.
 func (g *watchGroup) dump() (any, error) {
 	states := map[string]*distinctState{}
 	for _, one := range g.watchers {

@@ -3,7 +3,7 @@ package main
 
 import (
 	"os"
-	_ "time/tzdata" // as in the published program: a CronJob may name a time zone
+	_ "time/tzdata" // the released program has it too, for the time zones of CronJobs
 
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"

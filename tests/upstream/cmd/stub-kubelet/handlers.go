@@ -17,7 +17,8 @@ const (
 	streamCreationTimeout = remotecommand.DefaultStreamCreationTimeout
 )
 
-// runtimeHandler speaks SPDY and the WebSocket protocols up to version 4.
+// runtimeHandler serves exec, attach and port-forward over SPDY and over the WebSocket protocols up
+// to version 4, as a container runtime does.
 func runtimeHandler(runtime *podRuntime) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/exec/{namespace}/{pod}/{container}", func(w http.ResponseWriter, r *http.Request) {
@@ -50,9 +51,9 @@ func runtimeHandler(runtime *podRuntime) *http.ServeMux {
 	return mux
 }
 
-// kubeletHandler adds what a kubelet adds: logs, and the WebSocket protocols that
-// the API server passes on untranslated to a node whose status.declaredFeatures
-// has ExtendWebSocketsToKubelet.
+// kubeletHandler adds a kubelet's endpoints to those of the runtime: logs, and the newer WebSocket
+// protocols. The API server forwards these protocols without translation to a node whose
+// status.declaredFeatures contains ExtendWebSocketsToKubelet.
 func kubeletHandler(runtime *podRuntime, runtimeAddress string) http.Handler {
 	streaming := runtimeHandler(runtime)
 	translated := func(w http.ResponseWriter, r *http.Request) {

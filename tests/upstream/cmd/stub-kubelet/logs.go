@@ -12,11 +12,11 @@ const (
 	logInterval = 100 * time.Millisecond
 )
 
-// Fixed, so that two requests for the same log have the same bytes.
+// logStart is a fixed time, so that two requests for the same log return the same bytes.
 var logStart = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// serveLogs answers `line 1` to `line 10`; with follow=true it goes on with a line
-// each 100 ms until the client goes away.
+// serveLogs answers with `line 1` to `line 10`. With follow=true it sends another line every 100 ms
+// until the client disconnects.
 func serveLogs(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if query.Get("previous") == "true" {

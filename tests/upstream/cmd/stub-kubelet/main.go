@@ -1,7 +1,7 @@
-// Command stub-kubelet stands in for a kubelet: it answers what the API server
-// proxies to a node (logs, exec, attach, port-forward), so that these
-// subresources can be tested without containers. Commands given to exec really
-// run, on this machine, with this process's rights.
+// Command stub-kubelet replaces a kubelet in tests. It answers the requests that the API server
+// proxies to a node (logs, exec, attach, port-forward), so that these subresources can be tested
+// without containers. exec really runs its command on this machine, with the permissions of this
+// process.
 package main
 
 import (
@@ -35,9 +35,9 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.listen, "listen", "127.0.0.1:0", "address to listen on")
-	flag.StringVar(&o.certFile, "tls-cert-file", "", "serving certificate; self-signed without it")
-	flag.StringVar(&o.keyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	flag.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "end when stdin is closed")
+	flag.StringVar(&o.certFile, "tls-cert-file", "", "serving certificate; a self-signed one if empty")
+	flag.StringVar(&o.keyFile, "tls-private-key-file", "", "private key of --tls-cert-file")
+	flag.BoolVar(&o.exitOnStdinClose, "exit-on-stdin-close", false, "exit when stdin is closed")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "stub-kubelet:", err)
@@ -67,8 +67,8 @@ func run(o options) error {
 	runtime := newPodRuntime(scratch)
 	defer runtime.killAll()
 
-	// Plain HTTP and only for this process: where newer WebSocket protocols are
-	// translated to, as a kubelet translates them for its container runtime.
+	// A listener with plain HTTP that only this process uses. It plays the container runtime, for
+	// which a kubelet translates the newer WebSocket protocols.
 	runtimeListener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 
 const tickInterval = 100 * time.Millisecond
 
-// podRuntime is the container runtime: a pod is a directory, a container is nothing.
+// podRuntime is a container runtime without containers: each pod is a directory.
 type podRuntime struct {
 	scratch string
 
@@ -34,7 +34,7 @@ func newPodRuntime(scratch string) *podRuntime {
 	return &podRuntime{scratch: scratch, running: map[int]struct{}{}}
 }
 
-// ExecInContainer runs the command in the pod's directory, which is its HOME too.
+// ExecInContainer runs the command in the pod's directory, which is also its HOME.
 func (p *podRuntime) ExecInContainer(_ context.Context, pod, _ string, _ string, command []string, in io.Reader, out, errOut io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	if len(command) == 0 {
 		return errors.New("no command given")
@@ -59,7 +59,8 @@ func (p *podRuntime) runOnPipes(process *exec.Cmd, in io.Reader, out, errOut io.
 	var stdin io.WriteCloser
 	if in != nil {
 		var err error
-		// Not process.Stdin: Wait would then wait for the client's end of input.
+		// A pipe instead of process.Stdin, because Wait would wait for the end of the client's
+		// input.
 		if stdin, err = process.StdinPipe(); err != nil {
 			return err
 		}
@@ -108,7 +109,7 @@ func (p *podRuntime) runOnTerminal(process *exec.Cmd, in io.Reader, out io.Write
 	select {
 	case <-copied:
 	case <-time.After(time.Second):
-		// A child that outlives the command still holds the terminal.
+		// Give up: a child that outlives the command keeps the terminal open.
 	}
 	return err
 }
@@ -120,7 +121,7 @@ func (p *podRuntime) start(process *exec.Cmd, start func() error) error {
 		return errors.New("stub-kubelet is stopping")
 	}
 	if err := start(); err != nil {
-		// What a container runtime says, and the exit code a shell gives.
+		// The error type of a container runtime, with the exit code of a shell.
 		return utilexec.CodeExitError{Err: err, Code: 127}
 	}
 	p.running[process.Process.Pid] = struct{}{}
@@ -138,7 +139,7 @@ func (p *podRuntime) killAll() {
 	defer p.mutex.Unlock()
 	p.stopped = true
 	for pid := range p.running {
-		// Negative: the command's children too; each has a process group of its own.
+		// The negative pid addresses the command's process group, which includes its children.
 		_ = syscall.Kill(-pid, syscall.SIGKILL)
 	}
 }
@@ -155,8 +156,8 @@ func exitError(err error) error {
 	return utilexec.CodeExitError{Err: err, Code: code}
 }
 
-// AttachContainer ticks on stdout and echoes stdin. With stdin it ends at the end
-// of input, without it when the client goes away.
+// AttachContainer writes a line to stdout every 100 ms and echoes stdin. It ends at the end of
+// stdin, or without stdin when the client disconnects.
 func (p *podRuntime) AttachContainer(_ context.Context, _, _ string, _ string, in io.Reader, out, _ io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize) error {
 	go func() {
 		for range resize {
@@ -200,7 +201,7 @@ func (p *podRuntime) AttachContainer(_ context.Context, _, _ string, _ string, i
 	}
 }
 
-// PortForward joins the stream with that port of this machine's loopback.
+// PortForward connects the stream with the port on 127.0.0.1.
 func (p *podRuntime) PortForward(ctx context.Context, _, _ string, port int32, stream io.ReadWriteCloser) error {
 	defer stream.Close()
 	var dialer net.Dialer
