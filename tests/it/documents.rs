@@ -1,6 +1,9 @@
-//! What the documents say is there: links, invariants and rooms.
+//! Checks the Markdown documents: links, source paths, invariants, the rooms table, line lengths.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
 
 use crate::layering::ROOMS;
 use crate::repository::document;
@@ -8,25 +11,51 @@ use crate::repository::read;
 use crate::repository::root;
 use crate::repository::rust_files;
 
+/// All Markdown documents of the repository, as paths from its root.
 const DOCUMENTS: &[&str] = &[
-    "README.md",
     "ARCHITECTURE.md",
-    "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "benches/RESULTS.md",
+    "deploy/README.md",
+    "tests/differential/README.md",
+    "tests/golden/codec/README.md",
+    "tests/upstream/README.md",
 ];
+/// A word in backticks that starts with one of these is a path from the repository's root.
+const SOURCE_FOLDERS: [&str; 6] = ["src/", "tests/", "config/", "deploy/", "benches/", "fuzz/"];
+/// The longest line outside tables and code blocks, in characters.
+const MAX_LINE: usize = 120;
+
+#[test]
+fn every_document_is_listed() {
+    let found = markdown_files(root());
+    let found: Vec<_> = found
+        .iter()
+        .map(|path| path.strip_prefix(root()).expect("a file below the root"))
+        .collect();
+    let listed: Vec<_> = DOCUMENTS.iter().map(Path::new).collect();
+    assert_eq!(found, listed, "Markdown files (left) and DOCUMENTS differ");
+}
 
 #[test]
 fn every_local_link_leads_somewhere() {
     for name in DOCUMENTS {
+        let own = root().join(name);
+        let folder = own.parent().expect("a document is in a folder");
         for link in links_in(&document(name)) {
             if link.contains("://") {
                 continue;
             }
             let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));
-            let target = if path.is_empty() { name } else { path };
-            assert!(root().join(target).exists(), "{name}: {link} leads nowhere");
+            let target = match path.is_empty() {
+                true => own.clone(),
+                false => folder.join(path),
+            };
+            assert!(target.exists(), "{name}: {link} leads nowhere");
             if !anchor.is_empty() {
-                let anchors = anchors_in(&document(target));
+                let anchors = anchors_in(&read(&target));
                 assert!(anchors.contains(anchor), "{name}: {link}, no such heading");
             }
         }
@@ -37,12 +66,24 @@ fn every_local_link_leads_somewhere() {
 fn every_named_source_path_exists() {
     for name in DOCUMENTS {
         for word in code_words(&document(name)) {
-            let is_path = ["src/", "tests/", "config/"]
-                .iter()
-                .any(|folder| word.starts_with(folder));
+            let is_path = SOURCE_FOLDERS.iter().any(|folder| word.starts_with(folder));
             let is_there = root().join(&word).exists();
-            assert!(!is_path || is_there, "{name} names {word}");
+            assert!(
+                !is_path || is_there,
+                "{name} names {word}, which does not exist"
+            );
         }
+    }
+}
+
+#[test]
+fn lines_of_documents_are_short() {
+    for name in DOCUMENTS {
+        let long = long_lines(&document(name));
+        assert!(
+            long.is_empty(),
+            "{name}: lines {long:?} have more than {MAX_LINE} characters"
+        );
     }
 }
 
@@ -95,7 +136,37 @@ fn the_rooms_table_says_what_the_layering_test_holds() {
     assert_eq!(rows, expected, "ARCHITECTURE.md (left) and ROOMS differ");
 }
 
-/// Whether a word looks like `i1_log_tip_is_store_version`.
+/// All Markdown files below a folder, sorted, without build outputs and git's own files.
+fn markdown_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+        .map(|entry| entry.expect("an entry of the folder").path())
+        .filter(|path| !path.ends_with("target") && !path.ends_with(".git"))
+        .flat_map(|path| match path.is_dir() {
+            true => markdown_files(&path),
+            false => vec![path],
+        })
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The numbers of the lines outside tables and fenced blocks that are longer than `MAX_LINE`.
+fn long_lines(markdown: &str) -> Vec<usize> {
+    let mut in_block = false;
+    let mut long = Vec::new();
+    for (index, line) in markdown.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_block = !in_block;
+        } else if !in_block && !line.starts_with('|') && line.chars().count() > MAX_LINE {
+            long.push(index + 1);
+        }
+    }
+    long
+}
+
+/// True if a word looks like `i1_log_tip_is_store_version`, the name of an invariant's test.
 fn is_invariant(word: &str) -> bool {
     let Some((number, _)) = word.strip_prefix('i').and_then(|rest| rest.split_once('_')) else {
         return false;
@@ -103,7 +174,7 @@ fn is_invariant(word: &str) -> bool {
     !number.is_empty() && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Targets of `[text](target)`.
+/// The targets of all links `[text](target)`.
 fn links_in(markdown: &str) -> Vec<String> {
     markdown
         .split("](")
@@ -113,7 +184,7 @@ fn links_in(markdown: &str) -> Vec<String> {
         .collect()
 }
 
-/// What stands between single backticks, outside of fenced blocks.
+/// The texts between single backticks, outside fenced blocks.
 fn code_words(markdown: &str) -> Vec<String> {
     let mut in_block = false;
     let mut words = Vec::new();
@@ -127,7 +198,7 @@ fn code_words(markdown: &str) -> Vec<String> {
     words
 }
 
-/// The anchors that a reader's browser gives to the headings.
+/// The anchors of the headings, as GitHub generates them.
 fn anchors_in(markdown: &str) -> BTreeSet<String> {
     let anchor = |heading: &str| -> String {
         heading
@@ -151,6 +222,9 @@ fn markdown_is_parsed_as_the_tests_need() {
     assert_eq!(links_in(markdown), ["y.md#z", "https://v"]);
     assert_eq!(code_words(markdown), ["c", "one", "three"]);
     assert_eq!(anchors_in(markdown), BTreeSet::from(["a-b-c".to_owned()]));
+    let long = "x".repeat(MAX_LINE + 1);
+    let lines = format!("{long}\n|{long}|\n```\n{long}\n```\n{}\n{long}", &long[1..]);
+    assert_eq!(long_lines(&lines), [1, 7]);
     assert!(is_invariant("i1_log_tip"));
     assert!(!is_invariant("is_ready") && !is_invariant("i_1"));
 }

@@ -1,15 +1,16 @@
-//! The tests that need more than one room, in one binary.
+//! The integration tests: everything that needs more than one room, in one test binary.
 #![allow(clippy::disallowed_methods)] // a test's tasks end with its runtime
 
-mod configuration; // kubefan config, and what serve reads
-mod demo; // the first command of the README
-mod documents; // what the documents say is there: links, invariants, rooms
-mod fuzzing; // what the fuzz targets hold, of their seeds
-mod layering; // no room names another that it may not
-mod load; // kubefan load: its reports, what it notices, what it leaves
-mod load_through_proxy; // what kubefan load asks of a server, and what it makes of one that misbehaves
-mod readme; // every command in README.md is exercised somewhere
+mod configuration; // `kubefan config`, and `kubefan serve` with a configuration file
+mod demo; // `kubefan demo`, the first command of the README
+mod documents; // the Markdown documents: links, source paths, invariants, rooms, line lengths
+mod fuzzing; // the properties of the fuzz targets, checked on their seeds
+mod layering; // the rooms of src depend on each other only as ARCHITECTURE.md allows
+mod load; // `kubefan load`: its reports, the losses it detects, its cleanup
+mod load_through_proxy; // the requests of `kubefan load`, and how it handles a faulty server
+mod prose; // the comments of all Rust sources use plain words
+mod readme; // a test runs every command that README.md shows
 mod repository; // the files of this checkout, read as text
 mod sim_end_to_end; // the simulator as a program, alone and behind kubefan
-mod support; // servers, clients and faults that tests stand on
+mod support; // servers, clients and proxies that the tests use
 mod upstream; // kubefan against a real kube-apiserver
