@@ -62,7 +62,7 @@ impl PackedValues {
             source,
             end: 0,
         };
-        put_number(&mut packer.packed, values.fields.len());
+        put_varint(&mut packer.packed, values.fields.len());
         // Reserves one byte for the length of the uid and fields; `splice` adds more if needed.
         let start = packer.packed.len() + 1;
         packer.packed.push(0);
@@ -71,7 +71,7 @@ impl PackedValues {
             packer.put(field);
         }
         let mut length = Vec::with_capacity(4);
-        put_number(&mut length, packer.packed.len() - start);
+        put_varint(&mut length, packer.packed.len() - start);
         packer.packed.splice(start - 1..start, length);
         packer.end = 0;
         if values.labels.is_sorted_by(|a, b| a.0 <= b.0) {
@@ -130,8 +130,8 @@ impl PackedValues {
 
     fn parts<'a>(&'a self, body: &'a [u8]) -> (usize, Texts<'a>, Texts<'a>) {
         let mut packed = self.bytes();
-        let count = number(&mut packed);
-        let before_labels = number(&mut packed);
+        let count = read_varint(&mut packed);
+        let before_labels = read_varint(&mut packed);
         let (front, labels) = packed.split_at(before_labels);
         let end = 0;
         let texts = |packed| Texts { packed, body, end };
@@ -155,10 +155,10 @@ impl<'a> Texts<'a> {
         if self.packed.is_empty() {
             return None;
         }
-        let head = number(&mut self.packed);
+        let head = read_varint(&mut self.packed);
         let length = head >> 1;
         if head & 1 == 1 {
-            let distance = number(&mut self.packed);
+            let distance = read_varint(&mut self.packed);
             let at = match distance & 1 {
                 0 => self.end + (distance >> 1),
                 _ => self.end - (distance >> 1),
@@ -199,14 +199,14 @@ impl Packer<'_> {
         match offset_in(text, self.source) {
             // Shorter texts are stored as they are, because a position takes about two bytes.
             Some(at) if text.len() > 2 => {
-                put_number(&mut self.packed, text.len() << 1 | 1);
+                put_varint(&mut self.packed, text.len() << 1 | 1);
                 let is_in_front = at < self.end;
                 let distance = at.abs_diff(self.end) << 1 | usize::from(is_in_front);
-                put_number(&mut self.packed, distance);
+                put_varint(&mut self.packed, distance);
                 self.end = at + text.len();
             }
             _ => {
-                put_number(&mut self.packed, text.len() << 1);
+                put_varint(&mut self.packed, text.len() << 1);
                 self.packed.extend_from_slice(text.as_bytes());
             }
         }
@@ -220,7 +220,7 @@ fn offset_in(text: &str, source: &[u8]) -> Option<usize> {
     (source.get(at..end)? == text.as_bytes()).then_some(at)
 }
 
-fn put_number(packed: &mut Vec<u8>, mut number: usize) {
+fn put_varint(packed: &mut Vec<u8>, mut number: usize) {
     while number >= 0x80 {
         packed.push(number as u8 | 0x80);
         number >>= 7;
@@ -228,7 +228,7 @@ fn put_number(packed: &mut Vec<u8>, mut number: usize) {
     packed.push(number as u8);
 }
 
-fn number(packed: &mut &[u8]) -> usize {
+fn read_varint(packed: &mut &[u8]) -> usize {
     let mut number = 0;
     let mut shift = 0;
     while let Some((byte, rest)) = packed.split_first() {

@@ -33,7 +33,7 @@ pub(super) struct SharedCache {
     /// Readers that wait for a resource version or the first list. Streams wait in their groups.
     pub(super) wakes: WakeSet,
     /// Number of holes that relists and recreated objects have opened since the start.
-    pub(super) relists: AtomicU32,
+    pub(super) opened_holes: AtomicU32,
     pub(super) watchers: AtomicUsize,
     /// The newest resource version that a proof has assigned to a snapshot.
     pub(super) proven: AtomicU64,
@@ -85,7 +85,7 @@ impl SharedCache {
             pins: Mutex::default(),
             interest: Mutex::default(),
             wakes: WakeSet::default(),
-            relists: AtomicU32::new(0),
+            opened_holes: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             proven: AtomicU64::new(0),
         }

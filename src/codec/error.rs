@@ -36,5 +36,5 @@ pub enum Error {
     },
     /// The watch stream ended inside a frame; holds the number of bytes received of that frame.
     #[error("watch ended within a frame, {0} bytes after its start")]
-    HalfFrame(usize),
+    TruncatedFrame(usize),
 }

@@ -147,7 +147,7 @@ where
         pending.not_before = not_before;
         let inner = Arc::clone(&self.inner);
         let number = pending.number;
-        let made = async move {
+        let call_future = async move {
             inner.wait_for_start().await;
             let permit = inner.in_flight.acquire().await;
             let requests = inner.take_requests(number);
@@ -155,7 +155,7 @@ where
             drop(permit);
             outcome
         };
-        let future = made.boxed().shared();
+        let future = call_future.boxed().shared();
         pending.future = future.downgrade();
         future
     }
@@ -229,14 +229,14 @@ mod tests {
 
     #[derive(Clone)]
     struct Calls {
-        made: Arc<AtomicUsize>,
+        started: Arc<AtomicUsize>,
         group: Arc<GroupCommit<u32, (Instant, usize)>>,
     }
 
     impl Calls {
         fn new(spacing: CallSpacing) -> Self {
             Self {
-                made: Arc::default(),
+                started: Arc::default(),
                 group: Arc::new(GroupCommit::new(spacing)),
             }
         }
@@ -247,9 +247,9 @@ mod tests {
         }
 
         async fn join_with(&self, request: u32, min_interval: Duration) -> (Instant, usize) {
-            let made = Arc::clone(&self.made);
+            let started = Arc::clone(&self.started);
             let call = move |requests: HashSet<u32>| async move {
-                made.fetch_add(1, Ordering::Relaxed);
+                started.fetch_add(1, Ordering::Relaxed);
                 let sent = Instant::now();
                 sleep(CALL).await;
                 (sent, requests.len())
@@ -282,8 +282,8 @@ mod tests {
         join_all(clients).await;
         // Callers arrive during 300 ms and calls take 100 ms, two concurrently. The first two calls
         // serve one caller each.
-        let made = calls.made.load(Ordering::Relaxed);
-        assert!((4..=9).contains(&made), "{made} calls");
+        let started = calls.started.load(Ordering::Relaxed);
+        assert!((4..=9).contains(&started), "{started} calls");
     }
 
     #[tokio::test(start_paused = true)]
@@ -291,8 +291,8 @@ mod tests {
         let calls = Calls::new(CallSpacing::default());
         let requests = [1, 2, 3, 3, 4, 4];
         let outcomes = join_all(requests.map(|request| calls.join(request))).await;
-        let questions = outcomes.iter().map(|(_, questions)| *questions);
-        assert_eq!(questions.collect::<Vec<_>>(), [1, 1, 2, 2, 2, 2]);
+        let request_counts = outcomes.iter().map(|(_, request_count)| *request_count);
+        assert_eq!(request_counts.collect::<Vec<_>>(), [1, 1, 2, 2, 2, 2]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -306,8 +306,8 @@ mod tests {
             timeout(3 * CALL, calls.join(2)),
         );
         assert!(cancelled.is_err());
-        let (_, questions) = remaining.expect("a result");
-        assert_eq!(questions, 2);
+        let (_, request_count) = remaining.expect("a result");
+        assert_eq!(request_count, 2);
         let all_cancelled = timeout(short, calls.join(3)).await;
         assert!(all_cancelled.is_err());
         timeout(3 * CALL, calls.join(4)).await.expect("a result");
@@ -334,7 +334,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_are_spaced_while_one_is_in_flight() {
-        for (callers, made) in [
+        for (callers, expected) in [
             (vec![(0, 0)], vec![0]),
             // Two calls are in flight from 5 to 100 ms.
             (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 5, 5, 101]),
@@ -369,7 +369,7 @@ mod tests {
             // A caller with a long `min_interval` joins a call that starts earlier.
             (vec![(0, 0), (1, 0), (2, 80)], vec![0, 5, 5]),
         ] {
-            assert_eq!(start_times(&callers).await, made, "{callers:?}");
+            assert_eq!(start_times(&callers).await, expected, "{callers:?}");
         }
     }
 }

@@ -40,7 +40,7 @@ const SETTLE_DELAYS: &[Duration] = &[
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial value of the pause between refreshes that requests for unknown resources cause. Each
 /// such refresh doubles the pause, so the second one is possible 4 s after the first.
-const FIRST_REFRESH_PAUSE: Duration = Duration::from_secs(2);
+const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
 /// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -286,7 +286,7 @@ impl Default for RefreshState {
     fn default() -> Self {
         Self {
             last: None,
-            pause: FIRST_REFRESH_PAUSE,
+            pause: INITIAL_REFRESH_PAUSE,
         }
     }
 }

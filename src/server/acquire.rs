@@ -62,8 +62,8 @@ pub(super) async fn acquire(
 fn not_synced(informers: &InformerSet, read: &Read) -> Miss {
     match (&read.plan, read.need) {
         (Plan::List { .. }, Need::MostRecent) => {
-            let filling = informers.get_or_start(&read.spec, read.namespace.as_deref());
-            filling.map_or(Miss::Forward(Reason::Unproven), |informer| {
+            let unsynced = informers.get_or_start(&read.spec, read.namespace.as_deref());
+            unsynced.map_or(Miss::Forward(Reason::Unproven), |informer| {
                 Miss::without_proof(&informer)
             })
         }

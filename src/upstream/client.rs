@@ -282,8 +282,8 @@ impl fmt::Debug for Client {
 pub(super) async fn in_time(
     sent: impl Future<Output = Result<Response<Body>, Error>>,
 ) -> Result<Response<Body>, Error> {
-    let answered = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
-    answered.map_err(|_| Error::Timeout(ANSWER_TIMEOUT))?
+    let response = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
+    response.map_err(|_| Error::Timeout(ANSWER_TIMEOUT))?
 }
 
 /// Makes a GET request for `path`, which may have a query; `accept` is its `Accept` header.

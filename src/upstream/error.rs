@@ -27,12 +27,12 @@ pub enum Error {
     #[error("the API server's answer can't be decoded")]
     Decode(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer has another media type than requested, such as JSON for custom resources.
-    #[error("the API server answered with {answered:?} to a request for {requested}")]
+    #[error("the API server answered with {received:?} to a request for {requested}")]
     MediaType {
         /// The media types in the request's `Accept` header.
         requested: &'static str,
         /// The answer's `Content-Type`.
-        answered: String,
+        received: String,
     },
     /// The answer's body is larger than the limit for this kind of answer.
     #[error("the API server's answer is larger than {limit} bytes")]

@@ -144,8 +144,8 @@ fn no_room_names_one_of_a_later_set() {
     for (set, room, may) in ROOMS {
         for named in may.split_whitespace() {
             let known = ROOMS.iter().find(|(_, known, _)| *known == named);
-            let is_held = known.is_some_and(|(of, _, _)| of <= set) || (*room, named) == DOOR;
-            assert!(is_held, "{room} is in {set:?} and names {named}");
+            let is_allowed = known.is_some_and(|(of, _, _)| of <= set) || (*room, named) == DOOR;
+            assert!(is_allowed, "{room} is in {set:?} and names {named}");
         }
     }
 }
@@ -153,8 +153,9 @@ fn no_room_names_one_of_a_later_set() {
 #[test]
 fn only_the_crate_root_names_features() {
     for file in rust_files(&root().join("src")) {
-        let is_held = file.ends_with("src/lib.rs") || !read(&file).contains("cfg(feature");
-        assert!(is_held, "{} has a cfg(feature)", file.display());
+        let has_no_feature_cfg =
+            file.ends_with("src/lib.rs") || !read(&file).contains("cfg(feature");
+        assert!(has_no_feature_cfg, "{} has a cfg(feature)", file.display());
     }
 }
 

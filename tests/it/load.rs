@@ -302,7 +302,7 @@ fn impossible_load_tests_are_refused_with_the_reason() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
     // An address of a network that is reserved for documentation, where no server answers.
-    kubeconfig::write(&config, "https://192.0.2.1:6443", None, &User::Nobody);
+    kubeconfig::write(&config, "https://192.0.2.1:6443", None, &User::Anonymous);
     let config = config.display().to_string();
     for (flags, code, part) in [
         (

@@ -162,7 +162,7 @@ async fn a_kubeconfig_names_a_server_on_this_machine() {
     let proxy = ScriptedProxy::start(sim.client(), forward_all).await;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
-    kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
+    kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
     let config = config.display().to_string();
     let flags = ["--kubeconfig", &config, "--watchers", "3"];
     let result = LoadTest::start(&[&flags[..], &["--duration", "500ms"]].concat()).wait_for_exit();

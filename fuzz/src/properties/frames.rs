@@ -57,9 +57,9 @@ fn split(format: WireFormat, limit: usize, stream: &[u8], step: usize, drains: b
     let mut frames = Vec::new();
     let (mut rest, mut length) = (stream, step);
     while !rest.is_empty() {
-        let (chunk, behind) = rest.split_at(length.min(rest.len()));
+        let (chunk, after) = rest.split_at(length.min(rest.len()));
         splitter.push(Bytes::copy_from_slice(chunk));
-        (rest, length) = (behind, length + 1);
+        (rest, length) = (after, length + 1);
         if drains && let Err(error) = drain(&mut splitter, &mut frames) {
             return (frames, Err(error));
         }
@@ -91,19 +91,19 @@ pub(super) fn reference(format: WireFormat, limit: usize, stream: &[u8]) -> Fram
         if length.unwrap_or(rest.len()) > limit {
             return (frames, Err(Error::FrameTooLarge { limit }));
         }
-        let Some((frame, behind)) = length.and_then(|length| rest.split_at_checked(length)) else {
+        let Some((frame, after)) = length.and_then(|length| rest.split_at_checked(length)) else {
             let ended = format == WireFormat::Json && is_blank(rest);
             let end = if ended {
                 Ok(())
             } else {
-                Err(Error::HalfFrame(rest.len()))
+                Err(Error::TruncatedFrame(rest.len()))
             };
             return (frames, end);
         };
         if format == WireFormat::Protobuf || !is_blank(frame) {
             frames.push(Bytes::copy_from_slice(frame));
         }
-        rest = behind;
+        rest = after;
     }
     (frames, Ok(()))
 }

@@ -76,8 +76,8 @@ fn cut(
     let mut frames = Vec::new();
     let (mut rest, mut length) = (stream, step);
     while !rest.is_empty() {
-        let (chunk, behind) = rest.split_at(length.min(rest.len()));
-        (rest, length) = (behind, length + 1);
+        let (chunk, after) = rest.split_at(length.min(rest.len()));
+        (rest, length) = (after, length + 1);
         let cut = cutter.cut(chunk, |frame| frames.push(frame.to_vec()));
         if cut.is_err() {
             return (frames, Err(()));

@@ -30,9 +30,9 @@ fn parse_duration(text: &str) -> Option<Duration> {
     let mut total: u64 = 0;
     let mut rest = text;
     while !rest.is_empty() {
-        let (number, behind) = rest.split_at(rest.find(|c: char| !is_number_character(c))?);
-        let end = behind.find(is_number_character).unwrap_or(behind.len());
-        let (unit, next) = behind.split_at(end);
+        let (number, after) = rest.split_at(rest.find(|c: char| !is_number_character(c))?);
+        let end = after.find(is_number_character).unwrap_or(after.len());
+        let (unit, next) = after.split_at(end);
         total = total.checked_add(in_nanoseconds(number, nanoseconds_of(unit)?)?)?;
         rest = next;
     }

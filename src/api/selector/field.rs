@@ -149,11 +149,11 @@ fn split_terms(text: &str) -> Vec<&str> {
 /// Splits a term at its first operator into field name, operator and escaped value.
 fn split_term(term: &str) -> Option<(&str, Operator, &str)> {
     let equals = term.find('=')?;
-    let (label, behind) = (&term[..equals], &term[equals + 1..]);
-    Some(match (label.strip_suffix('!'), behind.strip_prefix('=')) {
-        (Some(label), _) => (label, Operator::NotEqual, behind),
+    let (label, after) = (&term[..equals], &term[equals + 1..]);
+    Some(match (label.strip_suffix('!'), after.strip_prefix('=')) {
+        (Some(label), _) => (label, Operator::NotEqual, after),
         (None, Some(value)) => (label, Operator::DoubleEqual, value),
-        (None, None) => (label, Operator::Equal, behind),
+        (None, None) => (label, Operator::Equal, after),
     })
 }
 

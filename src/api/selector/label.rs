@@ -155,9 +155,9 @@ impl Tokens {
     fn scan(text: &str) -> Self {
         let mut tokens = Vec::new();
         let mut rest = text;
-        while let Some((token, behind)) = scan_token(rest) {
+        while let Some((token, after)) = scan_token(rest) {
             tokens.push(token);
-            rest = behind;
+            rest = after;
         }
         Self(tokens.into_iter().peekable())
     }

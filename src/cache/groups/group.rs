@@ -47,7 +47,7 @@ struct Queue {
     /// Number of the first entry. The group's events are numbered in order, from 0.
     first: u64,
     /// The log's tip when the group was created. The queue never had events before that position.
-    since: u64,
+    start_position: u64,
     status: QueueStatus,
 }
 
@@ -85,7 +85,7 @@ pub(super) const QUEUED_EVENT_BYTES: usize = size_of::<QueuedEvent>() + size_of:
 // === impl Group ===
 
 impl Group {
-    pub(in crate::cache) fn new(id: u64, selection: Arc<Selection>, since: u64) -> Self {
+    pub(in crate::cache) fn new(id: u64, selection: Arc<Selection>, start_position: u64) -> Self {
         Self {
             id,
             selection,
@@ -93,7 +93,7 @@ impl Group {
             queue: RwLock::new(Queue {
                 entries: VecDeque::new(),
                 first: 0,
-                since,
+                start_position,
                 status: QueueStatus::Open,
             }),
             tip: AtomicU64::new(0),
@@ -105,7 +105,7 @@ impl Group {
     /// `model_needs_a_queue_to_record_where_it_begins`.
     pub(super) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
-        if position < queue.since && !mutation::is_active(Mutation::GroupStartIgnored) {
+        if position < queue.start_position && !mutation::is_active(Mutation::GroupStartIgnored) {
             return None;
         }
         let before = |queued: &QueuedEvent| queued.position < position;

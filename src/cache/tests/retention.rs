@@ -299,7 +299,7 @@ async fn streams_are_woken_by_events_relists_epochs_and_the_end() {
     let (mut writer, reader) = three_objects(None);
     let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
-    let mut doomed = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    let mut expiring = reader.watch(WatchFrom::Tip, everything()).unwrap();
     let task = tokio::spawn(async move {
         while let Some(item) = stream.next().await {
             sender.send(describe(&[item]).remove(0)).unwrap();
@@ -333,7 +333,7 @@ async fn streams_are_woken_by_events_relists_epochs_and_the_end() {
     tokio::task::yield_now().await;
     drop(writer);
     assert_eq!(task.await.unwrap(), (true, true, true), "all, then the end");
-    assert_eq!(describe(&drain(&mut doomed)), ["expired"]);
+    assert_eq!(describe(&drain(&mut expiring)), ["expired"]);
 }
 
 #[tokio::test(start_paused = true)]

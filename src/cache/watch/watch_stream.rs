@@ -55,8 +55,9 @@ pub struct WatchStream {
     start: ResourceVersion,
     /// True while the cache has not reached `start`.
     is_ahead: bool,
-    /// The value of `SharedCache::relists` at the last call of [`WatchStream::was_relisted`].
-    relists: u32,
+    /// The value of `SharedCache::opened_holes` at the last call of
+    /// [`WatchStream::has_hole_opened`].
+    opened_holes: u32,
     /// The highest resource version that the stream has reached, for [`Expired::requested`].
     seen: ResourceVersion,
     registration: Registration,
@@ -147,7 +148,7 @@ impl WatchStream {
             batch: VecDeque::new(),
             start: start.version,
             is_ahead: start.is_ahead,
-            relists: shared.relists.load(Ordering::Acquire),
+            opened_holes: shared.opened_holes.load(Ordering::Acquire),
             seen: start.version,
             registration: Registration::default(),
         };
@@ -229,9 +230,9 @@ impl WatchStream {
     ///
     /// A client whose last version is inside the hole cannot resume from that version, so it should
     /// get a bookmark as soon as it has everything.
-    pub fn was_relisted(&mut self) -> bool {
-        let relists = self.shared.relists.load(Ordering::Acquire);
-        std::mem::replace(&mut self.relists, relists) != relists
+    pub fn has_hole_opened(&mut self) -> bool {
+        let opened_holes = self.shared.opened_holes.load(Ordering::Acquire);
+        std::mem::replace(&mut self.opened_holes, opened_holes) != opened_holes
     }
 
     /// Takes the next item that concerns this client from the fetched batch.

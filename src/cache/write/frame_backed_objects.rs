@@ -20,7 +20,7 @@ pub(super) struct FrameBackedQueue(VecDeque<FrameBackedObject>);
 struct FrameBackedObject {
     object: Weak<Object>,
     /// Length of the frame in bytes.
-    allocated: usize,
+    frame_len: usize,
 }
 
 // === impl FrameBackedQueue ===
@@ -40,13 +40,13 @@ impl FrameBackedQueue {
     pub(super) fn detach_bodies(&mut self, content: &mut Content) -> u64 {
         let mut replaced = 0;
         let next = self.0.len().min(DETACHED_AT_ONCE);
-        for FrameBackedObject { object, allocated } in self.0.drain(..next) {
+        for FrameBackedObject { object, frame_len } in self.0.drain(..next) {
             let Some(object) = object.upgrade() else {
                 continue;
             };
             let stored = content.store.get(object.key.as_str());
             let is_stored = stored.is_some_and(|stored| Arc::ptr_eq(stored, &object));
-            if let (true, Some(detached)) = (is_stored, object.with_own_body(allocated)) {
+            if let (true, Some(detached)) = (is_stored, object.with_own_body(frame_len)) {
                 Arc::make_mut(&mut content.store).insert(Arc::new(detached));
                 replaced += object.size() as u64;
             }
@@ -61,7 +61,7 @@ impl FrameBackedObject {
     /// The entry for an evicted event's object; `None` if its body is not a slice of a frame.
     fn of(event: &Event) -> Option<Self> {
         Some(Self {
-            allocated: event.backing_frame()?.len(),
+            frame_len: event.backing_frame()?.len(),
             object: Arc::downgrade(&event.object),
         })
     }

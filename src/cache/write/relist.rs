@@ -38,13 +38,13 @@ impl Relist {
         self.insert(object, Some(frame.len()));
     }
 
-    fn insert(&mut self, mut object: Object, allocated: Option<usize>) {
+    fn insert(&mut self, mut object: Object, frame_len: Option<usize>) {
         let stored = self.base.get(object.key.as_str());
         if let Some(stored) = stored.filter(|stored| ***stored == object) {
             self.items.insert(stored.key.clone(), stored.clone());
             return;
         }
-        let detached = allocated.and_then(|allocated| object.with_own_body(allocated));
+        let detached = frame_len.and_then(|frame_len| object.with_own_body(frame_len));
         object = detached.unwrap_or(object);
         if let Some(stored) = stored {
             object.key = stored.key.clone();

@@ -255,7 +255,7 @@ impl Writer {
             let mut interest = self.shared.interest.lock();
             let leftovers = state.append(update, &mut interest, to_wake, retention, now);
             if opens_hole {
-                self.shared.relists.fetch_add(1, Ordering::Release);
+                self.shared.opened_holes.fetch_add(1, Ordering::Release);
             }
             (leftovers, state.counters.replaced_bytes)
         };

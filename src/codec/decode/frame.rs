@@ -75,7 +75,7 @@ impl FrameSplitter {
     ///
     /// # Errors
     ///
-    /// [`Error::HalfFrame`] if the stream ended inside a frame.
+    /// [`Error::TruncatedFrame`] if the stream ended inside a frame.
     pub fn finish(&self) -> Result<(), Error> {
         let rest = self.partial.len() + self.chunks.iter().map(Bytes::len).sum::<usize>();
         let is_blank = |bytes: &[u8]| bytes.trim_ascii().is_empty();
@@ -83,7 +83,7 @@ impl FrameSplitter {
         match self.format {
             WireFormat::Json if all_blank => Ok(()),
             _ if rest == 0 => Ok(()),
-            _ => Err(Error::HalfFrame(rest)),
+            _ => Err(Error::TruncatedFrame(rest)),
         }
     }
 

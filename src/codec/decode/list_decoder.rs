@@ -18,7 +18,7 @@ pub struct ListDecoder {
     unread: Vec<u8>,
     /// Number of unread bytes below which `push` does not try to read. It doubles after each try,
     /// so that a large item is not parsed again for each chunk.
-    worthwhile: usize,
+    min_unread: usize,
     list: List,
 }
 
@@ -34,7 +34,7 @@ impl Decoder {
         ListDecoder {
             decoder: self.clone(),
             unread: Vec::new(),
-            worthwhile: 0,
+            min_unread: 0,
             list: match self.format() {
                 WireFormat::Json => List::Json(JsonList::default()),
                 WireFormat::Protobuf => List::Protobuf(ProtobufList::default()),
@@ -51,7 +51,7 @@ impl ListDecoder {
     /// If an item of a protobuf list is malformed. [`ListDecoder::finish`] reports other errors.
     pub fn push(&mut self, chunk: &[u8]) -> Result<(), Error> {
         self.unread.extend_from_slice(chunk);
-        if self.unread.len() < self.worthwhile {
+        if self.unread.len() < self.min_unread {
             return Ok(());
         }
         let read = match &mut self.list {
@@ -59,7 +59,7 @@ impl ListDecoder {
             List::Protobuf(list) => list.read(&self.decoder, &self.unread)?,
         };
         self.unread.drain(..read);
-        self.worthwhile = 2 * self.unread.len();
+        self.min_unread = 2 * self.unread.len();
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl ListDecoder {
     ///
     /// If the pushed bytes are not a list, or if an item has no name or no resource version.
     pub fn finish(mut self) -> Result<ListPage, Error> {
-        self.worthwhile = 0;
+        self.min_unread = 0;
         if let List::Json(list) = &mut self.list {
             list.expect_no_more();
         }

@@ -30,7 +30,7 @@ struct JsonShape {
     /// The metadata's text before the digits of the resource version.
     before: Vec<u8>,
     /// The metadata's text after the digits of the resource version, without annotations.
-    behind: Vec<u8>,
+    after: Vec<u8>,
     /// The encoded annotations that sort before and after the initial-events-end annotation.
     annotations: [Vec<Vec<u8>>; 2],
     /// The object's text from the closing brace of its metadata to the end.
@@ -50,7 +50,7 @@ struct ProtobufShape {
     /// The encoded annotations that sort before and after the initial-events-end annotation.
     annotations: [Vec<u8>; 2],
     /// The encoded fields of ObjectMeta after the annotations.
-    behind: Vec<u8>,
+    after: Vec<u8>,
     /// The encoded fields of the object except its metadata.
     close: Vec<u8>,
 }
@@ -110,7 +110,7 @@ impl BookmarkTemplate {
         Some(Self(match (&self.0, format) {
             (Shape::Json(shape), WireFormat::Json) if !shape.is_sorted => Shape::Json(JsonShape {
                 before: shape.before.clone(),
-                behind: shape.behind.clone(),
+                after: shape.after.clone(),
                 ..JsonShape::minimal(kind, api_version, false)
             }),
             (Shape::Protobuf(shape), WireFormat::Protobuf) => Shape::Protobuf(ProtobufShape {
@@ -144,11 +144,11 @@ impl JsonShape {
                 continue;
             }
             let metadata = scanner.skip()?;
-            let (before, behind, annotations) = split_metadata(&object[metadata.clone()])?;
+            let (before, after, annotations) = split_metadata(&object[metadata.clone()])?;
             return Ok(Self {
                 open: object[..=metadata.start].to_vec(),
                 before,
-                behind,
+                after,
                 annotations,
                 close: object[metadata.end - 1..].to_vec(),
                 is_sorted: is_sorted.unwrap_or(false),
@@ -167,7 +167,7 @@ impl JsonShape {
         Self {
             open: open.into(),
             before: b"\"resourceVersion\":\"".to_vec(),
-            behind: b"\"".to_vec(),
+            after: b"\"".to_vec(),
             annotations: Default::default(),
             close: b"}}".to_vec(),
             is_sorted,
@@ -176,12 +176,12 @@ impl JsonShape {
 
     /// Encodes the member `annotations`; empty if there are no annotations.
     fn annotations(&self, initial_events_end: bool) -> Vec<u8> {
-        let [before, behind] = &self.annotations;
+        let [before, after] = &self.annotations;
         let mark = initial_events_end.then(|| format!("\"{INITIAL_EVENTS_END}\":\"true\""));
         let mark = mark.as_ref().map(|mark| mark.as_bytes());
         let before = before.iter().map(Vec::as_slice);
-        let behind = behind.iter().map(Vec::as_slice);
-        let members: Vec<&[u8]> = before.chain(mark).chain(behind).collect();
+        let after = after.iter().map(Vec::as_slice);
+        let members: Vec<&[u8]> = before.chain(mark).chain(after).collect();
         if members.is_empty() {
             Vec::new()
         } else {
@@ -207,7 +207,7 @@ impl JsonShape {
             &first,
             &self.before,
             rv.to_string().as_bytes(),
-            &self.behind,
+            &self.after,
             &last,
             &self.close,
             b"}\n",
@@ -222,7 +222,7 @@ type SplitMetadata = (Vec<u8>, Vec<u8>, [Vec<Vec<u8>>; 2]);
 fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
     let mut annotations = Default::default();
     let mut before = Vec::new();
-    let mut behind: Option<Vec<u8>> = None;
+    let mut after: Option<Vec<u8>> = None;
     let mut scanner = Scanner::new(metadata);
     let mut members = scanner.object()?;
     while let Some(key) = scanner.next_key(&mut members)? {
@@ -231,19 +231,19 @@ fn split_metadata(metadata: &[u8]) -> Result<SplitMetadata, Error> {
             annotations = split_annotations(&metadata[value])?;
             continue;
         }
-        let part = behind.as_mut().unwrap_or(&mut before);
+        let part = after.as_mut().unwrap_or(&mut before);
         if !part.is_empty() {
             part.push(b',');
         }
         if key.text.is("resourceVersion") {
             part.extend_from_slice(b"\"resourceVersion\":\"");
-            behind = Some(b"\"".to_vec());
+            after = Some(b"\"".to_vec());
         } else {
             part.extend_from_slice(&metadata[key.start..value.end]);
         }
     }
-    let behind = behind.ok_or(Error::Missing("metadata.resourceVersion"))?;
-    Ok((before, behind, annotations))
+    let after = after.ok_or(Error::Missing("metadata.resourceVersion"))?;
+    Ok((before, after, annotations))
 }
 
 /// Splits annotations into those that sort before and after the initial-events-end annotation.
@@ -255,8 +255,8 @@ fn split_annotations(annotations: &[u8]) -> Result<[Vec<Vec<u8>>; 2], Error> {
         let value = scanner.skip()?;
         if !key.text.is(INITIAL_EVENTS_END) {
             let member = &annotations[key.start..value.end];
-            let is_behind = &member[1..] > INITIAL_EVENTS_END.as_bytes();
-            split[usize::from(is_behind)].push(member.to_vec());
+            let is_after = &member[1..] > INITIAL_EVENTS_END.as_bytes();
+            split[usize::from(is_after)].push(member.to_vec());
         }
     }
     Ok(split)
@@ -288,7 +288,7 @@ impl ProtobufShape {
                 12 => self.take_annotation(&field)?,
                 ..=5 => self.before.extend_from_slice(field.whole),
                 7..=11 => self.between.extend_from_slice(field.whole),
-                _ => self.behind.extend_from_slice(field.whole),
+                _ => self.after.extend_from_slice(field.whole),
             }
         }
         Ok(())
@@ -298,8 +298,8 @@ impl ProtobufShape {
         for part in Fields::new(field.bytes()?) {
             let part = part?;
             if part.number == 1 && part.bytes()? != INITIAL_EVENTS_END.as_bytes() {
-                let is_behind = part.bytes()? > INITIAL_EVENTS_END.as_bytes();
-                self.annotations[usize::from(is_behind)].extend_from_slice(field.whole);
+                let is_after = part.bytes()? > INITIAL_EVENTS_END.as_bytes();
+                self.annotations[usize::from(is_after)].extend_from_slice(field.whole);
             }
         }
         Ok(())
@@ -317,7 +317,7 @@ impl ProtobufShape {
             put_bytes(&mut metadata, 12, &annotation);
         }
         metadata.extend_from_slice(&self.annotations[1]);
-        metadata.extend_from_slice(&self.behind);
+        metadata.extend_from_slice(&self.after);
         let mut object = Vec::new();
         put_bytes(&mut object, 1, &metadata);
         object.extend_from_slice(&self.close);

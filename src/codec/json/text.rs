@@ -27,9 +27,9 @@ impl<'a> Text<'a> {
         let mut rest = text;
         while let Some((plain, escape)) = rest.split_once('\\') {
             unescaped.push_str(plain);
-            let (character, behind) = read_escape(escape)?;
+            let (character, after) = read_escape(escape)?;
             unescaped.push(character);
-            rest = behind;
+            rest = after;
         }
         unescaped.push_str(rest);
         Ok(Cow::Owned(unescaped))
@@ -65,9 +65,9 @@ fn read_unicode_escape(text: &str) -> Option<(char, &str)> {
     }
     let low = rest.strip_prefix("\\u").and_then(read_hex);
     match low {
-        Some((low @ 0xDC00..=0xDFFF, behind)) if unit < 0xDC00 => {
+        Some((low @ 0xDC00..=0xDFFF, after)) if unit < 0xDC00 => {
             let joined = 0x10000 + ((unit - 0xD800) << 10) + (low - 0xDC00);
-            Some((char::from_u32(joined)?, behind))
+            Some((char::from_u32(joined)?, after))
         }
         _ => Some((char::REPLACEMENT_CHARACTER, rest)),
     }

@@ -41,8 +41,8 @@ pub(super) fn at_version(metadata: &[u8], rv: ResourceVersion) -> Result<Vec<u8>
         let value = scanner.skip()?;
         if key.text.is("resourceVersion") {
             let quoted = format!("\"{rv}\"");
-            let (before, behind) = (&metadata[..value.start], &metadata[value.end..]);
-            return Ok([before, quoted.as_bytes(), behind].concat());
+            let (before, after) = (&metadata[..value.start], &metadata[value.end..]);
+            return Ok([before, quoted.as_bytes(), after].concat());
         }
     }
     Err(Error::Missing("metadata.resourceVersion"))

@@ -13,7 +13,7 @@ use super::proof::ProofMethod;
 #[derive(Debug, Default)]
 pub struct FreshnessMetrics {
     /// Barriers and verification lists sent to the API server.
-    pub questions: AtomicU64,
+    pub calls: AtomicU64,
     /// Proofs by a barrier that the watch reached.
     pub by_barrier: AtomicU64,
     /// Proofs by an equal verification list.
@@ -45,7 +45,7 @@ impl FreshnessMetrics {
             (
                 "kubefan_freshness_questions_total",
                 "Barriers and verification lists sent to the API server.",
-                &self.questions,
+                &self.calls,
             ),
             (
                 "kubefan_freshness_proofs_by_barrier_total",

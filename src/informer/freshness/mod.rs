@@ -68,7 +68,7 @@ pub use proof::ProofError;
 pub use proof::ProofMethod;
 
 /// Delays between calls. With them, a thousand readers within 100 ms cost three or four calls.
-const PACE: CallSpacing = CallSpacing {
+const CALL_SPACING: CallSpacing = CallSpacing {
     min: Duration::from_millis(5),
     after_large_group: Duration::from_millis(100),
 };
@@ -113,7 +113,7 @@ impl<P: FreshnessProbe> Freshness<P> {
         Self {
             inner: Arc::new(inner),
             shutdown,
-            group: GroupCommit::new(PACE),
+            group: GroupCommit::new(CALL_SPACING),
         }
     }
 

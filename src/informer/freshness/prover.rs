@@ -296,14 +296,14 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// Fails if `answered`, the version of a consistent answer, is below the version that was
+    /// Fails if `received`, the version of a consistent answer, is below the version that was
     /// applied before the call. Then etcd was restored, and a relist is requested.
     fn check_history(
         &self,
         before: &Snapshot,
-        answered: ResourceVersion,
+        received: ResourceVersion,
     ) -> Result<(), ProofError> {
-        if answered >= before.resource_version() || mutation::is_active(Mutation::AcrossHistories) {
+        if received >= before.resource_version() || mutation::is_active(Mutation::AcrossHistories) {
             return Ok(());
         }
         self.relist.request();
@@ -312,10 +312,10 @@ impl<P: FreshnessProbe> Prover<P> {
 
     async fn send_counted<T>(
         &self,
-        question: impl Future<Output = Result<T, upstream::Error>>,
+        call: impl Future<Output = Result<T, upstream::Error>>,
     ) -> Result<T, upstream::Error> {
-        self.metrics.questions.fetch_add(1, Ordering::Relaxed);
-        question.await
+        self.metrics.calls.fetch_add(1, Ordering::Relaxed);
+        call.await
     }
 
     fn report_difference(&self, keys: &[String], at: ResourceVersion) {

@@ -195,7 +195,7 @@ impl Cause {
             upstream::Error::Timeout(_) => Self::NoAnswer,
             // An API server answers in some application format. Anything else, such as an HTML
             // page, is the answer of a proxy in between, and will not last.
-            upstream::Error::MediaType { answered, .. } if answered.starts_with("application/") => {
+            upstream::Error::MediaType { received, .. } if received.starts_with("application/") => {
                 Self::NotAcceptable
             }
             upstream::Error::MediaType { .. }
@@ -285,11 +285,11 @@ mod tests {
             ("text/html", false),
             ("", false),
         ];
-        for (answered, is_final) in rows {
-            let answered = answered.to_owned();
+        for (received, is_final) in rows {
+            let received = received.to_owned();
             let error = Error::from(upstream::Error::MediaType {
                 requested,
-                answered,
+                received,
             });
             let end = error.end();
             let ended = matches!(end, Some(ReflectorEnd::NotAcceptable(_)));

@@ -209,7 +209,7 @@ impl<L: ListerWatcher> Machine<L> {
         let Some(applied) = self.writer.applied() else {
             return ControlFlow::Continue(State::Starting);
         };
-        let call = self.lister_watcher.current_revision();
+        let call = self.lister_watcher.barrier();
         let error = match with_timeout(self.config.call_timeout, call).await {
             Ok(current) if current >= applied => {
                 self.failures.proof_succeeded();

@@ -117,12 +117,12 @@ pub(super) fn after_watch(
         Cause::RelistRequested | Cause::Silent | Cause::Overdue => true,
         // The version of a list that was just completed cannot be too old. If upstream answers so
         // nevertheless, it would do so again at once.
-        Cause::Expired | Cause::TooLarge => outcome.is_long || !outcome.follows_list,
+        Cause::Expired | Cause::TooLarge => outcome.reached_useful_time || !outcome.follows_list,
         // A short watch means that full lists follow each other quickly, so the next one waits.
-        Cause::WentBack => outcome.is_long,
-        Cause::EndOfStream if action == Action::Relist => outcome.is_long,
+        Cause::WentBack => outcome.reached_useful_time,
+        Cause::EndOfStream if action == Action::Relist => outcome.reached_useful_time,
         Cause::EndOfStream | Cause::Transport | Cause::Decode => {
-            outcome.is_long || outcome.changes > 0
+            outcome.reached_useful_time || outcome.changes > 0
         }
         _ => false,
     };
@@ -139,7 +139,7 @@ pub(super) fn may_recur_from_same_start(cause: Cause, outcome: &WatchOutcome) ->
         cause,
         Cause::Decode | Cause::ServerError | Cause::Rejected | Cause::EndOfStream
     );
-    may_recur && outcome.frames == 0 && !outcome.is_long
+    may_recur && outcome.frames == 0 && !outcome.reached_useful_time
 }
 
 impl Action {
@@ -166,7 +166,7 @@ mod tests {
         follows_list: false,
         frames: 3,
         changes: 2,
-        is_long: true,
+        reached_useful_time: true,
         reached_deadline: true,
     };
     const EARLY: WatchOutcome = WatchOutcome {
@@ -177,7 +177,7 @@ mod tests {
     const SHORT: WatchOutcome = WatchOutcome {
         frames: 1,
         changes: 1,
-        is_long: false,
+        reached_useful_time: false,
         ..EARLY
     };
     /// A watch that ended at once, without a frame.

@@ -46,7 +46,7 @@ pub(super) struct WatchOutcome {
     /// Changes received, the initial events of a watch-list excluded.
     pub(super) changes: u64,
     /// True if the watch could deliver changes for at least a second.
-    pub(super) is_long: bool,
+    pub(super) reached_useful_time: bool,
     /// True if the watch was open until its deadline, less 5 s of tolerance.
     pub(super) reached_deadline: bool,
 }
@@ -127,7 +127,7 @@ where
     }
 
     /// Turns a watch-list into a plain watch at the end of its initial events: clears the counts
-    /// and restarts the time that [`WatchOutcome::is_long`] measures.
+    /// and restarts the time that [`WatchOutcome::reached_useful_time`] measures.
     pub(super) fn begin_following(&mut self) {
         self.following_since = Instant::now();
         self.outcome = WatchOutcome {
@@ -139,7 +139,7 @@ where
     /// The facts about the watch up to now.
     pub(super) fn outcome(&self) -> WatchOutcome {
         WatchOutcome {
-            is_long: self.following_since.elapsed() >= MIN_USEFUL_TIME,
+            reached_useful_time: self.following_since.elapsed() >= MIN_USEFUL_TIME,
             reached_deadline: self.opened_at.elapsed() + EARLY_END_TOLERANCE >= self.timeout,
             ..self.outcome
         }

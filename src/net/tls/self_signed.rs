@@ -136,7 +136,7 @@ impl SelfSigned {
             let foreign = || Error::Foreign {
                 path: certificate_path.clone(),
             };
-            if !is_ours(&certificate).ok_or_else(foreign)? {
+            if !has_kubefan_subject(&certificate).ok_or_else(foreign)? {
                 return Err(foreign());
             }
             if let Some(key) = key.filter(|key| is_key_of(key, &certificate))
@@ -277,7 +277,7 @@ fn verify(
 }
 
 /// Whether the subject of `ca` is the one that [`ca_params`] sets; `None` if it can't be parsed.
-fn is_ours(ca: &CertificateDer<'static>) -> Option<bool> {
+fn has_kubefan_subject(ca: &CertificateDer<'static>) -> Option<bool> {
     let mut roots = RootCertStore::empty();
     roots.add(ca.clone()).ok()?;
     let subject = &roots.roots.first()?.subject;

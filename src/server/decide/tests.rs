@@ -381,8 +381,8 @@ fn list_plans() {
     for (url, expected) in rows {
         assert_eq!(list_of(&url), expected, "{url}");
     }
-    let of_another_making = format!("/api/v1/pods?continue={}", token(Some(at), "a/b"));
-    let decision = decision_for(&of_another_making);
+    let foreign_token_url = format!("/api/v1/pods?continue={}", token(Some(at), "a/b"));
+    let decision = decision_for(&foreign_token_url);
     assert_eq!(reason(&decision), Some(Reason::PastState));
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct Chunks<P> {
 struct GatheredChunks<P> {
     chunks: Chunks<P>,
     /// A part that did not fit into the last frame.
-    next: Option<Bytes>,
+    pending: Option<Bytes>,
 }
 
 impl<P> Chunks<P>
@@ -82,7 +82,7 @@ where
             Some(_) => self.boxed(),
             None => body::boxed(YieldingBody::new(GatheredChunks {
                 chunks: self,
-                next: None,
+                pending: None,
             })),
         }
     }
@@ -148,7 +148,7 @@ where
     P: Iterator<Item = Bytes>,
 {
     fn gather(&mut self) -> Option<Bytes> {
-        let first = self.next.take().or_else(|| self.chunks.next())?;
+        let first = self.pending.take().or_else(|| self.chunks.next())?;
         if first.len() >= GATHER_SIZE {
             return Some(first);
         }
@@ -157,7 +157,7 @@ where
         gathered.extend_from_slice(&first);
         for part in self.chunks.by_ref() {
             if gathered.len() + part.len() > GATHER_SIZE {
-                self.next = Some(part);
+                self.pending = Some(part);
                 break;
             }
             gathered.extend_from_slice(&part);
@@ -181,12 +181,12 @@ where
     }
 
     fn is_end_stream(&self) -> bool {
-        self.next.is_none() && self.chunks.is_end_stream()
+        self.pending.is_none() && self.chunks.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        let next = self.next.as_ref().map_or(0, |part| part.len() as u64);
-        SizeHint::with_exact(next + self.chunks.left)
+        let pending = self.pending.as_ref().map_or(0, |part| part.len() as u64);
+        SizeHint::with_exact(pending + self.chunks.left)
     }
 }
 

@@ -228,9 +228,9 @@ impl WatchBody {
             else {
                 return Poll::Pending;
             };
-            let was_relisted = stream.was_relisted();
-            bookmarks.is_urgent |= was_relisted;
-            if !has_alarm_fired && !was_relisted {
+            let has_hole_opened = stream.has_hole_opened();
+            bookmarks.is_urgent |= has_hole_opened;
+            if !has_alarm_fired && !has_hole_opened {
                 return Poll::Pending;
             }
             let at = stream.bookmark();

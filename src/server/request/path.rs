@@ -25,7 +25,7 @@ impl PathForm {
         }
         let mut form = Self::Plain;
         let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
-        let proxied = proxied_from(&segments);
+        let proxied = first_proxied_segment(&segments);
         for (index, segment) in segments.iter().enumerate() {
             let decoded = percent_decode_str(segment).decode_utf8_lossy();
             if decoded.split('/').any(|part| matches!(part, "." | "..")) {
@@ -44,7 +44,7 @@ impl PathForm {
 
 /// Index of the first segment of the path that is passed on to a node, pod or service behind the
 /// API server; `None` if the path is not proxied.
-fn proxied_from(segments: &[&str]) -> Option<usize> {
+fn first_proxied_segment(segments: &[&str]) -> Option<usize> {
     match segments {
         ["api", _, "nodes", _, "proxy", ..] => Some(5),
         [

@@ -39,7 +39,7 @@ impl TryFrom<&DemoArgs> for DemoConfig {
     type Error = Problems;
 
     fn try_from(args: &DemoArgs) -> Result<Self, Problems> {
-        let mut faults = Vec::new();
+        let mut problems = Vec::new();
         let limits = [
             ("--nodes", args.nodes, 1, MAX_NODES),
             ("--pods", args.pods, 0, MAX_PODS),
@@ -48,13 +48,13 @@ impl TryFrom<&DemoArgs> for DemoConfig {
         for (flag, value, least, most) in limits {
             if value < least || value > most {
                 let problem = format!("{value} is not from {least} to {most}");
-                faults.push(address::flag_problem(flag, problem));
+                problems.push(address::flag_problem(flag, problem));
             }
         }
         let listen = address::parse_loopback(&args.listen, NOT_AUTHENTICATED)
-            .map_err(|problem| faults.push(address::flag_problem("--listen", problem)));
+            .map_err(|problem| problems.push(address::flag_problem("--listen", problem)));
         match listen {
-            Ok(listen) if faults.is_empty() => Ok(Self {
+            Ok(listen) if problems.is_empty() => Ok(Self {
                 nodes: args.nodes,
                 pods: args.pods,
                 churn: args.churn,
@@ -62,7 +62,7 @@ impl TryFrom<&DemoArgs> for DemoConfig {
                 listen,
                 kubeconfig_out: args.kubeconfig_out.clone(),
             }),
-            _ => Err(Problems::new(faults)),
+            _ => Err(Problems::new(problems)),
         }
     }
 }

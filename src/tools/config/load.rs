@@ -42,35 +42,35 @@ impl TryFrom<&LoadArgs> for LoadConfig {
     type Error = Problems;
 
     fn try_from(args: &LoadArgs) -> Result<Self, Problems> {
-        let mut faults = count_faults(args);
+        let mut problems = count_problems(args);
         let selector = args.selector_per_watcher.as_deref().map(str::parse);
         let selector: Option<SelectorTemplate> = selector.transpose().unwrap_or_else(|error| {
             let error: load::SelectorError = error;
-            faults.push(flag_problem("--selector-per-watcher", error.to_string()));
+            problems.push(flag_problem("--selector-per-watcher", error.to_string()));
             None
         });
         let rate = rate(&args.rate).unwrap_or_else(|problem| {
-            faults.push(flag_problem("--rate", problem));
+            problems.push(flag_problem("--rate", problem));
             Rate::Max
         });
         if args.window.is_some() && rate != Rate::Max {
             let problem = "works only with --rate max; leave it out, or add --rate max";
-            faults.push(flag_problem("--window", problem.to_owned()));
+            problems.push(flag_problem("--window", problem.to_owned()));
         }
         if let Some(selector) = &selector {
-            faults.extend(selector_faults(args, selector));
+            problems.extend(selector_problems(args, selector));
         }
-        faults.extend(url_faults(args));
+        problems.extend(url_problems(args));
         if let Some(namespace) = &args.namespace
             && !is_name(namespace)
         {
             let problem = format!(
                 "{namespace:?} is not a namespace name; use lower-case letters, digits and -"
             );
-            faults.push(flag_problem("--namespace", problem));
+            problems.push(flag_problem("--namespace", problem));
         }
-        if !faults.is_empty() {
-            return Err(Problems::new(faults));
+        if !problems.is_empty() {
+            return Err(Problems::new(problems));
         }
         Ok(Self {
             load: load_config(args, selector, rate),
@@ -111,7 +111,7 @@ fn load_config(args: &LoadArgs, selector: Option<SelectorTemplate>, rate: Rate) 
     }
 }
 
-fn count_faults(args: &LoadArgs) -> Vec<Problem> {
+fn count_problems(args: &LoadArgs) -> Vec<Problem> {
     let connections = args.connections.unwrap_or(1);
     let limits = [
         ("--watchers", args.watchers, 1, MAX_WATCHERS),
@@ -122,10 +122,10 @@ fn count_faults(args: &LoadArgs) -> Vec<Problem> {
         ("--slow-watchers", args.slow_watchers, 0, 100_000),
         ("--threads", args.threads, 1, 256),
     ];
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     for (flag, value, least, most) in limits {
         if value < least || value > most {
-            faults.push(flag_problem(
+            problems.push(flag_problem(
                 flag,
                 format!("{value} is not from {least} to {most}"),
             ));
@@ -133,22 +133,22 @@ fn count_faults(args: &LoadArgs) -> Vec<Problem> {
     }
     if args.http == 1 && args.connections.is_some_and(|value| value != args.watchers) {
         let problem = "over HTTP/1.1 each watcher has its own connection; leave it out";
-        faults.push(flag_problem("--connections", problem.to_owned()));
+        problems.push(flag_problem("--connections", problem.to_owned()));
     }
     if args.object_size > MAX_OBJECT_SIZE {
         let problem = format!(
             "{} bytes are more than an API server accepts (1Mi)",
             args.object_size
         );
-        faults.push(flag_problem("--object-size", problem));
+        problems.push(flag_problem("--object-size", problem));
     }
     if args.duration.is_zero() {
-        faults.push(flag_problem(
+        problems.push(flag_problem(
             "--duration",
             "0 is too short; use a duration such as 30s".to_owned(),
         ));
     }
-    faults
+    problems
 }
 
 fn rate(text: &str) -> Result<Rate, String> {
@@ -164,14 +164,14 @@ fn rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem> {
-    let mut faults = Vec::new();
-    let mut add_fault = |flag, problem| faults.push(flag_problem(flag, problem));
+fn selector_problems(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add_problem = |flag, problem| problems.push(flag_problem(flag, problem));
     if let Some(field) = selector.pod_field()
         && !matches!(args.resource.as_str(), "pods" | "pod" | "po")
     {
         let problem = format!("only pods have {field}; add --resource pods");
-        add_fault("--selector-per-watcher", problem);
+        add_problem("--selector-per-watcher", problem);
     }
     if selector.is_by_name() {
         let most = if selector.is_per_watcher() {
@@ -181,13 +181,13 @@ fn selector_faults(args: &LoadArgs, selector: &SelectorTemplate) -> Vec<Problem>
         };
         if args.objects > most {
             let problem = format!("only {most} objects can have names that {selector} selects");
-            add_fault("--objects", problem);
+            add_problem("--objects", problem);
         }
     }
-    faults
+    problems
 }
 
-fn url_faults(args: &LoadArgs) -> Vec<Problem> {
+fn url_problems(args: &LoadArgs) -> Vec<Problem> {
     let urls = [
         ("--server", &args.server),
         ("--write-server", &args.write_server),
@@ -204,7 +204,7 @@ fn url_faults(args: &LoadArgs) -> Vec<Problem> {
             matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some()
         })
     });
-    let mut faults: Vec<Problem> = odd
+    let mut problems: Vec<Problem> = odd
         .map(|(flag, url)| {
             flag_problem(
                 flag,
@@ -215,9 +215,9 @@ fn url_faults(args: &LoadArgs) -> Vec<Problem> {
     let is_compared = args.compare.is_some() || args.compare_kubeconfig.is_some();
     if !is_compared && (args.compare_server_pid.is_some() || args.compare_metrics_url.is_some()) {
         let problem = "is missing; --compare-server-pid and --compare-metrics-url describe the server to compare with";
-        faults.push(flag_problem("--compare", problem.to_owned()));
+        problems.push(flag_problem("--compare", problem.to_owned()));
     }
-    faults
+    problems
 }
 
 fn is_name(text: &str) -> bool {
@@ -296,7 +296,7 @@ mod tests {
         let args = Args::try_parse_from(words).map_err(|error| error.to_string())?;
         match args.command {
             Command::Tools(tools::Command::Load(load)) => {
-                LoadConfig::try_from(&*load).map_err(|faults| faults.to_string())
+                LoadConfig::try_from(&*load).map_err(|problems| problems.to_string())
             }
             other => panic!("{other:?}"),
         }

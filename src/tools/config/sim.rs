@@ -28,11 +28,11 @@ impl TryFrom<&SimArgs> for SimConfig {
     type Error = Problems;
 
     fn try_from(args: &SimArgs) -> Result<Self, Problems> {
-        let mut faults = Vec::new();
+        let mut problems = Vec::new();
         let mut loopback = |flag, text| {
             let address = address::parse_loopback(text, NOT_AUTHENTICATED);
-            let to_fault = |problem| faults.push(address::flag_problem(flag, problem));
-            address.map_err(to_fault).ok()
+            let add_problem = |problem| problems.push(address::flag_problem(flag, problem));
+            address.map_err(add_problem).ok()
         };
         let listen = loopback("--listen", &args.listen);
         let admin_listen = loopback("--admin-listen", &args.admin_listen);
@@ -42,7 +42,7 @@ impl TryFrom<&SimArgs> for SimConfig {
                 admin_listen,
                 definitions: args.definitions.clone(),
             }),
-            _ => Err(Problems::new(faults)),
+            _ => Err(Problems::new(problems)),
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) struct RunState {
     /// The number of events of writes that all watchers together have received, without duplicates.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
-    fatal: Mutex<Option<String>>,
+    failure: Mutex<Option<String>>,
     is_cut_short: AtomicBool,
     /// True when the writers must stop.
     writing_over: watch::Sender<bool>,
@@ -84,7 +84,7 @@ impl RunState {
             is_window_open: AtomicBool::new(true),
             delivered: AtomicU64::new(0),
             sync_deadline: Instant::now() + SYNC_LIMIT,
-            fatal: Mutex::new(None),
+            failure: Mutex::new(None),
             is_cut_short: AtomicBool::new(false),
             writing_over: watch::Sender::new(false),
             stop: watch::Sender::new(false),
@@ -108,12 +108,12 @@ impl RunState {
     /// Fails the run because of a problem that a retry would not solve. Only the first problem is
     /// kept.
     pub(super) fn fail(&self, problem: String) {
-        self.fatal.lock().get_or_insert(problem);
+        self.failure.lock().get_or_insert(problem);
         self.writing_over.send_replace(true);
     }
 
     pub(super) fn failure(&self) -> Option<String> {
-        self.fatal.lock().clone()
+        self.failure.lock().clone()
     }
 
     /// Tries to add a write to the window, which limits the writes that have not yet reached every

@@ -209,11 +209,11 @@ pub(super) struct Pod {
     pub(super) address: String,
     pub(super) phase: Phase,
     /// The time at which the node accepted the pod.
-    pub(super) taken: i64,
+    pub(super) accepted: i64,
     /// The time at which the pod's containers last started.
     pub(super) started: i64,
     /// The time at which the pod entered its current phase.
-    pub(super) since: i64,
+    pub(super) phase_entered: i64,
     pub(super) restarts: u32,
     pub(super) deleting: Option<i64>,
     /// The random suffix in the name of the pod's token volume.

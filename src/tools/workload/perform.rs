@@ -119,7 +119,7 @@ fn enter_phase(id: u32, phase: Phase, cluster: &mut Cluster) -> Option<Operation
         let address = give_address(cluster, Some(node));
         let pod = cluster.pods.get_mut(&id)?;
         pod.address = address;
-        pod.taken = now;
+        pod.accepted = now;
     }
     let pod = cluster.pods.get_mut(&id)?;
     pod.restarts += u32::from(pod.phase == Phase::Crashed);
@@ -127,7 +127,7 @@ fn enter_phase(id: u32, phase: Phase, cluster: &mut Cluster) -> Option<Operation
         pod.started = now;
     }
     pod.phase = phase;
-    pod.since = now;
+    pod.phase_entered = now;
     cluster.updated(Id::Pod(id), STATUS)
 }
 

@@ -396,8 +396,8 @@ async fn an_upgrade_is_never_sent_twice() {
         let value = http::HeaderValue::from_static(value);
         exec.headers_mut().insert(name, value);
     }
-    let answered = client.request_http1(Identity::Caller, exec).await;
-    assert!(matches!(answered, Err(Error::Transport(_))), "{answered:?}");
+    let outcome = client.request_http1(Identity::Caller, exec).await;
+    assert!(matches!(outcome, Err(Error::Transport(_))), "{outcome:?}");
     assert_eq!(requests.load(Ordering::SeqCst), 2);
 }
 

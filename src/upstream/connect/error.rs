@@ -10,11 +10,11 @@ pub enum ConnectError {
     /// No kubeconfig was found.
     #[error(
         "no kubeconfig: KUBECONFIG is not set, {} does not exist, and kubefan does not run in a \
-         pod; name a file with --kubeconfig", .looked_at.display()
+         pod; name a file with --kubeconfig", .default_path.display()
     )]
     NoKubeconfig {
         /// The default path of the kubeconfig, which does not exist.
-        looked_at: PathBuf,
+        default_path: PathBuf,
     },
     /// The kubeconfig file can't be read.
     #[error("cannot read kubeconfig {}", .path.display())]

@@ -62,9 +62,7 @@ async fn find_config(config: &ClientConfig) -> Result<LoadedConfig, ConnectError
         return from_files(&[default_path], config.context.clone()).await;
     }
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_none() {
-        return Err(ConnectError::NoKubeconfig {
-            looked_at: default_path,
-        });
+        return Err(ConnectError::NoKubeconfig { default_path });
     }
     let origin = "service account of this pod".to_owned();
     match Config::incluster() {

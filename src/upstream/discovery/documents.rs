@@ -110,7 +110,7 @@ struct ApiResource {
 
 /// A list of APIServices or CustomResourceDefinitions.
 #[derive(Deserialize)]
-pub(super) struct List<T> {
+pub(super) struct ObjectList<T> {
     #[serde(default)]
     pub(super) metadata: ListMeta,
     #[serde(default = "Vec::new")]

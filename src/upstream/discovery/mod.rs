@@ -29,11 +29,11 @@ use documents::ApiService;
 use documents::ApiVersions;
 use documents::CustomResourceDefinition;
 use documents::DiscoveredResources;
-use documents::List;
+use documents::ObjectList;
 use rest_mapper::CustomResource;
 use rest_mapper::GroupVersion;
 
-pub use rest_mapper::Changes;
+pub use rest_mapper::DiscoveryChanges;
 pub use rest_mapper::NotCacheable;
 pub use rest_mapper::RestMapper;
 pub use rest_mapper::UnknownResource;
@@ -183,7 +183,11 @@ async fn legacy_group_version(
 async fn aggregated_group_versions(
     client: &Client,
 ) -> Result<Option<HashSet<GroupVersion>>, Error> {
-    let services = readable(client.get_json::<List<ApiService>>(API_SERVICES).await)?;
+    let services = readable(
+        client
+            .get_json::<ObjectList<ApiService>>(API_SERVICES)
+            .await,
+    )?;
     Ok(services.map(|services| {
         let aggregated = services.items.into_iter().map(|service| service.spec);
         let aggregated = aggregated.filter(|spec| spec.service.is_some());
@@ -203,7 +207,7 @@ async fn custom_resources(
             .append_pair("continue", &token)
             .finish();
         let page = client.get_json(&format!("{DEFINITIONS}?{query}")).await;
-        let page: List<CustomResourceDefinition> = match readable(page)? {
+        let page: ObjectList<CustomResourceDefinition> = match readable(page)? {
             Some(page) => page,
             None => return Ok(None),
         };

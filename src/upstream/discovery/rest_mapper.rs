@@ -98,7 +98,7 @@ pub enum NotCacheable {
 
 /// The differences between two discoveries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
+pub struct DiscoveryChanges {
     /// The resources that only the new discovery has.
     pub added: Vec<GroupVersionResource>,
     /// The resources that only the old discovery has.
@@ -240,7 +240,7 @@ impl RestMapper {
 
     /// The differences from `old` to `new`. A resource is not reported as added if `old` could not
     /// fetch its group-version, nor as removed if `new` could not.
-    pub fn changes(old: &Self, new: &Self) -> Changes {
+    pub fn changes(old: &Self, new: &Self) -> DiscoveryChanges {
         let (before, after) = (old.by_gvr(), new.by_gvr());
         let differs = |gvr: &GroupVersionResource| {
             let redefined = match (old.custom_resource(gvr), new.custom_resource(gvr)) {
@@ -251,7 +251,7 @@ impl RestMapper {
             redefined || before.get(gvr) != after.get(gvr)
         };
         let common = after.keys().filter(|gvr| before.contains_key(*gvr));
-        Changes {
+        DiscoveryChanges {
             added: missing(&after, &before, &old.unknown),
             removed: missing(&before, &after, &new.unknown),
             changed: common.filter(|gvr| differs(gvr)).cloned().collect(),
@@ -284,7 +284,7 @@ impl RestMapper {
     }
 }
 
-impl Changes {
+impl DiscoveryChanges {
     /// True if the two discoveries have the same resources.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()

@@ -54,7 +54,7 @@ pub trait ListerWatcher: Send + Sync + 'static {
 
     /// Sends a barrier, which returns the API server's current resource version: a LIST of the most
     /// recent state, limited to one object.
-    fn current_revision(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send {
+    fn barrier(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send {
         let request = ListCall {
             limit: 1,
             continue_token: None,

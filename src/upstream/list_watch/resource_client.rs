@@ -82,12 +82,12 @@ impl ResourceClient {
         let response = answer::success(response).await?;
         let warnings = self.client.warnings();
         warnings.record(&self.resource.gvr, response.headers());
-        let answered = answer::content_type(response.headers());
-        let media_type = answered.split(';').next().unwrap_or_default().trim();
+        let received = answer::content_type(response.headers());
+        let media_type = received.split(';').next().unwrap_or_default().trim();
         if media_type != requested {
             return Err(Error::MediaType {
                 requested,
-                answered: answered.to_owned(),
+                received: received.to_owned(),
             });
         }
         Ok(response)
@@ -124,7 +124,7 @@ impl ListerWatcher for ResourceClient {
 
 impl FreshnessProbe for ResourceClient {
     async fn barrier(&self) -> Result<ResourceVersion, Error> {
-        self.current_revision().await
+        ListerWatcher::barrier(self).await
     }
 
     async fn verification_list(&self, scope: &Scope) -> Result<ListPage, Error> {
@@ -136,14 +136,14 @@ impl FreshnessProbe for ResourceClient {
         )?;
         let response = client::in_time(self.client.request(Identity::Kubefan, request)).await?;
         let response = answer::success(response).await?;
-        let answered = answer::content_type(response.headers()).to_owned();
-        let format = match answered.split(';').next().unwrap_or_default().trim() {
+        let received = answer::content_type(response.headers()).to_owned();
+        let format = match received.split(';').next().unwrap_or_default().trim() {
             "application/vnd.kubernetes.protobuf" => WireFormat::Protobuf,
             "application/json" => WireFormat::Json,
             _ => {
                 return Err(Error::MediaType {
                     requested: METADATA_MEDIA_TYPES,
-                    answered,
+                    received,
                 });
             }
         };

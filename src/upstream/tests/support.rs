@@ -219,8 +219,8 @@ impl ConnectionServer {
     {
         let service = service_fn(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(peer);
-            let answered = (self.handler)(request);
-            async move { Ok::<_, std::convert::Infallible>(answered.await) }
+            let response = (self.handler)(request);
+            async move { Ok::<_, std::convert::Infallible>(response.await) }
         });
         let mut builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
         builder.http2().max_concurrent_streams(MAX_STREAMS);

@@ -42,7 +42,7 @@ impl FaultyUpstream {
         let proxy = FaultProxy::start(server).await;
         let directory = tempfile::tempdir().expect("a temporary directory");
         let config = directory.path().join("config");
-        kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
+        kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
         let kubefan = Kubefan::start_with(&config, flags).await;
         let namespace = server.namespace("faults").await;
         let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -91,8 +91,8 @@ impl FaultyUpstream {
                     .await,
             ),
             _ => {
-                let wish = json!({ "metadata": { "name": name, "labels": { "side": "a" } } });
-                drop(self.direct.create(&self.path, &wish).await);
+                let new_object = json!({ "metadata": { "name": name, "labels": { "side": "a" } } });
+                drop(self.direct.create(&self.path, &new_object).await);
             }
         }
     }

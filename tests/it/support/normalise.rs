@@ -9,8 +9,8 @@ use serde_json::Value;
 /// replacement.
 pub(crate) fn normalise(text: &str, names: &[(&str, &str)]) -> String {
     let mut text = text.to_owned();
-    for (name, stand_in) in names {
-        text = text.replace(name, stand_in);
+    for (name, replacement) in names {
+        text = text.replace(name, replacement);
     }
     let kept = text.lines().filter(|line| !is_diff_header(line));
     kept.map(line).collect::<Vec<_>>().join("\n")

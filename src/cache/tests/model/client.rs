@@ -23,7 +23,7 @@ pub(super) struct Client {
     /// The objects that the client has received; `None` before its first list is complete.
     pub(super) view: Option<View>,
     /// The initial objects of a list that is not complete yet.
-    arriving: View,
+    initial_objects: View,
     /// The last resource version that the client has received.
     pub(super) seen: ResourceVersion,
     /// The resource version at which the client's stream started.
@@ -40,7 +40,7 @@ impl Client {
             selection: Arc::new(selection),
             stream: None,
             view: None,
-            arriving: View::new(),
+            initial_objects: View::new(),
             seen: ResourceVersion::ZERO,
             start: ResourceVersion::ZERO,
             caught_up: None,
@@ -51,13 +51,13 @@ impl Client {
         self.stream = None;
         self.caught_up = None;
         self.view = None;
-        self.arriving.clear();
+        self.initial_objects.clear();
     }
 
     pub(super) fn cut(&mut self) {
         self.stream = None;
         self.caught_up = None;
-        self.arriving.clear();
+        self.initial_objects.clear();
     }
 
     /// Takes one item and applies it to the view. Returns false if there is none.
@@ -73,14 +73,14 @@ impl Client {
                 self.forget();
             }
             Poll::Ready(Some(WatchItem::Initial(object))) => {
-                let last = self.arriving.last_key_value();
+                let last = self.initial_objects.last_key_value();
                 if last.is_some_and(|(last, _)| *last >= object.key) {
                     return Err(format!("initial object {} is out of order", object.key));
                 }
-                self.arriving.insert(object.key.clone(), object);
+                self.initial_objects.insert(object.key.clone(), object);
             }
             Poll::Ready(Some(WatchItem::InitialEnd(version))) => {
-                self.view = Some(std::mem::take(&mut self.arriving));
+                self.view = Some(std::mem::take(&mut self.initial_objects));
                 self.seen = version;
                 self.check(etcd, version, "the initial objects")?;
             }

@@ -79,12 +79,12 @@ async fn count_all(
     let mut has_waited = false;
     loop {
         let item = std::future::poll_fn(|cx| {
-            let witness = ThreadCheckWaker {
+            let thread_check = ThreadCheckWaker {
                 inner: cx.waker().clone(),
                 owner,
                 foreign: Arc::clone(&foreign),
             };
-            let waker = Waker::from(Arc::new(witness));
+            let waker = Waker::from(Arc::new(thread_check));
             let polled = stream.poll_next(&mut Context::from_waker(&waker));
             if polled.is_pending() && !std::mem::replace(&mut has_waited, true) {
                 waiting.fetch_add(1, Ordering::Relaxed);

@@ -177,7 +177,7 @@ fn far_away() -> Instant {
 async fn a_relist_is_reported_once_and_its_version_can_be_a_bookmark() {
     let (mut writer, reader) = two_hundred(config());
     let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
-    assert!(!stream.was_relisted());
+    assert!(!stream.has_hole_opened());
     let listed = reader.snapshot().unwrap();
     let mut relist = writer.relist();
     for object in listed.list(&Selection::default(), None) {
@@ -186,9 +186,9 @@ async fn a_relist_is_reported_once_and_its_version_can_be_a_bookmark() {
     let later = ResourceVersion(listed.resource_version().0 + 1_000);
     writer.replace(relist, later);
     assert!(drain(&mut stream).is_empty(), "nothing differs");
-    assert!(stream.was_relisted());
+    assert!(stream.has_hole_opened());
     assert_eq!(stream.bookmark(), Some(later));
-    assert!(!stream.was_relisted());
+    assert!(!stream.has_hole_opened());
     let mut newcomer = reader.watch(WatchFrom::Tip, everything()).unwrap();
-    assert!(!newcomer.was_relisted());
+    assert!(!newcomer.has_hole_opened());
 }

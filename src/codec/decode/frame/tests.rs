@@ -56,7 +56,7 @@ fn a_stream_that_ends_within_a_frame_is_an_error() {
         splitter.push(Bytes::from_static(&stream[..stream.len() - 1]));
         assert_eq!(drain(&mut splitter).len(), 2);
         assert!(!splitter.is_empty());
-        assert!(matches!(splitter.finish(), Err(Error::HalfFrame(_))));
+        assert!(matches!(splitter.finish(), Err(Error::TruncatedFrame(_))));
     }
 }
 

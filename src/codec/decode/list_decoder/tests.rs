@@ -91,9 +91,9 @@ fn in_pieces(body: &[u8], sizes: &[usize], format: WireFormat) -> Result<ListPag
     let mut list = decoder(format).list_decoder();
     let mut rest = body;
     for size in sizes.iter().cycle() {
-        let (piece, behind) = rest.split_at((*size).min(rest.len()));
+        let (piece, after) = rest.split_at((*size).min(rest.len()));
         list.push(piece)?;
-        rest = behind;
+        rest = after;
         if rest.is_empty() {
             break;
         }

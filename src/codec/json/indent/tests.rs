@@ -97,9 +97,9 @@ proptest! {
             if rest.is_empty() {
                 break;
             }
-            let (piece, behind) = rest.split_at((*length).min(rest.len()));
+            let (piece, after) = rest.split_at((*length).min(rest.len()));
             indenter.push(piece, &mut pieces);
-            rest = behind;
+            rest = after;
         }
         prop_assert_eq!(pieces, printed);
     }

@@ -65,21 +65,21 @@ impl JsonPath {
         let mut rest = text.trim();
         let mut steps = Vec::new();
         while !rest.is_empty() {
-            if let Some(after) = rest.strip_prefix('[') {
-                let (inner, behind) = bracket(after)?;
+            if let Some(inside) = rest.strip_prefix('[') {
+                let (inner, after) = bracket(inside)?;
                 steps.push(subscript(inner.trim())?);
-                rest = behind;
+                rest = after;
                 continue;
             }
-            let (field, behind) = field(rest.strip_prefix('.')?);
+            let (field, after) = field(rest.strip_prefix('.')?);
             match field.as_str() {
                 // A dot before a bracket, or the path `.` of the object itself.
-                "" if behind.starts_with('[') || (behind.is_empty() && steps.is_empty()) => {}
+                "" if after.starts_with('[') || (after.is_empty() && steps.is_empty()) => {}
                 "" => return None,
                 "*" => steps.push(Step::Wildcard),
                 _ => steps.push(Step::Field(field)),
             }
-            rest = behind;
+            rest = after;
         }
         Some(Self(steps))
     }

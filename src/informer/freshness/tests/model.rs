@@ -335,7 +335,7 @@ struct World {
     reader: Reader,
     /// False breaks the rule that a proof is a pair: clients combine its version with a later
     /// snapshot.
-    is_pinned: bool,
+    uses_proven_snapshot: bool,
 }
 
 impl World {
@@ -380,12 +380,12 @@ impl World {
         (etcd.history, etcd.revision())
     }
 
-    /// The snapshot that the client uses: the proven one, or without `is_pinned` a later one under
-    /// the proven version.
+    /// The snapshot that the client uses: the proven one, or without `uses_proven_snapshot` a
+    /// later one under the proven version.
     async fn consume(&self, snapshot: Snapshot, rng: &mut StdRng) -> Snapshot {
         sleep(Duration::from_millis(rng.random_range(0..50))).await;
         match self.reader.snapshot() {
-            Some(later) if !self.is_pinned => {
+            Some(later) if !self.uses_proven_snapshot => {
                 self.reader.proven_at(&later, snapshot.resource_version())
             }
             _ => snapshot,
@@ -454,7 +454,7 @@ impl World {
 }
 
 /// Runs the model with `seed`. Returns the number of proven answers, and the first wrong one.
-async fn run_world(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
+async fn run_world(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut fork = || StdRng::seed_from_u64(rng.random());
     let (writer, reader) = cache::cache(cache::Config {
@@ -493,7 +493,7 @@ async fn run_world(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
             etcd: Arc::clone(&etcd),
             freshness: Arc::clone(&freshness),
             reader: reader.clone(),
-            is_pinned,
+            uses_proven_snapshot,
         };
         let rng = fork();
         tasks.spawn(async move { world.client(rng, until).await });
@@ -519,14 +519,14 @@ async fn run_world(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
     (outcomes.iter().map(|(proven, _)| proven).sum(), broken)
 }
 
-fn run(seed: u64, is_pinned: bool) -> (u32, BrokenRule) {
+fn run(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
     let runtime = Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build();
     runtime
         .expect("a runtime")
-        .block_on(run_world(seed, is_pinned))
+        .block_on(run_world(seed, uses_proven_snapshot))
 }
 
 fn cases() -> u64 {

@@ -51,7 +51,7 @@ use crate::informer::relist_channel;
 /// A step of a test case. Each call to the fake upstream, and each poll of its streams, takes the
 /// next step.
 #[derive(Clone, Debug)]
-enum Act {
+enum Step {
     Write(u8),
     Delete(u8),
     /// Upstream forgets its history: older versions get 410.
@@ -77,7 +77,7 @@ type Objects = BTreeMap<String, Object>;
 
 /// A writable API server with one resource, and a client that watches the cache.
 struct World {
-    acts: VecDeque<Act>,
+    steps: VecDeque<Step>,
     revision: u64,
     compacted: u64,
     /// The number of restores. Streams that started before the last restore stay silent.
@@ -100,7 +100,7 @@ struct Client {
 #[derive(Clone)]
 struct FakeUpstream {
     world: Arc<Mutex<World>>,
-    settled: Arc<Notify>,
+    all_steps_done: Arc<Notify>,
 }
 
 /// An open watch of the fake upstream.
@@ -115,9 +115,9 @@ struct Watcher {
 // === impl World ===
 
 impl World {
-    fn new(acts: Vec<Act>, reader: Reader, relist: RelistHandle) -> Self {
+    fn new(steps: Vec<Step>, reader: Reader, relist: RelistHandle) -> Self {
         Self {
-            acts: acts.into(),
+            steps: steps.into(),
             revision: 10,
             compacted: 10,
             history: 0,
@@ -139,15 +139,15 @@ impl World {
     }
 
     /// Takes the next step. Returns it if the calling request or stream must perform it.
-    fn act(&mut self) -> Option<Act> {
-        match self.acts.pop_front()? {
-            Act::Write(n) => self.write(n),
-            Act::Delete(n) => self.delete(n),
-            Act::Compact => self.compacted = self.revision,
-            Act::RelistRequest => self.relist.request(),
-            Act::ClientReads => self.client.read(),
-            Act::Restore(age) => self.restore(age),
-            act => return Some(act),
+    fn take_step(&mut self) -> Option<Step> {
+        match self.steps.pop_front()? {
+            Step::Write(n) => self.write(n),
+            Step::Delete(n) => self.delete(n),
+            Step::Compact => self.compacted = self.revision,
+            Step::RelistRequest => self.relist.request(),
+            Step::ClientReads => self.client.read(),
+            Step::Restore(age) => self.restore(age),
+            step => return Some(step),
         }
         None
     }
@@ -269,13 +269,13 @@ impl FakeUpstream {
         &self,
         answer_with: impl FnOnce(&mut World) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let act = self.world.lock().act();
-        match act {
-            Some(Act::Status(code)) => return Err(answer(code)),
-            Some(Act::Break) => return Err(refused()),
-            Some(Act::Cut) => return Err(Error::Decode("cut".into())),
-            Some(Act::Silence) => pending().await,
-            Some(Act::Pass(seconds)) => {
+        let step = self.world.lock().take_step();
+        match step {
+            Some(Step::Status(code)) => return Err(answer(code)),
+            Some(Step::Break) => return Err(refused()),
+            Some(Step::Cut) => return Err(Error::Decode("cut".into())),
+            Some(Step::Silence) => pending().await,
+            Some(Step::Pass(seconds)) => {
                 tokio::time::sleep(Duration::from_secs(seconds.into())).await;
             }
             _ => {}
@@ -298,7 +298,7 @@ impl ListerWatcher for FakeUpstream {
         Ok(Box::pin(stream::unfold(watcher, Watcher::next)))
     }
 
-    async fn current_revision(&self) -> Result<ResourceVersion, Error> {
+    async fn barrier(&self) -> Result<ResourceVersion, Error> {
         self.call(|world| Ok(ResourceVersion(world.revision))).await
     }
 }
@@ -334,24 +334,24 @@ impl Watcher {
             return None;
         }
         loop {
-            let (act, is_settled) = {
+            let (step, are_steps_done) = {
                 let mut world = self.upstream.world.lock();
-                let is_settled = world.acts.is_empty();
-                (world.act(), is_settled)
+                let are_steps_done = world.steps.is_empty();
+                (world.take_step(), are_steps_done)
             };
-            self.has_failed = matches!(act, Some(Act::Status(_) | Act::Break | Act::Cut));
-            match act {
-                Some(Act::Status(code)) => {
+            self.has_failed = matches!(step, Some(Step::Status(_) | Step::Break | Step::Cut));
+            match step {
+                Some(Step::Status(code)) => {
                     return Some((Ok(WatchEvent::Error(status(code))), self));
                 }
-                Some(Act::Break) => return Some((Err(refused()), self)),
-                Some(Act::Cut) => return Some((Err(Error::Decode("cut".into())), self)),
-                Some(Act::End) => return None,
-                Some(Act::Silence) => pending().await,
-                Some(Act::Pass(seconds)) => {
+                Some(Step::Break) => return Some((Err(refused()), self)),
+                Some(Step::Cut) => return Some((Err(Error::Decode("cut".into())), self)),
+                Some(Step::End) => return None,
+                Some(Step::Silence) => pending().await,
+                Some(Step::Pass(seconds)) => {
                     tokio::time::sleep(Duration::from_secs(seconds.into())).await;
                 }
-                Some(Act::Bookmark) if self.initial.is_empty() && self.is_at_tip() => {
+                Some(Step::Bookmark) if self.initial.is_empty() && self.is_at_tip() => {
                     return Some((Ok(bookmark_event(self.position, false)), self));
                 }
                 _ => {}
@@ -362,8 +362,8 @@ impl Watcher {
             if self.is_lost() {
                 pending::<()>().await;
             }
-            if is_settled {
-                self.upstream.settled.notify_one();
+            if are_steps_done {
+                self.upstream.all_steps_done.notify_one();
                 pending::<()>().await;
             }
         }
@@ -397,31 +397,31 @@ impl Watcher {
 
 // === the property ===
 
-fn act() -> impl Strategy<Value = Act> {
+fn step() -> impl Strategy<Value = Step> {
     let code = prop::sample::select(vec![401, 410, 410, 422, 429, 500, 504]);
     prop_oneof![
-        12 => (0_u8..6).prop_map(Act::Write),
-        4 => (0_u8..6).prop_map(Act::Delete),
-        1 => Just(Act::Compact),
-        2 => Just(Act::Bookmark),
-        1 => Just(Act::RelistRequest),
-        4 => Just(Act::ClientReads),
-        3 => (0_u16..200).prop_map(Act::Pass),
-        3 => code.prop_map(Act::Status),
-        2 => Just(Act::Break),
-        1 => Just(Act::Cut),
-        2 => Just(Act::End),
-        1 => Just(Act::Silence),
-        1 => (0_u64..12).prop_map(Act::Restore),
+        12 => (0_u8..6).prop_map(Step::Write),
+        4 => (0_u8..6).prop_map(Step::Delete),
+        1 => Just(Step::Compact),
+        2 => Just(Step::Bookmark),
+        1 => Just(Step::RelistRequest),
+        4 => Just(Step::ClientReads),
+        3 => (0_u16..200).prop_map(Step::Pass),
+        3 => code.prop_map(Step::Status),
+        2 => Just(Step::Break),
+        1 => Just(Step::Cut),
+        2 => Just(Step::End),
+        1 => Just(Step::Silence),
+        1 => (0_u64..12).prop_map(Step::Restore),
     ]
 }
 
-async fn play(acts: Vec<Act>, config: ReflectorConfig) {
+async fn play(steps: Vec<Step>, config: ReflectorConfig) {
     let (writer, reader) = cache::cache(cache_config());
     let (relist, relists) = relist_channel();
     let upstream = FakeUpstream {
-        world: Arc::new(Mutex::new(World::new(acts, reader.clone(), relist))),
-        settled: Arc::default(),
+        world: Arc::new(Mutex::new(World::new(steps, reader.clone(), relist))),
+        all_steps_done: Arc::default(),
     };
     let signals = Signals {
         stop: Box::pin(tokio::time::sleep(Duration::from_secs(1_000_000))),
@@ -431,7 +431,7 @@ async fn play(acts: Vec<Act>, config: ReflectorConfig) {
     let mut run = std::pin::pin!(reflector.run());
     tokio::select! {
         ended = &mut run => panic!("the reflector ended before the last step: {ended:?}"),
-        () = upstream.settled.notified() => {}
+        () = upstream.all_steps_done.notified() => {}
     }
     let mut world = upstream.world.lock();
     world.client.read();
@@ -449,7 +449,7 @@ proptest! {
 
     #[test]
     fn after_any_faults_the_cache_and_its_clients_equal_upstream(
-        acts in prop::collection::vec(act(), 0..120),
+        steps in prop::collection::vec(step(), 0..120),
         watch_list: bool,
         relist_on_early_end: bool,
         seed: u64,
@@ -459,7 +459,7 @@ proptest! {
             .start_paused(true)
             .build()
             .expect("a runtime");
-        runtime.block_on(play(acts, ReflectorConfig {
+        runtime.block_on(play(steps, ReflectorConfig {
             watch_list,
             page_size: 2,
             relist_on_early_end,

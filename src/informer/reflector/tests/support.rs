@@ -166,7 +166,7 @@ impl ListerWatcher for Script {
         }
     }
 
-    async fn current_revision(&self) -> Result<ResourceVersion, Error> {
+    async fn barrier(&self) -> Result<ResourceVersion, Error> {
         match self.record("revision".to_owned(), Duration::ZERO) {
             Some(Answer::Revision(result)) => result.map(ResourceVersion),
             None | Some(Answer::Never) => pending().await,

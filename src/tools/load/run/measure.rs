@@ -36,14 +36,14 @@ use super::peak::MemoryPeak;
 /// as often.
 const TICK: Duration = Duration::from_millis(50);
 /// If no event arrives for this time after the last write, the outstanding events count as missed.
-const SILENCE: Duration = Duration::from_secs(10);
+const MAX_SILENCE: Duration = Duration::from_secs(10);
 /// If no event arrives for this time after a signal, the outstanding events count as missed.
-const SHORT_SILENCE: Duration = Duration::from_secs(2);
+const MAX_SILENCE_AFTER_SIGNAL: Duration = Duration::from_secs(2);
 /// The longest wait for outstanding events after a signal, even if events still arrive.
-const SHORT_DRAIN: Duration = Duration::from_secs(8);
+const MAX_DRAIN_AFTER_SIGNAL: Duration = Duration::from_secs(8);
 /// The time for which the watches stay open after the last expected event, so that duplicates of it
 /// are noticed.
-const SETTLED: Duration = Duration::from_millis(250);
+const DUPLICATE_WAIT: Duration = Duration::from_millis(250);
 
 /// Everything that the measured phases of a run need.
 pub(super) struct Measurement<'a> {
@@ -199,7 +199,7 @@ impl Measurement<'_> {
             self.check()?;
             let delivered = self.run_state.delivered.load(Ordering::Relaxed);
             if delivered >= expected {
-                sleep(SETTLED).await;
+                sleep(DUPLICATE_WAIT).await;
                 return Ok(());
             }
             if delivered > last.0 {
@@ -211,14 +211,18 @@ impl Measurement<'_> {
                 // signal.
                 self.run_state.cut_short();
             }
-            let silence = if is_short { SHORT_SILENCE } else { SILENCE };
+            let silence = if is_short {
+                MAX_SILENCE_AFTER_SIGNAL
+            } else {
+                MAX_SILENCE
+            };
             if last.1.elapsed() > silence {
                 progress.print_line(&format!(
                     "{delivered} of {expected} events arrived, and then none for {silence:?}"
                 ));
                 return Ok(());
             }
-            if is_short && started.elapsed() > SHORT_DRAIN {
+            if is_short && started.elapsed() > MAX_DRAIN_AFTER_SIGNAL {
                 progress.print_line(&format!("{delivered} of {expected} events arrived so far"));
                 return Ok(());
             }

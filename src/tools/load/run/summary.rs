@@ -103,8 +103,8 @@ pub(super) fn summarize(
         server: usage.ok(),
         own_cpu_seconds,
         left_behind,
-        distribution: tally.from_schedule.distribution(),
-        distribution_from_acknowledgement: tally.from_acknowledgement.distribution(),
+        distribution: tally.latency_from_schedule.distribution(),
+        distribution_from_acknowledgement: tally.latency_from_acknowledgement.distribution(),
         throughput: tally.throughput(),
     }
 }
@@ -121,7 +121,7 @@ fn sync_times(watchers: &[WatcherStats]) -> Histogram {
 fn writes(write_stats: &WriteStats) -> Writes {
     Writes {
         acknowledged: write_stats.acknowledged,
-        per_second: per_second(write_stats.acknowledged, write_stats.ended),
+        per_second: per_second(write_stats.acknowledged, write_stats.last_acknowledged),
         retries: write_stats.retries,
         given_up: write_stats.given_up,
         latency_ms: write_stats.latency.latency(),
@@ -136,8 +136,8 @@ fn events(expected: u64, errors: DeliveryErrors, tally: &Tally) -> Events {
         per_second: per_second(tally.events, tally.last),
         bytes: tally.bytes,
         delivery_errors: errors,
-        from_schedule_ms: tally.from_schedule.latency(),
-        from_acknowledgement_ms: tally.from_acknowledgement.latency(),
+        from_schedule_ms: tally.latency_from_schedule.latency(),
+        from_acknowledgement_ms: tally.latency_from_acknowledgement.latency(),
         before_acknowledgement: tally.before_acknowledgement,
         bookmarks: tally.bookmarks,
         foreign: tally.foreign,

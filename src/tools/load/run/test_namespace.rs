@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The time limit of the whole cleanup.
 const CLEANUP: Duration = Duration::from_secs(30);
 /// The time after which a request without an answer has either been executed or never will be.
-const SETTLED: Duration = Duration::from_secs(3);
+const IN_DOUBT_TIME: Duration = Duration::from_secs(3);
 /// The number of objects that are created concurrently.
 const CREATIONS: usize = 16;
 
@@ -248,7 +248,7 @@ impl TestNamespace {
         let from = Instant::now();
         loop {
             self.delete_objects().await?;
-            if !self.is_in_doubt || from.elapsed() > SETTLED {
+            if !self.is_in_doubt || from.elapsed() > IN_DOUBT_TIME {
                 return Ok(());
             }
             sleep(PAUSE).await;
@@ -263,7 +263,9 @@ impl TestNamespace {
         loop {
             match self.client.get_json::<Value>(&path).await {
                 Ok(found) => return Ok(found["metadata"]["labels"][RUN_LABEL] == *self.objects.run),
-                Err(error) if error.is_not_found() && from.elapsed() > SETTLED => return Ok(false),
+                Err(error) if error.is_not_found() && from.elapsed() > IN_DOUBT_TIME => {
+                    return Ok(false);
+                }
                 Err(error) if error.is_not_found() || is_passing(&error) => sleep(PAUSE).await,
                 Err(error) => {
                     return Err(server_error(|| "check if it was created".to_owned())(error));

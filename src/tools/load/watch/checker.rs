@@ -92,9 +92,9 @@ impl SelectedObjects {
     }
 
     fn position(self, object: u32) -> Option<usize> {
-        let behind = object.checked_sub(self.first)?;
-        let is_wanted = object < self.objects && behind.is_multiple_of(self.step);
-        is_wanted.then_some((behind / self.step) as usize)
+        let offset = object.checked_sub(self.first)?;
+        let is_wanted = object < self.objects && offset.is_multiple_of(self.step);
+        is_wanted.then_some((offset / self.step) as usize)
     }
 
     fn object(self, position: usize) -> usize {

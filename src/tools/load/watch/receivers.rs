@@ -31,9 +31,9 @@ const MAX_OPENING: usize = 32;
 const SLOW_PER_CONNECTION: u32 = 100;
 /// At the end of a run, a slow watcher's stream counts as still open if it delivers nothing for
 /// this time.
-const SLOW_SILENCE: Duration = Duration::from_millis(500);
+const OPEN_STREAM_SILENCE: Duration = Duration::from_millis(500);
 /// The total time, at the end of a run, for reading the streams of the slow watchers.
-const SLOW_LIMIT: Duration = Duration::from_secs(10);
+const SLOW_READ_LIMIT: Duration = Duration::from_secs(10);
 
 /// The running receiving threads.
 pub(crate) struct Receivers(Vec<oneshot::Receiver<ReceiverStats>>);
@@ -191,10 +191,10 @@ async fn open_slow(context: &WatcherContext) -> Vec<Body> {
 /// Reads what the slow watchers have buffered, and counts the streams that the server has ended.
 async fn count_ended(slow: Vec<Body>) -> SlowWatchers {
     let opened = slow.len() as u64;
-    let deadline = Instant::now() + SLOW_LIMIT;
-    let looked = slow.into_iter().map(|mut body| async move {
+    let deadline = Instant::now() + SLOW_READ_LIMIT;
+    let checks = slow.into_iter().map(|mut body| async move {
         while Instant::now() < deadline {
-            match timeout(SLOW_SILENCE, body.frame()).await {
+            match timeout(OPEN_STREAM_SILENCE, body.frame()).await {
                 Ok(Some(Ok(_))) => {}
                 Ok(_) => return 1,
                 Err(_) => return 0,
@@ -202,7 +202,7 @@ async fn count_ended(slow: Vec<Body>) -> SlowWatchers {
         }
         0
     });
-    let ended = futures_util::future::join_all(looked).await;
+    let ended = futures_util::future::join_all(checks).await;
     SlowWatchers {
         opened,
         ended: ended.into_iter().sum(),

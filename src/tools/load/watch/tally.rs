@@ -6,10 +6,10 @@ use crate::tools::load::histogram::Histogram;
 #[derive(Debug)]
 pub(crate) struct Tally {
     /// Latencies from the time at which a write was due until its event was received.
-    pub(crate) from_schedule: Histogram,
+    pub(crate) latency_from_schedule: Histogram,
     /// Latencies from a write's acknowledgement until its event was received; zero if the event
     /// came first.
-    pub(crate) from_acknowledgement: Histogram,
+    pub(crate) latency_from_acknowledgement: Histogram,
     pub(crate) events: u64,
     /// The time of the last event, in nanoseconds since the first write.
     pub(crate) last: u64,
@@ -28,8 +28,8 @@ pub(crate) struct Tally {
 impl Tally {
     pub(crate) fn new(step: u64) -> Self {
         Self {
-            from_schedule: Histogram::default(),
-            from_acknowledgement: Histogram::default(),
+            latency_from_schedule: Histogram::default(),
+            latency_from_acknowledgement: Histogram::default(),
             events: 0,
             last: 0,
             bytes: 0,
@@ -46,12 +46,13 @@ impl Tally {
     pub(crate) fn record(&mut self, now: u64, scheduled: u64, acknowledged: Option<u64>) {
         self.events += 1;
         self.last = self.last.max(now);
-        self.from_schedule.record(now.saturating_sub(scheduled));
+        self.latency_from_schedule
+            .record(now.saturating_sub(scheduled));
         match acknowledged.and_then(|at| now.checked_sub(at)) {
-            Some(waited) => self.from_acknowledgement.record(waited),
+            Some(waited) => self.latency_from_acknowledgement.record(waited),
             None => {
                 self.before_acknowledgement += 1;
-                self.from_acknowledgement.record(0);
+                self.latency_from_acknowledgement.record(0);
             }
         }
         // The fallback is unreachable: no run is long enough to overflow `usize`.
@@ -63,8 +64,9 @@ impl Tally {
     }
 
     pub(crate) fn add(&mut self, other: &Self) {
-        self.from_schedule.add(&other.from_schedule);
-        self.from_acknowledgement.add(&other.from_acknowledgement);
+        self.latency_from_schedule.add(&other.latency_from_schedule);
+        self.latency_from_acknowledgement
+            .add(&other.latency_from_acknowledgement);
         self.events += other.events;
         self.last = self.last.max(other.last);
         self.bytes += other.bytes;
@@ -107,8 +109,8 @@ mod tests {
             [(0.0, 1.0), (1.0, 2.0), (2.0, 0.0), (3.0, 1.0)]
         );
         assert_eq!((tally.events, tally.before_acknowledgement), (4, 2));
-        let latency = tally.from_acknowledgement.latency();
+        let latency = tally.latency_from_acknowledgement.latency();
         assert_eq!((latency.count, latency.min, latency.max), (4, 0.0, 50.0));
-        assert_eq!(tally.from_schedule.latency().min, 100.0);
+        assert_eq!(tally.latency_from_schedule.latency().min, 100.0);
     }
 }

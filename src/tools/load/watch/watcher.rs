@@ -149,7 +149,7 @@ pub(crate) async fn open(
     let mut pause = FIRST_PAUSE;
     loop {
         let error = match attempt(context, slot, path).await {
-            Ok((body, asked_at)) => return OpenOutcome::Watch(body, asked_at),
+            Ok((body, requested_at)) => return OpenOutcome::Watch(body, requested_at),
             Err(error) if error.is_expired() => return OpenOutcome::Expired,
             Err(error) => error,
         };
@@ -177,24 +177,24 @@ async fn attempt(context: &WatcherContext, slot: &Slot, path: &str) -> Result<(B
     let _permit = context.opening_permits.acquire().await;
     let run_state = &context.run_state;
     // Taken after the permit is acquired: the wait for it must not count as latency of the server.
-    let asked_at = run_state.clock.now();
+    let requested_at = run_state.clock.now();
     let connection = slot.connection(run_state).await?;
     let request = request(Method::GET, path, run_state.accept(), empty());
     let request = request.map_err(|error| Error::Request(error.into()))?;
     let response = run_state.client.request_over(&connection, request).await?;
     let content_type = response.headers().get(http::header::CONTENT_TYPE);
-    let answered = content_type
+    let received = content_type
         .and_then(|value| value.to_str().ok())
         .unwrap_or_default();
     let requested = match run_state.config.format {
         WireFormat::Json => "application/json",
         WireFormat::Protobuf => "application/vnd.kubernetes.protobuf",
     };
-    match answered.starts_with(requested) {
-        true => Ok((response.into_body(), asked_at)),
+    match received.starts_with(requested) {
+        true => Ok((response.into_body(), requested_at)),
         false => Err(Error::MediaType {
             requested,
-            answered: answered.to_owned(),
+            received: received.to_owned(),
         }),
     }
 }
@@ -236,9 +236,9 @@ impl Watcher {
                 .run_state
                 .watch_path(self.number, self.last_version);
             match open(&self.context, slot, &path, &mut self.result.retries).await {
-                OpenOutcome::Watch(body, asked_at) => {
+                OpenOutcome::Watch(body, requested_at) => {
                     if !self.is_synced {
-                        self.opened_at = asked_at;
+                        self.opened_at = requested_at;
                     }
                     break body;
                 }

@@ -63,7 +63,7 @@ pub(crate) struct WriteStats {
     /// Delays from the time at which a write was due until a writer began to send it.
     pub(crate) lateness: Histogram,
     /// The time of the last acknowledgement, in nanoseconds since the start of the writing phase.
-    pub(crate) ended: u64,
+    pub(crate) last_acknowledged: u64,
 }
 
 /// Runs the whole schedule; returns when the last write is acknowledged or given up.
@@ -188,7 +188,7 @@ impl WriteJob {
                 break;
             }
             object_writes.acknowledged = write.sequence;
-            part.stats.ended = self.run_state.clock.now().saturating_sub(start);
+            part.stats.last_acknowledged = self.run_state.clock.now().saturating_sub(start);
         }
         part
     }
@@ -290,6 +290,6 @@ impl WriteStats {
         self.given_up += more.given_up;
         self.latency.add(&more.latency);
         self.lateness.add(&more.lateness);
-        self.ended = self.ended.max(more.ended);
+        self.last_acknowledged = self.last_acknowledged.max(more.last_acknowledged);
     }
 }

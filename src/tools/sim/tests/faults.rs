@@ -237,7 +237,7 @@ enum Step {
     Delete(u8),
     Fault(WatchFault),
     Compact,
-    TurnBack,
+    RestoreBackup,
     /// The client reads until nothing more arrives.
     Read,
 }
@@ -256,7 +256,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => Just(Step::Read),
         2 => faults.prop_map(Step::Fault),
         1 => Just(Step::Compact),
-        1 => Just(Step::TurnBack),
+        1 => Just(Step::RestoreBackup),
     ]
 }
 
@@ -360,7 +360,7 @@ async fn run(steps: &[Step]) {
             Step::Compact => {
                 simulator.compact();
             }
-            Step::TurnBack => {
+            Step::RestoreBackup => {
                 simulator.restore_backup();
                 // The client's versions belong to an earlier history, so it must list again.
                 (client.version, client.stream) = (None, None);

@@ -89,18 +89,19 @@ impl Merger {
         }
     }
 
-    /// Merges a patch into the map in the field `place`; `place` is empty for the object itself.
+    /// Merges a patch into the map in the field `parent_field`; `parent_field` is empty for the
+    /// object itself.
     fn map(
         &self,
         map: &mut Map<String, Value>,
         mut patch: Map<String, Value>,
-        place: &str,
+        parent_field: &str,
     ) -> Result<(), Status> {
         let directive = patch.shift_remove("$patch");
         match directive.as_ref().and_then(Value::as_str) {
             Some("replace") => *map = without_directives(patch),
             Some("delete") => map.clear(),
-            Some("merge") | None => self.members(map, patch, place)?,
+            Some("merge") | None => self.members(map, patch, parent_field)?,
             Some(other) => return Err(unknown(other)),
         }
         Ok(())
@@ -110,7 +111,7 @@ impl Merger {
         &self,
         map: &mut Map<String, Value>,
         mut patch: Map<String, Value>,
-        place: &str,
+        parent_field: &str,
     ) -> Result<(), Status> {
         if let Some(kept) = patch.shift_remove("$retainKeys") {
             let kept = items(kept);
@@ -126,11 +127,11 @@ impl Merger {
             } else if key.starts_with('$') {
                 return Err(unknown(&key));
             } else {
-                self.member(map, key, value, place)?;
+                self.member(map, key, value, parent_field)?;
             }
         }
         for (name, order) in element_orders {
-            let strategy = self.strategy(place, &name);
+            let strategy = self.strategy(parent_field, &name);
             if let Some(Value::Array(list)) = map.get_mut(&name) {
                 let before = before.get(&name).and_then(Value::as_array);
                 let before = before.map(Vec::as_slice).unwrap_or_default();
@@ -145,7 +146,7 @@ impl Merger {
         map: &mut Map<String, Value>,
         key: String,
         patch: Value,
-        place: &str,
+        parent_field: &str,
     ) -> Result<(), Status> {
         match (map.get_mut(&key), patch) {
             (_, Value::Null) => {
@@ -154,11 +155,13 @@ impl Merger {
             (Some(Value::Object(members)), Value::Object(patch)) => {
                 self.map(members, patch, &key)?;
             }
-            (Some(Value::Array(list)), Value::Array(patch)) => match self.strategy(place, &key) {
-                Strategy::Keyed(by) => self.list(list, patch, &key, by)?,
-                Strategy::Set => add(list, patch),
-                Strategy::Atomic => *list = patch,
-            },
+            (Some(Value::Array(list)), Value::Array(patch)) => {
+                match self.strategy(parent_field, &key) {
+                    Strategy::Keyed(by) => self.list(list, patch, &key, by)?,
+                    Strategy::Set => add(list, patch),
+                    Strategy::Atomic => *list = patch,
+                }
+            }
             (_, patch) => {
                 map.insert(key, cleaned(patch));
             }

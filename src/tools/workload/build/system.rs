@@ -82,9 +82,9 @@ impl Builder<'_> {
             pod.address = address;
             pod.phase = phase;
             pod.restarts = restarts as u32;
-            pod.taken = created;
+            pod.accepted = created;
             pod.started = created + self.dice.between(2, 8);
-            pod.since = pod.started + 1;
+            pod.phase_entered = pod.started + 1;
         }
     }
 

@@ -170,7 +170,7 @@ fn status(pod: &Pod, template: &Template, tag: &str) -> Value {
     status["containerStatuses"] = Value::Array(statuses);
     status["hostIP"] = json!(host);
     status["hostIPs"] = json!([{"ip": host}]);
-    status["startTime"] = json!(time(pod.taken));
+    status["startTime"] = json!(time(pod.accepted));
     if pod.phase != Phase::Creating {
         let address = if template.privileged {
             &host
@@ -215,12 +215,12 @@ fn conditions(pod: &Pod) -> Value {
         condition(
             "PodReadyToStartContainers",
             started && !completed,
-            pod.taken + 1,
+            pod.accepted + 1,
         ),
-        condition("Initialized", true, pod.taken),
-        condition("Ready", is_ready, pod.since),
-        condition("ContainersReady", is_ready, pod.since),
-        condition("PodScheduled", true, pod.taken),
+        condition("Initialized", true, pod.accepted),
+        condition("Ready", is_ready, pod.phase_entered),
+        condition("ContainersReady", is_ready, pod.phase_entered),
+        condition("PodScheduled", true, pod.accepted),
     ])
 }
 
@@ -240,9 +240,9 @@ fn container_status(index: usize, container: &Container, pod: &Pod, tag: &str) -
     let is_up = pod.phase == Phase::Running || (pod.phase == Phase::Crashed && !is_first);
     let state = match pod.phase {
         Phase::Pending | Phase::Creating => json!({"waiting": {"reason": "ContainerCreating"}}),
-        Phase::Succeeded => ended(0, "Completed", pod.restarts, pod.since),
+        Phase::Succeeded => ended(0, "Completed", pod.restarts, pod.phase_entered),
         Phase::Crashed if is_first => {
-            last = ended(137, "OOMKilled", pod.restarts, pod.since);
+            last = ended(137, "OOMKilled", pod.restarts, pod.phase_entered);
             let message = format!(
                 "back-off 10s restarting failed container={}",
                 container.name

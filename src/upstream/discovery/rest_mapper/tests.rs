@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
 
-use super::Changes;
 use super::CustomResource;
+use super::DiscoveryChanges;
 use super::RestMapper;
 
 fn resource(group: &str, plural: &str, verbs: &[&str]) -> Resource {
@@ -88,7 +88,7 @@ fn added_removed_and_changed() {
             .map(|name| GroupVersionResource::new("ex.io", "v1", *name))
             .collect::<Vec<_>>()
     };
-    let expected = Changes {
+    let expected = DiscoveryChanges {
         added: names(&["new"]),
         removed: names(&["gone"]),
         changed: names(&["recreated", "redefined", "verbs"]),
@@ -131,7 +131,7 @@ fn an_unreachable_group_version_changes_nothing() {
         (known(&["watch"]), vec![], foos.clone()),
         (mapper(Vec::new(), []), foos.clone(), vec![]),
     ] {
-        let expected = Changes {
+        let expected = DiscoveryChanges {
             added: vec![],
             removed,
             changed,

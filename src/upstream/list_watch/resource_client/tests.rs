@@ -92,8 +92,8 @@ async fn lists_a_page_and_returns_its_revision() {
     assert_eq!(page.resource_version, ResourceVersion(10));
     assert_eq!(page.continue_token.as_deref(), Some("more"));
     assert_eq!(page.items[0].key.as_str(), "n/a");
-    let revision = client.current_revision().await.expect("a revision");
-    assert_eq!(revision, ResourceVersion(10));
+    let version = client.barrier().await.expect("a revision");
+    assert_eq!(version, ResourceVersion(10));
 }
 
 #[tokio::test]
@@ -110,7 +110,7 @@ async fn another_format_than_requested_is_an_error() {
         client.watch(WATCH).await.err(),
     ] {
         assert!(
-            matches!(&failed, Some(Error::MediaType { answered, .. }) if answered == "application/json"),
+            matches!(&failed, Some(Error::MediaType { received, .. }) if received == "application/json"),
             "{failed:?}"
         );
     }

@@ -351,10 +351,10 @@ impl ApiServer {
 
     /// Creates a namespace with a generated name, and returns the name.
     pub(crate) async fn namespace(&self, prefix: &str) -> String {
-        let wish = json!({ "metadata": { "generateName": format!("{prefix}-") } });
+        let body = json!({ "metadata": { "generateName": format!("{prefix}-") } });
         let made = self
             .client()
-            .create("/api/v1/namespaces", &wish)
+            .create("/api/v1/namespaces", &body)
             .await
             .ok()
             .json();
@@ -420,8 +420,8 @@ impl ApiServer {
             .as_str()
             .expect("a revision")
             .to_owned();
-        let wish = json!({ "revision": revision, "physical": true });
-        etcd.create("/v3/kv/compaction", &wish).await.ok();
+        let body = json!({ "revision": revision, "physical": true });
+        etcd.create("/v3/kv/compaction", &body).await.ok();
         revision.parse().expect("a number")
     }
 

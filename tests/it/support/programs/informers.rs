@@ -48,13 +48,13 @@ impl Informers {
 
     /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`), and returns the
     /// answer.
-    pub(crate) async fn ask(&mut self, question: &str) -> Value {
-        let line = format!("{question}\n");
+    pub(crate) async fn send_command(&mut self, command: &str) -> Value {
+        let line = format!("{command}\n");
         self.stdin
             .write_all(line.as_bytes())
             .await
             .expect("the program listens");
-        self.answer(question).await
+        self.answer(command).await
     }
 
     async fn answer(&mut self, what: &str) -> Value {

@@ -13,7 +13,7 @@ use crate::support::programs::certificates::Identity;
 /// The credentials in a kubeconfig: none, a bearer token, or a client certificate.
 #[derive(Debug)]
 pub(crate) enum User<'a> {
-    Nobody,
+    Anonymous,
     Token(&'a str),
     Certificate(&'a Identity),
 }
@@ -25,7 +25,7 @@ pub(crate) fn write(path: &Path, server: &str, authority: Option<&str>, user: &U
         cluster["certificate-authority-data"] = base64(authority);
     }
     let user = match user {
-        User::Nobody => json!({}),
+        User::Anonymous => json!({}),
         User::Token(token) => json!({ "token": token }),
         User::Certificate(identity) => json!({
             "client-certificate-data": base64(&identity.certificate),

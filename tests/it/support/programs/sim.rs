@@ -74,7 +74,7 @@ impl Sim {
     /// Writes a kubeconfig whose server is this simulator, and returns its path.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         let path = self.directory.path().join("config");
-        kubeconfig::write(&path, &self.url, None, &User::Nobody);
+        kubeconfig::write(&path, &self.url, None, &User::Anonymous);
         path
     }
 }

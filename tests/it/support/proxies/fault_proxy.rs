@@ -74,7 +74,7 @@ struct Control {
     plan: Mutex<FaultPlan>,
     /// The number of calls of `cut_watches`, and the cut point of the last call.
     cuts: watch::Sender<(u64, CutPoint)>,
-    silent: watch::Sender<bool>,
+    is_silent: watch::Sender<bool>,
     counts: Mutex<BTreeMap<(RequestKind, String), u32>>,
 }
 
@@ -100,7 +100,7 @@ impl FaultProxy {
             upstream: server.client(),
             plan: Mutex::default(),
             cuts: watch::Sender::new((0, CutPoint::Now)),
-            silent: watch::Sender::new(false),
+            is_silent: watch::Sender::new(false),
             counts: Mutex::default(),
         });
         let serving = control.clone();
@@ -164,8 +164,8 @@ impl FaultProxy {
     }
 
     /// Holds back all bytes of open and new watches (`true`), or sends them again (`false`).
-    pub(crate) fn silence(&self, silent: bool) {
-        self.control.silent.send_replace(silent);
+    pub(crate) fn silence(&self, is_silent: bool) {
+        self.control.is_silent.send_replace(is_silent);
     }
 
     /// The number of requests of a kind so far whose path contains `part`.
@@ -312,8 +312,8 @@ struct FaultyBody {
     cut: Pin<Box<dyn Future<Output = CutPoint> + Send>>,
     /// How many bytes may still pass after a cut was ordered; `None` before.
     left: Option<usize>,
-    silent: watch::Receiver<bool>,
-    speaking: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    is_silent: watch::Receiver<bool>,
+    silence_end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     control: Arc<Control>,
     held: Option<(Pin<Box<Sleep>>, Frame<Bytes>)>,
 }
@@ -327,28 +327,28 @@ impl FaultyBody {
                 Err(_) => std::future::pending().await,
             }
         });
-        let silent = control.silent.subscribe();
+        let is_silent = control.is_silent.subscribe();
         Self {
             inner,
             cut,
             left: None,
-            silent,
-            speaking: None,
+            is_silent,
+            silence_end: None,
             control,
             held: None,
         }
     }
 
     fn poll_unless_silenced(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let mut silent = self.silent.clone();
-        let speaking = self.speaking.get_or_insert_with(|| {
+        let mut is_silent = self.is_silent.clone();
+        let silence_end = self.silence_end.get_or_insert_with(|| {
             Box::pin(async move {
-                let _ = silent.wait_for(|silent| !silent).await;
+                let _ = is_silent.wait_for(|is_silent| !is_silent).await;
             })
         });
-        let polled = speaking.as_mut().poll(context);
+        let polled = silence_end.as_mut().poll(context);
         if polled.is_ready() {
-            self.speaking = None;
+            self.silence_end = None;
         }
         polled
     }

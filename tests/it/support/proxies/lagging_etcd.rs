@@ -127,7 +127,7 @@ impl Late {
                 }
             }
         };
-        let letting_go = async move {
+        let releasing = async move {
             while let Some((due, frame)) = waiting.recv().await {
                 sleep_until(due).await;
                 if sender.send(frame).is_err() {
@@ -136,7 +136,7 @@ impl Late {
             }
         };
         let reading = tokio::spawn(async move {
-            tokio::join!(reading, letting_go);
+            tokio::join!(reading, releasing);
         });
         Self { frames, reading }
     }

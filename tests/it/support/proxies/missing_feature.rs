@@ -42,8 +42,8 @@ impl MissingFeature {
             }
             Self::WatchListRejected => {
                 let query = parts.uri.query().unwrap_or_default();
-                let asks = query.contains("sendInitialEvents=");
-                asks.then(|| plain(StatusCode::UNPROCESSABLE_ENTITY, FORBIDDEN))
+                let is_watch_list = query.contains("sendInitialEvents=");
+                is_watch_list.then(|| plain(StatusCode::UNPROCESSABLE_ENTITY, FORBIDDEN))
             }
         }
     }

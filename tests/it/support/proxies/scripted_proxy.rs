@@ -212,19 +212,19 @@ fn changed(
                 continue;
             };
             partial.extend_from_slice(&data);
-            let (mut told, mut is_end) = (Vec::new(), false);
+            let (mut output, mut is_end) = (Vec::new(), false);
             while let Some(end) = partial.iter().position(|byte| *byte == b'\n')
                 && !is_end
             {
                 match change(partial.drain(..=end).collect()) {
-                    Some(lines) => told.extend(lines.concat()),
+                    Some(lines) => output.extend(lines.concat()),
                     None => is_end = true,
                 }
             }
-            if is_end || !told.is_empty() {
-                let told = Ok(Frame::data(Bytes::from(told)));
+            if is_end || !output.is_empty() {
+                let output = Ok(Frame::data(Bytes::from(output)));
                 let body = (!is_end).then_some(body);
-                return Some((told, (body, change, partial)));
+                return Some((output, (body, change, partial)));
             }
         }
     });

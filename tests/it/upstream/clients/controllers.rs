@@ -89,14 +89,14 @@ async fn reads_came_from_the_cache(
     before: Vec<f64>,
 ) {
     let metrics = kubefan.metrics().await;
-    let answered = |outcome, verb| answered(&metrics, outcome, verb);
+    let request_count = |outcome, verb| request_count(&metrics, outcome, verb);
     // The controller manager's only way to the API server is kubefan, which forwards writes.
     for verb in ["create", "update", "delete", "deletecollection"] {
-        assert!(answered("forwarded", verb) > 0.0, "{verb}: {metrics}");
+        assert!(request_count("forwarded", verb) > 0.0, "{verb}: {metrics}");
     }
     match start_mode {
-        StartMode::List => assert!(answered("cache", "list") > 20.0, "{metrics}"),
-        StartMode::WatchList => assert!(answered("cache", "watch") > 20.0, "{metrics}"),
+        StartMode::List => assert!(request_count("cache", "list") > 20.0, "{metrics}"),
+        StartMode::WatchList => assert!(request_count("cache", "watch") > 20.0, "{metrics}"),
     }
     let open = eventually("the caches' watches only", LIMIT, async || {
         let open = watches(server).await;
@@ -126,7 +126,7 @@ async fn reads_came_from_the_cache(
 }
 
 /// The number of requests with a verb and an outcome (`cache` or `forwarded`) in kubefan's metrics.
-fn answered(metrics: &str, outcome: &str, verb: &str) -> f64 {
+fn request_count(metrics: &str, outcome: &str, verb: &str) -> f64 {
     let wanted = [format!("outcome=\"{outcome}\""), format!("verb=\"{verb}\"")];
     let series = metrics.lines().filter(|line| {
         line.starts_with("kubefan_requests_total{")
@@ -159,7 +159,7 @@ impl ControllerManager {
             )
             .arg(format!(
                 "--kubeconfig={}",
-                kubefan.kubeconfig(&User::Nobody).display()
+                kubefan.kubeconfig(&User::Anonymous).display()
             ))
             .arg(format!("--feature-gates=WatchListClient={is_watch_list}"))
             .arg(format!(
@@ -443,9 +443,13 @@ async fn client_gos_detector_finds_watch_lists_consistent() {
         starts += counts.sum::<u64>();
     }
     let metrics = kubefan.metrics().await;
-    let seen = answered(&metrics, "cache", "list") + answered(&metrics, "forwarded", "list");
+    let seen =
+        request_count(&metrics, "cache", "list") + request_count(&metrics, "forwarded", "list");
     assert_eq!(seen, starts as f64, "{metrics}");
-    assert!(answered(&metrics, "cache", "watch") > 10.0, "{metrics}");
+    assert!(
+        request_count(&metrics, "cache", "watch") > 10.0,
+        "{metrics}"
+    );
 }
 
 /// Restarts informers through kubefan while their objects change; returns their output.
@@ -456,7 +460,7 @@ async fn restart_under_churn(
     version: &str,
 ) -> Value {
     let (assets, direct) = (server.assets(), server.kubeconfig("admin"));
-    let through = kubefan.kubeconfig(&User::Nobody);
+    let through = kubefan.kubeconfig(&User::Anonymous);
     let seconds = env::var("KUBEFAN_DETECTOR_SECONDS").unwrap_or(DETECTOR_SECONDS.to_owned());
     let duration = format!("{seconds}s");
     let churn = ["churn", "--namespace", namespace, "--writes", "1000000"];

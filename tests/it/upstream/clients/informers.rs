@@ -35,7 +35,7 @@ async fn shared_informers_fold_what_a_list_shows() {
     define_widgets(server).await;
     let namespace = server.namespace("informers").await;
     let kubefan = Kubefan::start(server, &[]).await;
-    let through = kubefan.kubeconfig(&User::Nobody);
+    let through = kubefan.kubeconfig(&User::Anonymous);
     let direct = server.kubeconfig("admin");
     let assets = server.assets();
     let start = async |mode| {
@@ -60,10 +60,10 @@ async fn shared_informers_fold_what_a_list_shows() {
     let list = informers::run(assets, &direct, &["list", "--namespace", &namespace]).await;
     for (mode, program) in [("rv0", &mut rv0), ("watchlist", &mut watchlist)] {
         eventually(mode, SETTLE, async || {
-            difference(&list, &program.ask("dump").await)
+            difference(&list, &program.send_command("dump").await)
         })
         .await;
-        let errors = program.ask("errors").await;
+        let errors = program.send_command("errors").await;
         assert_eq!(
             errors["watchErrors"]["count"].as_u64().unwrap_or(0),
             0,

@@ -52,7 +52,7 @@ async fn every_command_prints_the_same_through_kubefan() {
     let at_server = Kubectl::new(server.assets(), &server.kubeconfig("admin"), &direct);
     let at_kubefan = Kubectl::new(
         server.assets(),
-        &kubefan.kubeconfig(&User::Nobody),
+        &kubefan.kubeconfig(&User::Anonymous),
         &through,
     );
     let mut differences = Vec::new();
@@ -199,7 +199,7 @@ async fn a_port_is_forwarded_both_ways() {
 
     let kubectl = Kubectl::new(
         server.assets(),
-        &kubefan.kubeconfig(&User::Nobody),
+        &kubefan.kubeconfig(&User::Anonymous),
         &namespace,
     );
     let mut forward = kubectl.start(&[

@@ -108,7 +108,7 @@ async fn a_signal_drains_open_watches_and_ends_with_success() {
         .ok();
     let kubectl = Kubectl::new(
         server.assets(),
-        &kubefan.kubeconfig(&User::Nobody),
+        &kubefan.kubeconfig(&User::Anonymous),
         &namespace,
     );
     let _following = kubectl.start(&["get", "configmaps", "-w"].map(str::to_owned));

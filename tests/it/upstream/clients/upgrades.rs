@@ -34,10 +34,10 @@ async fn input_and_output_stream_over_both_protocols() {
     let authority = fs::read_to_string(directory.path().join("ca.crt")).expect("the CA");
     // Over TLS, kubectl prompts for a user name unless it has credentials. kubefan does not ask for
     // this client certificate.
-    let unasked = Authority::new().client("unasked", "nobody");
+    let unused = Authority::new().client("unasked", "nobody");
     let (at_plain, at_secure) = (plain.file("kubeconfig"), secure.file("kubeconfig"));
-    kubeconfig::write(&at_plain, plain.url(), None, &User::Nobody);
-    let user = User::Certificate(&unasked);
+    kubeconfig::write(&at_plain, plain.url(), None, &User::Anonymous);
+    let user = User::Certificate(&unused);
     kubeconfig::write(&at_secure, secure.url(), Some(&authority), &user);
     for config in [&at_plain, &at_secure] {
         for websockets in ["true", "false"] {

@@ -54,12 +54,12 @@ async fn concurrent_readers_share_upstream_requests() {
         );
         assert_eq!(answer.json()["items"].as_array().map(Vec::len), Some(30));
     }
-    let asked = count(RequestKind::List) - before;
+    let sent = count(RequestKind::List) - before;
     // LISTs share an upstream request only if they arrive before it is sent, and the 300
     // connections are opened over some time.
     assert!(
-        (1..=150).contains(&asked),
-        "300 lists sent {asked} LISTs upstream"
+        (1..=150).contains(&sent),
+        "300 lists sent {sent} LISTs upstream"
     );
 
     let before = (count(RequestKind::List), count(RequestKind::Watch));
@@ -67,10 +67,10 @@ async fn concurrent_readers_share_upstream_requests() {
     for objects in join_all(watches).await {
         assert_eq!(objects, 30);
     }
-    let asked = count(RequestKind::List) - before.0;
+    let sent = count(RequestKind::List) - before.0;
     assert!(
-        (1..=50).contains(&asked),
-        "100 watch lists sent {asked} LISTs upstream"
+        (1..=50).contains(&sent),
+        "100 watch lists sent {sent} LISTs upstream"
     );
     assert_eq!(count(RequestKind::Watch), before.1);
 
@@ -80,10 +80,10 @@ async fn concurrent_readers_share_upstream_requests() {
     for answer in join_all(gets).await {
         assert_eq!(answer.ok().json()["metadata"]["name"], "object-7");
     }
-    let asked = count(RequestKind::Get) - before;
+    let sent = count(RequestKind::Get) - before;
     assert!(
-        (1..=150).contains(&asked),
-        "300 GETs sent {asked} GETs upstream"
+        (1..=150).contains(&sent),
+        "300 GETs sent {sent} GETs upstream"
     );
 }
 

@@ -60,7 +60,7 @@ async fn informers_that_start_together_cost_a_few_lists() {
     filled(&faulty.direct, &faulty.kubefan.client(), &faulty.path).await;
     let count = |kind| faulty.proxy.count(kind, "/configmaps");
     let before = (count(RequestKind::List), count(RequestKind::Watch));
-    let config = faulty.kubefan.kubeconfig(&User::Nobody);
+    let config = faulty.kubefan.kubeconfig(&User::Anonymous);
     let arguments = [
         "herd",
         "--count",
@@ -69,14 +69,14 @@ async fn informers_that_start_together_cost_a_few_lists() {
         namespace(&faulty.path),
     ];
     let output = informers::run_plainly(server.assets(), &config, &arguments).await;
-    let asked = (
+    let sent = (
         count(RequestKind::List) - before.0,
         count(RequestKind::Watch) - before.1,
     );
-    println!("{output}; {asked:?} LISTs and WATCHes upstream");
+    println!("{output}; {sent:?} LISTs and WATCHes upstream");
     assert_eq!(output["objects"], json!([OBJECTS]), "{output}");
     assert_eq!(output["watchErrors"]["count"], 0, "{output}");
-    assert!(asked.0 <= MOST_LISTS && asked.1 == 0, "{asked:?}: {output}");
+    assert!(sent.0 <= MOST_LISTS && sent.1 == 0, "{sent:?}: {output}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,7 +91,7 @@ async fn long_informers_that_start_together_cost_a_few_lists() {
         server.namespace("herd").await
     );
     filled(&server.client(), &kubefan.client(), &path).await;
-    let config = kubefan.kubeconfig(&User::Nobody);
+    let config = kubefan.kubeconfig(&User::Anonymous);
     let informers: u32 = setting("KUBEFAN_INFORMERS", 500);
     let count = informers.to_string();
     let arguments = ["herd", "--count", &count, "--namespace", namespace(&path)];
@@ -102,10 +102,10 @@ async fn long_informers_that_start_together_cost_a_few_lists() {
     for round in 0..3 {
         let before = requests("LIST").await;
         let output = informers::run_plainly(server.assets(), &config, &arguments).await;
-        let asked = requests("LIST").await - before;
-        println!("round {round}: {asked} LISTs upstream: {output}");
+        let sent = requests("LIST").await - before;
+        println!("round {round}: {sent} LISTs upstream: {output}");
         assert_eq!(output["objects"], json!([OBJECTS]), "{output}");
-        assert!(asked < f64::from(informers) / 2.0, "{asked} LISTs upstream");
+        assert!(sent < f64::from(informers) / 2.0, "{sent} LISTs upstream");
     }
 }
 
@@ -140,7 +140,7 @@ async fn slowed(faulty: &FaultyUpstream, readers: usize, slowness: Duration) {
             }
         }
     });
-    let mending = async {
+    let end_delay = async {
         eventually("a forwarded answer", RECOVERY, async || {
             let forwarded = forwarded.load(Ordering::Relaxed);
             (forwarded > 0).then_some(()).ok_or("none")
@@ -149,9 +149,9 @@ async fn slowed(faulty: &FaultyUpstream, readers: usize, slowness: Duration) {
         faulty.proxy.slow_down(Duration::ZERO);
         Instant::now()
     };
-    let all = async { tokio::join!(join_all(reading), mending) };
-    let (_, mended) = within("all answers", 2 * RECOVERY, all).await;
-    let recovered = mended.elapsed();
+    let all = async { tokio::join!(join_all(reading), end_delay) };
+    let (_, delay_ended) = within("all answers", 2 * RECOVERY, all).await;
+    let recovered = delay_ended.elapsed();
     let (forwarded, refused) = (forwarded.into_inner(), refused.into_inner());
     let most = faulty.proxy.most_concurrent_whole_lists(&faulty.path);
     println!(

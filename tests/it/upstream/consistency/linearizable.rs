@@ -104,8 +104,8 @@ impl Participant {
         let began = Instant::now();
         let (answer, state) = match is_there {
             false => {
-                let wish = json!({ "metadata": { "name": name }, "data": data });
-                (client.create(&self.path, &wish).await, Some(number))
+                let new_object = json!({ "metadata": { "name": name }, "data": data });
+                (client.create(&self.path, &new_object).await, Some(number))
             }
             true if self.dice.random_ratio(1, 6) => (client.delete(&object).await, None),
             true => (
@@ -228,16 +228,16 @@ async fn history(server: &ApiServer, clients: usize, duration: Duration) {
         reads: Vec::new(),
         refused: 0,
     });
-    let playing = participants.map(|player| tokio::spawn(player.run(zero + duration)));
-    let playing = join_all(playing.collect::<Vec<_>>());
-    let participants = within("the history", duration + Duration::from_secs(60), playing).await;
+    let running = participants.map(|participant| tokio::spawn(participant.run(zero + duration)));
+    let running = join_all(running.collect::<Vec<_>>());
+    let participants = within("the history", duration + Duration::from_secs(60), running).await;
     let mut history = History::default();
     let mut refused = 0;
-    for player in participants {
-        let player = player.expect("the participant finishes");
-        history.writes.push(player.writes);
-        history.reads.extend(player.reads);
-        refused += player.refused;
+    for participant in participants {
+        let participant = participant.expect("the participant finishes");
+        history.writes.push(participant.writes);
+        history.reads.extend(participant.reads);
+        refused += participant.refused;
     }
     let writes: usize = history.writes.iter().map(Vec::len).sum();
     let outcomes = outcomes::list_outcomes(&kubefans, "configmaps").await;

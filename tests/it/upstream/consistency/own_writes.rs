@@ -295,7 +295,7 @@ async fn replicas(server: &ApiServer, rounds: u32, latest: u64, quiet: Duration)
     );
     let config = |index: usize| kubefans.path().join(index.to_string());
     for (index, proxy) in proxies.iter().enumerate() {
-        kubeconfig::write(&config(index), proxy.url(), None, &User::Nobody);
+        kubeconfig::write(&config(index), proxy.url(), None, &User::Anonymous);
     }
     let kubefans = [
         Kubefan::start_with(&config(0), &[]).await,
@@ -389,8 +389,8 @@ impl BalancedServers {
     }
 
     /// Makes kubefan watch at one API server, and send all further requests to the API server
-    /// `questions`, or to both in turn if that is `None`.
-    async fn place(&self, watches: usize, questions: Option<usize>) {
+    /// `requests`, or to both in turn if that is `None`.
+    async fn assign(&self, watches: usize, requests: Option<usize>) {
         self.balancer.prefer(Some(watches));
         self.balancer.cut();
         // kubefan has one watch for each of the two formats.
@@ -400,7 +400,7 @@ impl BalancedServers {
             ((open - wanted).abs() < 0.5).then_some(()).ok_or(open)
         })
         .await;
-        self.balancer.prefer(questions);
+        self.balancer.prefer(requests);
     }
 }
 
@@ -414,8 +414,8 @@ async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
     let (mut writer, mut all) = (Writer::new(&balanced.path), Tally::default());
     balanced.lagging.lag(LAG);
     balanced.lags(&writer.write(&direct).await).await;
-    for (watches, questions) in [(LATE, Some(FRESH)), (FRESH, Some(LATE)), (LATE, None)] {
-        balanced.place(watches, questions).await;
+    for (watches, requests) in [(LATE, Some(FRESH)), (FRESH, Some(LATE)), (LATE, None)] {
+        balanced.assign(watches, requests).await;
         let mut tally = Tally::default();
         for _ in 0..rounds {
             let lag = dice.random_range(0..=latest);
@@ -423,7 +423,7 @@ async fn balanced(server: &ApiServer, rounds: u32, latest: u64) -> Tally {
             let written = writer.write(&direct).await;
             tally.add(written.is_seen(&client, &balanced.path).await);
         }
-        println!("watches at {watches}, requests at {questions:?}: {tally:?}");
+        println!("watches at {watches}, requests at {requests:?}: {tally:?}");
         all.add(tally);
     }
     all
@@ -484,7 +484,7 @@ async fn a_write_is_seen_when_the_api_server_is_older() {
         let proxy = FaultProxy::start(server).await;
         proxy.remove_features(unknown);
         let config = directory.path().join("config");
-        kubeconfig::write(&config, proxy.url(), None, &User::Nobody);
+        kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
         let tally = six_rounds(server, &config, watched).await;
         println!("without {unknown:?}: {tally:?}");
         assert!(

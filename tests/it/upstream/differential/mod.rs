@@ -85,7 +85,7 @@ async fn every_read_is_answered_as_by_the_api_server() {
         .iter()
         .filter_map(|compared| compared.problem(&log))
         .collect();
-    say(&compared, &log, problems.len());
+    print_summary(&compared, &log, problems.len());
     assert!(compared.len() >= 600, "{} cases", compared.len());
     assert!(
         problems.is_empty(),
@@ -215,7 +215,7 @@ fn difference(wanted: &str, got: &str) -> String {
 }
 
 /// Writes the summary directly to stderr, because the harness hides the output of passed tests.
-fn say(compared: &[ComparedCase<'_>], log: &HashMap<String, String>, differing: usize) {
+fn print_summary(compared: &[ComparedCase<'_>], log: &HashMap<String, String>, differing: usize) {
     let count = |answerer| {
         let of = compared
             .iter()

@@ -227,9 +227,9 @@ impl Row {
 
     /// True if a successful answer is a stream of events.
     pub(super) fn is_watch(&self) -> bool {
-        let asks = |value: &str| !matches!(value.to_lowercase().as_str(), "0" | "false");
+        let is_true = |value: &str| !matches!(value.to_lowercase().as_str(), "0" | "false");
         self.path().contains("/watch/")
-            || (!self.is_object() && self.parameter("watch").is_some_and(asks))
+            || (!self.is_object() && self.parameter("watch").is_some_and(is_true))
     }
 }
 

@@ -83,8 +83,8 @@ fn an_invalid_command_line_is_a_usage_error() {
             ended.stderr
         );
     }
-    let asked = run(&["--help"]);
-    assert_eq!((asked.code, asked.stderr.as_str()), (Some(0), ""));
+    let help = run(&["--help"]);
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn an_unusable_kubeconfig_is_reported() {
         &directory.path().join("unreachable"),
         &server,
         None,
-        &User::Nobody,
+        &User::Anonymous,
     );
 
     let serve = |name: &str, more: &[&str], words: &[&str]| {

@@ -557,10 +557,10 @@ async fn reads_from_the_cache(server: &ApiServer, kubefan: &Kubefan) {
             if resource == "services" {
                 let services = format!("/api/v1/namespaces/{namespace}/services");
                 let name = format!("made-{format:?}").to_lowercase();
-                let wish = json!({
+                let new_object = json!({
                     "metadata": { "name": name }, "spec": { "ports": [{ "port": 80 }] },
                 });
-                server.client().create(&services, &wish).await.ok();
+                server.client().create(&services, &new_object).await.ok();
                 let key = format!("{namespace}/{name}");
                 let seen = async {
                     while let Some(event) = stream.next().await.expect("a frame") {
@@ -574,8 +574,8 @@ async fn reads_from_the_cache(server: &ApiServer, kubefan: &Kubefan) {
             }
         }
         for verb in ["list", "watch"] {
-            let answered = outcomes(kubefan, verb, resource).await;
-            assert_eq!(answered, outcome("cache", ""), "{verb} {resource}");
+            let counted = outcomes(kubefan, verb, resource).await;
+            assert_eq!(counted, outcome("cache", ""), "{verb} {resource}");
         }
     }
 }
@@ -656,7 +656,11 @@ async fn the_sidecars_client_has_kubefans_identity() {
 }
 
 /// Sends a LIST, and returns the (outcome, reason) pairs of all LISTs of the resource.
-async fn settled(kubefan: &Kubefan, path: &str, resource: &str) -> BTreeSet<(String, String)> {
+async fn outcomes_after_list(
+    kubefan: &Kubefan,
+    path: &str,
+    resource: &str,
+) -> BTreeSet<(String, String)> {
     kubefan.client().get(path).await.ok();
     outcomes(kubefan, "list", resource).await
 }
@@ -675,27 +679,27 @@ async fn without_the_discovery_rights_less_is_cached() {
         ("customresourcedefinitions", "watch"),
     ];
     let both = [services, definitions].concat();
-    let untold = [services[1], definitions[1]];
-    let unsure = outcome("forwarded", "not_cacheable");
+    let watch_rights = [services[1], definitions[1]];
+    let not_cacheable = outcome("forwarded", "not_cacheable");
     for (name, less, custom) in [
         ("all-there", &[][..], outcome("cache", "")),
-        ("untold", &untold, outcome("cache", "")),
+        ("untold", &watch_rights, outcome("cache", "")),
         ("no-services", &services, outcome("cache", "")),
         ("no-definitions", &definitions, outcome("cache", "")),
-        ("neither", &both, unsure),
+        ("neither", &both, not_cacheable),
     ] {
         let config = changed_account(server, name, &widgets, less).await;
         let kubefan = start(&config, &flags()).await;
         assert_eq!(
-            settled(&kubefan, WIDGETS, "widgets").await,
+            outcomes_after_list(&kubefan, WIDGETS, "widgets").await,
             custom,
             "{name}"
         );
         let red = format!("{WIDGETS}&fieldSelector=spec.color%3Dred");
-        let unknown = settled(&kubefan, &red, "widgets").await;
+        let unknown = outcomes_after_list(&kubefan, &red, "widgets").await;
         let unknown = unknown.contains(&("forwarded".to_owned(), "unknown_field".to_owned()));
         assert_eq!(unknown, name == "no-definitions", "{name}");
-        let pods = settled(&kubefan, PODS, "pods").await;
+        let pods = outcomes_after_list(&kubefan, PODS, "pods").await;
         assert_eq!(pods, outcome("cache", ""), "{name}");
         assert_eq!(probe(&kubefan, "/readyz").await.0, 200, "{name}");
         for (resource, _) in less {
@@ -722,9 +726,9 @@ async fn without_watch_of_a_resource_it_is_forwarded() {
     let config = changed_account(server, "no-watch", &[], &[("pods", "watch")]).await;
     let flags = vec!["--admin-listen".to_owned(), "127.0.0.1:0".to_owned()];
     let kubefan = start(&config, &flags).await;
-    let pods = settled(&kubefan, PODS, "pods").await;
+    let pods = outcomes_after_list(&kubefan, PODS, "pods").await;
     assert_eq!(pods, outcome("forwarded", "forbidden"));
-    let nodes = settled(&kubefan, "/api/v1/nodes?resourceVersion=0", "nodes").await;
+    let nodes = outcomes_after_list(&kubefan, "/api/v1/nodes?resourceVersion=0", "nodes").await;
     assert_eq!(nodes, outcome("cache", ""));
 }
 

@@ -38,32 +38,32 @@ fn many() -> usize {
     environment("KUBEFAN_PODS", 5_000)
 }
 
-/// The writes that run during a measurement: `here` to one of the pods that are read, `elsewhere`
-/// to a Secret.
+/// The writes that run during a measurement: `to_pods` to one of the pods that are read,
+/// `to_secrets` to a Secret.
 #[derive(Clone, Copy)]
 struct Writes {
-    here: bool,
-    elsewhere: bool,
+    to_pods: bool,
+    to_secrets: bool,
 }
 
 /// All combinations of writes. The one without writes is first, because a quiet resource must not
 /// have changed shortly before.
 const WRITES: [Writes; 4] = [
     Writes {
-        here: false,
-        elsewhere: false,
+        to_pods: false,
+        to_secrets: false,
     },
     Writes {
-        here: false,
-        elsewhere: true,
+        to_pods: false,
+        to_secrets: true,
     },
     Writes {
-        here: true,
-        elsewhere: false,
+        to_pods: true,
+        to_secrets: false,
     },
     Writes {
-        here: true,
-        elsewhere: true,
+        to_pods: true,
+        to_secrets: true,
     },
 ];
 
@@ -111,11 +111,11 @@ impl Setting {
                 return;
             }
             let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
-            if writes.here {
+            if writes.to_pods {
                 let pod = format!("{path}/pod-0");
                 self.direct.merge(&pod, &change).await.ok();
             }
-            if writes.elsewhere {
+            if writes.to_secrets {
                 let secret = format!("{secrets}/one");
                 self.direct.merge(&secret, &change).await.ok();
             }
@@ -166,14 +166,14 @@ fn header() {
 fn row(what: &str, writes: Writes, [mut direct, mut through]: [Vec<f64>; 2]) {
     direct.sort_by(f64::total_cmp);
     through.sort_by(f64::total_cmp);
-    let told = |change| if change { "yes" } else { "no" };
-    let (here, elsewhere) = (told(writes.here), told(writes.elsewhere));
+    let yes_no = |change| if change { "yes" } else { "no" };
+    let (to_pods, to_secrets) = (yes_no(writes.to_pods), yes_no(writes.to_secrets));
     let columns = [0.5, 0.99].map(|of| {
         let (direct, through) = (percentile(&direct, of), percentile(&through, of));
         format!("{direct:.1} ms | {through:.1} ms | {:.2}", through / direct)
     });
     println!(
-        "| {what} | {here} | {elsewhere} | {} |",
+        "| {what} | {to_pods} | {to_secrets} | {} |",
         columns.join(" | ")
     );
 }
@@ -269,14 +269,14 @@ async fn measure_what_consistent_reads_cost_upstream() {
         async move { drop(h2.get(&path).await.ok()) }
     });
     join_all(lists).await;
-    let asked = setting.requests("pods", "LIST").await - before;
-    println!("1,000 concurrent lists, distinct selectors: {asked} upstream");
+    let sent = setting.requests("pods", "LIST").await - before;
+    println!("1,000 concurrent lists, distinct selectors: {sent} upstream");
 
     let before = setting.requests("pods", "GET").await;
     let object = format!("{path}/pod-7");
     join_all((0..1_000).map(|_| async { drop(h2.get(&object).await.ok()) })).await;
-    let asked = setting.requests("pods", "GET").await - before;
-    println!("1,000 concurrent GETs of one object: {asked} upstream");
+    let sent = setting.requests("pods", "GET").await - before;
+    println!("1,000 concurrent GETs of one object: {sent} upstream");
 
     let few = setting.path("configmaps").await;
     for number in 0..20 {
@@ -303,11 +303,11 @@ async fn measure_what_consistent_reads_cost_upstream() {
         join_all(watches),
     )
     .await;
-    let (asked, took) = (
+    let (sent, took) = (
         setting.requests("configmaps", "LIST").await - before,
         began.elapsed(),
     );
-    println!("500 concurrent watch lists: {asked} LISTs upstream, all synced after {took:?}");
+    println!("500 concurrent watch lists: {sent} LISTs upstream, all synced after {took:?}");
 }
 
 /// Sends `KUBEFAN_ROUNDS` writes (2,000), and checks that LIST, GET and watch list show each.

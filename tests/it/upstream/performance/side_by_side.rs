@@ -243,7 +243,7 @@ impl TlsKubefan {
             &kubeconfig,
             kubefan.url(),
             Some(&certificate),
-            &User::Nobody,
+            &User::Anonymous,
         );
         Self {
             kubefan,

@@ -22,7 +22,7 @@ async fn metadata_and_indented_json_come_from_the_cache() {
     define_widgets(server).await;
     let kubefan = Kubefan::start(server, &[]).await;
     let client = kubefan.client();
-    let mut asked = 0;
+    let mut sent = 0;
     for (collection, name) in [
         ("/api/v1/namespaces", "default"),
         ("/apis/example.kubefan.io/v1/widgets", "none"),
@@ -32,18 +32,18 @@ async fn metadata_and_indented_json_come_from_the_cache() {
         let watch = format!("{list}&watch=1&timeoutSeconds=1");
         for metadata in METADATA {
             let (one, many) = (metadata.replace("{}", ""), metadata.replace("{}", "List"));
-            ask(&client, &list, "accept", &many).await;
-            ask(&client, &watch, "accept", &one).await;
-            asked += 2;
+            send(&client, &list, "accept", &many).await;
+            send(&client, &watch, "accept", &one).await;
+            sent += 2;
             if name == "default" {
-                ask(&client, &get, "accept", &one).await;
-                asked += 1;
+                send(&client, &get, "accept", &one).await;
+                sent += 1;
             }
         }
-        ask(&client, &list, "user-agent", "curl/8.5.0").await;
-        ask(&client, &format!("{list}&pretty=1"), "accept", "*/*").await;
-        ask(&client, &list, "accept", "application/json;pretty=1").await;
-        asked += 3;
+        send(&client, &list, "user-agent", "curl/8.5.0").await;
+        send(&client, &format!("{list}&pretty=1"), "accept", "*/*").await;
+        send(&client, &list, "accept", "application/json;pretty=1").await;
+        sent += 3;
     }
     let metrics = kubefan.metrics().await;
     let count = |outcome: &str| -> f64 {
@@ -55,10 +55,10 @@ async fn metadata_and_indented_json_come_from_the_cache() {
         values.sum()
     };
     let counts = (count("cache"), count("forwarded"), count("rejected"));
-    assert_eq!(counts, (f64::from(asked), 0.0, 0.0), "{metrics}");
+    assert_eq!(counts, (f64::from(sent), 0.0, 0.0), "{metrics}");
 }
 
-async fn ask(client: &Client, path: &str, header: &'static str, value: &str) {
+async fn send(client: &Client, path: &str, header: &'static str, value: &str) {
     let mut headers = HeaderMap::new();
     let name = HeaderName::from_static(header);
     headers.insert(name, value.parse().expect("a header value"));

@@ -32,7 +32,7 @@ const BOOKMARK: &str = "?watch=true&allowWatchBookmarks=true&sendInitialEvents=t
 /// the cells of a Table bookmark.
 struct Answer {
     path: String,
-    asked_at: SystemTime,
+    requested_at: SystemTime,
     table: Value,
     bookmark: Vec<Value>,
 }
@@ -87,11 +87,11 @@ async fn table_of(client: &Client, path: &str) -> Answer {
         let answer = client.send(Method::GET, &path, &headers, Bytes::new());
         answer.await.ok()
     };
-    let (asked_at, answer) = eventually(path, Duration::from_secs(20), async || {
-        let asked_at = SystemTime::now();
+    let (requested_at, answer) = eventually(path, Duration::from_secs(20), async || {
+        let requested_at = SystemTime::now();
         let answer = get("?includeObject=Object").await;
-        if second_of(asked_at) == second_of(SystemTime::now()) {
-            Ok((asked_at, answer))
+        if second_of(requested_at) == second_of(SystemTime::now()) {
+            Ok((requested_at, answer))
         } else {
             Err("the second has passed")
         }
@@ -104,7 +104,7 @@ async fn table_of(client: &Client, path: &str) -> Answer {
     let bookmark = event["object"]["rows"][0]["cells"].as_array().cloned();
     Answer {
         path: path.to_owned(),
-        asked_at,
+        requested_at,
         table: answer.json(),
         bookmark: bookmark.expect("cells"),
     }
@@ -126,7 +126,7 @@ async fn compare(client: &Client, answer: &Answer, differences: &mut Vec<String>
     let empty = json!({ "cells": answer.bookmark, "object": {} });
     for row in rows.iter().chain([&empty]) {
         let (object, wanted) = (&row["object"], &row["cells"]);
-        let got = Value::from(printer.cells(object, answer.asked_at));
+        let got = Value::from(printer.cells(object, answer.requested_at));
         if !same(&got, wanted) {
             let name = &object["metadata"]["name"];
             differences.push(format!("{path} {name}\n  {wanted}\n  {got}"));
@@ -190,7 +190,7 @@ fn write(answer: &Answer) {
         .collect();
     let text = format!(
         "{{\"now\":{},\n\"columnDefinitions\":[\n{columns}\n],\n\"bookmark\":{},\n\"rows\":[\n{}\n]}}\n",
-        second_of(answer.asked_at),
+        second_of(answer.requested_at),
         Value::from(answer.bookmark.clone()),
         lines(&rows),
     );

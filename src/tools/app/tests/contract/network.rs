@@ -161,7 +161,7 @@ impl Replica {
             .header("accept", "application/json")
             .body(String::new());
         let request = request.expect("a request");
-        let answered = sender.send_request(request).await;
-        answered.map_err(|error| format!("GET {target}: {error}"))
+        let response = sender.send_request(request).await;
+        response.map_err(|error| format!("GET {target}: {error}"))
     }
 }
