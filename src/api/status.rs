@@ -176,14 +176,16 @@ impl Status {
         ))
     }
 
-    /// 410 for a LIST at a resource version that is older than the available history.
+    /// 410 for a LIST at a resource version that is older than the available history. Only the
+    /// simulator sends it; kubefan forwards such a LIST.
     pub fn expired_list() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::failure(410, "Expired", message)
     }
 
     /// 410 for the next page of a list whose resource version is too old. The `Status` contains a
-    /// new `continue` token, which returns the rest of the list in its current state.
+    /// new `continue` token, which returns the rest of the list in its current state. Only the
+    /// simulator sends it; kubefan forwards such a LIST.
     pub fn expired_continue(token: &ContinueToken) -> Self {
         let mut status = Self::failure(
             410,

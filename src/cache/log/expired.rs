@@ -8,6 +8,7 @@ use crate::api::ResourceVersion;
 pub struct Expired {
     /// The version at which the watch should start, or the last one that an open watch reached.
     pub requested: ResourceVersion,
-    /// The oldest resource version at which a watch could start instead.
+    /// The oldest resource version at which a watch could start instead. Zero if the cache is not
+    /// ready; the server then forwards the watch instead of sending a 410.
     pub oldest: ResourceVersion,
 }

@@ -1,4 +1,7 @@
-//! Difference: the difference between the store and a relist, and the events that express it.
+//! Difference: the objects that a relist adds, changes and deletes, and the events for them.
+//!
+//! `Relist::difference` finds these objects by comparing the list with the store. This file turns
+//! them into the block and the changes that the log gets.
 
 use std::sync::Arc;
 

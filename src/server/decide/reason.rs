@@ -1,6 +1,10 @@
 //! Why a request is forwarded.
 
 /// Why a request is forwarded. [`Reason::name`] gives the metric label.
+///
+/// `decide` returns the reasons up to `UnknownField`, which depend on the request alone, and
+/// `PastState` for a `continue` token that kubefan did not issue. The others depend on the state of
+/// the cache, and are returned by the stages after `decide`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
     /// The request carries an identity of its own, for which only the API server can answer.

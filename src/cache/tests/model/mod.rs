@@ -75,6 +75,8 @@ fn failure_with(rule_off: Mutation, retention: Option<usize>) -> String {
     outcome.expect_err("the model should notice")
 }
 
+/// Runs the model without one rule, and expects a client with a wrong view. Any wrong view counts,
+/// so `every_client_ends_with_the_true_view_or_expires` must pass for this to prove anything.
 fn assert_needed(rule_off: Mutation, retention: Option<usize>) {
     let failure = failure_with(rule_off, retention);
     assert!(failure.contains(": has ["), "not a wrong view: {failure}");
