@@ -95,7 +95,8 @@ fn read_json_fields(text: &[u8]) -> Result<TypeFields, Error> {
         }
         position += 1;
     }
-    // A custom resource may have a member named `object`. Only a watch event has no kind.
+    // A watch event has `object` but no `kind`. If there is a kind, this is not a watch event but a
+    // custom resource with a member of the same name, which is ignored.
     fields.event_object = fields.event_object.filter(|_| fields.kind.is_empty());
     Ok(fields)
 }

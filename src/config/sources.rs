@@ -127,7 +127,8 @@ pub(super) enum Origin {
 pub(super) struct Sources {
     /// Origins by key; a setting without an entry has its default.
     origins: BTreeMap<&'static str, Origin>,
-    /// The flag of each setting, such as `--listen`, by key. Empty if only a file is checked.
+    /// The name of each setting's flag, such as `--listen`, by key, for messages about the setting.
+    /// The flag need not be given. Empty if only a file is checked.
     flags: BTreeMap<&'static str, String>,
 }
 
@@ -174,7 +175,8 @@ fn variable_of(argument: &Arg) -> String {
 // === impl Sources ===
 
 impl Sources {
-    /// The origins if there is only a file, with these positions of its values.
+    /// The origins for the file at `path`, without flags and environment variables. `positions` has
+    /// the position in the file of each setting that the file contains, by key.
     pub(super) fn of_file(path: &Path, positions: &BTreeMap<String, Option<Position>>) -> Self {
         let mut sources = Self::default();
         for setting in &SETTINGS {

@@ -34,11 +34,13 @@ pub(in crate::cache) struct Group {
     pub(in crate::cache) wakes: WakeSet,
     /// A thread that needs this lock and the state's lock takes the state's lock first.
     queue: RwLock<Queue>,
-    /// The number of the next event, readable without the lock. [`NO_TIP`] if the queue has ended.
+    /// The number that the group's next event will get, readable without the lock. [`NO_TIP`] if
+    /// the queue has expired or was closed.
     tip: AtomicU64,
 }
 
-/// A value of [`Group::tip`] that no stream can reach, so streams always check the queue.
+/// The value of [`Group::tip`] once the queue has expired or was closed. No event has this number,
+/// so a stream never waits for a wake: it reads the queue, which says that it has ended.
 const NO_TIP: u64 = u64::MAX;
 
 struct Queue {

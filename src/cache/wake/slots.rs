@@ -36,7 +36,7 @@ impl Slots {
             return index;
         }
         if self.slots.is_empty() {
-            // Most lists have one reader, so reserve memory for exactly one.
+            // Most wake lists have one reader, so reserve memory for exactly one slot.
             self.slots.reserve_exact(1);
             self.armed.reserve_exact(1);
         }

@@ -148,7 +148,8 @@ impl Encoder {
         let (open, close) = match (self.partial, list.is_empty) {
             (None, _) => ("[", "]}\n"),
             (Some(_), false) => ("[", "}]}\n"),
-            // The API server creates the items of a list of metadata only if there is an item.
+            // In an empty list of metadata, the API server encodes the items as `null`, because it
+            // allocates the slice only when it adds the first item.
             (Some(_), true) => ("null", "}\n"),
         };
         let head = format!(

@@ -55,8 +55,11 @@ pub(super) struct Prover<P> {
     relist_requested_at: Mutex<Option<Instant>>,
 }
 
-/// The progress of a proof. A `barrier` is a version that the API server returned after the
-/// request. Once the watch has applied it, the newest snapshot is proven, whatever else is pending.
+/// The progress of a proof.
+///
+/// A `barrier` is the resource version that the API server returned to this proof's barrier
+/// request. Once the watch has applied this version, the newest snapshot is proven, even if a
+/// verification list is still pending.
 enum State {
     /// The barrier is requested next. With a request, a verification list for it follows if the
     /// watch does not reach the barrier soon.

@@ -1,4 +1,5 @@
-//! The last proof of a whole cache, for resources whose reads may be older than the request.
+//! The last proof of a whole cache. With the policy `Bounded`, reads use it again until it is too
+//! old.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ pub(super) struct RecentProof {
     last: Mutex<Option<WholeProof>>,
 }
 
-/// A proof of all objects of the cache.
+/// A proof of the whole cache: it covers all objects, not only those that one reader selects.
 struct WholeProof {
+    /// When the proof was requested. It covers all changes before this moment.
     requested_at: Instant,
     epoch: u64,
     version: ResourceVersion,

@@ -9,9 +9,10 @@ use tokio::time::Instant;
 /// Limits of the waits of a [`Backoff`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackoffConfig {
-    /// Lower bound of the first wait. Default is 800 ms.
+    /// The lower bound of the first wait; jitter makes it up to twice as long. Default is 800 ms.
     pub base: Duration,
-    /// Largest lower bound of a wait. Default is 30 s.
+    /// The lower bound doubles with each wait, up to this limit. Jitter makes each wait up to twice
+    /// as long as its lower bound. Default is 30 s.
     pub cap: Duration,
     /// After this long without a call of [`Backoff::next_delay`], waits start at `base` again.
     /// Default is 2 min.

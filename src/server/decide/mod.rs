@@ -73,7 +73,8 @@ fn read(facts: &Facts<'_>, known: &impl KnownResources) -> Result<Read, Reason> 
     let is_custom = spec.as_ref().is_some_and(|spec| spec.custom);
     let representation = representation(facts, verb, is_custom)?;
     let mut spec = spec.ok_or(Reason::NotCacheable)?;
-    // Custom resources are cached as JSON. Only their metadata alone can be answered in protobuf.
+    // The cache that answers a built-in resource has the answer's format. Custom resources are
+    // always read from a JSON cache, even if their metadata alone is requested in protobuf.
     if !is_custom {
         spec.format = representation.format;
     }

@@ -67,7 +67,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// A delivery that neither compresses nor merges anything.
+    /// A delivery without compression. Each part of the answer, and each watch event, is sent as a
+    /// frame of its own.
     pub(super) fn plain(representation: Representation) -> Self {
         Self {
             representation,
@@ -77,7 +78,8 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// A body of `parts`, which have `length` bytes in total; indented if the client wants it.
+    /// A body of `parts`, which have `length` bytes in total. It is indented if the client
+    /// requested indented JSON.
     pub(super) fn chunks<P>(&self, parts: P, length: u64) -> Chunks<P>
     where
         P: Iterator<Item = Bytes> + Send + Unpin + 'static,
@@ -90,7 +92,7 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    /// The response whose body is `chunks`. For HTTP/2, short parts are copied together.
+    /// The response whose body is `chunks`. For HTTP/2, short parts are copied into one frame.
     pub(super) fn answer<P>(&self, chunks: Chunks<P>) -> Response<Body>
     where
         P: Iterator<Item = Bytes> + Send + Unpin + 'static,
@@ -112,8 +114,8 @@ impl<'a> Delivery<'a> {
         self.gzip_cache?.get(key)
     }
 
-    /// The response with a list of `chunks`; if long, compressed once for all clients with this
-    /// key.
+    /// The response with the list in `chunks`. If the client accepts gzip, a long list with a `key`
+    /// is compressed once, and all requests with an equal key share the result.
     pub(super) fn list(
         &self,
         key: Option<ListKey>,

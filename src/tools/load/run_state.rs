@@ -57,7 +57,8 @@ pub(super) struct RunState {
     pub(super) sent: AtomicU64,
     /// False after the window has become full, until half of its writes have reached every watcher.
     is_window_open: AtomicBool,
-    /// The number of events of writes that all watchers together have received, without duplicates.
+    /// The number of events that all watchers together have received for the run's writes. An event
+    /// that the same watcher receives again does not count.
     pub(super) delivered: AtomicU64,
     pub(super) sync_deadline: Instant,
     failure: Mutex<Option<String>>,

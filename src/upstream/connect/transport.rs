@@ -30,7 +30,8 @@ use crate::upstream::dedicated::DedicatedConnection;
 
 /// Time after which an idle HTTP/1.1 connection is closed; the API server closes it after 90 s.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most HTTP/2 connections tried for a request that closing connections returned unsent.
+/// The maximum number of HTTP/2 connections on which a request is tried, including the first. The
+/// next one is tried only if the connection closed before any part of the request was sent.
 const UNSENT_ATTEMPTS: u32 = 3;
 
 type Http1 = hyper_util::client::legacy::Client<Connector, Body>;
@@ -152,8 +153,9 @@ impl Transport {
             })
     }
 
-    /// Sends a request over HTTP/2, and tries another connection if one closed before the request
-    /// was sent. Returns the request if HTTP/2 is not supported or all attempts failed like this.
+    /// Sends a request over HTTP/2. If the connection closed before the request was sent, tries
+    /// again on another one, up to [`UNSENT_ATTEMPTS`] times in total. Returns the request if the
+    /// server does not support HTTP/2, or if the request is still unsent after the last attempt.
     async fn attempt_http2(
         &self,
         mut request: Request<Body>,

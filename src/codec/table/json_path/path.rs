@@ -73,7 +73,8 @@ impl JsonPath {
             }
             let (field, after) = field(rest.strip_prefix('.')?);
             match field.as_str() {
-                // A dot before a bracket, or the path `.` of the object itself.
+                // The dot adds no step if a bracket follows it, as in `.[0]`, or if it is the whole
+                // path `.`, which selects the object itself.
                 "" if after.starts_with('[') || (after.is_empty() && steps.is_empty()) => {}
                 "" => return None,
                 "*" => steps.push(Step::Wildcard),

@@ -369,7 +369,8 @@ impl Watcher {
         }
     }
 
-    /// True if etcd was restored after the watch began, or if the watch began above the revision.
+    /// True if the watch gets no events, because etcd was restored after the watch began, or
+    /// because the watch began at a version above etcd's current revision.
     fn is_lost(&self) -> bool {
         let world = self.upstream.world.lock();
         self.history != world.history || self.position > world.revision

@@ -282,8 +282,8 @@ impl Outcome {
             .collect()
     }
 
-    /// True if the writer was dropped: a watch ends cleanly, and a cache that is not ready never
-    /// becomes ready.
+    /// True if the cache's writer was dropped. Detects this by the effects: a new watch ends
+    /// without an error, or a cache that is not ready reports that it never becomes ready.
     pub(super) async fn is_closed(&self) -> bool {
         match self.reader.watch(WatchFrom::Tip, Arc::default()) {
             Ok(mut watch) => {
@@ -294,7 +294,7 @@ impl Outcome {
         }
     }
 
-    /// The events that a client gets that watches from `rv`; `None` if its watch expires.
+    /// The events of a watch that starts at version `rv`; `None` if the watch expires.
     pub(super) fn changes_after(&self, rv: u64) -> Option<Vec<String>> {
         (self.changes)(rv)
     }

@@ -45,14 +45,17 @@ pub(crate) struct SelectedObjects {
     pub(crate) objects: u32,
 }
 
-/// The events that one watcher has received so far, and their errors.
+/// Checks one watcher: keeps which writes its events have shown so far, and counts the events that
+/// were missed, duplicated, out of order or unwanted.
 #[derive(Debug)]
 pub(crate) struct Checker {
     selected_objects: SelectedObjects,
     /// For each selected object, the number of the write that must come next; 0 if the watcher has
     /// not received the object yet.
     next: Box<[u32]>,
+    /// The number of selected objects that the watcher has not received yet.
     unseen: usize,
+    /// Missed writes, as object and number of the write; at most [`MAX_GAPS`].
     gaps: Vec<(u32, u32)>,
     errors: DeliveryErrors,
     /// The greatest resource version received since the checker was created or restarted.

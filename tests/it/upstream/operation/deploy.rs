@@ -742,7 +742,7 @@ async fn without_watch_of_a_named_resource_it_is_not_ready() {
     eventually("the reason", LIMIT, async || {
         let answer = kubefan.admin.get("/readyz?verbose").await;
         let output = String::from_utf8_lossy(&answer.body).into_owned();
-        // The other resources are still cached.
+        // The cache of nodes, which kubefan may list and watch, is still reported as ready.
         let is_explained = output.contains(why) && output.contains("[+]nodes.v1 json");
         match answer.status == 503 && is_explained {
             true => Ok(()),

@@ -95,7 +95,8 @@ async fn every_read_is_answered_as_by_the_api_server() {
     report(&cases, &results, &differences);
 }
 
-/// Prints one line per case. Fails if a case differs, or if no case matches an intended difference.
+/// Prints one line per case. Fails if a case differs in a way that is not intended, if one of the
+/// intended `differences` occurs in no case, or if there are too few cases.
 fn report(cases: &[Case], results: &[CaseResult], differences: &[Difference]) {
     let mut met = vec![false; differences.len()];
     let mut wrong = Vec::new();
