@@ -70,7 +70,7 @@ impl Update {
         let mut store = Store::clone(&content.store);
         let previous = store.insert(object.clone());
         // A different uid means that the old object was deleted, and that the upstream watch did
-        // not deliver the deletion. It happened after `content.applied`.
+        // not deliver the deletion, whose version is above `content.applied`.
         let is_recreated = |previous: &Arc<Object>| previous.uid() != object.uid();
         let (missed, previous) = match previous {
             Some(previous) if is_recreated(&previous) => (Some(previous), None),

@@ -74,7 +74,7 @@ impl<I: Transport> Flusher<I> {
         let mut inner = self.0.lock();
         let waiting = inner.gathered.len() + inner.taken;
         if waiting > 0 && waiting < FLUSH_THRESHOLD && !inner.has_yielded {
-            // Other streams that were woken by the same event may not have run yet.
+            // Yield once before the write: other streams that the same event woke may add output.
             inner.has_yielded = true;
             return pin!(yield_now()).poll(cx).map(Ok);
         }

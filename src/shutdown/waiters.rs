@@ -55,7 +55,7 @@ impl Waiters {
         if before >= phase as u8 {
             return false;
         }
-        // A future that registers later sees the new phase, because `poll` checks the phase again
+        // A future that registers after this sees the new phase, because `poll` checks the phase again
         // after registering.
         let wakers: Vec<_> = {
             let mut slots = self.slots.lock();

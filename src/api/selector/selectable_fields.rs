@@ -84,7 +84,8 @@ impl SelectableFields {
         }
     }
 
-    /// The index in `Object::fields` of the value of the field `label`; `None` for an alias.
+    /// The index in `Object::fields` of the value of the selectable field `label`. `None` if `label`
+    /// is unknown, or is an alias of another field.
     pub fn position(&self, label: &str) -> Option<usize> {
         self.fields.iter().position(|field| field.label == label)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cache::config::Config;
 
-/// The smallest byte limit that applies if none is configured.
+/// The default byte limit is twice the size of the objects, but at least this.
 const MIN_RETENTION_BYTES: usize = 64 << 20;
 
 /// The limits of the log, which also apply to the pinned snapshots.

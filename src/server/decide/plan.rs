@@ -158,7 +158,7 @@ fn plan_get(
 ) -> Result<(Need, Plan), Reason> {
     let options = GetOptions::parse(query).map_err(|_| Reason::Malformed)?;
     let name = info.name.as_str();
-    // The API server has errors of its own for names and scopes that no object can have.
+    // Forward names and scopes that no object can have: the API server words the error.
     let is_possible = name
         .bytes()
         .all(|byte| byte.is_ascii_graphic() && !b"%/\"\\".contains(&byte));

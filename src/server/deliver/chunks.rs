@@ -14,7 +14,7 @@ use crate::body::Body;
 use crate::body::YieldingBody;
 use crate::codec::Indenter;
 
-/// Longest answer, in bytes, that is sent uncompressed. The API server compresses longer ones too.
+/// Longest answer, in bytes, that is sent uncompressed; the API server has the same threshold.
 pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
 /// Approximate size, in bytes, of the chunks in which indented JSON is sent.
 const INDENTED_CHUNK: usize = 32 << 10;

@@ -1,4 +1,7 @@
-//! Answers GET, LIST and WATCH from a collection: a snapshot and a plan become a response.
+//! Answers GET, LIST and WATCH from a collection, which is a cache or the simulator's store.
+//!
+//! Each read follows the plan that `decide` made. GET and LIST need one snapshot; WATCH opens a
+//! stream.
 
 mod get;
 mod list;

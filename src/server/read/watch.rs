@@ -74,7 +74,7 @@ pub(super) fn watch(
 ///
 /// # Errors
 ///
-/// [`Miss::Reject`] if the API server could not be asked, or the cache is closed.
+/// [`Miss::Reject`] with 429 if the call to the API server failed, or the cache is not ready.
 pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,

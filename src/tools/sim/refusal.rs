@@ -28,7 +28,7 @@ pub(super) fn already_exists(gvr: &GroupVersionResource, name: &str) -> Status {
     Status::failure(409, "AlreadyExists", message).with_details(details(gvr, name))
 }
 
-/// 409 if the request's resource version is not the object's current one.
+/// The 409 for a request whose resource version is not the object's current one.
 pub(super) fn conflict(gvr: &GroupVersionResource, name: &str) -> Status {
     let why = "the object has been modified; please apply your changes to the latest version and \
                try again";

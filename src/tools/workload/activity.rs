@@ -66,7 +66,8 @@ impl Activity {
     }
 }
 
-/// Plans a random activity; `None` if the cluster has no object for the chosen kind of activity.
+/// Chooses a random activity, such as a rollout or a node drain, and plans its steps. `None` if the
+/// cluster has no object for it.
 pub(super) fn start(cluster: &mut Cluster, dice: &mut Dice) -> Option<Activity> {
     let steps = match dice.below(100) {
         0..35 => rollout(cluster, dice)?,

@@ -244,7 +244,7 @@ impl RestMapper {
         let (before, after) = (old.by_gvr(), new.by_gvr());
         let differs = |gvr: &GroupVersionResource| {
             let redefined = match (old.custom_resource(gvr), new.custom_resource(gvr)) {
-                // If one discovery could not read the definition, there is nothing to compare.
+                // A definition that the old or the new discovery could not read is not compared.
                 (Some(old), Some(new)) => old != new,
                 _ => false,
             };

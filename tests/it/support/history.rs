@@ -24,7 +24,8 @@ pub(crate) struct Write {
     pub(crate) version: Option<u64>,
 }
 
-/// A read, and the registers that its answer showed.
+/// A read, and the registers that its answer showed. Each object is a register, as a
+/// linearizability checker calls a value that is read and written.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     pub(crate) span: Span,

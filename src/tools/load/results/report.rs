@@ -131,7 +131,8 @@ pub struct Writes {
 pub struct Events {
     /// The number of events that the watchers must receive for all acknowledged writes.
     pub expected: u64,
-    /// The number of events that the watchers received, without duplicates.
+    /// The number of events that the watchers received, summed over the watchers. An event that one
+    /// watcher gets twice counts once.
     pub delivered: u64,
     /// The delivered events per second, from the first write to the last event.
     pub per_second: f64,

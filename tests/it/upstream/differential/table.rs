@@ -175,7 +175,7 @@ fn encoded(target: &str) -> String {
     text
 }
 
-/// The cases of the rows: each row in both protocols and in each of its formats.
+/// The cases of the rows: each row over HTTP/1.1 and over HTTP/2, in each of its formats.
 pub(super) fn cases(rows: &[Row]) -> Vec<Case<'_>> {
     let protocols = [Protocol::Http1, Protocol::Http2];
     let of = |row| {
@@ -243,7 +243,7 @@ pub(super) fn parameter<'a>(target: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// The watch `target` with a `timeoutSeconds` of 10 instead of 1 to 9. `None` if it has another
-/// timeout, or waits for a future version, for which the time matters.
+/// timeout, or if it waits for a future version, because its answer depends on the timeout.
 pub(super) fn with_more_time(target: &str) -> Option<String> {
     let seconds: u32 = parameter(target, "timeoutSeconds")?.parse().ok()?;
     let waits_for_the_future = target.contains("resourceVersion=99999999");

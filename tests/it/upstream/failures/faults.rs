@@ -211,7 +211,8 @@ async fn hole_case(faulty: &FaultyUpstream, format: Format) {
             faulty.create("later").await;
         })
         .await;
-    // When the open stream delivers this event, it has delivered the relist's difference.
+    // This object is created after the relist. When the open stream delivers its event, the stream
+    // has delivered all of the relist's difference.
     let after = faulty.create("after").await;
     loop {
         match next_change(&mut stream).await {
