@@ -8,10 +8,14 @@ use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::objects::Snapshot;
 
+/// Maximum number of objects that one call of [`InitialObjects::fill`] examines. A selector that no
+/// index answers may select few of them.
+const MAX_EXAMINED: usize = 256;
+
 /// The selected objects of one snapshot, in key order.
 pub(super) struct InitialObjects {
     snapshot: Snapshot,
-    /// The last key that was fetched; `None` before the first batch.
+    /// The last key that was examined; `None` before the first batch.
     after: Option<ObjectKey>,
     fetched: VecDeque<Arc<Object>>,
 }
@@ -30,14 +34,24 @@ impl InitialObjects {
         self.fetched.pop_front()
     }
 
-    /// Fetches up to `max` more objects. Returns false if there are no more.
-    pub(super) fn fill(&mut self, selection: &Selection, max: usize) -> bool {
+    /// Fetches up to `max` more objects. Returns the number of objects that it examined, which is 0
+    /// if there are no more.
+    pub(super) fn fill(&mut self, selection: &Selection, max: usize) -> usize {
         let after = self.after.as_ref().map(ObjectKey::as_str);
-        self.fetched
-            .extend(self.snapshot.list(selection, after).take(max));
-        if let Some(last) = self.fetched.back() {
+        let candidates = self.snapshot.candidates(selection, after);
+        let (mut examined, mut last) = (0, None);
+        for object in candidates.take(MAX_EXAMINED) {
+            (examined, last) = (examined + 1, Some(object));
+            if selection.matches(object) {
+                self.fetched.push_back(Arc::clone(object));
+            }
+            if self.fetched.len() >= max {
+                break;
+            }
+        }
+        if let Some(last) = last {
             self.after = Some(last.key.clone());
         }
-        !self.fetched.is_empty()
+        examined
     }
 }

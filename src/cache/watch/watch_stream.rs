@@ -37,8 +37,8 @@ use crate::mutation::Mutation;
 const BATCH: usize = 64;
 /// Number of events for which an idle stream keeps memory allocated.
 const IDLE_CAPACITY: usize = 8;
-/// Budget units of one fetched batch: a stream that finds no item in 16 batches yields.
-const UNITS_PER_BATCH: usize = CoopBudget::UNITS / 16;
+/// Budget units of an object or event that the stream examines: it yields after 2,048 of them.
+const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
 
 /// A watch of one client. It ends after [`WatchItem::Expired`], or when the cache is closed.
 pub struct WatchStream {
@@ -61,6 +61,9 @@ pub struct WatchStream {
     /// The highest resource version that the stream has reached, for [`Expired::requested`].
     seen: ResourceVersion,
     registration: Registration,
+    /// Limits the work between two yields. It outlives a poll, because one poll delivers one item,
+    /// and the search for that item may have examined thousands of objects.
+    budget: CoopBudget,
 }
 
 enum Phase {
@@ -88,7 +91,8 @@ pub enum WatchItem {
 }
 
 enum FillOutcome {
-    Batch,
+    /// Holds the number of objects or events that were examined.
+    Batch(usize),
     Item(WatchItem),
     AtTip,
     Closed,
@@ -151,6 +155,7 @@ impl WatchStream {
             opened_holes: shared.opened_holes.load(Ordering::Acquire),
             seen: start.version,
             registration: Registration::default(),
+            budget: CoopBudget::new(),
         };
         if let Some(joined) = stream.join(state) {
             stream.follow(joined);
@@ -176,14 +181,13 @@ impl WatchStream {
     ///
     /// Pending means that the stream waits for a wake, or that it has to yield after much work.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<WatchItem>> {
-        let mut budget = CoopBudget::new();
-        while budget.poll_proceed(cx).is_ready() {
+        while self.budget.poll_proceed(cx).is_ready() {
             if let Some(item) = self.take() {
                 return Poll::Ready(Some(item));
             }
             match self.fill(cx) {
-                FillOutcome::Batch => {
-                    budget.charge(UNITS_PER_BATCH);
+                FillOutcome::Batch(examined) => {
+                    self.budget.charge(examined * UNITS_PER_EXAMINED);
                 }
                 FillOutcome::Item(item) => return Poll::Ready(Some(item)),
                 FillOutcome::Closed => return Poll::Ready(self.end(None)),
@@ -191,6 +195,7 @@ impl WatchStream {
                     return Poll::Ready(self.end(Some(WatchItem::Expired(expired))));
                 }
                 FillOutcome::AtTip => {
+                    self.budget.renew();
                     self.release_memory();
                     return Poll::Pending;
                 }
@@ -276,10 +281,11 @@ impl WatchStream {
             return FillOutcome::Expired(self.expired(&state));
         }
         drop(state);
-        if let Phase::Initial(initial) = &mut self.phase
-            && initial.fill(&self.selection, BATCH)
-        {
-            return FillOutcome::Batch;
+        if let Phase::Initial(initial) = &mut self.phase {
+            let examined = initial.fill(&self.selection, BATCH);
+            if examined > 0 {
+                return FillOutcome::Batch(examined);
+            }
         }
         self.phase = Phase::Live;
         FillOutcome::Item(WatchItem::InitialEnd(self.start))
@@ -296,7 +302,7 @@ impl WatchStream {
                 Err(PositionEvicted) => return FillOutcome::Expired(self.expired(&state)),
                 Ok(next) if next > self.next => {
                     self.next = next;
-                    return FillOutcome::Batch;
+                    return FillOutcome::Batch(self.batch.len());
                 }
                 Ok(_) if state.is_closed => return FillOutcome::Closed,
                 Ok(_) => self.join(&state),
@@ -305,12 +311,12 @@ impl WatchStream {
         if let Some(joined) = joined {
             self.follow(joined);
         }
-        FillOutcome::Batch
+        FillOutcome::Batch(0)
     }
 
     fn fill_from_group(&mut self, cx: &mut Context<'_>) -> FillOutcome {
         let Some(group) = &self.group else {
-            return FillOutcome::Batch;
+            return FillOutcome::Batch(0);
         };
         // While the start is in the future, hold the state's lock until the queue is read: a relist
         // may put a hole around the start. Guarded by
@@ -329,7 +335,7 @@ impl WatchStream {
         match read {
             QueueRead::Events(next) => {
                 self.next = next;
-                FillOutcome::Batch
+                FillOutcome::Batch(self.batch.len())
             }
             QueueRead::AtTip => FillOutcome::AtTip,
             QueueRead::Closed => FillOutcome::Closed,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::api::EventType;
+use crate::api::LabelSelector;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Config;
@@ -109,10 +110,10 @@ impl Wake for Wakes {
 #[test]
 fn a_long_search_yields_and_resumes() {
     let (mut writer, reader) = two_hundred(config());
-    for version in 1001..=4000 {
+    for version in 1001..=6000 {
         modify(&mut writer, "a/001", version, "db");
     }
-    modify(&mut writer, "a/000", 4001, "web");
+    modify(&mut writer, "a/000", 6001, "web");
     let start = WatchFrom::After(ResourceVersion(1000));
     let selection = Arc::new(with_label("web"));
     let mut stream = reader.watch(start, selection).unwrap();
@@ -128,12 +129,48 @@ fn a_long_search_yields_and_resumes() {
         assert_eq!(wakes.0.load(Ordering::Relaxed), polls, "not rescheduled");
         assert_eq!(stream.bookmark(), None);
     };
-    assert_eq!(describe(&[item]), ["MODIFIED a/000@4001"]);
+    assert_eq!(describe(&[item]), ["MODIFIED a/000@6001"]);
     assert_eq!(polls, 2);
     assert!(stream.poll_next(&mut context).is_pending());
     assert_eq!(wakes.0.load(Ordering::Relaxed), 2, "it waits now");
-    modify(&mut writer, "a/000", 4002, "web");
+    modify(&mut writer, "a/000", 6002, "web");
     assert_eq!(wakes.0.load(Ordering::Relaxed), 3);
+}
+
+/// The objects that a selector matches in a store of 20,000, and the polls that find them.
+fn search(selected: impl Fn(u64) -> bool) -> (usize, usize) {
+    let (mut writer, reader) = cache(config());
+    let mut relist = writer.relist();
+    for index in 0..20_000_u64 {
+        let app = ["db", "web"][usize::from(selected(index))];
+        relist.add(object(&format!("a/{index:05}"), "u", index + 1, app));
+    }
+    writer.replace(relist, ResourceVersion(100_000));
+    // The index finds objects by one value, but not by a set of values.
+    let labels = LabelSelector::parse("app in (web,cache)").unwrap();
+    let selection = Arc::new(Selection {
+        labels,
+        ..Selection::default()
+    });
+    let mut stream = reader.watch(WatchFrom::Snapshot, selection).unwrap();
+    let (mut found, mut pauses) = (0, 0);
+    loop {
+        match poll(&mut stream) {
+            Poll::Ready(Some(WatchItem::Initial(_))) => found += 1,
+            Poll::Ready(Some(WatchItem::InitialEnd(_))) => return (found, pauses),
+            Poll::Ready(other) => panic!("{other:?}"),
+            Poll::Pending => pauses += 1,
+        }
+    }
+}
+
+#[test]
+fn a_search_of_initial_objects_yields_by_the_objects_examined() {
+    assert_eq!(search(|_| false), (0, 9));
+    assert_eq!(search(|index| index == 19_999), (1, 9));
+    // Each poll delivers one object, so no single poll examines many.
+    assert_eq!(search(|index| index % 500 == 0), (40, 9));
+    assert_eq!(search(|_| true), (20_000, 9));
 }
 
 #[test]
