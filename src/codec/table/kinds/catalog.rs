@@ -51,7 +51,7 @@ const KINDS: &[(&str, &str, Cells)] = &[
     (
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
-        core_kinds::created_at,
+        core_kinds::custom_resource_definition,
     ),
 ];
 

@@ -31,6 +31,36 @@ pub(crate) fn created_at(object: &Value, _now: Moment) -> Vec<Value> {
     vec![name(object), or(created, ZERO_TIME).into()]
 }
 
+/// The served versions are sorted by name, and the stored one is marked.
+pub(super) fn custom_resource_definition(definition: &Value, now: Moment) -> Vec<Value> {
+    let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
+    let mut versions: Vec<_> = list(&spec["versions"])
+        .iter()
+        .filter(|version| version["served"] == true)
+        .map(|version| match version["storage"] == true {
+            true => format!("{}(storage)", text(&version["name"])),
+            false => text(&version["name"]).to_owned(),
+        })
+        .collect();
+    versions.sort_unstable();
+    let short_names = joined(list(&names["shortNames"]).iter().map(text));
+    let is_established = list(&definition["status"]["conditions"])
+        .iter()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
+    let mut cells = created_at(definition, now);
+    cells.splice(
+        1..1,
+        [text(&spec["scope"]).into(), versions.join(",").into()],
+    );
+    cells.extend([
+        text(&spec["group"]).into(),
+        text(&names["kind"]).into(),
+        short_names.into(),
+        is_established.into(),
+    ]);
+    cells
+}
+
 pub(super) fn namespace(namespace: &Value, now: Moment) -> Vec<Value> {
     let phase = text(&namespace["status"]["phase"]).into();
     vec![name(namespace), phase, age_of(namespace, now)]

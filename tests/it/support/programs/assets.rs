@@ -24,16 +24,21 @@ impl Assets {
     /// # Errors
     /// One line that names what is missing and how to build it.
     pub(crate) fn find() -> Result<Self, String> {
-        let built = |label| newest_build(&cache_directory(), label);
+        let built = |label: &str| {
+            newest_build(
+                &cache_directory(),
+                &format!("{label}-{}-", pinned_kubernetes()),
+            )
+        };
         let servers = match env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
             Some(directory) => Some(directory),
             None => named_helpers()
                 .filter(|d| has_all(d, &SERVERS))
-                .or_else(|| built("all-")),
+                .or_else(|| built("all")),
         };
         let helpers = named_helpers()
-            .or_else(|| built("all-"))
-            .or_else(|| built("helpers-"));
+            .or_else(|| built("all"))
+            .or_else(|| built("helpers"));
         let assets = Self {
             servers: servers.ok_or(BUILD)?,
             helpers: helpers.ok_or(BUILD)?,
@@ -103,12 +108,20 @@ fn cache_directory() -> PathBuf {
     base.join("kubefan/upstream")
 }
 
-/// The newest finished build in the cache whose name starts with `label`.
-fn newest_build(cache: &Path, label: &str) -> Option<PathBuf> {
+/// The version of Kubernetes that `tests/upstream` builds, such as `v1.37.1`.
+fn pinned_kubernetes() -> &'static str {
+    include_str!("../../../upstream/go.mod")
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("k8s.io/kubernetes "))
+        .expect("go.mod requires k8s.io/kubernetes")
+}
+
+/// The newest finished build in the cache whose name starts with `prefix`.
+fn newest_build(cache: &Path, prefix: &str) -> Option<PathBuf> {
     fs::read_dir(cache)
         .ok()?
         .flatten()
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(label))
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
         .max_by_key(|entry| entry.metadata().and_then(|data| data.modified()).ok())
         .map(|entry| entry.path())
 }
