@@ -23,9 +23,8 @@ use crate::net;
 use crate::net::Acceptor;
 use crate::net::Listener;
 use crate::net::ServingThreads;
+use crate::server;
 use crate::server::Admin;
-use crate::server::GzipCacheMetrics;
-use crate::server::RequestMetrics;
 use crate::server::Server;
 use crate::shutdown;
 use crate::shutdown::Outcome;
@@ -85,8 +84,8 @@ impl App {
             informers.clone(),
             Arc::clone(&rest_mapper),
             Forwarder::new(client.clone()),
-            RequestMetrics::new(&registry),
-            GzipCacheMetrics::new(&registry),
+            config.requests,
+            server::Metrics::new(&registry),
             shutdown.clone(),
         );
         let renewed = client;
@@ -97,12 +96,11 @@ impl App {
             shutdown.set_background_runtime();
         }
         let metrics = net::Metrics::new(&registry);
-        let listener = |name, socket| {
-            let config = net::Config::default();
+        let listener = |name, socket, config| {
             Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
         };
-        let admin_listener = listener("admin", admin_socket);
-        let mut client_listener = listener("clients", socket);
+        let admin_listener = listener("admin", admin_socket, net::Config::default());
+        let mut client_listener = listener("clients", socket, config.connections);
         if let Some(acceptor) = &acceptor {
             client_listener = client_listener.with_tls(acceptor.clone());
         }

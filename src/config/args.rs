@@ -2,6 +2,7 @@
 //! against each other here.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -165,6 +166,15 @@ pub struct ServeArgs {
     /// directory
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
+
+    /// The most GETs and LISTs that are answered concurrently; connections share them, and further
+    /// ones get 429; 0 for no limit
+    #[arg(long, value_name = "COUNT", default_value = "4000")]
+    pub max_requests_inflight: usize,
+
+    /// The most concurrent requests, watches included, on an HTTP/2 connection
+    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    pub http2_max_streams_per_connection: NonZeroU32,
 
     /// How long running requests and watches may take at shutdown
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]

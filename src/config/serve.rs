@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::informer;
+use crate::net;
+use crate::server;
 
 use super::address;
 use super::address::NOT_AUTHENTICATED;
@@ -35,6 +37,10 @@ pub struct ServeConfig {
     pub informer: informer::Config,
     /// Whether clients connect with TLS, and with which certificate.
     pub tls: Tls,
+    /// The limits of the listener for clients and of its connections.
+    pub connections: net::Config,
+    /// The limits of requests.
+    pub requests: server::Config,
     /// How long running requests and watches may take at shutdown.
     pub shutdown_grace_period: Duration,
 }
@@ -106,6 +112,13 @@ pub(super) fn check(
             seed: None,
         },
         tls,
+        connections: net::Config {
+            max_concurrent_streams: settings.limits.http2_max_streams_per_connection,
+            ..net::Config::default()
+        },
+        requests: server::Config {
+            max_requests_inflight: settings.limits.max_requests_inflight,
+        },
         shutdown_grace_period: settings.shutdown.grace_period.0,
     })
 }

@@ -3,6 +3,7 @@
 //! The JSON Schema is generated from these structs. Their doc comments become its descriptions, so
 //! they are written for authors of configuration files. The settings are checked elsewhere.
 
+use std::num::NonZeroU32;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::informer;
+use crate::net;
+use crate::server;
 
 use super::LogFormat;
 use super::freshness_rule::FreshnessRule;
@@ -32,6 +35,8 @@ pub(super) struct Settings {
     pub(super) admin: Admin,
     /// Which resources are cached, and for how long.
     pub(super) cache: Cache,
+    /// Upper limits of what clients may use.
+    pub(super) limits: Limits,
     /// How kubefan shuts down.
     pub(super) shutdown: Shutdown,
     /// The log, which goes to standard error.
@@ -112,6 +117,18 @@ pub(super) struct Cache {
     pub(super) retention_bytes: Option<ByteSize>,
 }
 
+/// Upper limits of what clients may use.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Limits {
+    /// Number of GETs and LISTs that are answered concurrently. Connections share it: each may have
+    /// at most as many as are free, but always one. Watches, writes, logs, exec and the like do not
+    /// count, and neither does a read that waits for a cache. Further ones get 429. 0 for no limit.
+    pub(super) max_requests_inflight: usize,
+    /// Number of concurrent requests, watches included, on an HTTP/2 connection.
+    pub(super) http2_max_streams_per_connection: NonZeroU32,
+}
+
 /// How kubefan shuts down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -183,6 +200,15 @@ impl Default for Cache {
             idle_timeout: Period(informer::Config::DEFAULT_IDLE_TIMEOUT),
             retention_age: Period(informer::Config::DEFAULT_RETENTION_AGE),
             retention_bytes: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_requests_inflight: server::Config::DEFAULT_MAX_REQUESTS_INFLIGHT,
+            http2_max_streams_per_connection: net::Config::DEFAULT_MAX_STREAMS,
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 19] = [
+pub(super) const SETTINGS: [Setting; 21] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -90,6 +90,20 @@ pub(super) const SETTINGS: [Setting; 19] = [
     setting("cache.retentionBytes", "retention_bytes", |to, _, serve| {
         to.cache.retention_bytes = serve.retention_bytes.map(ByteSize);
     }),
+    setting(
+        "limits.maxRequestsInflight",
+        "max_requests_inflight",
+        |to, _, serve| {
+            to.limits.max_requests_inflight = serve.max_requests_inflight;
+        },
+    ),
+    setting(
+        "limits.http2MaxStreamsPerConnection",
+        "http2_max_streams_per_connection",
+        |to, _, serve| {
+            to.limits.http2_max_streams_per_connection = serve.http2_max_streams_per_connection;
+        },
+    ),
     setting(
         "shutdown.gracePeriod",
         "shutdown_grace_period",

@@ -6,8 +6,11 @@ use std::future::poll_fn;
 use std::io;
 use std::iter::successors;
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::pin::Pin;
 use std::pin::pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -50,8 +53,8 @@ pub struct Config {
     /// idle time of common clients' connection pools; with less, they would write to connections
     /// that are closing.
     pub head_timeout: Duration,
-    /// Upper limit of concurrent requests (and watches) on an HTTP/2 connection. Default is 50,000.
-    pub max_concurrent_streams: u32,
+    /// Upper limit of concurrent requests (and watches) on an HTTP/2 connection. Default is 1,000.
+    pub max_concurrent_streams: NonZeroU32,
     /// Bytes in each HTTP/2 stream that may wait for the peer's flow-control window. Default is 16
     /// KiB, because every slow watch takes this memory.
     pub max_send_buffer: usize,
@@ -91,6 +94,11 @@ pub struct Peer {
     pub tls: bool,
 }
 
+/// Identifies the connection that a request arrived on, among all connections of the process. It is
+/// an extension of every request. Unlike [`Peer`], it never belongs to two connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientConnection(u64);
+
 /// A tower service that answers requests, and can be cloned for each of them.
 pub trait HttpService<B>:
     Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
@@ -125,7 +133,9 @@ pub fn serve_connection<I, B: ResponseBody>(
 where
     I: Transport + Send + 'static,
 {
+    let client_connection = ClientConnection::next();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(client_connection);
         request.extensions_mut().insert(peer.clone());
         service.clone().oneshot(request)
     });
@@ -215,7 +225,7 @@ fn http2(config: &Config) -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(config.max_concurrent_streams)
+        .max_concurrent_streams(config.max_concurrent_streams.get())
         .max_send_buf_size(config.max_send_buffer)
         .max_header_list_size(config.max_header_list)
         .max_pending_accept_reset_streams(config.max_early_resets)
@@ -236,13 +246,18 @@ impl<S, B> HttpService<B> for S where
 
 impl<B> ResponseBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
 
+impl Config {
+    /// The default of [`Config::max_concurrent_streams`].
+    pub const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(1_000).expect("1,000 is not zero");
+}
+
 impl Default for Config {
     fn default() -> Config {
         Config {
             max_connections: 16_384,
             handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(90),
-            max_concurrent_streams: 50_000,
+            max_concurrent_streams: Config::DEFAULT_MAX_STREAMS,
             max_send_buffer: 16 << 10,
             max_header_list: 1 << 20,
             max_early_resets: 1_000,
@@ -250,6 +265,14 @@ impl Default for Config {
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(60),
         }
+    }
+}
+
+impl ClientConnection {
+    /// An identifier that was not used before.
+    pub fn next() -> ClientConnection {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        ClientConnection(NEXT.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A [`Listener`] accepts the connections of a bound socket. Each connection has a task of its own,
 //! which ends with the connection; it runs on one of the [`ServingThreads`], if there are any. Each
-//! request reaches the service with its [`Peer`] as an extension.
+//! request reaches the service with its [`Peer`] and its [`ClientConnection`] as extensions.
 
 mod coalesce;
 mod connection;
@@ -15,6 +15,7 @@ mod transport;
 mod write_timeout;
 
 pub use connection::BoxError;
+pub use connection::ClientConnection;
 pub use connection::Config;
 pub use connection::ConnectionFuture;
 pub use connection::HttpService;

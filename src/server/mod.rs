@@ -11,7 +11,7 @@
 //!                                          panicked (recover); a 403 if a foreign web page may
 //!                                          have sent the request (local_only)
 //! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
-//!             (limits and authentication will go here)
+//!             (authentication will go here)
 //! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
 //!             (authorization will go here, before an informer is started for the caller)
 //!
@@ -19,6 +19,8 @@
 //! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
 //!                                          and waits for it if necessary
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
+//! in_flight   the verb, the connection     a seat that is held until the answer was sent, or a
+//!                                          429 if the connection holds too many; also for Forward
 //! read/       plan, collection, proof      the answer of a GET, LIST or WATCH, or a `Miss`
 //! deliver/    an answer's parts or stream  its body: indentation, bursts, gzip, WebSockets
 //!
@@ -59,10 +61,12 @@ mod acquire;
 mod admin;
 mod authoritative;
 mod collection;
+mod config;
 mod decide;
 mod deliver;
 mod filters;
 mod forward;
+mod in_flight;
 mod miss;
 mod outcome;
 mod prove;
@@ -88,9 +92,14 @@ use crate::api::GroupVersionResource;
 use crate::api::Status;
 use crate::api::WireFormat;
 use crate::body;
+use crate::body::guarded;
+use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::InformerSpec;
 use crate::informer::LiveRestMapper;
+use crate::informer::Proof;
+use crate::informer::ProofError;
+use crate::net::ClientConnection;
 use crate::shutdown::Shutdown;
 use crate::upstream::Forwarder;
 
@@ -103,8 +112,9 @@ pub use crate::body::full;
 pub use admin::Admin;
 pub use authoritative::read_authoritative;
 pub use collection::Collection;
+pub use config::Config;
+pub use config::Metrics;
 pub use decide::Reason;
-pub use deliver::GzipCacheMetrics;
 #[cfg(test)]
 pub(crate) use deliver::without_jitter;
 pub use filters::RequestMetrics;
@@ -130,6 +140,9 @@ use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
 use forward::Forwarding;
+use in_flight::InFlight;
+use in_flight::Seat;
+use in_flight::TooManyRequests;
 use miss::CacheAnswer;
 use prove::prove;
 use request::Facts;
@@ -151,6 +164,7 @@ struct Inner {
     rest_mapper: Arc<LiveRestMapper>,
     forwarding: Forwarding,
     gzip_cache: GzipCache,
+    in_flight: InFlight,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -161,16 +175,17 @@ impl Server {
         informers: InformerSet,
         rest_mapper: Arc<LiveRestMapper>,
         forwarder: Forwarder,
-        metrics: RequestMetrics,
-        gzip_cache_metrics: GzipCacheMetrics,
+        config: Config,
+        metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
         let inner = Inner {
             informers,
             rest_mapper,
             forwarding: Forwarding::new(forwarder, shutdown.clone()),
-            gzip_cache: GzipCache::new(gzip_cache_metrics, shutdown.clone()),
-            metrics,
+            gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
+            in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
+            metrics: metrics.requests,
             shutdown,
         };
         Self {
@@ -209,8 +224,7 @@ impl Server {
                 {
                     self.inner.rest_mapper.refresh_unless_known(&gvr);
                 }
-                let response = self.forward(request, &info, None, None).await;
-                (response, Outcome::Forwarded(reason))
+                self.forward(request, &info, reason, None, None).await
             }
             Decision::Read(read) => self.read(request, &info, handshake, &read).await,
         };
@@ -235,8 +249,20 @@ impl Server {
         } = self.inner.as_ref();
         let is_websocket = handshake.is_some();
         let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
-        let answer = within(deadline, self.cached(read, &delivery)).await;
-        let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
+        let prepared = within(deadline, self.prepare(read)).await;
+        let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
+        let answer = match prepared {
+            Ok((informer, proof)) => {
+                let Ok(seat) = self.seat(&request, info) else {
+                    return (rescue::too_many_requests(), Outcome::Rejected);
+                };
+                let answer = cached(read, informer, proof, &delivery, shutdown);
+                let answer = within(deadline, answer).await;
+                let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
+                answer.map(|response| guarded(response, seat))
+            }
+            Err(miss) => Err(miss),
+        };
         let refusal = || Refusal::of(&request);
         let (reason, limit) = match answer {
             Ok(response) => {
@@ -252,26 +278,30 @@ impl Server {
             Err(Miss::Forward(reason)) => (reason, None),
             Err(Miss::ForwardUnproven(limit)) => (Reason::Unproven, Some(limit)),
         };
-        let response = self.forward(request, info, limit, deadline).await;
-        (response, Outcome::Forwarded(reason))
+        self.forward(request, info, reason, limit, deadline).await
     }
 
-    /// Answers `read` from a cache: acquires an informer, proves that it is fresh, and reads.
-    async fn cached(&self, read: &Read, delivery: &Delivery<'_>) -> CacheAnswer {
+    /// Acquires an informer for `read`, and proves that its cache is fresh.
+    async fn prepare(&self, read: &Read) -> Result<(Arc<Informer>, ProofResult), Miss> {
         let Inner {
             informers,
             rest_mapper,
-            shutdown,
             ..
         } = self.inner.as_ref();
         let informer = acquire(informers, rest_mapper, read).await?;
-        let proof = match prove(read, &informer).await {
-            Ok(proof) => proof,
-            Err(unproven) => return read::without_proof(&unproven, read, &informer, delivery),
-        };
-        let collection: Arc<dyn Collection> = informer;
-        let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
-        Ok(with_proof_header(answer, proof.map(|proof| proof.method)))
+        let proof = prove(read, &informer).await;
+        Ok((informer, proof))
+    }
+
+    /// Takes a seat for `request` under the limit of requests in flight, if it needs one.
+    fn seat(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+    ) -> Result<Option<Seat>, TooManyRequests> {
+        let connection = request.extensions().get::<ClientConnection>();
+        let connection = *connection.expect("net adds it to every request");
+        self.inner.in_flight.take(info, connection)
     }
 
     /// Forwards the request, and answers with a timeout shortly after `deadline`. If `limit` is set
@@ -280,16 +310,21 @@ impl Server {
         &self,
         request: Request<Body>,
         info: &RequestInfo,
+        reason: Reason,
         limit: Option<Arc<Semaphore>>,
         deadline: Option<Instant>,
-    ) -> Response<Body> {
+    ) -> (Response<Body>, Outcome) {
+        let Ok(seat) = self.seat(&request, info) else {
+            return (rescue::too_many_requests(), Outcome::Rejected);
+        };
         let refusal = Refusal::of(&request);
         let deadline = deadline.map(|deadline| deadline + UPSTREAM_SLACK);
         let forwarded = self.inner.forwarding.forward(request, info, limit);
         let forwarded = within(deadline, forwarded).await;
-        forwarded
+        let response = forwarded
             .unwrap_or_else(|| Err(Status::timeout()))
-            .unwrap_or_else(|status| refusal.respond(&status))
+            .unwrap_or_else(|status| refusal.respond(&status));
+        (guarded(response, seat), Outcome::Forwarded(reason))
     }
 
     fn with_outcome(
@@ -317,6 +352,26 @@ impl KnownResources for LiveRestMapper {
     fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
         self.known_informer_spec(gvr, format)
     }
+}
+
+/// The proof that a read needs, `None` if it needs none, or why there is no proof.
+type ProofResult = Result<Option<Proof>, ProofError>;
+
+/// Answers `read` from the cache of `informer`, which was proven fresh if the read needs it.
+async fn cached(
+    read: &Read,
+    informer: Arc<Informer>,
+    proof: ProofResult,
+    delivery: &Delivery<'_>,
+    shutdown: &Shutdown,
+) -> CacheAnswer {
+    let proof = match proof {
+        Ok(proof) => proof,
+        Err(unproven) => return read::without_proof(&unproven, read, &informer, delivery),
+    };
+    let collection: Arc<dyn Collection> = informer;
+    let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
+    Ok(with_proof_header(answer, proof.map(|proof| proof.method)))
 }
 
 /// The output of `future`, or `None` if `deadline` passes first.

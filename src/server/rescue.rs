@@ -1,6 +1,7 @@
 //! The one place where an error becomes a Status response and a log line.
 
 use std::error::Error as _;
+use std::ops::RangeInclusive;
 
 use bytes::Bytes;
 use http::HeaderName;
@@ -10,6 +11,7 @@ use http::Response;
 use http::StatusCode;
 use http::Uri;
 use http::header;
+use rand::Rng;
 
 use crate::api::Query;
 use crate::api::Status;
@@ -19,6 +21,10 @@ use crate::body;
 use crate::body::Body;
 use crate::codec::StatusFormat;
 use crate::upstream;
+
+/// After how many seconds a client should retry a request that exceeded the limit of requests in
+/// flight.
+const RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
 
 /// The parts of a request that determine how a refusal is encoded. They are copied from every
 /// request, because the request is consumed before it is refused, and parsed only for a refusal.
@@ -105,7 +111,21 @@ pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
     }
 }
 
-/// A plain-text response, for the admin listener.
+/// The 429 for a request that would exceed the limit of requests in flight, in kube-apiserver's
+/// words. It is plain text in every case, as there. `Retry-After` is random, so that clients that
+/// were refused together do not return together.
+pub(super) fn too_many_requests() -> Response<Body> {
+    let text = "Too many requests, please try again later.\n";
+    let mut response = plain_text(StatusCode::TOO_MANY_REQUESTS, text);
+    let headers = response.headers_mut();
+    let seconds: u32 = rand::rng().random_range(RETRY_AFTER_SECONDS);
+    headers.insert(header::RETRY_AFTER, seconds.into());
+    let nosniff = HeaderValue::from_static("nosniff");
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    response
+}
+
+/// A plain-text response.
 pub fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = answer("text/plain; charset=utf-8", body::full(text));
     *response.status_mut() = code;

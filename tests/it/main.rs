@@ -6,6 +6,7 @@ mod demo; // `kubefan demo`, the first command of the README
 mod documents; // the Markdown documents: links, source paths, invariants, rooms, line lengths
 mod fuzzing; // the properties of the fuzz targets, checked on their seeds
 mod layering; // the rooms of src depend on each other only as ARCHITECTURE.md allows
+mod limits; // the limits of requests and connections
 mod load; // `kubefan load`: its reports, the losses it detects, its cleanup
 mod load_through_proxy; // the requests of `kubefan load`, and how it handles a faulty server
 mod prose; // the comments of all Rust sources use plain words

@@ -26,7 +26,7 @@ pub(crate) use chunks::Chunks;
 pub(crate) use chunks::GZIP_THRESHOLD;
 pub(crate) use gzip::GzipBody;
 pub(crate) use gzip::GzipCache;
-pub use gzip::GzipCacheMetrics;
+pub(crate) use gzip::GzipCacheMetrics;
 pub(crate) use gzip::ListKey;
 pub(crate) use gzip::SharedList;
 pub(crate) use gzip::client_accepts_gzip;

@@ -18,6 +18,8 @@ use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
 use crate::informer;
+use crate::net;
+use crate::server;
 use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
@@ -166,6 +168,8 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         resources: Resources::All,
         informer: informer::Config::default(),
         tls: Tls::Plain,
+        connections: net::Config::default(),
+        requests: server::Config::default(),
         shutdown_grace_period: GRACE,
     });
     app.await

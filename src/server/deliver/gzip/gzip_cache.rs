@@ -57,7 +57,7 @@ const OUTPUT_CHUNK: usize = 64 << 10;
 
 /// Metrics of lists that are sent as gzip.
 #[derive(Clone)]
-pub struct GzipCacheMetrics {
+pub(crate) struct GzipCacheMetrics {
     lists: IntCounterVec,
     bytes: IntGauge,
 }
@@ -129,7 +129,7 @@ struct Producer {
 
 impl GzipCacheMetrics {
     /// Registers the metrics in `registry`.
-    pub fn new(registry: &Registry) -> Self {
+    pub(crate) fn new(registry: &Registry) -> Self {
         Self {
             lists: registry.counter_vec(
                 "kubefan_gzip_lists_total",

@@ -8,6 +8,6 @@ pub(crate) use compress::GzipBody;
 pub(crate) use compress::client_accepts_gzip;
 pub(crate) use compress::with_gzip_headers;
 pub(crate) use gzip_cache::GzipCache;
-pub use gzip_cache::GzipCacheMetrics;
+pub(crate) use gzip_cache::GzipCacheMetrics;
 pub(crate) use gzip_cache::ListKey;
 pub(crate) use gzip_cache::SharedList;

@@ -25,7 +25,6 @@ use crate::net::Protocol;
 use crate::net::serve_connection;
 use crate::server;
 use crate::server::Body;
-use crate::server::GzipCacheMetrics;
 use crate::server::RequestMetrics;
 use crate::server::Server;
 use crate::shutdown;
@@ -138,8 +137,8 @@ impl Replica {
             informers,
             Arc::new(rest_mapper.expect("discovery succeeds")),
             Forwarder::new(client),
-            RequestMetrics::new(&registry),
-            GzipCacheMetrics::new(&registry),
+            server::Config::default(),
+            server::Metrics::new(&registry),
             shutdown.clone(),
         );
         let clients = Link::new();

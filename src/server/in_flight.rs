@@ -1,0 +1,189 @@
+//! Limits the read-only requests in flight, and shares their seats between connections.
+//!
+//! GETs and LISTs hold memory until their client has read the answer: a snapshot, a chunk of it, or
+//! what the API server has sent so far. So each holds a seat from the moment when its answer is
+//! made or forwarded until its body was sent or dropped. A read that only waits for a cache or a
+//! proof holds none, and neither do long-running requests and writes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus::IntCounter;
+use prometheus::IntGauge;
+
+use crate::body::BodyGuard;
+use crate::net::ClientConnection;
+use crate::telemetry::Registry;
+
+use super::request::RequestInfo;
+
+/// The verbs of long-running requests, as in kube-apiserver.
+const LONG_RUNNING_VERBS: [&str; 2] = ["watch", "proxy"];
+/// The subresources of long-running requests, as in kube-apiserver.
+const LONG_RUNNING_SUBRESOURCES: [&str; 5] = ["attach", "exec", "proxy", "log", "portforward"];
+/// The path of kube-apiserver's profilers, whose requests run as long as they profile.
+const PROFILER_PREFIX: &str = "/debug/pprof/";
+
+/// Metrics of the read-only requests in flight.
+#[derive(Clone)]
+pub(super) struct InFlightMetrics {
+    seats: IntGauge,
+    rejected: IntCounter,
+}
+
+/// The seats of all connections. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct InFlight {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// Number of seats; 0 for no limit.
+    limit: usize,
+    taken: Mutex<TakenSeats>,
+    metrics: InFlightMetrics,
+}
+
+/// The seats that are taken. Connections without a seat have no entry.
+#[derive(Default)]
+struct TakenSeats {
+    total: usize,
+    by_connection: HashMap<ClientConnection, usize>,
+}
+
+/// The seat of one request, which is free again when this value is dropped.
+pub(super) struct Seat {
+    in_flight: InFlight,
+    connection: ClientConnection,
+}
+
+/// The request needs a seat, and its connection can't have another one now.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooManyRequests;
+
+/// Whether a connection that holds `held` seats may take one more while `total` of `limit` seats
+/// are taken; no limit if it is 0.
+///
+/// A connection may hold as many seats as are free. So one busy connection gets half of the seats,
+/// and each of `n` gets 1/(n+1) of them; the rest is free for connections that become busy. A
+/// connection without a seat always gets one, so the total exceeds the limit by at most the number
+/// of connections.
+fn may_take(held: usize, total: usize, limit: usize) -> bool {
+    limit == 0 || held == 0 || held < limit.saturating_sub(total)
+}
+
+/// True if the request of `info` reads and is not long-running, as kube-apiserver defines both.
+fn needs_seat(info: &RequestInfo) -> bool {
+    matches!(info.verb.as_str(), "get" | "list" | "watch") && !is_long_running(info)
+}
+
+/// The rule of kube-apiserver's `BasicLongRunningRequestCheck`, with the verbs and subresources
+/// that kube-apiserver configures.
+fn is_long_running(info: &RequestInfo) -> bool {
+    let subresource = info.subresource.as_str();
+    LONG_RUNNING_VERBS.contains(&info.verb.as_str())
+        || info.is_resource_request && LONG_RUNNING_SUBRESOURCES.contains(&subresource)
+        || !info.is_resource_request && info.path.starts_with(PROFILER_PREFIX)
+}
+
+// === impl InFlight ===
+
+impl InFlight {
+    /// Seats for `limit` requests; no limit if it is 0.
+    pub(super) fn new(limit: usize, metrics: InFlightMetrics) -> Self {
+        let inner = Inner {
+            limit,
+            taken: Mutex::default(),
+            metrics,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Takes a seat for the request of `info` on `connection`; `None` if the request needs none.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyRequests`], which is also counted, if the connection can't have another seat now.
+    pub(super) fn take(
+        &self,
+        info: &RequestInfo,
+        connection: ClientConnection,
+    ) -> Result<Option<Seat>, TooManyRequests> {
+        if !needs_seat(info) {
+            return Ok(None);
+        }
+        let taken = self.inner.taken.lock().take(connection, self.inner.limit);
+        if !taken {
+            self.inner.metrics.rejected.inc();
+            return Err(TooManyRequests);
+        }
+        self.inner.metrics.seats.inc();
+        Ok(Some(Seat {
+            in_flight: self.clone(),
+            connection,
+        }))
+    }
+}
+
+// === impl TakenSeats ===
+
+impl TakenSeats {
+    /// Takes a seat for `connection` if it may have one more; returns whether it may.
+    fn take(&mut self, connection: ClientConnection, limit: usize) -> bool {
+        let held = self.by_connection.get(&connection).copied();
+        let held = held.unwrap_or_default();
+        let may_take = may_take(held, self.total, limit);
+        if may_take {
+            self.total += 1;
+            self.by_connection.insert(connection, held + 1);
+        }
+        may_take
+    }
+
+    fn release(&mut self, connection: ClientConnection) {
+        let Some(held) = self.by_connection.get_mut(&connection) else {
+            return;
+        };
+        self.total -= 1;
+        *held -= 1;
+        if *held == 0 {
+            self.by_connection.remove(&connection);
+        }
+    }
+}
+
+// === impl Seat ===
+
+/// A seat is held until the body of the answer is dropped.
+impl BodyGuard for Seat {}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let inner = &self.in_flight.inner;
+        inner.taken.lock().release(self.connection);
+        inner.metrics.seats.dec();
+    }
+}
+
+// === impl InFlightMetrics ===
+
+impl InFlightMetrics {
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            seats: registry.gauge(
+                "kubefan_inflight_requests",
+                "GETs and LISTs that hold a seat of --max-requests-inflight now.",
+            ),
+            rejected: registry.counter(
+                "kubefan_inflight_rejected_total",
+                "GETs and LISTs that got 429 because of --max-requests-inflight.",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

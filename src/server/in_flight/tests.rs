@@ -1,0 +1,152 @@
+use http::Method;
+use proptest::collection::vec;
+use proptest::prelude::ProptestConfig;
+use proptest::prelude::prop_assert;
+use proptest::prelude::prop_assert_eq;
+use proptest::proptest;
+
+use super::*;
+
+fn info(method: Method, target: &str) -> RequestInfo {
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    RequestInfo::parse(&method, path, query)
+}
+
+/// The rows follow `BasicLongRunningRequestCheck` and `WithMaxInFlightLimit` of kube-apiserver.
+#[test]
+fn reads_that_end_soon_need_a_seat() {
+    let pod = "/api/v1/namespaces/x/pods/p";
+    for (method, target, expected) in [
+        (Method::GET, "/api/v1/pods", true),
+        (Method::GET, "/api/v1/pods?watch=0", true),
+        (Method::GET, pod, true),
+        (Method::HEAD, pod, true),
+        (Method::GET, &format!("{pod}/status"), true),
+        (Method::GET, "/apis/apps/v1", true),
+        (Method::GET, "/openapi/v2", true),
+        (Method::GET, "/debug/pprof", true),
+        (Method::HEAD, "/version", false),
+        (Method::GET, "/debug/pprof/profile", false),
+        (Method::GET, "/api/v1/pods?watch=1", false),
+        (Method::GET, "/api/v1/watch/pods", false),
+        (Method::GET, "/api/v1/proxy/nodes/n", false),
+        (Method::GET, &format!("{pod}/log?follow=true"), false),
+        (Method::GET, &format!("{pod}/exec"), false),
+        (Method::GET, &format!("{pod}/attach"), false),
+        (Method::GET, &format!("{pod}/portforward"), false),
+        (Method::GET, &format!("{pod}/proxy/metrics"), false),
+        (Method::POST, "/api/v1/namespaces/x/pods", false),
+        (Method::PUT, pod, false),
+        (Method::PATCH, pod, false),
+        (Method::DELETE, pod, false),
+    ] {
+        let needed = needs_seat(&info(method.clone(), target));
+        assert_eq!(needed, expected, "{method} {target}");
+    }
+}
+
+#[test]
+fn a_connection_may_hold_as_many_seats_as_are_free() {
+    for (held, total, limit, expected) in [
+        (0, 0, 4, true),
+        (1, 1, 4, true),
+        (2, 2, 4, false),
+        // Others hold all seats.
+        (0, 4, 4, true),
+        (0, 9, 4, true),
+        (1, 4, 4, false),
+        // One seat: one request per connection.
+        (0, 0, 1, true),
+        (1, 1, 1, false),
+        // No limit.
+        (7, 1_000_000, 0, true),
+    ] {
+        let found = may_take(held, total, limit);
+        assert_eq!(found, expected, "{held} {total} {limit}");
+    }
+}
+
+fn connections(count: usize) -> Vec<ClientConnection> {
+    (0..count).map(|_| ClientConnection::next()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Connections take and release seats at random: the counts are exact, the total is bounded, and
+    /// a connection without a seat is never refused.
+    #[test]
+    fn the_total_is_bounded_and_no_connection_starves(
+        limit in 1_usize..40,
+        steps in vec((0_usize..6, proptest::bool::ANY), 0..300),
+    ) {
+        let connections = connections(6);
+        let mut taken = TakenSeats::default();
+        let mut held = [0_usize; 6];
+        for (index, takes) in steps {
+            if takes {
+                let was_taken = taken.take(connections[index], limit);
+                prop_assert!(was_taken || held[index] > 0);
+                held[index] += usize::from(was_taken);
+            } else if held[index] > 0 {
+                taken.release(connections[index]);
+                held[index] -= 1;
+            }
+            prop_assert_eq!(taken.total, held.iter().sum::<usize>());
+            let holders = held.iter().filter(|held| **held > 0).count();
+            prop_assert_eq!(taken.by_connection.len(), holders);
+            prop_assert!(taken.total < limit + holders.max(1));
+        }
+    }
+
+    /// One connection holds what it can get; then all ask for more whenever a request ends, and the
+    /// shares become equal.
+    #[test]
+    fn busy_connections_get_equal_shares(
+        count in 2_usize..6,
+        limit in 12_usize..60,
+        first in 0_usize..6,
+    ) {
+        let connections = connections(count);
+        let mut taken = TakenSeats::default();
+        while taken.take(connections[first % count], limit) {}
+        for round in 0..2 * limit {
+            for index in 0..count {
+                taken.release(connections[(index + round) % count]);
+                // The connections ask in turn, beginning with the one that has just lost a seat.
+                for asking in 0..count {
+                    taken.take(connections[(index + round + asking) % count], limit);
+                }
+            }
+        }
+        let shares: Vec<_> = connections.iter().map(|connection| taken.by_connection[connection]).collect();
+        let (least, most) = (shares.iter().min(), shares.iter().max());
+        prop_assert!(most <= least.map(|least| least + 1).as_ref(), "{:?}", shares);
+    }
+}
+
+#[test]
+fn a_seat_is_counted_until_it_is_dropped() {
+    let registry = Registry::new();
+    let in_flight = InFlight::new(1, InFlightMetrics::new(&registry));
+    let (first, second) = (ClientConnection::next(), ClientConnection::next());
+    let list = info(Method::GET, "/api/v1/pods");
+    let watch = info(Method::GET, "/api/v1/pods?watch=1");
+    let has_metric = |line: &str| registry.render().1.lines().any(|found| found == line);
+
+    let seat = in_flight.take(&list, first).expect("the first seat");
+    assert!(seat.is_some());
+    assert_eq!(in_flight.take(&list, first).err(), Some(TooManyRequests));
+    assert!(
+        in_flight
+            .take(&watch, first)
+            .is_ok_and(|seat| seat.is_none())
+    );
+    let other = in_flight.take(&list, second).expect("its first seat");
+    assert!(has_metric("kubefan_inflight_requests 2"));
+    assert!(has_metric("kubefan_inflight_rejected_total 1"));
+    drop((seat, other));
+    assert!(has_metric("kubefan_inflight_requests 0"));
+    assert!(in_flight.take(&list, first).is_ok());
+    assert!(in_flight.inner.taken.lock().by_connection.is_empty());
+}

@@ -1,0 +1,127 @@
+//! The limits of requests and connections, with `kubefan serve` as a program before the simulator.
+
+use bytes::Bytes;
+use http::Request;
+use http::Response;
+use http_body_util::Empty;
+use hyper::body::Incoming;
+use hyper::client::conn::http2::Builder;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::programs::sim::Sim;
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// An HTTP/2 connection, of which each stream takes at most `window` bytes that are not read.
+async fn http2(kubefan: &Kubefan, window: u32) -> SendRequest<Empty<Bytes>> {
+    let address = kubefan.url().trim_start_matches("http://");
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let (sender, connection) = Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
+        .handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP/2");
+    tokio::spawn(connection);
+    sender
+}
+
+async fn get(
+    kubefan: &Kubefan,
+    connection: &mut SendRequest<Empty<Bytes>>,
+    path: &str,
+) -> Response<Incoming> {
+    let uri = format!("{}{path}", kubefan.url());
+    let request = Request::get(uri).body(Empty::new()).expect("a request");
+    connection.ready().await.expect("an open connection");
+    connection.send_request(request).await.expect("an answer")
+}
+
+/// The value of a metric without labels.
+async fn metric(kubefan: &Kubefan, name: &str) -> Option<f64> {
+    let metrics = kubefan.metrics().await;
+    let mut lines = metrics.lines();
+    lines.find_map(|line| line.strip_prefix(&format!("{name} "))?.parse().ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_over_the_limit_get_429_until_another_answer_was_read() {
+    let sim = Sim::start(&[]).await;
+    // Several chunks, so that a client that does not read keeps the body waiting.
+    for name in ["a", "b", "c"] {
+        let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(100_000)}});
+        sim.client().create(MAPS, &object).await.ok();
+    }
+    let flags = ["-r", "configmaps", "--max-requests-inflight", "2"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let cached = format!("{MAPS}?resourceVersion=0");
+    let forwarded = format!("{MAPS}/a");
+
+    let mut busy = http2(&kubefan, 100).await;
+    let unread = get(&kubefan, &mut busy, &cached).await;
+    assert_eq!(unread.status(), 200);
+    for path in [&cached, &forwarded] {
+        let refused = get(&kubefan, &mut busy, path).await;
+        assert_eq!(refused.status(), 429, "{path}");
+        let header = |name| refused.headers()[name].to_str().expect("text").to_owned();
+        assert_eq!(header("content-type"), "text/plain; charset=utf-8");
+        assert_eq!(header("x-content-type-options"), "nosniff");
+        let seconds: u32 = header("retry-after").parse().expect("a number");
+        assert!((1..=5).contains(&seconds), "{seconds}");
+    }
+    // Watches need no seat, and another connection always gets one.
+    let watch = get(&kubefan, &mut busy, &format!("{cached}&watch=1")).await;
+    assert_eq!(watch.status(), 200);
+    let mut idle = http2(&kubefan, 100).await;
+    let second = get(&kubefan, &mut idle, &cached).await;
+    assert_eq!(second.status(), 200);
+    assert_eq!(
+        metric(&kubefan, "kubefan_inflight_requests").await,
+        Some(2.0)
+    );
+    assert_eq!(
+        metric(&kubefan, "kubefan_inflight_rejected_total").await,
+        Some(2.0)
+    );
+
+    drop((unread, second));
+    loop {
+        // The resets that free the seats may arrive after the next request of the other connection.
+        let again = get(&kubefan, &mut busy, &cached).await;
+        match again.status().as_u16() {
+            200 => break,
+            status => assert_eq!(status, 429),
+        }
+    }
+    drop((watch, busy, idle));
+}
+
+#[tokio::test]
+async fn an_http2_connection_has_the_configured_number_of_streams() {
+    let sim = Sim::start(&[]).await;
+    let flags = ["--http2-max-streams-per-connection", "3"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let address = kubefan.url().trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    stream.write_all(preface).await.expect("a sent preface");
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.expect("a frame");
+    assert_eq!(head[3], 4, "SETTINGS come first: {head:?}");
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).await.expect("settings");
+    // Each setting has an identifier (two bytes) and a value (four bytes); RFC 9113, 6.5.1.
+    let max_concurrent_streams = [0, 3, 0, 0, 0, 3];
+    assert!(
+        settings
+            .chunks(6)
+            .any(|setting| setting == max_concurrent_streams),
+        "{settings:?}"
+    );
+}
