@@ -81,6 +81,7 @@ fn filled(count: usize) -> (Writer, Reader) {
         retention_age: Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 128,
+        groups: cache::GroupLimits::default(),
     });
     let mut relist = writer.relist();
     let page = decoder().list(&list(count, APPLIED)).expect("a list");

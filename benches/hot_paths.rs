@@ -59,6 +59,7 @@ fn filled(count: usize) -> (Writer, Reader) {
         retention_age: std::time::Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 128,
+        groups: cache::GroupLimits::default(),
     });
     let mut relist = writer.relist();
     let decoder = decoder();

@@ -112,5 +112,6 @@ fn config(field_count: usize) -> cache::Config {
         retention_age: Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 128,
+        groups: cache::GroupLimits::default(),
     }
 }

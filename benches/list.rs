@@ -79,6 +79,7 @@ impl Pods {
             retention_age: std::time::Duration::from_secs(75),
             retention_bytes: None,
             retention_events: 128,
+            groups: cache::GroupLimits::default(),
         });
         let decoder = Decoder::new(WireFormat::Json, Arc::clone(&fields));
         let mut relist = writer.relist();

@@ -127,6 +127,7 @@ fn ingest(
         retention_age: Duration::ZERO,
         retention_bytes: Some(0),
         retention_events: 0,
+        groups: cache::GroupLimits::default(),
     });
     let mut relist = writer.relist();
     match method {

@@ -23,10 +23,12 @@ pub(crate) enum Mutation {
     HoleEvictedAsEvents,
     /// The index does not find groups by the object before a change.
     OldObjectNotIndexed,
-    /// A stream joins its group before it has read the log up to the tip.
-    JoinedBeforeTip,
-    /// A stream may join a group at a log position before the group was created.
+    /// A stream may read a group's queue from a log position at which the queue lacks events.
     GroupStartIgnored,
+    /// A stream gets events from its group's queue that it has already read from the log.
+    QueuedAgain,
+    /// A bookmark may cover events that are in the log, but not in the groups' queues yet.
+    UnqueuedBookmarked,
     /// Evictions do not change a queue's event numbers, so a stream that lost events continues.
     EvictionUncounted,
     /// An eviction from the log expires the streams of all groups, also of unaffected ones.

@@ -53,6 +53,7 @@ impl Pods {
             retention_age: std::time::Duration::from_secs(75),
             retention_bytes: None,
             retention_events: 128,
+            groups: cache::GroupLimits::default(),
         });
         writer.replace(writer.relist(), ResourceVersion(1));
         let body = Bytes::from(vec![b'x'; 2_000]);

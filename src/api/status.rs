@@ -222,6 +222,14 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
     }
 
+    /// 429 for a watch with a selector that no index answers, if clients already watch too many such
+    /// selectors of the resource.
+    pub fn too_many_watched_selectors() -> Self {
+        let message = "clients already watch too many different selectors of this resource that \
+                       every change must be tested against, please try again later";
+        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+    }
+
     /// 500 with reason `InternalError` and no details, as the API server sends it in watch streams.
     pub fn internal_error(message: impl Into<String>) -> Self {
         Self::failure(500, "InternalError", message)

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cache::groups::GroupLimits;
+
 /// Which labels and fields a cache indexes, and how much history it keeps.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -17,4 +19,6 @@ pub struct Config {
     /// Number of newest events that are kept regardless of their age, unless `retention_bytes` is
     /// exceeded. They let a client of a quiet resource resume after an hour without a new list.
     pub retention_events: usize,
+    /// Limits of the groups, that is, of the different selections that clients watch.
+    pub groups: GroupLimits,
 }

@@ -17,8 +17,12 @@
 //! All streams with the same selection form a *group*, which has a queue of the events that concern
 //! it. For each change, the writer finds the groups that it may concern through an index, and
 //! determines the *verdict* (ADDED, MODIFIED, DELETED or none) once per group, not once per stream.
-//! A stream that has reached the end of its group's queue has everything up to the log's tip. A
-//! stream that starts before its group's queue first reads the log up to the tip, and then joins.
+//! A stream that has reached the end of its group's queue has everything that was queued. A stream
+//! that needs older events than the queue has reads them from the log. Groups without streams are
+//! kept for the retention age, so that streams that were cut resume without a search of the log.
+//!
+//! The writer queues events after it has released the lock. So a stream may find events in the log
+//! that are queued later, and a bookmark has to wait until all events of the log are queued.
 //!
 //! After each change the writer wakes the streams of the groups concerned, either directly or
 //! through the [`Dispatcher`] of their thread. A relist wakes all streams, because they may need to
@@ -90,6 +94,7 @@ mod write;
 mod tests;
 
 pub use config::Config;
+pub use groups::GroupLimits;
 pub use log::Event;
 pub use log::Expired;
 pub use objects::Snapshot;
@@ -97,6 +102,7 @@ pub use reader::Reader;
 pub use stats::EpochCause;
 pub use stats::Stats;
 pub use wake::Dispatcher;
+pub use watch::WatchError;
 pub use watch::WatchFrom;
 pub use watch::WatchItem;
 pub use watch::WatchStream;

@@ -10,12 +10,12 @@ use tokio::time::timeout_at;
 
 use crate::api::ResourceVersion;
 use crate::api::Selection;
-use crate::cache::log::Expired;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::SharedCache;
 use crate::cache::state::State;
 use crate::cache::stats::Stats;
 use crate::cache::wake::Registration;
+use crate::cache::watch::WatchError;
 use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
 
@@ -104,13 +104,14 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Expired`] if `start` is older than the log, inside a hole, or probably a version of an
-    /// earlier epoch, or if the cache is not ready.
+    /// [`WatchError::Expired`] if `start` is older than the log, inside a hole, or probably a version
+    /// of an earlier epoch, or if the cache is not ready. [`WatchError::TooManyUnindexed`] if no
+    /// index finds the selection, and clients watch too many such selections.
     pub fn watch(
         &self,
         start: WatchFrom,
         selection: Arc<Selection>,
-    ) -> Result<WatchStream, Expired> {
+    ) -> Result<WatchStream, WatchError> {
         WatchStream::open(&self.shared, start, selection)
     }
 
@@ -118,13 +119,14 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// [`Expired`] if the log no longer has all changes after `snapshot`, if the resource version
-    /// of `snapshot` is inside a hole, or if `snapshot` is of another epoch.
+    /// [`WatchError::Expired`] if the log no longer has all changes after `snapshot`, if the resource
+    /// version of `snapshot` is inside a hole, or if `snapshot` is of another epoch.
+    /// [`WatchError::TooManyUnindexed`] as for [`Reader::watch`].
     pub fn watch_snapshot(
         &self,
         snapshot: Snapshot,
         selection: Arc<Selection>,
-    ) -> Result<WatchStream, Expired> {
+    ) -> Result<WatchStream, WatchError> {
         WatchStream::open_at(&self.shared, snapshot, selection)
     }
 
@@ -137,15 +139,29 @@ impl Reader {
         &self,
         snapshot: &Snapshot,
         selection: Arc<Selection>,
-    ) -> Result<WatchStream, Expired> {
+    ) -> Result<WatchStream, WatchError> {
         WatchStream::open_after(&self.shared, snapshot, selection)
     }
 
-    /// The current size of the cache and its counters.
+    /// The resource version up to which all changes are applied; `None` while not ready.
+    pub fn applied(&self) -> Option<ResourceVersion> {
+        self.shared.state.read().applied()
+    }
+
+    /// Number of open watch streams.
+    pub fn watchers(&self) -> usize {
+        self.shared.watchers.load(Ordering::Relaxed)
+    }
+
+    /// The current size of the cache and its counters, for metrics. It takes three locks.
     pub fn stats(&self) -> Stats {
         let state = self.shared.state.read();
         let store = state.content.as_ref().map(|content| &content.store);
         let log_start = || state.log.start();
+        let (groups, refused_watches) = {
+            let interest = self.shared.interest.lock();
+            (interest.len(), interest.refused())
+        };
         Stats {
             objects: store.map_or(0, |store| store.len()),
             bytes: store.map_or(0, |store| store.bytes()),
@@ -158,8 +174,9 @@ impl Reader {
             relists: state.counters.relists,
             epochs: state.counters.epochs,
             last_epoch_cause: state.counters.last_epoch_cause,
-            watchers: self.shared.watchers.load(Ordering::Relaxed),
-            groups: self.shared.interest.lock().len(),
+            watchers: self.watchers(),
+            groups,
+            refused_watches,
             pinned: self.shared.pins.lock().len(),
         }
     }

@@ -1,6 +1,5 @@
 //! The state that the writer and all readers of a cache share, and the lock that guards it.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
@@ -11,16 +10,14 @@ use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
-use crate::cache::groups::Group;
 use crate::cache::groups::Interest;
-use crate::cache::log::Event;
 use crate::cache::log::EventLog;
+use crate::cache::log::NewEntries;
 use crate::cache::log::Retention;
 use crate::cache::objects::Content;
 use crate::cache::objects::Pins;
 use crate::cache::objects::Snapshot;
 use crate::cache::stats::EpochCause;
-use crate::cache::update::Update;
 use crate::cache::wake::WakeSet;
 
 pub(super) struct SharedCache {
@@ -28,8 +25,11 @@ pub(super) struct SharedCache {
     /// Store and log. A thread that needs this lock and another one takes this lock first.
     pub(super) state: RwLock<State>,
     pub(super) pins: Mutex<Pins>,
-    /// All groups. To join at the log's tip, also hold the lock of `state`, so that the tip stays.
+    /// All groups. To join one, also hold the lock of `state`, so that the log's tip stays.
     pub(super) interest: Mutex<Interest>,
+    /// The log position up to which all events are in the queues of the groups that they concern.
+    /// It is behind the log's tip between an append and the end of the writer's work for it.
+    pub(super) queued_to: AtomicU64,
     /// Readers that wait for a resource version or the first list. Streams wait in their groups.
     pub(super) wakes: WakeSet,
     /// Number of holes that relists and recreated objects have opened since the start.
@@ -62,17 +62,13 @@ pub(super) struct Counters {
     pub(super) replaced_bytes: u64,
 }
 
-/// Values that a commit removed, to be dropped outside of all locks as this may take long.
-pub(super) struct CommitLeftovers {
-    pub(super) evicted: Vec<Arc<Event>>,
-    _content: Option<Content>,
-}
-
 // === impl SharedCache ===
 
 impl SharedCache {
     pub(super) fn new(config: Config) -> Self {
         Self {
+            interest: Mutex::new(Interest::new(&config)),
+            queued_to: AtomicU64::new(0),
             config,
             state: RwLock::new(State {
                 epoch: 0,
@@ -83,7 +79,6 @@ impl SharedCache {
                 counters: Counters::default(),
             }),
             pins: Mutex::default(),
-            interest: Mutex::default(),
             wakes: WakeSet::default(),
             opened_holes: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
@@ -113,44 +108,22 @@ impl State {
         self.content.as_ref().map(|content| content.applied)
     }
 
-    /// Applies `update` to the store and the log, and queues its events in the groups that they
-    /// concern. Adds the groups whose streams the caller must wake to `to_wake`.
+    /// Replaces the content and appends the events that lead to it. Returns the content before, so
+    /// that the caller can drop it outside of its lock. This is all that the writer does under the
+    /// lock that readers need, so that a large relist does not pause them.
     pub(super) fn append(
         &mut self,
-        update: Update,
-        interest: &mut Interest,
-        to_wake: &mut Vec<Arc<Group>>,
-        retention: Retention,
-        now: Instant,
-    ) -> CommitLeftovers {
-        if update.opens_hole {
+        content: Content,
+        events: NewEntries,
+        hole: Option<Instant>,
+    ) -> Option<Content> {
+        if let Some(opened_at) = hole {
             let before = self.applied().unwrap_or_default();
-            self.log.open_hole(before, update.content.applied, now);
+            self.log.open_hole(before, content.applied, opened_at);
         }
-        self.counters.events += (update.block.len() + update.changes.len()) as u64;
-        let mut evicted = Vec::new();
-        for event in update.block.into_iter().chain(update.changes) {
-            let position = self.log.tip();
-            let event = self.log.append(event, now);
-            interest.publish(position, &event, to_wake);
-            // Evicting after each event keeps a large relist within the log's memory limit.
-            evicted.extend(self.log.evict(retention, now));
-            interest.evict(self.log.first());
-            if update.opens_hole {
-                to_wake.clear();
-            }
-        }
-        let content = self.content.replace(update.content);
-        evicted.extend(self.log.evict(retention, now));
-        interest.evict(self.log.first());
-        if update.opens_hole {
-            // Wake all streams: they may now send a bookmark, or must expire because the hole
-            // contains the future version at which they start.
-            to_wake.extend(interest.groups().cloned());
-        }
-        CommitLeftovers {
-            evicted,
-            _content: content,
-        }
+        let before = self.log.tip();
+        self.log.append(events);
+        self.counters.events += self.log.tip() - before;
+        self.content.replace(content)
     }
 }

@@ -38,8 +38,11 @@ pub struct Stats {
     pub last_epoch_cause: Option<EpochCause>,
     /// Number of open watch streams.
     pub watchers: usize,
-    /// Number of groups, that is, of different selections of streams that have joined a group.
+    /// Number of groups with streams, that is, of different selections that are watched.
     pub groups: usize,
+    /// Number of watches that were refused since the start, because clients already watched too many
+    /// selections that no index finds.
+    pub refused_watches: u64,
     /// Number of pinned snapshots.
     pub pinned: usize,
 }

@@ -187,7 +187,7 @@ impl Informer {
                 () = self.stop.notified() => return,
                 () = tokio::time::sleep(wait.max(Duration::from_millis(100))) => {}
             }
-            if self.is_pinned() || self.reader.stats().watchers > 0 {
+            if self.is_pinned() || self.reader.watchers() > 0 {
                 self.touch();
             }
             if self.idle_for() >= idle_timeout {

@@ -32,7 +32,7 @@ pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Pro
     match read.need {
         Need::MostRecent => {}
         // The version may belong to a change of another resource, which this watch does not report.
-        Need::NotOlderThan(needed) if informer.reader().stats().applied < Some(needed) => {}
+        Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(None),
     }
     let proof = informer.prove(proof_request.clone(), min_interval).await;

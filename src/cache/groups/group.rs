@@ -48,7 +48,8 @@ struct Queue {
     entries: VecDeque<QueuedEvent>,
     /// Number of the first entry. The group's events are numbered in order, from 0.
     first: u64,
-    /// The log's tip when the group was created. The queue never had events before that position.
+    /// The queue has all events that concern the selection from this log position on: the log's
+    /// tip when the group was created, or the position after the last event that left the queue.
     start_position: u64,
     status: QueueStatus,
 }
@@ -71,18 +72,20 @@ enum QueueStatus {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::cache) enum QueueRead {
-    /// Events were added to the batch. Holds the number of the event after them.
-    Events(u64),
+    /// Events were read. Holds the number of the event after them, and its lowest log position.
+    Events(u64, u64),
     /// The stream is at the end of the queue, and will be woken.
     AtTip,
     /// The stream is at the end of the queue, and the cache was closed.
     Closed,
-    /// An event that the stream still needs was evicted, or the epoch has ended.
+    /// An event that the stream still needs has left the queue. The log may still have it.
+    Behind,
+    /// The epoch has ended.
     Expired,
 }
 
-/// Bytes that a queued event takes in the group's queue and in `Interest::queue_order`.
-pub(super) const QUEUED_EVENT_BYTES: usize = size_of::<QueuedEvent>() + size_of::<(u64, u64)>();
+/// Bytes that a queued event takes in the group's queue.
+pub(super) const QUEUED_EVENT_BYTES: usize = size_of::<QueuedEvent>();
 
 // === impl Group ===
 
@@ -102,10 +105,10 @@ impl Group {
         }
     }
 
-    /// The number of the group's first event at or after log position `position`; `None` if
-    /// `position` is before the group was created. Guarded by
+    /// The number of the group's first event at or after log position `position`; `None` if the
+    /// queue does not have all events from there. Guarded by
     /// `model_needs_a_queue_to_record_where_it_begins`.
-    pub(super) fn number_at(&self, position: u64) -> Option<u64> {
+    pub(in crate::cache) fn number_at(&self, position: u64) -> Option<u64> {
         let queue = self.queue.read();
         if position < queue.start_position && !mutation::is_active(Mutation::GroupStartIgnored) {
             return None;
@@ -114,9 +117,9 @@ impl Group {
         Some(queue.first + queue.entries.partition_point(before) as u64)
     }
 
-    /// The number that the next queued event will have.
-    pub(in crate::cache) fn end(&self) -> u64 {
-        self.queue.read().end()
+    /// The number of events in the queue.
+    pub(super) fn len(&self) -> usize {
+        self.queue.read().entries.len()
     }
 
     /// Queues `event`, which has log position `position`, if it concerns the group. Returns true if
@@ -143,10 +146,12 @@ impl Group {
         true
     }
 
-    /// Drops the events before log position `first`. Streams that still need one of them expire.
-    /// Guarded by `model_needs_streams_to_fall_off_their_queue`.
-    pub(in crate::cache) fn evict(&self, first: u64) {
+    /// Drops the events before log position `first` and returns their number. Streams that still
+    /// need one of them read the log, and expire if it does not have them either. Guarded by
+    /// `model_needs_streams_to_fall_off_their_queue`.
+    pub(super) fn evict(&self, first: u64) -> usize {
         let mut queue = self.queue.write();
+        let before = queue.entries.len();
         while queue
             .entries
             .front()
@@ -157,7 +162,10 @@ impl Group {
                 queue.first += 1;
             }
         }
+        queue.start_position = queue.start_position.max(first);
+        let dropped = before - queue.entries.len();
         shrink(&mut queue.entries);
+        dropped
     }
 
     /// Makes the group's streams expire at their next read, because the epoch has ended. Guarded by
@@ -192,9 +200,10 @@ impl Group {
     }
 
     /// Adds up to `max` events from `number` to `batch`, or registers `waker` at the queue's end.
+    /// Skips events before log position `position`, which the stream has read from the log.
     pub(in crate::cache) fn read(
         &self,
-        number: u64,
+        (number, position): (u64, u64),
         max: usize,
         batch: &mut Batch,
         registration: &mut Registration,
@@ -214,7 +223,7 @@ impl Group {
             return (QueueRead::AtTip, replaced);
         }
         let queue = self.queue.read();
-        let read = queue.read(number, max, batch);
+        let read = queue.read(number, position, max, batch);
         if read == QueueRead::AtTip && !seemed_at_tip {
             // The queue's lock is held, so no event can be queued before the waker is registered.
             replaced = registration.register(&self.wakes, waker);
@@ -231,21 +240,29 @@ impl Queue {
         self.first + self.entries.len() as u64
     }
 
-    fn read(&self, number: u64, max: usize, batch: &mut Batch) -> QueueRead {
-        let Some(skipped) = number.checked_sub(self.first) else {
+    fn read(&self, number: u64, position: u64, max: usize, batch: &mut Batch) -> QueueRead {
+        if self.status == QueueStatus::Expired {
             return QueueRead::Expired;
+        }
+        let Some(skipped) = number.checked_sub(self.first) else {
+            return QueueRead::Behind;
         };
         let from = usize::try_from(skipped).unwrap_or(usize::MAX);
         let from = from.min(self.entries.len());
         let to = from.saturating_add(max).min(self.entries.len());
+        let mut next = position;
         for queued in self.entries.range(from..to) {
-            batch.push_back((Arc::clone(&queued.event), Some(queued.verdict)));
+            // The writer queues an event after it has appended it to the log, so the stream may
+            // have read it there. Guarded by `model_needs_events_read_from_the_log_to_be_skipped`.
+            if queued.position >= next || mutation::is_active(Mutation::QueuedAgain) {
+                batch.push_back((Arc::clone(&queued.event), Some(queued.verdict)));
+                next = queued.position + 1;
+            }
         }
-        match (from < to, self.status) {
-            (_, QueueStatus::Expired) => QueueRead::Expired,
-            (true, _) => QueueRead::Events(number + (to - from) as u64),
-            (false, QueueStatus::Open) => QueueRead::AtTip,
-            (false, QueueStatus::Closed) => QueueRead::Closed,
+        match self.status {
+            _ if from < to => QueueRead::Events(number + (to - from) as u64, next),
+            QueueStatus::Closed => QueueRead::Closed,
+            QueueStatus::Open | QueueStatus::Expired => QueueRead::AtTip,
         }
     }
 }

@@ -3,15 +3,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::api::Selection;
 use crate::cache::groups::condition::Condition;
 use crate::cache::groups::condition::condition_sets;
 use crate::cache::groups::group::Group;
+use crate::cache::groups::group_set::GroupSet;
 use crate::cache::log::Event;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-pub(super) type Groups = Vec<Arc<Group>>;
-type GroupsByValue = HashMap<Box<str>, Groups>;
+type GroupsByValue = HashMap<Box<str>, GroupSet>;
 
 #[derive(Default)]
 pub(super) struct GroupIndex {
@@ -22,7 +23,7 @@ pub(super) struct GroupIndex {
     by_field: HashMap<usize, GroupsByValue>,
     by_label: HashMap<Box<str>, GroupsByValue>,
     /// Groups whose selection gives no condition for the index. They are checked for each change.
-    unindexed: Groups,
+    unindexed: GroupSet,
 }
 
 /// The entries of the index under which a group is found.
@@ -35,6 +36,14 @@ pub(super) enum IndexedBy {
     Nothing,
 }
 
+// === impl IndexedBy ===
+
+impl IndexedBy {
+    pub(super) fn is_indexed(&self) -> bool {
+        *self != Self::Nothing
+    }
+}
+
 // === impl GroupIndex ===
 
 impl GroupIndex {
@@ -42,7 +51,11 @@ impl GroupIndex {
     /// looks up both the object before the change and the object after it. Guarded by
     /// `model_needs_groups_found_by_the_previous_object`.
     pub(super) fn find(&self, event: &Event, mut visit: impl FnMut(&Arc<Group>)) {
-        let mut visit = |groups: Option<&Groups>| groups.into_iter().flatten().for_each(&mut visit);
+        let mut visit = |groups: Option<&GroupSet>| {
+            if let Some(groups) = groups {
+                groups.for_each(&mut visit);
+            }
+        };
         let (object, key) = (&event.object, &event.object.key);
         let previous = event.previous.as_ref();
         let previous = previous.filter(|_| !mutation::is_active(Mutation::OldObjectNotIndexed));
@@ -74,35 +87,40 @@ impl GroupIndex {
         visit(Some(&self.unindexed));
     }
 
-    /// Adds `group` under the set of conditions with the fewest groups so far.
-    pub(super) fn insert(&mut self, group: &Arc<Group>) -> IndexedBy {
-        let sets = condition_sets(&group.selection);
+    /// The entries for a group of `selection`: the set of conditions with the fewest groups so far.
+    pub(super) fn entries_for(&self, selection: &Selection) -> IndexedBy {
         let total_groups = |conditions: &Vec<Condition>| -> usize {
             conditions
                 .iter()
                 .map(|condition| self.group_count(condition))
                 .sum()
         };
-        match sets.into_iter().min_by_key(total_groups) {
-            Some(conditions) => {
-                for condition in &conditions {
+        let sets = condition_sets(selection).into_iter();
+        let fewest = sets.min_by_key(total_groups);
+        fewest.map_or(IndexedBy::Nothing, IndexedBy::AnyOf)
+    }
+
+    /// Adds `group` under `indexed_by`, which is the result of [`GroupIndex::entries_for`].
+    pub(super) fn insert(&mut self, group: &Arc<Group>, indexed_by: &IndexedBy) {
+        match indexed_by {
+            IndexedBy::Nothing => self.unindexed.insert(group),
+            IndexedBy::AnyOf(conditions) => {
+                for condition in conditions {
                     let (groups, value) = self.by_value_mut(condition);
-                    let groups = groups.entry(value.into()).or_default();
-                    groups.reserve_exact(usize::from(groups.is_empty()));
-                    groups.push(Arc::clone(group));
+                    groups.entry(value.into()).or_default().insert(group);
                 }
-                IndexedBy::AnyOf(conditions)
-            }
-            None => {
-                self.unindexed.push(Arc::clone(group));
-                IndexedBy::Nothing
             }
         }
     }
 
+    /// The number of groups that are checked for each change.
+    pub(super) fn unindexed_groups(&self) -> usize {
+        self.unindexed.len()
+    }
+
     pub(super) fn remove(&mut self, group: &Arc<Group>, indexed_by: &IndexedBy) {
         match indexed_by {
-            IndexedBy::Nothing => remove_from(&mut self.unindexed, group),
+            IndexedBy::Nothing => self.unindexed.remove(group),
             IndexedBy::AnyOf(conditions) => {
                 for condition in conditions {
                     self.remove_by(condition, group);
@@ -116,7 +134,7 @@ impl GroupIndex {
         let Some(groups) = by_value.get_mut(value) else {
             return;
         };
-        remove_from(groups, group);
+        groups.remove(group);
         if groups.is_empty() {
             by_value.remove(value);
         }
@@ -147,7 +165,7 @@ impl GroupIndex {
             }
             Condition::Namespace(namespace) => self.by_namespace.get(namespace),
         };
-        groups.map_or(0, Vec::len)
+        groups.map_or(0, GroupSet::len)
     }
 
     #[cfg(test)]
@@ -176,12 +194,5 @@ impl GroupIndex {
             }
             Condition::Namespace(namespace) => (&mut self.by_namespace, namespace),
         }
-    }
-}
-
-fn remove_from(groups: &mut Groups, group: &Arc<Group>) {
-    let position = groups.iter().position(|other| Arc::ptr_eq(other, group));
-    if let Some(position) = position {
-        groups.swap_remove(position);
     }
 }

@@ -8,27 +8,45 @@
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::api::Selection;
+use crate::cache::config::Config;
 use crate::cache::groups::group::Group;
 use crate::cache::groups::group::QUEUED_EVENT_BYTES;
 use crate::cache::groups::group::shrink;
 use crate::cache::groups::group_index::GroupIndex;
-use crate::cache::groups::group_index::Groups;
 use crate::cache::groups::group_index::IndexedBy;
+use crate::cache::groups::idle_groups::IdleGroups;
+use crate::cache::groups::limits::GroupLimits;
+use crate::cache::groups::limits::TooManyUnindexed;
 use crate::cache::log::Event;
 use crate::cache::log::EventLog;
 use crate::mutation;
 use crate::mutation::Mutation;
 
+/// Maximum number of idle groups that one change drops, which limits the delay of that change.
+const DROPPED_AT_ONCE: usize = 256;
+
 /// All groups of the current epoch.
 #[derive(Default)]
 pub(in crate::cache) struct Interest {
+    limits: GroupLimits,
+    /// How long a group without streams is kept.
+    idle_age: Duration,
     ids: HashMap<Arc<Selection>, u64>,
     members: HashMap<u64, Member>,
     index: GroupIndex,
+    idle: IdleGroups,
     /// Log position and group id of each queued event of all groups, in the order of positions.
+    /// Entries of removed groups stay until they are the oldest.
     queue_order: VecDeque<(u64, u64)>,
+    /// Number of events in the queues of all groups.
+    queued: usize,
+    /// Number of streams that were refused since the start.
+    refused: u64,
     next_id: u64,
 }
 
@@ -36,113 +54,175 @@ struct Member {
     group: Arc<Group>,
     streams: usize,
     indexed_by: IndexedBy,
+    /// When the last stream left; `None` while there are streams.
+    idle_since: Option<Instant>,
 }
-
-/// A group and the number of the next event in its queue.
-pub(in crate::cache) type GroupPosition = (Arc<Group>, u64);
 
 // === impl Interest ===
 
 impl Interest {
-    pub(in crate::cache) fn len(&self) -> usize {
-        self.members.len()
+    pub(in crate::cache) fn new(config: &Config) -> Self {
+        Self {
+            limits: config.groups,
+            idle_age: config.retention_age,
+            ..Self::default()
+        }
     }
 
-    /// Adds a stream, whose next event is at log position `position`, to the group of `selection`.
-    /// Returns `None` if the group's queue does not cover all events from there; then the stream
-    /// must read the log up to the tip first.
+    /// The number of streams that were refused since the start.
+    pub(in crate::cache) fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// The number of groups that have streams.
+    pub(in crate::cache) fn len(&self) -> usize {
+        self.members.len() - self.idle.len()
+    }
+
+    /// Adds a stream to the group of `selection`, which is created if necessary.
     ///
-    /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move.
-    /// Guarded by `model_needs_the_log_read_to_the_tip_before_joining`.
+    /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move: the
+    /// writer offers a new group all events that it appends from then on.
     pub(in crate::cache) fn join(
         &mut self,
         selection: &Arc<Selection>,
-        position: u64,
         log: &EventLog,
-    ) -> Option<GroupPosition> {
-        let tip = log.tip();
-        if position == tip || mutation::is_active(Mutation::JoinedBeforeTip) {
-            return Some(self.join_at_tip(selection, tip));
-        }
-        let member = self.members.get_mut(self.ids.get(selection)?)?;
-        let number = member.group.number_at(position)?;
-        member.streams += 1;
-        Some((Arc::clone(&member.group), number))
-    }
-
-    /// Adds a stream that has read the log up to `tip` to its group, which is created if necessary.
-    fn join_at_tip(&mut self, selection: &Arc<Selection>, tip: u64) -> GroupPosition {
+    ) -> Result<Arc<Group>, TooManyUnindexed> {
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
             member.streams += 1;
-            return (Arc::clone(&member.group), member.group.end());
+            if let Some(since) = member.idle_since.take() {
+                let is_indexed = member.indexed_by.is_indexed();
+                self.idle.remove(since, member.group.id, is_indexed);
+            }
+            return Ok(Arc::clone(&member.group));
+        }
+        let indexed_by = self.index.entries_for(selection);
+        if !indexed_by.is_indexed() {
+            self.make_room_for_unindexed(selection)?;
         }
         let id = self.next_id;
         self.next_id += 1;
-        let group = Arc::new(Group::new(id, Arc::clone(selection), tip));
-        let indexed_by = self.index.insert(&group);
+        let group = Arc::new(Group::new(id, Arc::clone(selection), log.tip()));
+        self.index.insert(&group, &indexed_by);
         let member = Member {
             group: Arc::clone(&group),
             streams: 1,
             indexed_by,
+            idle_since: None,
         };
         self.ids.insert(Arc::clone(selection), id);
         self.members.insert(id, member);
-        (group, 0)
+        Ok(group)
     }
 
-    /// Removes a stream from its group, and the group if this was its last stream.
-    pub(in crate::cache) fn leave(&mut self, group: &Arc<Group>) {
-        // A group of an earlier epoch is no longer a member.
-        let Some(member) = self.members.get_mut(&group.id) else {
-            return;
+    /// Removes an idle group if there are too many groups that are checked for each change.
+    fn make_room_for_unindexed(&mut self, selection: &Selection) -> Result<(), TooManyUnindexed> {
+        let has_room = self.index.unindexed_groups() < self.limits.unindexed;
+        // All watches of everything share one group, and other clients must not keep it out.
+        if has_room || selection.is_everything() {
+            return Ok(());
+        }
+        let Some(idle) = self.idle.oldest_unindexed() else {
+            self.refused += 1;
+            return Err(TooManyUnindexed);
         };
+        self.remove(idle);
+        Ok(())
+    }
+
+    /// Removes a stream from its group. The group stays for streams that resume, unless there are
+    /// too many; then returns the oldest group, to be dropped outside of the lock.
+    pub(in crate::cache) fn leave(
+        &mut self,
+        group: &Arc<Group>,
+        now: Instant,
+    ) -> Option<Arc<Group>> {
+        // A group of an earlier epoch is no longer a member.
+        let member = self.members.get_mut(&group.id)?;
         member.streams -= 1;
         if member.streams > 0 {
-            return;
+            return None;
         }
-        self.ids.remove(&group.selection);
-        if let Some(member) = self.members.remove(&group.id) {
-            self.index.remove(group, &member.indexed_by);
-        }
+        member.idle_since = Some(now);
+        let is_indexed = member.indexed_by.is_indexed();
+        self.idle.add(now, group.id, is_indexed);
+        let (_, oldest) = self.idle.oldest()?;
+        let is_full = self.idle.len() > self.limits.idle;
+        is_full.then(|| self.remove(oldest)).flatten()
     }
 
-    /// Queues `event`, at log position `position`, in all groups concerned; adds them to `to_wake`.
+    /// Removes some of the groups that had no streams for the retention age, and returns them, so
+    /// that the caller can drop them outside of the lock.
+    pub(in crate::cache) fn remove_idle(&mut self, now: Instant) -> Vec<Arc<Group>> {
+        let mut removed = Vec::new();
+        while removed.len() < DROPPED_AT_ONCE
+            && let Some((since, id)) = self.idle.oldest()
+            && now.duration_since(since) >= self.idle_age
+        {
+            removed.extend(self.remove(id));
+        }
+        removed
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Arc<Group>> {
+        let member = self.members.remove(&id)?;
+        if let Some(since) = member.idle_since {
+            let is_indexed = member.indexed_by.is_indexed();
+            self.idle.remove(since, id, is_indexed);
+        }
+        self.ids.remove(&member.group.selection);
+        self.index.remove(&member.group, &member.indexed_by);
+        self.queued -= member.group.len();
+        Some(member.group)
+    }
+
+    /// Queues `event`, at log position `position`, in all groups concerned, and adds these to
+    /// `to_wake`. Returns the number of groups that were checked.
     pub(in crate::cache) fn publish(
         &mut self,
         position: u64,
         event: &Arc<Event>,
-        to_wake: &mut Groups,
-    ) {
+        to_wake: &mut Vec<Arc<Group>>,
+    ) -> usize {
         let Self {
-            index, queue_order, ..
+            index,
+            queue_order,
+            queued,
+            ..
         } = self;
-        let mut queued = 0;
+        let mut checked = 0;
         index.find(event, |group| {
+            checked += 1;
             if group.offer(position, event) {
                 queue_order.push_back((position, group.id));
-                queued += 1;
+                *queued += 1;
                 to_wake.push(Arc::clone(group));
             }
         });
-        event.charge(queued * QUEUED_EVENT_BYTES);
+        checked
     }
 
-    /// Drops the events before log position `first` from all queues. Only streams that still need
-    /// one of them expire. Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
+    /// Drops the events before log position `first` from all queues, and more of the oldest events
+    /// if the queues take too much memory. Only streams that still need one of them are concerned.
+    /// Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
     pub(in crate::cache) fn evict(&mut self, first: u64) {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| group.expire());
         }
-        while let Some((_, id)) = self
-            .queue_order
-            .pop_front_if(|(position, _)| *position < first)
+        while let Some((position, id)) = self.queue_order.front().copied()
+            && (position < first || self.queue_bytes() > self.limits.queue_bytes)
         {
+            self.queue_order.pop_front();
             if let Some(member) = self.members.get(&id) {
-                member.group.evict(first);
+                self.queued -= member.group.evict(first.max(position + 1));
             }
         }
         shrink(&mut self.queue_order);
+    }
+
+    fn queue_bytes(&self) -> usize {
+        self.queued * QUEUED_EVENT_BYTES + self.queue_order.len() * size_of::<(u64, u64)>()
     }
 
     pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
@@ -153,9 +233,11 @@ impl Interest {
     /// that the caller can drop them outside of its locks.
     pub(in crate::cache) fn expire(&mut self) -> Self {
         self.groups().for_each(|group| group.expire());
-        let next_id = self.next_id;
         let fresh = Self {
-            next_id,
+            limits: self.limits,
+            idle_age: self.idle_age,
+            refused: self.refused,
+            next_id: self.next_id,
             ..Self::default()
         };
         std::mem::replace(self, fresh)

@@ -6,9 +6,13 @@
 mod condition;
 mod group;
 mod group_index;
+mod group_set;
+mod idle_groups;
 mod interest;
+mod limits;
 
 pub(in crate::cache) use group::Group;
 pub(in crate::cache) use group::QueueRead;
-pub(in crate::cache) use interest::GroupPosition;
 pub(in crate::cache) use interest::Interest;
+pub use limits::GroupLimits;
+pub(in crate::cache) use limits::TooManyUnindexed;

@@ -226,13 +226,6 @@ impl Event {
         self.charge.begin(ledger);
     }
 
-    /// Charges `bytes` more to this event, for the memory of its entries in group queues.
-    pub(in crate::cache) fn charge(&self, bytes: usize) {
-        if bytes > 0 {
-            self.charge.add(bytes);
-        }
-    }
-
     /// Subtracts this event's bytes from its ledger. Later charges have no effect.
     pub(super) fn discharge(&self) {
         self.charge.end();

@@ -39,6 +39,10 @@ struct Entry {
     appended_at: Instant,
 }
 
+/// Events that are ready to be appended. Making this takes a while for a large relist, so it is made
+/// before the lock is taken.
+pub(in crate::cache) struct NewEntries(Vec<Entry>);
+
 /// Resource versions whose single events are unknown; [`crate::cache`] has the rules.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cache) struct Hole {
@@ -97,14 +101,13 @@ impl EventLog {
         self.first + self.entries.len() as u64
     }
 
-    pub(in crate::cache) fn append(&mut self, event: Event, now: Instant) -> Arc<Event> {
-        event.charge_to(&self.ledger);
-        let event = Arc::new(event);
-        self.entries.push_back(Entry {
-            event: Arc::clone(&event),
-            appended_at: now,
-        });
-        event
+    /// The total of the bytes of all events, to which [`NewEntries::new`] adds.
+    pub(in crate::cache) fn ledger(&self) -> Arc<AtomicUsize> {
+        Arc::clone(&self.ledger)
+    }
+
+    pub(in crate::cache) fn append(&mut self, entries: NewEntries) {
+        self.entries.extend(entries.0);
     }
 
     /// Records a hole. Call this before appending the events of the relist's difference.
@@ -188,17 +191,18 @@ impl EventLog {
         Ok(position + (to - from) as u64)
     }
 
-    /// Removes the events and holes that exceed `retention`, and returns the events, so that the
-    /// caller can drop them outside of its lock.
+    /// Removes the holes and up to `max` events that exceed `retention`, and returns the events, so
+    /// that the caller can drop them outside of its lock.
     ///
     /// The newest event stays even if it exceeds the byte limit; otherwise no watch could get it.
     pub(in crate::cache) fn evict(
         &mut self,
         retention: Retention,
         now: Instant,
+        max: usize,
     ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
-        while let Some(entry) = self.entries.front() {
+        while let Some(entry) = self.entries.front().filter(|_| evicted.len() < max) {
             let is_aged = now.duration_since(entry.appended_at) >= retention.age;
             let is_over = self.entries.len() > 1 && self.bytes() > retention.bytes;
             let is_done = is_aged && self.entries.len() > retention.events;
@@ -253,5 +257,25 @@ impl EventLog {
         if let Some(hole) = self.holes.pop_front() {
             self.evicted_holes_end = self.evicted_holes_end.max(hole.list);
         }
+    }
+}
+
+// === impl NewEntries ===
+
+impl NewEntries {
+    /// Adds the bytes of `events` to `ledger`, the total of the log that they will be appended to.
+    pub(in crate::cache) fn new(
+        events: &[Arc<Event>],
+        ledger: &Arc<AtomicUsize>,
+        now: Instant,
+    ) -> Self {
+        let entry = |event: &Arc<Event>| {
+            event.charge_to(ledger);
+            Entry {
+                event: Arc::clone(event),
+                appended_at: now,
+            }
+        };
+        Self(events.iter().map(entry).collect())
     }
 }

@@ -13,6 +13,7 @@ mod retention;
 pub(in crate::cache) use batch::Batch;
 pub use event::Event;
 pub(in crate::cache) use event_log::EventLog;
+pub(in crate::cache) use event_log::NewEntries;
 pub(in crate::cache) use event_log::PositionEvicted;
 pub use expired::Expired;
 pub(in crate::cache) use retention::Retention;

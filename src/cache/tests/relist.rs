@@ -12,6 +12,7 @@ use crate::cache::EpochCause;
 use crate::cache::Expired;
 use crate::cache::Reader;
 use crate::cache::ReplaceOutcome;
+use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
@@ -48,17 +49,17 @@ fn replace(writer: &mut Writer, objects: &[Object], version: u64) -> ReplaceOutc
     writer.replace(relist, ResourceVersion(version))
 }
 
-fn watch(reader: &Reader, start: u64) -> Result<Vec<String>, Expired> {
+fn watch(reader: &Reader, start: u64) -> Result<Vec<String>, WatchError> {
     let start = WatchFrom::After(ResourceVersion(start));
     let mut stream = reader.watch(start, everything())?;
     Ok(describe(&drain(&mut stream)))
 }
 
-fn expired(requested: u64, oldest: u64) -> Result<Vec<String>, Expired> {
-    Err(Expired {
+fn expired(requested: u64, oldest: u64) -> Result<Vec<String>, WatchError> {
+    Err(WatchError::Expired(Expired {
         requested: ResourceVersion(requested),
         oldest: ResourceVersion(oldest),
-    })
+    }))
 }
 
 /// A list in which, compared with [`four_objects`], `a/x` is unchanged, `a/y` is gone, `b/x` is

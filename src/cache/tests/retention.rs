@@ -14,6 +14,7 @@ use crate::cache::Config;
 use crate::cache::EpochCause;
 use crate::cache::Expired;
 use crate::cache::Reader;
+use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::cache::Writer;
@@ -48,7 +49,8 @@ fn served(reader: &Reader, start: u64) -> Result<usize, u64> {
     let start = WatchFrom::After(ResourceVersion(start));
     match reader.watch(start, everything()) {
         Ok(mut stream) => Ok(drain(&mut stream).len()),
-        Err(Expired { oldest, .. }) => Err(oldest.0),
+        Err(WatchError::Expired(Expired { oldest, .. })) => Err(oldest.0),
+        Err(other) => panic!("{other}"),
     }
 }
 

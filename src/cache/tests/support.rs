@@ -19,6 +19,7 @@ use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Config;
+use crate::cache::GroupLimits;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
 
@@ -29,6 +30,7 @@ pub(in crate::cache) fn config() -> Config {
         retention_age: Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 0,
+        groups: GroupLimits::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A stream is a position in its group's queue. Old and new events are read in the same way, so
 //! there is no switch between them at which an event could be lost, and a slow stream costs the
-//! writer nothing. A stream that starts before its group's queue first reads the log up to the tip.
+//! writer nothing. A stream that needs older events than the queue has reads them from the log.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 
+use tokio::time::Instant;
+
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::groups::Group;
-use crate::cache::groups::GroupPosition;
 use crate::cache::groups::QueueRead;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
@@ -29,6 +30,7 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::initial_objects::InitialObjects;
 use crate::cache::watch::start::Start;
 use crate::cache::watch::start::WatchFrom;
+use crate::cache::watch::watch_error::WatchError;
 use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -43,13 +45,14 @@ const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
 /// A watch of one client. It ends after [`WatchItem::Expired`], or when the cache is closed.
 pub struct WatchStream {
     shared: Arc<SharedCache>,
-    selection: Arc<Selection>,
     epoch: u64,
     phase: Phase,
-    /// The group whose queue the stream reads; `None` while it still reads the log.
-    group: Option<Arc<Group>>,
-    /// The next event to fetch: its number in the group's queue, or its log position if no group.
-    next: u64,
+    group: Arc<Group>,
+    /// The number, in the group's queue, of the next event to fetch; `None` while the stream reads
+    /// the log, because the queue does not have all events from `position` on.
+    number: Option<u64>,
+    /// A log position. The stream has fetched all events before it that concern its selection.
+    position: u64,
     batch: Batch,
     /// The resource version after which the stream delivers changes.
     start: ResourceVersion,
@@ -106,10 +109,10 @@ impl WatchStream {
         shared: &Arc<SharedCache>,
         from: WatchFrom,
         selection: Arc<Selection>,
-    ) -> Result<Self, Expired> {
+    ) -> Result<Self, WatchError> {
         let state = shared.state.read();
         let (start, snapshot) = from.locate(&state)?;
-        let mut stream = Self::begin(shared, &state, start, selection);
+        let mut stream = Self::begin(shared, &state, start, &selection)?;
         stream.phase = snapshot.map_or(Phase::Live, Phase::initial);
         Ok(stream)
     }
@@ -118,7 +121,7 @@ impl WatchStream {
         shared: &Arc<SharedCache>,
         snapshot: Snapshot,
         selection: Arc<Selection>,
-    ) -> Result<Self, Expired> {
+    ) -> Result<Self, WatchError> {
         let mut stream = Self::open_after(shared, &snapshot, selection)?;
         stream.phase = Phase::initial(snapshot);
         Ok(stream)
@@ -128,27 +131,28 @@ impl WatchStream {
         shared: &Arc<SharedCache>,
         snapshot: &Snapshot,
         selection: Arc<Selection>,
-    ) -> Result<Self, Expired> {
+    ) -> Result<Self, WatchError> {
         let state = shared.state.read();
         let start = Start::after_snapshot(&state, snapshot)?;
-        Ok(Self::begin(shared, &state, start, selection))
+        Self::begin(shared, &state, start, &selection)
     }
 
-    /// Creates a stream of the changes after `start`, and joins its group if possible.
+    /// Creates a stream of the changes after `start`, and joins its group.
     fn begin(
         shared: &Arc<SharedCache>,
         state: &State,
         start: Start,
-        selection: Arc<Selection>,
-    ) -> Self {
+        selection: &Arc<Selection>,
+    ) -> Result<Self, WatchError> {
+        let group = shared.interest.lock().join(selection, &state.log)?;
         shared.watchers.fetch_add(1, Ordering::Relaxed);
-        let mut stream = Self {
+        Ok(Self {
             shared: shared.clone(),
-            selection,
             epoch: state.epoch,
             phase: Phase::Live,
-            group: None,
-            next: start.position,
+            number: group.number_at(start.position),
+            group,
+            position: start.position,
             batch: VecDeque::new(),
             start: start.version,
             is_ahead: start.is_ahead,
@@ -156,24 +160,7 @@ impl WatchStream {
             seen: start.version,
             registration: Registration::default(),
             budget: CoopBudget::new(),
-        };
-        if let Some(joined) = stream.join(state) {
-            stream.follow(joined);
-        }
-        stream
-    }
-
-    /// Joins the group at log position `next`; `None` if more of the log must be read first.
-    fn join(&self, state: &State) -> Option<GroupPosition> {
-        let mut interest = self.shared.interest.lock();
-        interest.join(&self.selection, self.next, &state.log)
-    }
-
-    fn follow(&mut self, (group, number): GroupPosition) {
-        // Streams of a group share one selection, which saves memory.
-        self.selection = Arc::clone(&group.selection);
-        self.group = Some(group);
-        self.next = number;
+        })
     }
 
     /// Returns the next item, or `None` after [`WatchItem::Expired`] or when the cache was closed
@@ -222,9 +209,13 @@ impl WatchStream {
             return None;
         }
         let state = self.shared.state.read();
-        let has_everything = match &self.group {
-            Some(group) => group.is_at_tip(self.next),
-            None => self.next == state.log.tip(),
+        let tip = state.log.tip();
+        // Read `queued_to` before the queue: events up to there are in the queue.
+        let is_queued = self.shared.queued_to.load(Ordering::Acquire) >= tip
+            || mutation::is_active(Mutation::UnqueuedBookmarked);
+        let has_everything = match self.number {
+            Some(number) => is_queued && self.group.is_at_tip(number),
+            None => self.position == tip,
         };
         let is_at_tip = has_everything && self.check_expired(&state).is_none();
         let applied = state.applied().filter(|_| is_at_tip)?;
@@ -250,7 +241,7 @@ impl WatchStream {
             if event.is_known_at(self.start) {
                 continue;
             }
-            if let Some(verdict) = verdict.or_else(|| event.verdict(&self.selection)) {
+            if let Some(verdict) = verdict.or_else(|| event.verdict(&self.group.selection)) {
                 return Some(WatchItem::Change { event, verdict });
             }
         }
@@ -259,9 +250,9 @@ impl WatchStream {
 
     /// Fetches the next batch. At the end of the group's queue, registers the waker.
     fn fill(&mut self, cx: &mut Context<'_>) -> FillOutcome {
-        match (&self.phase, &self.group) {
+        match (&self.phase, self.number) {
             (Phase::Initial(_), _) => self.fill_from_snapshot(),
-            (Phase::Live, Some(_)) => self.fill_from_group(cx),
+            (Phase::Live, Some(number)) => self.fill_from_group(number, cx),
             (Phase::Live, None) => self.fill_from_log(),
             (Phase::Ended, _) => FillOutcome::Closed,
         }
@@ -272,17 +263,14 @@ impl WatchStream {
         if let Some(expired) = self.check_expired(&state) {
             return FillOutcome::Expired(expired);
         }
-        let can_go_on = match &self.group {
-            Some(group) => group.retains(self.next),
-            None => !state.log.has_evicted(self.next),
-        };
-        if !can_go_on {
+        self.number = self.number.filter(|number| self.group.retains(*number));
+        if self.number.is_none() && state.log.has_evicted(self.position) {
             // The changes after the snapshot are lost, so the remaining objects would be useless.
             return FillOutcome::Expired(self.expired(&state));
         }
         drop(state);
         if let Phase::Initial(initial) = &mut self.phase {
-            let examined = initial.fill(&self.selection, BATCH);
+            let examined = initial.fill(&self.group.selection, BATCH);
             if examined > 0 {
                 return FillOutcome::Batch(examined);
             }
@@ -292,32 +280,26 @@ impl WatchStream {
     }
 
     fn fill_from_log(&mut self) -> FillOutcome {
-        let joined = {
-            let state = self.shared.state.read();
-            if let Some(expired) = self.check_expired(&state) {
-                return FillOutcome::Expired(expired);
-            }
-            self.is_ahead &= state.applied() < Some(self.start);
-            match state.log.read(self.next, BATCH, &mut self.batch) {
-                Err(PositionEvicted) => return FillOutcome::Expired(self.expired(&state)),
-                Ok(next) if next > self.next => {
-                    self.next = next;
-                    return FillOutcome::Batch(self.batch.len());
-                }
-                Ok(_) if state.is_closed => return FillOutcome::Closed,
-                Ok(_) => self.join(&state),
-            }
-        };
-        if let Some(joined) = joined {
-            self.follow(joined);
+        let state = self.shared.state.read();
+        if let Some(expired) = self.check_expired(&state) {
+            return FillOutcome::Expired(expired);
         }
-        FillOutcome::Batch(0)
+        self.is_ahead &= state.applied() < Some(self.start);
+        // At the latest at the log's tip, the queue has everything from there on.
+        self.number = self.group.number_at(self.position);
+        if self.number.is_some() {
+            return FillOutcome::Batch(0);
+        }
+        match state.log.read(self.position, BATCH, &mut self.batch) {
+            Err(PositionEvicted) => FillOutcome::Expired(self.expired(&state)),
+            Ok(next) => {
+                self.position = next;
+                FillOutcome::Batch(self.batch.len())
+            }
+        }
     }
 
-    fn fill_from_group(&mut self, cx: &mut Context<'_>) -> FillOutcome {
-        let Some(group) = &self.group else {
-            return FillOutcome::Batch(0);
-        };
+    fn fill_from_group(&mut self, number: u64, cx: &mut Context<'_>) -> FillOutcome {
         // While the start is in the future, hold the state's lock until the queue is read: a relist
         // may put a hole around the start. Guarded by
         // `model_needs_waiting_streams_to_notice_holes`.
@@ -329,13 +311,21 @@ impl WatchStream {
             self.is_ahead = state.applied() < Some(self.start);
         }
         let (waker, registration) = (cx.waker(), &mut self.registration);
-        let (read, replaced) = group.read(self.next, BATCH, &mut self.batch, registration, waker);
+        let at = (number, self.position);
+        let (read, replaced) = self
+            .group
+            .read(at, BATCH, &mut self.batch, registration, waker);
         drop(state);
         drop(replaced);
         match read {
-            QueueRead::Events(next) => {
-                self.next = next;
+            QueueRead::Events(number, position) => {
+                self.number = Some(number);
+                self.position = position;
                 FillOutcome::Batch(self.batch.len())
+            }
+            QueueRead::Behind => {
+                self.number = None;
+                FillOutcome::Batch(0)
             }
             QueueRead::AtTip => FillOutcome::AtTip,
             QueueRead::Closed => FillOutcome::Closed,
@@ -375,9 +365,9 @@ impl WatchStream {
 
 impl Drop for WatchStream {
     fn drop(&mut self) {
-        if let Some(group) = &self.group {
-            self.shared.interest.lock().leave(group);
-        }
+        let now = Instant::now();
+        let removed = self.shared.interest.lock().leave(&self.group, now);
+        drop(removed);
         self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
     }
 }

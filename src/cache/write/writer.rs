@@ -1,10 +1,12 @@
 //! Writer: write access to a cache, for its one owner (normally the reflector).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use bytes::Bytes;
+use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
 use crate::api::EventType;
@@ -12,7 +14,10 @@ use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
 use crate::cache::groups::Group;
+use crate::cache::log::Event;
 use crate::cache::log::EventLog;
+use crate::cache::log::NewEntries;
+use crate::cache::log::Retention;
 use crate::cache::objects::Content;
 use crate::cache::objects::Store;
 use crate::cache::reader::Reader;
@@ -31,8 +36,15 @@ pub struct Writer {
     /// The groups whose streams must be woken; empty between changes, and kept for its memory.
     to_wake: Vec<Arc<Group>>,
     wakers: Vec<Waker>,
+    /// Appended events that are not in the groups' queues yet, with their log positions. Empty
+    /// between changes.
+    unpublished: VecDeque<(u64, Arc<Event>)>,
+    /// Bytes of all objects that were replaced or deleted in the store since the start.
+    replaced_bytes: u64,
     /// Stored objects whose frames the log has evicted; copying their bodies may save memory.
     frame_backed: FrameBackedQueue,
+    #[cfg(test)]
+    held_back: usize,
 }
 
 /// The error of [`Writer::apply`] and [`Writer::bookmark`]: the received version belongs to another
@@ -48,6 +60,10 @@ pub struct WentBack {
 
 /// Number of groups and of wakers for which memory is kept between changes.
 const IDLE_CAPACITY: usize = 4096;
+/// Number of events that one critical section evicts. It limits the pause of readers.
+const EVICTED_AT_ONCE: usize = 64;
+/// Number of groups that are checked in one critical section, about 70 ns each.
+const CHECKED_AT_ONCE: usize = 4096;
 
 // === impl Writer ===
 
@@ -60,7 +76,11 @@ impl Writer {
             reader,
             to_wake: Vec::new(),
             wakers: Vec::new(),
+            unpublished: VecDeque::new(),
+            replaced_bytes: 0,
             frame_backed: FrameBackedQueue::default(),
+            #[cfg(test)]
+            held_back: 0,
         }
     }
 
@@ -166,6 +186,7 @@ impl Writer {
         let Some(applied) = self.applied() else {
             return;
         };
+        self.publish(0);
         let dropped = {
             let mut state = self.shared.state.write();
             let evicted = state.log.forget(applied);
@@ -198,6 +219,19 @@ impl Writer {
         &self.shared
     }
 
+    /// Makes each change leave its last `events` events out of the groups' queues, as if the writer
+    /// was interrupted there. The next change queues them first.
+    #[cfg(test)]
+    pub(in crate::cache) fn hold_back(&mut self, events: usize) {
+        self.held_back = events;
+        self.publish(events);
+    }
+
+    #[cfg(test)]
+    pub(in crate::cache) fn has_unpublished(&self) -> bool {
+        !self.unpublished.is_empty()
+    }
+
     fn content(&self) -> Option<Content> {
         self.shared.state.read().content.clone()
     }
@@ -215,6 +249,7 @@ impl Writer {
 
     /// Replaces store and log by `content` and an empty log, in a new epoch if there is a `cause`.
     fn restart(&mut self, content: Option<Content>, cause: Option<EpochCause>) {
+        self.publish(0);
         let start = content.as_ref().map(|content| content.applied);
         let log = EventLog::new(start.unwrap_or_default());
         let dropped = {
@@ -231,6 +266,7 @@ impl Writer {
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);
             let log = std::mem::replace(&mut state.log, log);
+            self.shared.queued_to.store(0, Ordering::Release);
             let interest = self.shared.interest.lock().expire();
             self.to_wake.extend(interest.groups().cloned());
             (content, log, interest, self.shared.pins.lock().take())
@@ -240,33 +276,119 @@ impl Writer {
         drop(dropped);
     }
 
-    /// Applies `update` to store and log in one critical section, and then wakes the streams.
-    /// Guarded by `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
-    fn commit(&mut self, mut update: Update) {
+    /// Applies `update` to store and log in one critical section. Then queues the events in the
+    /// groups that they concern, and wakes the streams. Guarded by
+    /// `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
+    fn commit(&mut self, update: Update) {
+        self.publish(0);
         let now = Instant::now();
         let opens_hole = update.opens_hole;
         let retention = self.shared.retention(update.content.store.bytes());
-        let replaced =
-            self.frame_backed.detach_bodies(&mut update.content) + update.replaced_bytes();
-        let to_wake = &mut self.to_wake;
-        let (leftovers, replaced_bytes) = {
-            let mut state = self.shared.state.write();
-            state.counters.replaced_bytes += replaced;
-            let mut interest = self.shared.interest.lock();
-            let leftovers = state.append(update, &mut interest, to_wake, retention, now);
-            if opens_hole {
-                self.shared.opened_holes.fetch_add(1, Ordering::Release);
-            }
-            (leftovers, state.counters.replaced_bytes)
-        };
+        let removed = self.append(update, now);
+        self.shared.wakes.notify(&mut self.wakers);
+        self.publish(self.held_back());
+        let evicted = self.evict(retention, now);
+        if opens_hole {
+            // Wake all streams: they may now send a bookmark, or must expire because the hole
+            // contains the future version at which they start.
+            self.to_wake.clear();
+            let interest = self.shared.interest.lock();
+            self.to_wake.extend(interest.groups().cloned());
+        }
         self.wake();
-        self.frame_backed.extend(&leftovers.evicted);
-        let unpinned = self
-            .shared
-            .pins
-            .lock()
-            .evict(retention, replaced_bytes, now);
-        drop((leftovers, unpinned));
+        self.frame_backed.extend(&evicted);
+        let unpinned = {
+            let replaced_bytes = self.replaced_bytes;
+            let mut pins = self.shared.pins.lock();
+            pins.evict(retention, replaced_bytes, now)
+        };
+        // Freeing this memory may take long, so do it after unlocking and waking.
+        drop((removed, evicted, unpinned));
+    }
+
+    /// Replaces the content and appends the events of `update` to the log. Returns the content
+    /// before. All that takes long is done before the lock is taken.
+    fn append(&mut self, update: Update, now: Instant) -> Option<Content> {
+        let replaced = update.replaced_bytes();
+        let Update {
+            mut content,
+            block,
+            changes,
+            opens_hole,
+        } = update;
+        let events = block.into_iter().chain(changes);
+        let events: Vec<_> = events.map(Arc::new).collect();
+        self.replaced_bytes += replaced + self.frame_backed.detach_bodies(&mut content);
+        let ledger = self.shared.state.read().log.ledger();
+        let entries = NewEntries::new(&events, &ledger, now);
+        let mut state = self.shared.state.write();
+        let position = state.log.tip();
+        let before = state.append(content, entries, opens_hole.then_some(now));
+        state.counters.replaced_bytes = self.replaced_bytes;
+        if opens_hole {
+            self.shared.opened_holes.fetch_add(1, Ordering::Release);
+        }
+        drop(state);
+        self.unpublished.extend((position..).zip(events));
+        before
+    }
+
+    /// Queues the appended events, except the last `keep`, in the groups that they concern. It
+    /// unlocks now and then, so that streams can join and leave during a large relist.
+    ///
+    /// Streams read and join meanwhile. One that joins has perhaps read some of the events from the
+    /// log, and skips them in the queue. Guarded by
+    /// `model_needs_events_read_from_the_log_to_be_skipped` and
+    /// `model_needs_bookmarks_to_wait_for_the_queues`.
+    fn publish(&mut self, keep: usize) {
+        while self.unpublished.len() > keep {
+            let mut interest = self.shared.interest.lock();
+            let mut checked = 0;
+            while checked < CHECKED_AT_ONCE
+                && self.unpublished.len() > keep
+                && let Some((position, event)) = self.unpublished.pop_front()
+            {
+                checked += 1 + interest.publish(position, &event, &mut self.to_wake);
+                // Evicting after each event keeps the queues within their limit.
+                interest.evict(0);
+                let queued_to = position + 1;
+                self.shared.queued_to.store(queued_to, Ordering::Release);
+            }
+            MutexGuard::unlock_fair(interest);
+        }
+    }
+
+    /// Drops what exceeds `retention` from the log, then from the groups' queues, a few events per
+    /// critical section. Returns the dropped events.
+    fn evict(&mut self, retention: Retention, now: Instant) -> Vec<Arc<Event>> {
+        let mut evicted = Vec::new();
+        loop {
+            let (some, first) = {
+                let mut state = self.shared.state.write();
+                let some = state.log.evict(retention, now, EVICTED_AT_ONCE);
+                (some, state.log.first())
+            };
+            let idle = {
+                let mut interest = self.shared.interest.lock();
+                interest.evict(first);
+                interest.remove_idle(now)
+            };
+            drop(idle);
+            let is_last = some.len() < EVICTED_AT_ONCE;
+            evicted.extend(some);
+            if is_last {
+                return evicted;
+            }
+        }
+    }
+
+    /// The number of events that the next change leaves out of the groups' queues. Tests set it, to
+    /// let readers run between the append and the end of [`Writer::publish`].
+    fn held_back(&self) -> usize {
+        #[cfg(test)]
+        return self.held_back;
+        #[cfg(not(test))]
+        0
     }
 
     /// Wakes all readers that wait for a version, and the streams of the groups in `to_wake`.
@@ -282,6 +404,7 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
+        self.publish(0);
         // Streams still deliver the rest of their queues. All other reads find the cache not ready.
         let dropped = {
             let mut state = self.shared.state.write();

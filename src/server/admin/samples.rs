@@ -68,7 +68,7 @@ fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {
     ]
 }
 
-fn counters(stats: &Stats, events_sent: u64) -> [Metric; 4] {
+fn counters(stats: &Stats, events_sent: u64) -> [Metric; 5] {
     [
         (
             "kubefan_events_total",
@@ -89,6 +89,11 @@ fn counters(stats: &Stats, events_sent: u64) -> [Metric; 4] {
             "kubefan_epochs_total",
             "New epochs, each of which ended all watches because events could not express a change.",
             stats.epochs as f64,
+        ),
+        (
+            "kubefan_watches_refused_total",
+            "Watches refused because clients watch too many selectors that no index answers.",
+            stats.refused_watches as f64,
         ),
     ]
 }

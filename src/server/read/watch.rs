@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
+use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::informer::Informer;
 use crate::informer::Proof;
@@ -25,8 +26,9 @@ use crate::shutdown::Shutdown;
 ///
 /// # Errors
 ///
-/// A [`Miss`] if the cache can't start the stream. A start before the event log is not an error:
-/// the client gets 410 in the stream, as from the API server.
+/// A [`Miss`] if the cache can't start the stream, for example with 429 if clients watch too many
+/// selectors that no index answers. A start before the event log is not an error: the client gets
+/// 410 in the stream, as from the API server.
 pub(super) fn watch(
     read: &Read,
     (selection, from, terms): (&Arc<Selection>, WatchFrom, WatchTerms),
@@ -45,17 +47,22 @@ pub(super) fn watch(
         (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selection),
         (_, None) if read.need == Need::MostRecent => return Err(Reason::Unproven.into()),
         (from, _) => {
-            let applied = reader.stats().applied.ok_or(Reason::NotCached)?;
+            let applied = reader.applied().ok_or(Reason::NotCached)?;
             super::check_not_older_than(read.need, applied)?;
             reader.watch(from, selection)
         }
     };
-    if let Err(expired) = stream
-        && expired.oldest == ResourceVersion::ZERO
-    {
+    let stream = match stream {
+        Ok(stream) => Ok(stream),
+        Err(WatchError::TooManyUnindexed) => {
+            return Err(Status::too_many_watched_selectors().into());
+        }
         // The cache was closed, or started a new epoch, after it was acquired.
-        return Err(Miss::Forward(Reason::NotCached));
-    }
+        Err(WatchError::Expired(expired)) if expired.oldest == ResourceVersion::ZERO => {
+            return Err(Miss::Forward(Reason::NotCached));
+        }
+        Err(WatchError::Expired(expired)) => Err(expired),
+    };
     let representation = read.representation;
     let body = WatchBody::new(
         Arc::clone(collection),
@@ -84,7 +91,7 @@ pub(super) fn without_proof(
     if let ProofError::Upstream(_) | ProofError::NotReady = unproven {
         return Err(Status::too_many_consistent_reads().into());
     }
-    let applied = informer.reader().stats().applied.unwrap_or_default();
+    let applied = informer.reader().applied().unwrap_or_default();
     let newer = ResourceVersion(applied.0 + 1);
     let status = Status::too_large_resource_version(newer, applied);
     let encoder = informer.encoder_for(read.representation);

@@ -2,7 +2,11 @@
 //! and evicted events leave nothing behind.
 
 use super::*;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Wake;
+use std::task::Waker;
 
 use bytes::Bytes;
 
@@ -68,10 +72,14 @@ fn named(namespace: Option<&str>, name: &str) -> Selection {
     }
 }
 
+fn log() -> EventLog {
+    EventLog::new(ResourceVersion::ZERO)
+}
+
 fn joined(selections: impl IntoIterator<Item = Selection>) -> (Interest, Vec<Arc<Group>>) {
-    let mut interest = Interest::default();
-    let join = |selection| interest.join_at_tip(&Arc::new(selection), 0).0;
-    let groups = selections.into_iter().map(join).collect();
+    let mut interest = Interest::new(&config());
+    let mut join = |selection| interest.join(&Arc::new(selection), &log()).unwrap();
+    let groups = selections.into_iter().map(&mut join).collect();
     (interest, groups)
 }
 
@@ -181,29 +189,32 @@ fn a_group_is_indexed_by_its_rarest_condition() {
 }
 
 #[test]
-fn an_event_is_queued_once_per_group_and_never_in_a_group_without_streams() {
+fn an_event_is_queued_once_per_group_also_without_streams() {
     let (mut interest, groups) = joined([labelled("app in (db,web)"), on_node("n1")]);
     let event = Arc::new(change(
         Some(pod("a/x", "n1", "app=db")),
         pod("a/x", "n2", "app=web"),
     ));
+    let lengths = || (groups[0].len(), groups[1].len());
     let mut to_wake = Vec::new();
     interest.publish(0, &event, &mut to_wake);
-    assert_eq!(to_wake.len(), 2);
-    assert_eq!((groups[0].end(), groups[1].end()), (1, 1));
-    interest.leave(&groups[1]);
+    assert_eq!((to_wake.len(), lengths()), (2, (1, 1)));
+    drop(interest.leave(&groups[1], Instant::now()));
     interest.publish(1, &event, &mut to_wake);
-    assert_eq!((groups[0].end(), groups[1].end()), (2, 1));
-    assert_eq!(interest.queue_order.len(), 3);
+    assert_eq!((lengths(), interest.queued), ((2, 2), 4));
     interest.evict(1);
     assert!(!groups[0].retains(0) && groups[0].retains(1));
+    assert_eq!((lengths(), interest.queued), ((1, 1), 2));
+    // The queue of a removed group no longer counts.
+    interest.remove(groups[1].id);
+    assert_eq!((interest.queued, interest.queue_order.len()), (1, 2));
     interest.evict(2);
     assert!(groups[0].retains(2) && interest.queue_order.is_empty());
-    assert_eq!(Arc::strong_count(&event), 2, "one is in the left group");
+    assert_eq!(interest.queue_bytes(), 0);
 }
 
 #[test]
-fn groups_vanish_with_their_last_stream() {
+fn a_group_without_streams_is_kept_for_the_retention_age() {
     let both = Selection {
         namespace: Some("a".to_owned()),
         ..labelled("app in (db,web)")
@@ -219,20 +230,79 @@ fn groups_vanish_with_their_last_stream() {
         both,
     ];
     let (mut interest, groups) = joined(all.clone());
-    for (selection, group) in all.into_iter().zip(&groups) {
-        let (again, _) = interest.join_at_tip(&Arc::new(selection), 0);
-        assert!(Arc::ptr_eq(&again, group));
+    let count = groups.len();
+    let (start, age) = (Instant::now(), config().retention_age);
+    let leave = |interest: &mut Interest, now| {
+        let mut leave = |group| assert!(interest.leave(group, now).is_none());
+        groups.iter().for_each(&mut leave);
+    };
+    for selection in all.clone() {
+        let again = interest.join(&Arc::new(selection), &log()).unwrap();
+        assert!(groups.iter().any(|group| Arc::ptr_eq(group, &again)));
     }
-    groups.iter().for_each(|group| interest.leave(group));
-    assert_eq!(interest.len(), groups.len());
-    groups.iter().for_each(|group| interest.leave(group));
-    groups.iter().for_each(|group| interest.leave(group));
-    assert_eq!(interest.len(), 0);
-    assert!(interest.index.is_empty());
-    assert!(interest.ids.is_empty());
+    leave(&mut interest, start);
+    assert_eq!(interest.len(), count, "each group has one more stream");
+    leave(&mut interest, start);
+    assert_eq!((interest.len(), interest.idle.len()), (0, count));
+    assert!(interest.remove_idle(start + age / 2).is_empty());
+    for selection in all {
+        let again = interest.join(&Arc::new(selection), &log()).unwrap();
+        assert!(groups.iter().any(|group| Arc::ptr_eq(group, &again)));
+    }
+    assert_eq!((interest.len(), interest.idle.len()), (count, 0));
+    leave(&mut interest, start + age / 2);
+    assert!(interest.remove_idle(start + age).is_empty());
+    assert_eq!(interest.remove_idle(start + age * 3 / 2).len(), count);
+    assert_eq!((interest.members.len(), interest.idle.len()), (0, 0));
+    assert!(interest.index.is_empty() && interest.ids.is_empty());
     for group in groups {
         assert_eq!(Arc::strong_count(&group), 1);
     }
+}
+
+fn limited(groups: GroupLimits) -> Interest {
+    Interest::new(&Config { groups, ..config() })
+}
+
+#[test]
+fn groups_without_streams_are_limited() {
+    let mut interest = limited(GroupLimits {
+        idle: 3,
+        ..GroupLimits::default()
+    });
+    let start = Instant::now();
+    for (node, second) in (0..10).zip(0..) {
+        let selection = Arc::new(on_node(&format!("n{node}")));
+        let group = interest.join(&selection, &log()).unwrap();
+        let now = start + Duration::from_secs(second);
+        let removed = interest.leave(&group, now).map(|group| group.id);
+        assert_eq!(removed, u64::checked_sub(node, 3), "the oldest");
+    }
+    assert_eq!((interest.members.len(), interest.idle.len()), (3, 3));
+}
+
+#[test]
+fn groups_that_no_index_finds_are_limited() {
+    let mut interest = limited(GroupLimits {
+        unindexed: 2,
+        ..GroupLimits::default()
+    });
+    let join = |interest: &mut Interest, selection| interest.join(&Arc::new(selection), &log());
+    let first = join(&mut interest, labelled("!a")).unwrap();
+    let second = join(&mut interest, labelled("!b")).unwrap();
+    let refused = Some(TooManyUnindexed);
+    assert_eq!(join(&mut interest, labelled("!c")).err(), refused);
+    // An existing group, an indexed one and the group of all objects are not refused.
+    let again = join(&mut interest, labelled("!b")).unwrap();
+    assert!(Arc::ptr_eq(&again, &second));
+    for selection in [on_node("n1"), in_namespace("a"), Selection::default()] {
+        join(&mut interest, selection).unwrap();
+    }
+    assert_eq!(join(&mut interest, labelled("!c")).err(), refused);
+    // A group without streams gives way.
+    drop(interest.leave(&first, Instant::now()));
+    assert_eq!(join(&mut interest, labelled("!c")).err(), None);
+    assert_eq!(join(&mut interest, labelled("!d")).err(), refused);
 }
 
 // === through the cache ===
@@ -288,16 +358,15 @@ fn a_quiet_stream_is_at_the_tip_and_outlives_the_log() {
 }
 
 #[test]
-fn a_late_start_reads_the_log_once_and_joins_an_existing_group() {
+fn a_late_start_reads_the_log_until_its_groups_queue_begins() {
     let (mut writer, reader) = ready(None);
     for version in 11..200 {
         write(&mut writer, "a/x", version, "n1");
     }
     let from = WatchFrom::After(ResourceVersion(100));
     let mut first = watch(&reader, from, on_node("n1"));
-    assert_eq!(reader.stats().groups, 0, "the stream reads the log first");
-    assert_eq!(drain(&mut first).len(), 99);
     assert_eq!(reader.stats().groups, 1);
+    assert_eq!(drain(&mut first).len(), 99);
     write(&mut writer, "a/x", 200, "n1");
     write(&mut writer, "a/x", 201, "n1");
     for (start, expected) in [(198, 3), (199, 2), (200, 1), (201, 0)] {
@@ -310,25 +379,98 @@ fn a_late_start_reads_the_log_once_and_joins_an_existing_group() {
     assert_eq!(reader.stats().groups, 0);
 }
 
+/// The number of times that a poll of `stream` yields before the stream waits.
+fn yields(stream: &mut WatchStream) -> usize {
+    let wakes = Arc::new(Wakes::default());
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut yields = 0;
+    loop {
+        let polled = stream.poll_next(&mut Context::from_waker(&waker));
+        assert!(polled.is_pending(), "{polled:?}");
+        if wakes.0.load(Ordering::Relaxed) == yields {
+            return yields;
+        }
+        yields += 1;
+    }
+}
+
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 #[test]
-fn queued_events_count_in_the_log_until_they_are_evicted() {
+fn a_stream_that_was_cut_resumes_without_a_search_of_the_log() {
     let (mut writer, reader) = ready(None);
-    write(&mut writer, "a/x", 11, "n1");
-    let alone = reader.stats().log_bytes;
+    let agents: Vec<_> = ["n1", "n2"].map(on_node).into();
+    let open = |selection: &Selection| watch(&reader, WatchFrom::Tip, selection.clone());
+    let cut: Vec<_> = agents.iter().map(open).collect();
+    for version in 11..8_000 {
+        write(&mut writer, "a/x", version, "n9");
+    }
+    write(&mut writer, "a/y", 8_000, "n1");
+    drop(cut);
+    assert_eq!(reader.stats().groups, 0);
+    write(&mut writer, "a/z", 8_001, "n1");
+    let resume = |version, selection: &Selection| {
+        let from = WatchFrom::After(ResourceVersion(version));
+        watch(&reader, from, selection.clone())
+    };
+    let mut first = resume(10, &agents[0]);
+    assert_eq!(
+        describe(&drain(&mut first)),
+        ["ADDED a/y@8000", "ADDED a/z@8001"]
+    );
+    assert_eq!(yields(&mut resume(10, &agents[1])), 0);
+    // A selection that was not watched before is searched for in the log.
+    assert_eq!(yields(&mut resume(10, &on_node("n3"))), 3);
+}
+
+#[test]
+fn queues_have_a_limit_of_their_own() {
+    let (mut writer, reader) = cache(Config {
+        groups: GroupLimits {
+            queue_bytes: 100 * 40 * 50,
+            ..GroupLimits::default()
+        },
+        ..config()
+    });
+    writer.replace(writer.relist(), ResourceVersion(10));
     let nodes = (0..50).map(|node| with_field(Field::Value(0), false, &format!("m{node}")));
-    let streams: Vec<_> = nodes
+    let mut streams: Vec<_> = nodes
         .map(|selection| watch(&reader, WatchFrom::Tip, selection))
         .collect();
-    write(&mut writer, "a/y", 12, "n1");
-    let both = reader.stats().log_bytes;
-    assert_eq!(both - 2 * alone, 50 * QUEUED_EVENT_BYTES);
+    write(&mut writer, "a/x", 11, "n1");
+    let alone = reader.stats().log_bytes;
+    for version in 12..=1_010 {
+        write(&mut writer, "a/x", version, "n1");
+    }
+    let stats = reader.stats();
+    assert_eq!(stats.log_events, 1_000, "queues do not shorten the log");
+    assert!(stats.log_bytes <= 1_000 * 2 * alone);
+    {
+        let interest = writer.shared().interest.lock();
+        let limit = interest.limits.queue_bytes;
+        assert!((limit * 9 / 10..=limit).contains(&interest.queue_bytes()));
+    }
+    // What left the queue is read from the log, by open streams and by those that resume.
+    let mut last = streams.pop().unwrap();
+    assert_eq!(drain(&mut last).len(), 1_000);
+    assert_eq!(last.bookmark(), Some(ResourceVersion(1_010)));
+    let resumed = WatchFrom::After(ResourceVersion(500));
+    let selection = with_field(Field::Value(0), false, "m7");
+    assert_eq!(drain(&mut watch(&reader, resumed, selection)).len(), 510);
     writer.forget_history();
     assert_eq!(reader.stats().log_bytes, 0);
-    let shared = writer.shared();
-    assert!(shared.interest.lock().queue_order.is_empty());
+    assert_eq!(writer.shared().interest.lock().queue_bytes(), 0);
+    assert_eq!(describe(&drain(&mut streams[0])), ["expired"]);
     writer.new_epoch(EpochCause::WentBack);
     assert_eq!(reader.stats().groups, 0);
-    drop(streams);
+    drop((streams, last));
     let everything = reader.watch(WatchFrom::Tip, everything());
     assert!(everything.is_err(), "not ready");
     assert_eq!(writer.shared().watchers.load(Ordering::Relaxed), 0);

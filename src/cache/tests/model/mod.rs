@@ -26,6 +26,10 @@ use crate::mutation::Mutation;
 
 /// Byte limits of the log. One event of the model's objects has 400 to 600 bytes.
 const RETENTION: [Option<usize>; 4] = [None, Some(1300), Some(2500), Some(6500)];
+/// Byte limits of the queues. A queued event has 40 bytes.
+const QUEUE_BYTES: [usize; 3] = [usize::MAX, 400, 120];
+/// Numbers of groups that are kept without streams.
+const IDLE_GROUPS: [usize; 2] = [0, 3];
 
 /// Runs `cases` random worlds. Returns how often a client had all changes and its view was checked.
 fn run_model(
@@ -41,12 +45,13 @@ fn run_model(
     };
     let rng = TestRng::deterministic_rng(settings.rng_algorithm);
     let mut runner = TestRunner::new_with_rng(settings, rng);
-    let retention = select(retention.to_vec());
+    let groups = (select(&QUEUE_BYTES), select(&IDLE_GROUPS));
+    let limits = (select(retention.to_vec()), groups);
     let choice = [(); CLIENTS].map(|()| 0..selections().len());
     let served = Cell::new(0);
-    let outcome = runner.run(&(retention, choice, operations()), |input| {
-        let (retention, choice, operations) = input;
-        let mut world = World::new(retention, choice);
+    let outcome = runner.run(&(limits, choice, operations()), |input| {
+        let (limits, choice, operations) = input;
+        let mut world = World::new(limits, choice);
         let outcome = world.run(operations);
         served.set(served.get() + world.served);
         outcome.map_err(TestCaseError::fail)
@@ -118,8 +123,14 @@ fn model_needs_groups_found_by_the_previous_object() {
 }
 
 #[test]
-fn model_needs_the_log_read_to_the_tip_before_joining() {
-    assert_needed(Mutation::JoinedBeforeTip, None);
+fn model_needs_events_read_from_the_log_to_be_skipped() {
+    let failure = failure_with(Mutation::QueuedAgain, None);
+    assert!(failure.contains("sent again"), "{failure}");
+}
+
+#[test]
+fn model_needs_bookmarks_to_wait_for_the_queues() {
+    assert_needed(Mutation::UnqueuedBookmarked, None);
 }
 
 #[test]

@@ -41,6 +41,11 @@ pub(super) enum Op {
         key: usize,
     },
     UpstreamBookmark,
+    /// From now on the writer is interrupted after each change, when the last `events` events are
+    /// in the log, but not in the groups' queues.
+    HoldBack {
+        events: usize,
+    },
     /// The upstream watch is lost, and a list that is `behind` revisions old is applied.
     Relist {
         behind: u64,
@@ -106,6 +111,7 @@ pub(super) fn operations() -> impl Strategy<Value = Vec<Op>> {
         1 => (1..6usize).prop_map(|events| Op::FeedLossy { events }),
         1 => (0..KEYS.len()).prop_map(|key| Op::Repeat { key }),
         1 => Just(Op::UpstreamBookmark),
+        1 => select(vec![0, 0, 1, 3]).prop_map(|events| Op::HoldBack { events }),
         3 => (0..4u64, select(vec![false, true]))
             .prop_map(|(behind, as_watch_list)| Op::Relist { behind, as_watch_list }),
         1 => (1..12u64).prop_map(|revisions| Op::Restore { revisions }),
@@ -114,5 +120,5 @@ pub(super) fn operations() -> impl Strategy<Value = Vec<Op>> {
         1 => (0..8u64).prop_map(|behind| Op::SnapshotAt { behind }),
         18 => (0..CLIENTS, client_op).prop_map(|(client, action)| Op::Client { client, action }),
     ];
-    vec(op, 1..120)
+    vec(op, 1..130)
 }

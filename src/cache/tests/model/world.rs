@@ -8,6 +8,7 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Config;
 use crate::cache::EpochCause;
+use crate::cache::GroupLimits;
 use crate::cache::Reader;
 use crate::cache::ReplaceOutcome;
 use crate::cache::Snapshot;
@@ -42,9 +43,18 @@ pub(super) struct World {
 // === impl World ===
 
 impl World {
-    pub(super) fn new(retention_bytes: Option<usize>, choice: [usize; CLIENTS]) -> Self {
+    pub(super) fn new(
+        (retention_bytes, (queue_bytes, idle)): (Option<usize>, (usize, usize)),
+        choice: [usize; CLIENTS],
+    ) -> Self {
+        let groups = GroupLimits {
+            queue_bytes,
+            idle,
+            ..GroupLimits::default()
+        };
         let (mut writer, reader) = cache(Config {
             retention_bytes,
+            groups,
             ..config()
         });
         writer.replace(writer.relist(), ResourceVersion(BASE));
@@ -68,6 +78,7 @@ impl World {
             let snapshot = self.reader.snapshot().ok_or("not ready")?;
             self.check_snapshot(&snapshot)?;
         }
+        self.writer.hold_back(0);
         self.feed(usize::MAX, false)?;
         for client in 0..CLIENTS {
             self.client(client, ClientOp::Resume)?;
@@ -106,6 +117,7 @@ impl World {
                 let reached = ResourceVersion(next.unwrap_or(self.etcd.revision()));
                 self.writer.bookmark(reached).map_err(|e| e.to_string())?;
             }
+            Op::HoldBack { events } => self.writer.hold_back(events),
             Op::Relist {
                 behind,
                 as_watch_list,
@@ -214,6 +226,7 @@ impl World {
 
     fn client(&mut self, index: usize, action: ClientOp) -> CheckResult {
         let (applied, revision) = (self.applied(), self.etcd.revision());
+        let is_queued = !self.writer.has_unpublished();
         let client = &mut self.clients[index];
         match action {
             ClientOp::ListAndWatch => {
@@ -232,7 +245,7 @@ impl World {
                 self.watch_proven(index, proven)?;
             }
             ClientOp::Poll { items } => {
-                let has_all = client.take(items, &self.etcd, applied)?;
+                let has_all = client.take(items, &self.etcd, applied, is_queued)?;
                 self.served += usize::from(has_all);
             }
             ClientOp::Cut => client.cut(),

@@ -49,6 +49,7 @@ async fn a_wrong_cache_is_relisted_but_not_for_each_reader() {
         retention_age: Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 100,
+        groups: cache::GroupLimits::default(),
     });
     let empty = writer.relist();
     writer.replace(empty, ResourceVersion(5));

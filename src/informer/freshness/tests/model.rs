@@ -463,6 +463,7 @@ async fn run_world(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
         retention_age: Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 100,
+        groups: cache::GroupLimits::default(),
     });
     let etcd = Arc::<Mutex<Etcd>>::default();
     let (relist, relists) = relist_channel();

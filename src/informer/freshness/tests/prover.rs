@@ -106,6 +106,7 @@ impl World {
             retention_age: Duration::from_secs(75),
             retention_bytes: None,
             retention_events: 100,
+            groups: cache::GroupLimits::default(),
         });
         let current = ResourceVersion(1000);
         let mut relist = writer.relist();

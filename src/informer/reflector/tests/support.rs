@@ -237,6 +237,7 @@ pub(super) fn cache_config() -> cache::Config {
         retention_age: Duration::from_secs(75),
         retention_bytes: None,
         retention_events: 0,
+        groups: cache::GroupLimits::default(),
     }
 }
 

@@ -20,6 +20,7 @@ use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::cache;
 use crate::cache::Reader;
+use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::Writer;
 use crate::codec::Encoder;
@@ -45,6 +46,7 @@ impl TestCollection {
             retention_age: Duration::from_secs(75),
             retention_bytes: None,
             retention_events: 128,
+            groups: cache::GroupLimits::default(),
         });
         let mut list = writer.relist();
         list.add(object("old", 5));
@@ -94,7 +96,11 @@ impl TestCollection {
         terms: WatchTerms,
         one_event_per_frame: bool,
     ) -> Watch {
-        let stream = self.reader.watch(from, Arc::default());
+        let stream = match self.reader.watch(from, Arc::default()) {
+            Ok(stream) => Ok(stream),
+            Err(WatchError::Expired(expired)) => Err(expired),
+            Err(other) => panic!("{other}"),
+        };
         let collection: Arc<dyn Collection> = self.clone();
         let shutdown = Shutdown::new(crate::shutdown::Config::default());
         let representation = Representation::plain(WireFormat::Json);

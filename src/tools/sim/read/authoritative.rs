@@ -80,7 +80,7 @@ fn status_for(
     query: &str,
 ) -> Status {
     let requested = requested_version(query);
-    let current = collection.reader().stats().applied.unwrap_or_default();
+    let current = collection.reader().applied().unwrap_or_default();
     match reason {
         Reason::AheadOfCache => Status::too_large_resource_version(requested, current),
         Reason::PastState if requested > current => {

@@ -53,6 +53,7 @@ impl Collection {
             retention_age: RETENTION_AGE,
             retention_bytes: None,
             retention_events: RETENTION_EVENTS,
+            groups: cache::GroupLimits::default(),
         });
         let nothing = writer.relist();
         writer.replace(nothing, revision);

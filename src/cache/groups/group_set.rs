@@ -1,0 +1,63 @@
+//! GroupSet: the groups that one entry of the index finds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::cache::groups::group::Group;
+
+/// A set of groups. It adds and removes one without a search of all others, because streams leave
+/// while the writer waits for the lock. Most entries of the index find exactly one group.
+#[derive(Default)]
+pub(super) enum GroupSet {
+    #[default]
+    Empty,
+    One(Arc<Group>),
+    /// By the group's id.
+    Many(BTreeMap<u64, Arc<Group>>),
+}
+
+// === impl GroupSet ===
+
+impl GroupSet {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::One(_) => 1,
+            Self::Many(groups) => groups.len(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn insert(&mut self, group: &Arc<Group>) {
+        let added = (group.id, Arc::clone(group));
+        *self = match std::mem::take(self) {
+            Self::Empty => Self::One(added.1),
+            Self::One(first) => Self::Many(BTreeMap::from([(first.id, first), added])),
+            Self::Many(mut groups) => {
+                groups.insert(added.0, added.1);
+                Self::Many(groups)
+            }
+        };
+    }
+
+    pub(super) fn remove(&mut self, group: &Arc<Group>) {
+        match self {
+            Self::One(only) if Arc::ptr_eq(only, group) => *self = Self::Empty,
+            Self::Many(groups) => {
+                groups.remove(&group.id);
+            }
+            Self::Empty | Self::One(_) => {}
+        }
+    }
+
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&Arc<Group>)) {
+        match self {
+            Self::Empty => {}
+            Self::One(group) => visit(group),
+            Self::Many(groups) => groups.values().for_each(visit),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! GroupLimits: how many groups a cache keeps, and how much memory their queues take.
+
+/// Limits of the groups of one cache. All streams with the same selection share a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// Maximum number of groups that no index finds, such as those of `app!=web`. Each of them is
+    /// tested for every change. A watch that needs one more group is refused, except a watch of all
+    /// objects. Default is [`GroupLimits::DEFAULT_UNINDEXED`].
+    pub unindexed: usize,
+    /// Maximum number of groups without streams. They are kept for the retention age, so that
+    /// streams that were cut find their events again without a search of the log. Default is
+    /// [`GroupLimits::DEFAULT_IDLE`].
+    pub idle: usize,
+    /// Maximum bytes of all queues. Above it the oldest events leave the queues, but not the log;
+    /// streams that still need them read the log. Default is [`GroupLimits::DEFAULT_QUEUE_BYTES`].
+    pub queue_bytes: usize,
+}
+
+impl GroupLimits {
+    /// Default of [`GroupLimits::unindexed`]. The test of one group takes about 70 ns, so a change
+    /// costs up to 70 µs more.
+    pub const DEFAULT_UNINDEXED: usize = 1000;
+    /// Default of [`GroupLimits::idle`]: one group for each node of the largest clusters.
+    pub const DEFAULT_IDLE: usize = 16_384;
+    /// Default of [`GroupLimits::queue_bytes`]: 64 MiB.
+    pub const DEFAULT_QUEUE_BYTES: usize = 64 << 20;
+}
+
+impl Default for GroupLimits {
+    fn default() -> Self {
+        Self {
+            unindexed: Self::DEFAULT_UNINDEXED,
+            idle: Self::DEFAULT_IDLE,
+            queue_bytes: Self::DEFAULT_QUEUE_BYTES,
+        }
+    }
+}
+
+/// A watch needs a group that no index finds, and the cache already has the maximum number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cache) struct TooManyUnindexed;
