@@ -176,6 +176,12 @@ pub struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub http2_max_streams_per_connection: NonZeroU32,
 
+    /// The most different selectors without an index that watches of a resource may have, such as
+    /// app!=web, as each is tested against every change; a watch with a further one gets 429; 0 for
+    /// no limit
+    #[arg(long, value_name = "COUNT", default_value = "1000")]
+    pub max_unindexed_selectors: usize,
+
     /// How long running requests and watches may take at shutdown
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,

@@ -5,6 +5,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::cache::GroupLimits;
 use crate::informer;
 use crate::net;
 use crate::server;
@@ -108,6 +109,13 @@ pub(super) fn check(
             indexed_labels: cache.index_labels.clone(),
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),
+            groups: GroupLimits {
+                unindexed: match settings.limits.max_unindexed_selectors {
+                    0 => usize::MAX,
+                    max => max,
+                },
+                ..GroupLimits::default()
+            },
             freshness: FreshnessRule::policies(&cache.freshness),
             seed: None,
         },

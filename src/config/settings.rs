@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::Serialize;
 
+use crate::cache::GroupLimits;
 use crate::informer;
 use crate::net;
 use crate::server;
@@ -127,6 +128,10 @@ pub(super) struct Limits {
     pub(super) max_requests_inflight: usize,
     /// Number of concurrent requests, watches included, on an HTTP/2 connection.
     pub(super) http2_max_streams_per_connection: NonZeroU32,
+    /// Number of different selectors without an index that watches of a resource may have. Such a
+    /// selector requires no name, namespace, field value or label value, as in app!=web, so that
+    /// each change is tested against it. A watch with a further one gets 429. 0 for no limit.
+    pub(super) max_unindexed_selectors: usize,
 }
 
 /// How kubefan shuts down.
@@ -209,6 +214,7 @@ impl Default for Limits {
         Self {
             max_requests_inflight: server::Config::DEFAULT_MAX_REQUESTS_INFLIGHT,
             http2_max_streams_per_connection: net::Config::DEFAULT_MAX_STREAMS,
+            max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
         }
     }
 }

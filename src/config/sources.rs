@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 21] = [
+pub(super) const SETTINGS: [Setting; 22] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -102,6 +102,13 @@ pub(super) const SETTINGS: [Setting; 21] = [
         "http2_max_streams_per_connection",
         |to, _, serve| {
             to.limits.http2_max_streams_per_connection = serve.http2_max_streams_per_connection;
+        },
+    ),
+    setting(
+        "limits.maxUnindexedSelectors",
+        "max_unindexed_selectors",
+        |to, _, serve| {
+            to.limits.max_unindexed_selectors = serve.max_unindexed_selectors;
         },
     ),
     setting(

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::cache::GroupLimits;
+
 use super::FreshnessPolicies;
 
 /// Settings that an [`InformerSet`](super::InformerSet) applies to all its informers.
@@ -18,6 +20,9 @@ pub struct Config {
     /// Maximum size of one event log in bytes. `None`, the default, means 64 MiB, or twice the size
     /// of the store if that is more.
     pub retention_bytes: Option<usize>,
+    /// How many different selections clients may watch in each cache, as far as they cost memory or
+    /// time for every change. Default is [`GroupLimits::default`].
+    pub groups: GroupLimits,
     /// How fresh the answer to a read of the most recent state must be, for each resource. Default
     /// is as fresh as the request, for all resources.
     pub freshness: FreshnessPolicies,
@@ -54,6 +59,7 @@ impl Default for Config {
             indexed_labels: Vec::new(),
             retention_age: Self::DEFAULT_RETENTION_AGE,
             retention_bytes: None,
+            groups: GroupLimits::default(),
             freshness: FreshnessPolicies::default(),
             seed: None,
         }

@@ -302,7 +302,7 @@ impl InformerSet {
             retention_age: config.retention_age,
             retention_bytes: config.retention_bytes,
             retention_events: Config::RETENTION_EVENTS,
-            groups: cache::GroupLimits::default(),
+            groups: config.groups,
         });
         let lister_watcher = ResourceClient::new(
             self.inner.client.clone(),

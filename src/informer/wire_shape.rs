@@ -52,7 +52,8 @@ impl WireShape {
     }
 
     /// Replaces the encoder by one that follows the shape of `bookmark`, a whole BOOKMARK frame. A
-    /// frame that cannot be decoded changes nothing.
+    /// frame with the current shape, or one that cannot be decoded, changes nothing: compressed
+    /// lists are shared by the identity of their encoder.
     pub fn update_from_bookmark(&self, bookmark: &Bytes) {
         let template = BookmarkTemplate::from_frame(self.format, bookmark);
         let type_meta = TypeMeta::read(self.format, bookmark);
@@ -60,12 +61,57 @@ impl WireShape {
             (Ok(template), Ok(type_meta)) => {
                 let encoder = Encoder::from_type_meta(self.format, &type_meta);
                 let encoder = encoder.with_bookmark_template(template);
-                self.encoder
-                    .store(Arc::new(self.with_spec_list_kind(encoder)));
+                let encoder = self.with_spec_list_kind(encoder);
+                if encoder != **self.encoder.load() {
+                    self.encoder.store(Arc::new(encoder));
+                }
             }
             (Err(error), _) | (_, Err(error)) => {
                 tracing::debug!(%error, "a bookmark cannot be decoded, the encoder is unchanged");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GroupVersionResource;
+    use crate::api::Resource;
+
+    fn bookmark(version: u64, more: &str) -> Bytes {
+        format!(
+            "{{\"type\":\"BOOKMARK\",\"object\":{{\"kind\":\"Pod\",\"apiVersion\":\"v1\",\
+             \"metadata\":{{\"resourceVersion\":\"{version}\",\"creationTimestamp\":null}}{more}}}}}\n"
+        )
+        .into()
+    }
+
+    #[test]
+    fn the_encoder_is_replaced_only_if_the_shape_of_bookmarks_changes() {
+        let shape = WireShape::new(&InformerSpec {
+            resource: Arc::new(Resource {
+                kind: "Pod".to_owned(),
+                gvr: GroupVersionResource::new("", "v1", "pods"),
+                singular: "pod".to_owned(),
+                short_names: Vec::new(),
+                namespaced: true,
+                verbs: Vec::new(),
+            }),
+            format: WireFormat::Json,
+            fields: Arc::default(),
+            custom: false,
+            list_kind: None,
+        });
+        let initial = shape.encoder();
+        shape.update_from_bookmark(&bookmark(1, ""));
+        let first = shape.encoder();
+        assert!(!Arc::ptr_eq(&initial, &first));
+        for version in [2, 3000] {
+            shape.update_from_bookmark(&bookmark(version, ""));
+            assert!(Arc::ptr_eq(&first, &shape.encoder()), "{version}");
+        }
+        shape.update_from_bookmark(&bookmark(4, ",\"spec\":{}"));
+        assert!(!Arc::ptr_eq(&first, &shape.encoder()));
     }
 }

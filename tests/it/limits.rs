@@ -125,3 +125,38 @@ async fn an_http2_connection_has_the_configured_number_of_streams() {
         "{settings:?}"
     );
 }
+
+#[tokio::test]
+async fn a_watch_with_one_selector_too_many_that_no_index_answers_gets_429() {
+    let sim = Sim::start(&[]).await;
+    let flags = ["-r", "configmaps", "--max-unindexed-selectors", "2"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let mut connection = http2(&kubefan, 65_535).await;
+    let path = |place: &str, selector: &str| {
+        format!("/api/v1/{place}?resourceVersion=0&watch=1&labelSelector={selector}")
+    };
+    let mut open = Vec::new();
+    // The last ones share a selector, are found by the namespace or a label, or have no selector.
+    for (place, selector) in [
+        ("configmaps", "!a"),
+        ("configmaps", "!b"),
+        ("configmaps", "!b"),
+        ("namespaces/default/configmaps", "!c"),
+        ("configmaps", "app=web"),
+        ("configmaps", ""),
+    ] {
+        let path = path(place, selector);
+        let watch = get(&kubefan, &mut connection, &path).await;
+        assert_eq!(watch.status(), 200, "{path}");
+        open.push(watch);
+    }
+    let refused = get(&kubefan, &mut connection, &path("configmaps", "!c")).await;
+    assert_eq!(refused.status(), 429);
+    assert_eq!(refused.headers()["retry-after"], "1");
+    let metrics = kubefan.metrics().await;
+    let counted = |line: &str| {
+        line.starts_with("kubefan_watches_refused_total{") && line.trim_end().ends_with(" 1")
+    };
+    assert!(metrics.lines().any(counted), "{metrics}");
+    drop((open, connection));
+}

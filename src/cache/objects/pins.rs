@@ -11,9 +11,14 @@ use crate::cache::objects::snapshot::Snapshot;
 
 const MAX_PINNED: usize = 1024;
 
-/// The snapshots that are kept for reads at an exact resource version, by that version.
+/// The snapshots that are kept for reads at an exact resource version.
 #[derive(Default)]
-pub(in crate::cache) struct Pins(BTreeMap<ResourceVersion, Pin>);
+pub(in crate::cache) struct Pins {
+    by_version: BTreeMap<ResourceVersion, Pin>,
+    /// No pin is older than this. The time may be too early, if a snapshot was pinned again or
+    /// evicted. It avoids a search for old pins after each change.
+    not_older: Option<Instant>,
+}
 
 struct Pin {
     snapshot: Snapshot,
@@ -24,7 +29,7 @@ struct Pin {
 
 impl Pins {
     pub(in crate::cache) fn len(&self) -> usize {
-        self.0.len()
+        self.by_version.len()
     }
 
     pub(in crate::cache) fn add(&mut self, snapshot: Snapshot, now: Instant) {
@@ -32,7 +37,8 @@ impl Pins {
             pinned_at: now,
             snapshot,
         };
-        self.0.insert(pin.snapshot.resource_version, pin);
+        self.not_older.get_or_insert(now);
+        self.by_version.insert(pin.snapshot.resource_version, pin);
     }
 
     /// The snapshot pinned at `version` less than `max_age` ago.
@@ -42,7 +48,7 @@ impl Pins {
         max_age: Duration,
         now: Instant,
     ) -> Option<Snapshot> {
-        let pin = self.0.get(&version)?;
+        let pin = self.by_version.get(&version)?;
         let is_young = now.duration_since(pin.pinned_at) < max_age;
         is_young.then(|| pin.snapshot.clone())
     }
@@ -60,15 +66,21 @@ impl Pins {
         replaced_bytes: u64,
         now: Instant,
     ) -> Vec<Snapshot> {
-        let is_aged = |pin: &Pin| now.duration_since(pin.pinned_at) >= retention.age;
-        let aged = self.0.extract_if(.., |_, pin| is_aged(pin));
-        let mut evicted: Vec<_> = aged.map(|(_, pin)| pin.snapshot).collect();
-        while let Some(pin) = self.0.first_entry() {
+        let is_aged = |pinned_at| now.duration_since(pinned_at) >= retention.age;
+        let mut evicted = Vec::new();
+        if self.not_older.is_some_and(is_aged) {
+            let pins = &mut self.by_version;
+            let aged = pins.extract_if(.., |_, pin| is_aged(pin.pinned_at));
+            evicted.extend(aged.map(|(_, pin)| pin.snapshot));
+            self.not_older = pins.values().map(|pin| pin.pinned_at).min();
+        }
+        while let Some(pin) = self.by_version.first_entry() {
             let held_bytes = replaced_bytes.saturating_sub(pin.get().snapshot.replaced_bytes);
-            if held_bytes <= retention.bytes as u64 && self.0.len() <= MAX_PINNED {
+            if held_bytes <= retention.bytes as u64 && self.by_version.len() <= MAX_PINNED {
                 break;
             }
-            evicted.extend(self.0.pop_first().map(|(_, pin)| pin.snapshot));
+            let pin = self.by_version.pop_first();
+            evicted.extend(pin.map(|(_, pin)| pin.snapshot));
         }
         evicted
     }

@@ -24,7 +24,7 @@ use crate::codec::type_meta::TypeMeta;
 use crate::codec::type_meta::json_front;
 
 /// Encodes the objects of one resource in one wire format.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoder {
     pub(super) format: WireFormat,
     pub(super) kind: Cow<'static, str>,
@@ -41,7 +41,7 @@ pub struct Encoder {
 }
 
 /// How an encoder makes PartialObjectMetadata from cached objects.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Partial {
     /// The wire format of the cached objects.
     from: WireFormat,
