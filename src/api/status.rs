@@ -235,6 +235,12 @@ impl Status {
         Self::failure(500, "InternalError", message)
     }
 
+    /// 503 for a request that provably never reached the API server. It has a `Retry-After` of 1 s,
+    /// after which client-go repeats a request with any verb.
+    pub fn unreachable(message: impl Into<String>) -> Self {
+        Self::failure(503, "ServiceUnavailable", message).with_details(retry_after(1))
+    }
+
     /// 504 for a request that exceeded its deadline.
     pub fn timeout() -> Self {
         let message = "Timeout: request did not complete within the allotted timeout";

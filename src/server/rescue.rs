@@ -106,7 +106,12 @@ pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
     tracing::warn!(error = causes, "request could not be forwarded");
     match error {
         upstream::Error::Request(_) => Status::failure(400, "BadRequest", causes),
-        upstream::Error::Timeout(_) => Status::failure(504, "Timeout", causes),
+        // A write must not be repeated by clients if it may have been executed, so the answer has no
+        // `Retry-After`.
+        upstream::Error::Timeout(_) | upstream::Error::InDoubt(_) => {
+            Status::failure(504, "Timeout", causes)
+        }
+        upstream::Error::Unreachable(_) => Status::unreachable(format!("kubefan: {causes}")),
         _ => Status::failure(503, "ServiceUnavailable", format!("kubefan: {causes}")),
     }
 }

@@ -21,7 +21,9 @@ use super::Error;
 use super::answer;
 use super::connect::ClientConfig;
 use super::connect::ConnectError;
+use super::connect::health::Health;
 use super::connect::kubeconfig;
+use super::connect::transport::MaybeSent;
 use super::connect::transport::Pool;
 use super::connect::transport::Stacks;
 use super::dedicated::DedicatedConnection;
@@ -29,9 +31,8 @@ use super::dedicated::HttpVersion;
 use super::warnings::Warnings;
 use crate::body;
 use crate::body::Body;
+use crate::body::BoxError;
 
-/// Time until the headers of an answer must arrive; the API server itself gives up after 60 s.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
 /// The largest JSON answer, in bytes, that is read into memory.
 const JSON_LIMIT: usize = 256 << 20;
@@ -58,6 +59,8 @@ struct Inner {
     server_text: String,
     default_namespace: String,
     stacks: ArcSwap<Stacks>,
+    /// Shared by the stacks, also by those of later reloads.
+    health: Arc<Health>,
     warnings: Warnings,
 }
 
@@ -69,12 +72,14 @@ impl Client {
     pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         let loaded = kubeconfig::load(&config).await?;
         let server = loaded.server().clone();
+        let health = Arc::<Health>::default();
         let inner = Inner {
             config,
             server_text: server.to_string().trim_end_matches('/').to_owned(),
             server,
             default_namespace: loaded.default_namespace().to_owned(),
-            stacks: ArcSwap::from_pointee(loaded.stacks().await?),
+            stacks: ArcSwap::from_pointee(loaded.stacks(Arc::clone(&health)).await?),
+            health,
             warnings: Warnings::default(),
         };
         Ok(Self {
@@ -86,17 +91,31 @@ impl Client {
     #[cfg(test)]
     pub(crate) fn in_memory(dial: &super::Dial) -> Self {
         let server = Uri::from_static("http://localhost");
-        let stack = || super::tests::memory::stack(dial, &server);
+        Self::for_tests(dial, server, &rustls::RootCertStore::empty())
+    }
+
+    /// Like [`Client::in_memory`], with TLS and HTTP/2; the server's CA is `authority`.
+    #[cfg(test)]
+    pub(super) fn in_memory_tls(
+        dial: &super::Dial,
+        authority: rustls::pki_types::CertificateDer<'static>,
+    ) -> Self {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority).expect("a root");
+        Self::for_tests(dial, Uri::from_static("https://127.0.0.1"), &roots)
+    }
+
+    #[cfg(test)]
+    fn for_tests(dial: &super::Dial, server: Uri, roots: &rustls::RootCertStore) -> Self {
+        let health = Arc::<Health>::default();
+        let stacks = super::tests::memory::stacks(dial, &server, roots, &health);
         let inner = Inner {
             config: ClientConfig::default(),
             server_text: server.to_string(),
             default_namespace: "default".to_owned(),
-            stacks: ArcSwap::from_pointee(Stacks {
-                kubefan: stack(),
-                caller: stack(),
-                opener: super::tests::memory::opener(dial, &server),
-            }),
+            stacks: ArcSwap::from_pointee(stacks),
             server,
+            health,
             warnings: Warnings::default(),
         };
         Self {
@@ -113,9 +132,16 @@ impl Client {
     pub async fn reload(&self) -> Result<(), ConnectError> {
         let loaded = kubeconfig::load(&self.inner.config).await?;
         loaded.check_same_server(&self.inner.server)?;
-        let stacks = loaded.stacks().await?;
+        let stacks = loaded.stacks(Arc::clone(&self.inner.health)).await?;
         self.inner.stacks.store(Arc::new(stacks));
         Ok(())
+    }
+
+    /// False from the moment at which the API server stopped to answer pings or handshakes until it
+    /// answers again. Requests fail at once meanwhile. Without HTTP/2 there are no pings, so only
+    /// handshakes count.
+    pub fn is_responding(&self) -> bool {
+        self.inner.health.is_responding()
     }
 
     /// The warnings in the API server's answers to kubefan's lists and watches.
@@ -172,11 +198,11 @@ impl Client {
         version: HttpVersion,
     ) -> Result<DedicatedConnection, Error> {
         let opener = self.inner.stacks.load().opener.clone();
-        opener.open(version).await.map_err(Error::Transport)
+        opener.open(version).await.map_err(Error::Unreachable)
     }
 
     /// Sends a request as kubefan over a connection that the caller opened. The answer's headers
-    /// must arrive within 65 s.
+    /// must arrive within [`ClientConfig::answer_timeout`].
     ///
     /// # Errors
     /// [`Error::Answer`] if the status is not 2xx, and the errors of [`Client::request`].
@@ -187,7 +213,7 @@ impl Client {
     ) -> Result<Response<Body>, Error> {
         request.extensions_mut().insert(connection.clone());
         let sent = self.send(Identity::Kubefan, Pool::Http2, request);
-        answer::success(in_time(sent).await?).await
+        answer::success(self.in_time(sent).await?).await
     }
 
     /// Sends a request and decodes its answer, which must be JSON of at most 256 MiB.
@@ -214,7 +240,7 @@ impl Client {
     }
 
     /// Sends a request and returns its answer, if the answer is a success. The answer's headers
-    /// must arrive within 65 s.
+    /// must arrive within [`ClientConfig::answer_timeout`].
     ///
     /// # Errors
     /// [`Error::Answer`] if the status is not 2xx, and the errors of [`Client::request`].
@@ -223,8 +249,16 @@ impl Client {
         identity: Identity,
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
-        let response = in_time(self.request(identity, request)).await?;
+        let response = self.in_time(self.request(identity, request)).await?;
         answer::success(response).await
+    }
+
+    /// Waits for the answer of `sent`, for at most [`ClientConfig::answer_timeout`].
+    pub(super) async fn in_time(
+        &self,
+        sent: impl Future<Output = Result<Response<Body>, Error>>,
+    ) -> Result<Response<Body>, Error> {
+        answered_within(self.inner.config.answer_timeout, sent).await
     }
 
     /// Boxes the future, because the compiler can't prove an `async fn` around it to be `Send`.
@@ -250,8 +284,9 @@ impl Client {
             Identity::Kubefan => &stacks.kubefan,
             Identity::Caller => &stacks.caller,
         };
+        let is_safe = request.method().is_safe();
         let sent = stack.clone().oneshot(request);
-        Box::pin(sent.map_err(Error::Transport))
+        Box::pin(sent.map_err(move |error| no_answer(error, is_safe)))
     }
 
     /// The URI of a request: the server's URL, with the path and query of `target` appended.
@@ -278,12 +313,22 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Waits for the answer of `sent`, for at most [`ANSWER_TIMEOUT`].
-pub(super) async fn in_time(
+/// The error of a request that got no answer; `is_safe` is true if the request changes nothing.
+fn no_answer(error: BoxError, is_safe: bool) -> Error {
+    match error.downcast::<MaybeSent>() {
+        Ok(sent) if is_safe => Error::Transport(sent.0),
+        Ok(sent) => Error::InDoubt(sent.0),
+        Err(not_sent) => Error::Unreachable(not_sent),
+    }
+}
+
+/// Waits for the answer of `sent`, for at most `limit`.
+pub(super) async fn answered_within(
+    limit: Duration,
     sent: impl Future<Output = Result<Response<Body>, Error>>,
 ) -> Result<Response<Body>, Error> {
-    let response = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
-    response.map_err(|_| Error::Timeout(ANSWER_TIMEOUT))?
+    let response = tokio::time::timeout(limit, sent).await;
+    response.map_err(|_| Error::Timeout(limit))?
 }
 
 /// Makes a GET request for `path`, which may have a query; `accept` is its `Accept` header.

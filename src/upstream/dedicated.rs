@@ -16,6 +16,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
 
 use super::connect::connector::Connector;
+use super::connect::transport::MaybeSent;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
@@ -116,6 +117,7 @@ impl DedicatedConnection {
 
     /// Sends a request whose URI is absolute, and waits for the response's headers.
     pub(super) async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
+        let maybe_sent = |error: hyper::Error| MaybeSent(error.into());
         let response = match &*self.0 {
             Sender::Http1(sender) => {
                 let uri = request.uri();
@@ -126,12 +128,12 @@ impl DedicatedConnection {
                 request.headers_mut().entry(HOST).or_insert(host);
                 let mut sender = sender.lock().await;
                 sender.ready().await?;
-                sender.send_request(request).await?
+                sender.send_request(request).await.map_err(maybe_sent)?
             }
             Sender::Http2(sender) => {
                 let mut sender = sender.clone();
                 sender.ready().await?;
-                sender.send_request(request).await?
+                sender.send_request(request).await.map_err(maybe_sent)?
             }
         };
         Ok(response.map(body::boxed))

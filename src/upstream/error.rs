@@ -17,9 +17,18 @@ pub enum Error {
         /// The `Retry-After` header; `None` if it is absent or not a number of seconds.
         retry_after: Option<Duration>,
     },
-    /// The connection to the API server could not be opened, or broke.
+    /// The API server has provably not received the request: no connection could be opened, or the
+    /// server does not respond to pings, so the request was not sent. Any request may be repeated.
     #[error("cannot reach the API server")]
+    Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The connection to the API server broke before the end of the answer. For a request that
+    /// changes something, this is used only after the answer's headers have arrived.
+    #[error("the connection to the API server broke")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The connection broke before the answer to a request that changes something, and the API
+    /// server may have executed the request.
+    #[error("the API server may have executed the request, but the connection broke")]
+    InDoubt(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The answer or its next bytes did not arrive within this time, or a watch lasted longer.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
@@ -69,7 +78,7 @@ impl Error {
 
     /// True if the connection was refused, because no process listens at the server's address.
     pub fn is_connection_refused(&self) -> bool {
-        let Self::Transport(error) = self else {
+        let Self::Unreachable(error) = self else {
             return false;
         };
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
@@ -159,7 +168,7 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("outer")]
         struct WrappedError(#[source] io::Error);
-        let error = |kind| Error::Transport(Box::new(WrappedError(io::Error::from(kind))));
+        let error = |kind| Error::Unreachable(Box::new(WrappedError(io::Error::from(kind))));
         assert!(error(io::ErrorKind::ConnectionRefused).is_connection_refused());
         assert!(!error(io::ErrorKind::ConnectionReset).is_connection_refused());
     }

@@ -15,7 +15,7 @@ pub struct ReflectorConfig {
     /// each minute. Default is 90 s.
     pub silence_limit: Duration,
     /// Limit for upstream to begin the answer to a WATCH, and for the barrier before a watch is
-    /// resumed. Default is 60 s.
+    /// resumed. Default is 10 s.
     pub call_timeout: Duration,
     /// Limit for one page of a LIST, body included. Default is 5 min.
     pub list_timeout: Duration,
@@ -39,7 +39,7 @@ impl Default for ReflectorConfig {
             watch_list: true,
             page_size: 500,
             silence_limit: Duration::from_secs(90),
-            call_timeout: Duration::from_secs(60),
+            call_timeout: Duration::from_secs(10),
             list_timeout: Duration::from_secs(300),
             relist_on_early_end: false,
             refusal_patience: Duration::ZERO,

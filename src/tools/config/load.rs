@@ -233,6 +233,7 @@ fn watch_target(args: &LoadArgs) -> TargetServer {
             context: args.context.clone(),
             server: args.server.clone(),
             token_file: args.token_file.clone(),
+            ..ClientConfig::default()
         },
         server_pid: args.server_pid,
         metrics_url: args.metrics_url.clone(),

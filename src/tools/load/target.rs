@@ -1,6 +1,7 @@
 //! Connects to the server under test, and refuses a remote server that the user did not name.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use http::HeaderValue;
 use http::Method;
@@ -19,12 +20,19 @@ use crate::upstream::Discovery;
 
 use super::error::Error;
 
+/// Time in which the headers of an answer must arrive. It is long because slow answers are measured.
+/// The API server itself gives up after 60 s.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 const OUR_USER_AGENT: &str = concat!("kubefan-load/", env!("CARGO_PKG_VERSION"));
 
 /// Connects to a server that the user named or that is on this machine, and refuses any other.
 /// `flags` are the flags that could name the server; the error mentions them.
 pub(super) async fn connect(config: &ClientConfig, flags: &'static str) -> Result<Client, Error> {
-    let client = Client::connect(config.clone()).await?;
+    let patient = ClientConfig {
+        answer_timeout: ANSWER_TIMEOUT,
+        ..config.clone()
+    };
+    let client = Client::connect(patient).await?;
     match is_named(config) || is_loopback(client.server()) {
         true => Ok(client),
         false => Err(Error::NotNamed {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt;
@@ -381,7 +382,7 @@ async fn only_reads_are_repeated_after_a_kept_connection_broke() {
     assert_eq!(requests.load(Ordering::SeqCst), 3);
     let post = Request::post("/api").body(empty()).expect("a request");
     let posted = client.request(Identity::Kubefan, post).await;
-    assert!(matches!(posted, Err(Error::Transport(_))), "{posted:?}");
+    assert!(matches!(posted, Err(Error::InDoubt(_))), "{posted:?}");
     assert_eq!(requests.load(Ordering::SeqCst), 4);
 }
 
@@ -409,9 +410,12 @@ async fn a_server_that_never_finishes_its_handshake_does_not_block_the_queue() {
     let started = tokio::time::Instant::now();
     let requests = (0..50).map(|_| client.request(Identity::Kubefan, get("/api")));
     for response in join_all(requests).await {
-        assert!(matches!(response, Err(Error::Transport(_))), "{response:?}");
+        assert!(
+            matches!(response, Err(Error::Unreachable(_))),
+            "{response:?}"
+        );
     }
-    assert!(started.elapsed() <= 2 * CONNECT_TIMEOUT);
+    assert!(started.elapsed() <= CONNECT_TIMEOUT + Duration::from_millis(1));
 }
 
 #[tokio::test]
@@ -443,9 +447,6 @@ async fn failures_become_answers_with_their_status() {
     let failed = client.get_json::<serde_json::Value>("/version").await;
     let failed = failed.expect_err("429");
     assert!(failed.is_too_many_requests());
-    assert_eq!(
-        failed.retry_after(),
-        Some(std::time::Duration::from_secs(7))
-    );
+    assert_eq!(failed.retry_after(), Some(Duration::from_secs(7)));
     assert_eq!(failed.to_string(), "the API server answered 429: slow down");
 }

@@ -1,9 +1,10 @@
 //! The configuration of the client: the API server's address and the credentials.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// The sources of the API server's address and of kubefan's credentials.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The sources of the API server's address and of kubefan's credentials, and the limit of its calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// The kubeconfig file. If `None`, the files that `KUBECONFIG` lists; if it is unset,
     /// `~/.kube/config`; if that does not exist, the pod's service account.
@@ -15,4 +16,19 @@ pub struct ClientConfig {
     pub server: Option<String>,
     /// A file with a bearer token, in place of the kubeconfig's credentials.
     pub token_file: Option<PathBuf>,
+    /// Time in which the headers of an answer to one of kubefan's own calls must arrive. It does
+    /// not limit the requests of callers. Default is 10 s.
+    pub answer_timeout: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            kubeconfig: None,
+            context: None,
+            server: None,
+            token_file: None,
+            answer_timeout: Duration::from_secs(10),
+        }
+    }
 }

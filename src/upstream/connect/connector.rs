@@ -23,6 +23,8 @@ use tokio::io::AsyncWrite;
 use tokio_rustls::TlsConnector;
 use tower::ServiceExt;
 
+use super::last_read::LastRead;
+use super::last_read::TimedIo;
 use super::route;
 use super::runtime_executor::RuntimeExecutor;
 use crate::body::BoxError;
@@ -60,7 +62,7 @@ enum Route {
 
 /// An open connection, with TLS or without.
 pub(in crate::upstream) struct ConnectionStream {
-    io: TokioIo<Box<dyn Io>>,
+    io: TokioIo<TimedIo<Box<dyn Io>>>,
     /// True if ALPN chose HTTP/2; always false without TLS.
     pub(in crate::upstream) http2: bool,
 }
@@ -82,7 +84,7 @@ impl TlsSettings {
     }
 
     /// These settings with an ALPN offer of HTTP/2 first, then HTTP/1.1.
-    pub(super) fn with_http2(&self) -> Self {
+    pub(in crate::upstream) fn with_http2(&self) -> Self {
         let mut config = rustls::ClientConfig::clone(&self.config);
         config.alpn_protocols = vec![ALPN_HTTP2.to_vec(), b"http/1.1".to_vec()];
         Self::new(config, self.server_name.clone())
@@ -96,10 +98,7 @@ impl TlsSettings {
         let tls = TlsConnector::from(Arc::clone(&self.config));
         let stream = tls.connect(name, io).await?;
         let http2 = stream.get_ref().1.alpn_protocol() == Some(ALPN_HTTP2);
-        Ok(ConnectionStream {
-            io: TokioIo::new(Box::new(stream)),
-            http2,
-        })
+        Ok(ConnectionStream::new(Box::new(stream), http2))
     }
 }
 
@@ -137,10 +136,7 @@ impl Connector {
         let connecting = async {
             let io = self.route.open(uri.clone()).await?;
             if uri.scheme() != Some(&http::uri::Scheme::HTTPS) {
-                return Ok(ConnectionStream {
-                    io: TokioIo::new(io),
-                    http2: false,
-                });
+                return Ok(ConnectionStream::new(io, false));
             }
             self.tls.handshake(&uri, io).await
         };
@@ -206,6 +202,20 @@ impl tower::Service<Uri> for Connector {
         let executor = self.executor();
         let connecting = self.clone().connect(uri);
         Box::pin(async move { executor.run(connecting).await? })
+    }
+}
+
+impl ConnectionStream {
+    fn new(io: Box<dyn Io>, http2: bool) -> Self {
+        Self {
+            io: TokioIo::new(TimedIo::new(io)),
+            http2,
+        }
+    }
+
+    /// The time at which the peer last sent bytes, also after the stream was given away.
+    pub(super) fn last_read(&self) -> &LastRead {
+        self.io.inner().last_read()
     }
 }
 

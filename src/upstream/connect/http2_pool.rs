@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tower::ServiceExt;
 
 use super::connector::Connector;
+use super::health::Health;
 use super::route;
 use crate::body::Body;
 use crate::body::BodyGuard;
@@ -35,14 +36,18 @@ const STREAM_WINDOW: u32 = 1 << 20;
 const SEND_BUFFER: usize = 64 << 10;
 /// The largest response headers, in bytes. It is generous because `Warning` headers can be long.
 const HEADER_LIST_LIMIT: u32 = 256 << 10;
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time without a received frame after which a connection is pinged, with or without requests. So
+/// kubefan often knows that the API server is dead before a client's request needs it.
+const PING_INTERVAL: Duration = Duration::from_secs(3);
+/// Time in which a ping must be answered; otherwise the connection and its requests fail.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The HTTP/2 connections of one identity.
 pub(super) struct Http2Pool {
     connector: Connector,
     server: Uri,
     connections: Arc<ConnectionSet>,
+    health: Arc<Health>,
     /// Locked while a connection is opened, so that a burst opens no more than it needs.
     opening: tokio::sync::Mutex<()>,
     /// True if the server is plain http, or has chosen HTTP/1.1 by ALPN.
@@ -72,12 +77,13 @@ struct PooledConnection {
 
 impl Http2Pool {
     /// A pool for `server`; it stays empty for plain http, which has no ALPN to choose HTTP/2.
-    pub(super) fn new(connector: Connector, server: Uri) -> Self {
+    pub(super) fn new(connector: Connector, server: Uri, health: Arc<Health>) -> Self {
         let plain = server.scheme() != Some(&http::uri::Scheme::HTTPS);
         Self {
             connector,
             server,
             connections: Arc::default(),
+            health,
             opening: tokio::sync::Mutex::default(),
             http1_only: AtomicBool::new(plain),
         }
@@ -96,6 +102,7 @@ impl Http2Pool {
         // The wait for the lock is limited too, because the server may not answer its holder.
         let opening = tokio::time::timeout(route::CONNECT_TIMEOUT, self.opening.lock());
         let _opening = opening.await?;
+        self.health.check()?;
         if let Some(acquired) = self.connections.acquire() {
             return Ok(Some(acquired));
         }
@@ -124,15 +131,27 @@ impl Http2Pool {
             .keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
+        let last_read = stream.last_read().clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
         let (sender, connection) = executor.run(handshake).await??;
+        let health = Arc::clone(&self.health);
+        let (connector, server) = (self.connector.clone(), self.server.clone());
         executor.execute(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
             }
+            // A server that runs answers pings, so it is never silent for longer than the interval.
+            if last_read.at().elapsed() >= PING_TIMEOUT {
+                health.suspect(&connector, &server);
+            }
         });
         Ok(Some(sender))
+    }
+
+    /// Records that the server did not complete a handshake in time.
+    pub(super) fn handshake_timed_out(&self) {
+        self.health.suspect(&self.connector, &self.server);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
@@ -18,6 +19,7 @@ use super::connector::Connector;
 use super::connector::TlsSettings;
 use super::error::ConnectError;
 use super::error::one_line;
+use super::health::Health;
 use super::route;
 use super::transport::Stack;
 use super::transport::Stacks;
@@ -150,12 +152,16 @@ impl LoadedConfig {
         })
     }
 
-    /// Makes both identities' connections; the exec plugin, if any, runs on a blocking thread.
-    pub(in crate::upstream) async fn stacks(self) -> Result<Stacks, ConnectError> {
+    /// Makes both identities' connections, which share `health`. The exec plugin, if any, runs on a
+    /// blocking thread.
+    pub(in crate::upstream) async fn stacks(
+        self,
+        health: Arc<Health>,
+    ) -> Result<Stacks, ConnectError> {
         let origin = self.origin.clone();
         let exec = self.config.auth_info.exec.as_ref();
         let plugin = exec.and_then(|exec| exec.command.clone());
-        let built = tokio::task::spawn_blocking(move || self.build()).await;
+        let built = tokio::task::spawn_blocking(move || self.build(&health)).await;
         let built = built.map_err(|error| kube::Error::Service(error.into()));
         built
             .and_then(|built| built)
@@ -170,7 +176,7 @@ impl LoadedConfig {
             })
     }
 
-    fn build(self) -> Result<Stacks, kube::Error> {
+    fn build(self, health: &Arc<Health>) -> Result<Stacks, kube::Error> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Fails only if another thread has just installed a provider, which will do.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -181,8 +187,10 @@ impl LoadedConfig {
         let kubefan = self.connectors(&self.config)?;
         let opener =
             ConnectionOpener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
-        let kubefan = self.transport(kubefan).with_credentials(&self.config)?;
-        let caller = Stack::new(self.transport(self.connectors(&caller)?));
+        let kubefan = self
+            .transport(kubefan, health)
+            .with_credentials(&self.config)?;
+        let caller = Stack::new(self.transport(self.connectors(&caller)?, health));
         Ok(Stacks {
             kubefan,
             caller,
@@ -190,8 +198,8 @@ impl LoadedConfig {
         })
     }
 
-    fn transport(&self, (http1, http2): (Connector, Connector)) -> Transport {
-        Transport::new(http1, http2, self.server().clone())
+    fn transport(&self, (http1, http2): (Connector, Connector), health: &Arc<Health>) -> Transport {
+        Transport::new(http1, http2, self.server().clone(), Arc::clone(health))
     }
 
     /// Two connectors with the certificates in `config`: for HTTP/1.1, and for HTTP/2.

@@ -3,8 +3,10 @@
 mod config;
 pub(super) mod connector;
 mod error;
+pub(super) mod health;
 mod http2_pool;
 pub(super) mod kubeconfig;
+pub(super) mod last_read;
 pub(super) mod route;
 mod runtime_executor;
 mod token_file;

@@ -20,6 +20,8 @@ use tower::Layer;
 use tower::util::BoxCloneSyncService;
 
 use super::connector::Connector;
+use super::health;
+use super::health::Health;
 use super::http2_pool::Http2Pool;
 use super::token_file::TokenFile;
 use crate::body;
@@ -62,7 +64,14 @@ pub(in crate::upstream) enum Pool {
 pub(in crate::upstream) struct Transport {
     http1: Http1,
     http2: Arc<Http2Pool>,
+    health: Arc<Health>,
 }
+
+/// The error of a request of which the API server may have received a part. All other errors of a
+/// [`Stack`] belong to requests that it provably never received.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(in crate::upstream) struct MaybeSent(pub(in crate::upstream) BoxError);
 
 /// A failed attempt to send a request.
 struct FailedAttempt {
@@ -73,8 +82,39 @@ struct FailedAttempt {
     connected: bool,
 }
 
+impl FailedAttempt {
+    /// A failure without a connection.
+    fn not_connected(error: impl Into<BoxError>) -> Self {
+        Self {
+            error: error.into(),
+            unsent: None,
+            connected: false,
+        }
+    }
+
+    /// True if the connection ended because a ping was not answered.
+    fn is_ping_timeout(&self) -> bool {
+        let error = self.error.downcast_ref::<hyper::Error>();
+        error.is_some_and(hyper::Error::is_timeout)
+    }
+}
+
+impl From<FailedAttempt> for BoxError {
+    fn from(failed: FailedAttempt) -> Self {
+        match failed.connected && failed.unsent.is_none() {
+            true => Box::new(MaybeSent(failed.error)),
+            false => failed.error,
+        }
+    }
+}
+
 impl Transport {
-    pub(in crate::upstream) fn new(http1: Connector, http2: Connector, server: Uri) -> Self {
+    pub(in crate::upstream) fn new(
+        http1: Connector,
+        http2: Connector,
+        server: Uri,
+        health: Arc<Health>,
+    ) -> Self {
         let client = hyper_util::client::legacy::Client::builder(http1.executor())
             .pool_idle_timeout(IDLE_TIMEOUT)
             .pool_timer(TokioTimer::new())
@@ -82,7 +122,8 @@ impl Transport {
             .build(http1);
         Self {
             http1: client,
-            http2: Arc::new(Http2Pool::new(http2, server)),
+            http2: Arc::new(Http2Pool::new(http2, server, Arc::clone(&health))),
+            health,
         }
     }
 
@@ -102,16 +143,19 @@ impl Transport {
         })
     }
 
-    /// Sends a request over a dedicated connection, or over one of the pool's.
+    /// Sends a request over a dedicated connection, or over one of the pool's. Fails at once while
+    /// the API server does not respond.
     ///
     /// In the pool, a GET or HEAD without body and upgrade is sent a second time if its connection
     /// broke before the response, for example because the server was closing an idle connection.
     /// The second attempt uses an HTTP/1.1 connection, because the API server closes a shared one,
-    /// with all its requests, when it refuses a caller (401).
+    /// with all its requests, when it refuses a caller (401). There is no second attempt after an
+    /// unanswered ping, because it would wait for the same server.
     async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         if let Some(dedicated) = request.extensions_mut().remove::<DedicatedConnection>() {
             return dedicated.send(request).await;
         }
+        self.health.check()?;
         let pool = request
             .extensions()
             .get()
@@ -123,12 +167,11 @@ impl Transport {
             Err(failed) => failed,
         };
         match repeat {
-            Some(request) if failed.connected => {
+            Some(request) if failed.connected && !failed.is_ping_timeout() => {
                 tracing::debug!(error = %failed.error, "connection broke, sending the request again");
-                let again = self.attempt(Pool::Http1, request).await;
-                again.map_err(|failed| failed.error)
+                Ok(self.attempt(Pool::Http1, request).await?)
             }
-            _ => Err(failed.error),
+            _ => Err(failed.into()),
         }
     }
 
@@ -144,13 +187,29 @@ impl Transport {
                 Err(over_http1) => over_http1,
             },
         };
-        let sent = self.http1.request(request).await;
-        sent.map(|response| response.map(body::boxed))
-            .map_err(|error| FailedAttempt {
+        // HTTP/1.1 has no pings, so the connection may be silent for ever.
+        let sent = tokio::select! {
+            biased;
+            sent = self.http1.request(request) => sent.map_err(|error| FailedAttempt {
                 connected: !error.is_connect(),
                 unsent: None,
                 error: error.into(),
-            })
+            }),
+            error = self.health.dead() => Err(FailedAttempt {
+                connected: true,
+                unsent: None,
+                error: error.into(),
+            }),
+        };
+        sent.map(|response| response.map(body::boxed))
+            .inspect_err(|failed| self.note_timeout(failed))
+    }
+
+    /// Begins to probe the server if its handshake was not completed in time.
+    fn note_timeout(&self, failed: &FailedAttempt) {
+        if !failed.connected && health::is_timeout(&failed.error) {
+            self.http2.handshake_timed_out();
+        }
     }
 
     /// Sends a request over HTTP/2. If the connection closed before the request was sent, tries
@@ -177,11 +236,12 @@ impl Transport {
         &self,
         request: Request<Body>,
     ) -> Result<Result<Response<Body>, Request<Body>>, FailedAttempt> {
-        let acquired = self.http2.acquire().await.map_err(|error| FailedAttempt {
-            error,
-            unsent: None,
-            connected: false,
-        })?;
+        let acquired = tokio::select! {
+            biased;
+            acquired = self.http2.acquire() => acquired.map_err(FailedAttempt::not_connected),
+            error = self.health.dead() => Err(FailedAttempt::not_connected(error)),
+        };
+        let acquired = acquired.inspect_err(|failed| self.note_timeout(failed))?;
         let Some((mut sender, permit)) = acquired else {
             return Ok(Err(request));
         };

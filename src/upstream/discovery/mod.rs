@@ -151,7 +151,8 @@ async fn legacy_resources(
 }
 
 /// Fetches the resources of one group-version. They are unknown if the API server's answer is
-/// malformed or an error other than 404, for example because an aggregated API server is down.
+/// malformed, late, or an error other than 404, for example because an aggregated API server is
+/// down.
 async fn legacy_group_version(
     client: &Client,
     group_version: GroupVersion,
@@ -168,7 +169,12 @@ async fn legacy_group_version(
         }),
         // The group-version was deleted after the groups were listed.
         Err(error) if error.is_not_found() => Ok(DiscoveredResources::default()),
-        Err(error @ (Error::Answer { .. } | Error::Decode(_) | Error::TooLarge { .. })) => {
+        Err(
+            error @ (Error::Answer { .. }
+            | Error::Decode(_)
+            | Error::TooLarge { .. }
+            | Error::Timeout(_)),
+        ) => {
             tracing::warn!(%path, %error, "discovery of a group failed, its resources are unknown");
             Ok(DiscoveredResources {
                 resources: Vec::new(),

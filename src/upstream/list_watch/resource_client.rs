@@ -31,6 +31,9 @@ use crate::upstream::client;
 
 /// The largest page of a list, in bytes, that is read.
 const LIST_LIMIT: usize = 1 << 30;
+/// Time until the headers of a list without pages must arrive: older API servers encode all of it
+/// first. The API server itself gives up after 60 s.
+const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(65);
 /// Time for which a watch may outlast its `timeoutSeconds`.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// The `Accept` header of metadata lists; protobuf comes first, as it is a third of JSON's work.
@@ -72,13 +75,17 @@ impl ResourceClient {
     }
 
     /// Sends a GET of the collection with `query` and records the answer's warnings. The result is
-    /// an error unless the answer is a success in the client's wire format.
-    async fn get(&self, query: &str) -> Result<Response<Body>, Error> {
+    /// an error unless the answer is a success in the client's wire format. The answer's headers
+    /// must arrive within the client's limit, or that of [`WHOLE_LIST_TIMEOUT`].
+    async fn get(&self, query: &str, is_whole_list: bool) -> Result<Response<Body>, Error> {
         let path = self.path(self.namespace.as_deref());
         let requested = self.format.media_type();
         let request = client::get(&format!("{path}?{query}"), requested)?;
         let sent = self.client.request_http1(Identity::Kubefan, request);
-        let response = client::in_time(sent).await?;
+        let response = match is_whole_list {
+            true => client::answered_within(WHOLE_LIST_TIMEOUT, sent).await?,
+            false => self.client.in_time(sent).await?,
+        };
         let response = answer::success(response).await?;
         let warnings = self.client.warnings();
         warnings.record(&self.resource.gvr, response.headers());
@@ -103,7 +110,7 @@ impl ListerWatcher for ResourceClient {
     type Events = WatchEvents;
 
     async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
-        let response = self.get(&list_query(&request)).await?;
+        let response = self.get(&list_query(&request), request.limit == 0).await?;
         let decode = |error: codec::Error| Error::Decode(error.into());
         let mut list = self.decoder.list_decoder();
         answer::each_chunk(response.into_body(), LIST_LIMIT, |chunk| {
@@ -114,7 +121,7 @@ impl ListerWatcher for ResourceClient {
     }
 
     async fn watch(&self, request: WatchCall) -> Result<WatchEvents, Error> {
-        let response = self.get(&watch_query(&request)).await?;
+        let response = self.get(&watch_query(&request), false).await?;
         let longest = request.timeout + WATCH_GRACE;
         let decoder = self.decoder.clone();
         let body = response.into_body();
@@ -134,7 +141,8 @@ impl FreshnessProbe for ResourceClient {
             &format!("{path}?{}", scope_query(scope)),
             METADATA_MEDIA_TYPES,
         )?;
-        let response = client::in_time(self.client.request(Identity::Kubefan, request)).await?;
+        let sent = self.client.request(Identity::Kubefan, request);
+        let response = self.client.in_time(sent).await?;
         let response = answer::success(response).await?;
         let received = answer::content_type(response.headers()).to_owned();
         let format = match received.split(';').next().unwrap_or_default().trim() {

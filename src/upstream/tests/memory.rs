@@ -11,27 +11,37 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use crate::upstream::connect::connector::Connector;
 use crate::upstream::connect::connector::Dial;
 use crate::upstream::connect::connector::TlsSettings;
+use crate::upstream::connect::health::Health;
 use crate::upstream::connect::transport::Stack;
+use crate::upstream::connect::transport::Stacks;
 use crate::upstream::connect::transport::Transport;
 use crate::upstream::dedicated::ConnectionOpener;
 
-/// A stack without credentials, whose connections are opened by `dial`.
-pub(in crate::upstream) fn stack(dial: &Dial, server: &Uri) -> Stack {
-    let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
-    Stack::new(Transport::new(connector(), connector(), server.clone()))
+/// The connections of both identities to `server`, without credentials, which are opened by `dial`.
+pub(in crate::upstream) fn stacks(
+    dial: &Dial,
+    server: &Uri,
+    roots: &RootCertStore,
+    health: &Arc<Health>,
+) -> Stacks {
+    let connector = |tls: TlsSettings| Connector::in_memory(tls, Arc::clone(dial));
+    let http1 = || connector(tls(roots));
+    let http2 = || connector(tls(roots).with_http2());
+    let stack = || {
+        let health = Arc::clone(health);
+        Stack::new(Transport::new(http1(), http2(), server.clone(), health))
+    };
+    Stacks {
+        kubefan: stack(),
+        caller: stack(),
+        opener: ConnectionOpener::new(http1(), http2(), server.clone()),
+    }
 }
 
-/// An opener of dedicated connections, which are opened by `dial`.
-pub(in crate::upstream) fn opener(dial: &Dial, server: &Uri) -> ConnectionOpener {
-    let connector = || Connector::in_memory(no_tls(), Arc::clone(dial));
-    ConnectionOpener::new(connector(), connector(), server.clone())
-}
-
-/// TLS settings without certificates. A connector needs some, although no URL here is https.
-fn no_tls() -> TlsSettings {
+fn tls(roots: &RootCertStore) -> TlsSettings {
     let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
     let builder = builder.with_safe_default_protocol_versions();
     let builder = builder.expect("the provider has the default versions");
-    let config = builder.with_root_certificates(RootCertStore::empty());
+    let config = builder.with_root_certificates(roots.clone());
     TlsSettings::new(config.with_no_client_auth(), None)
 }

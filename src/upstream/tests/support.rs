@@ -20,10 +20,13 @@ use rcgen::CertificateParams;
 use rcgen::Issuer;
 use rcgen::KeyPair;
 use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::server::WebPkiClientVerifier;
 use serde_json::Value;
 use serde_json::json;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -33,6 +36,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::body::Body;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
+use crate::upstream::Dial;
 
 /// The streams per HTTP/2 connection that the API server allows by default.
 const MAX_STREAMS: u32 = 100;
@@ -60,6 +64,7 @@ pub(in crate::upstream) struct TestServer {
 
 struct Certificates {
     authority: String,
+    authority_der: CertificateDer<'static>,
     client: String,
     client_key: String,
 }
@@ -159,6 +164,55 @@ impl TestServer {
     }
 }
 
+/// A server with HTTP/2 and TLS in the same process, which can be stopped as by SIGSTOP. It uses no
+/// sockets, so tokio's paused clock does not advance while a request is being processed.
+pub(in crate::upstream) struct StoppableServer {
+    pub(in crate::upstream) client: Client,
+    /// While true, the server reads and writes nothing, and accepts connections without a handshake.
+    pub(in crate::upstream) stopped: watch::Sender<bool>,
+}
+
+impl StoppableServer {
+    pub(in crate::upstream) fn start<F, R>(handler: F) -> Self
+    where
+        F: Fn(Request<Incoming>) -> R + Send + Sync + 'static,
+        R: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let (config, certificates) = certificates();
+        let serving = ConnectionServer {
+            tls: Some(TlsAcceptor::from(Arc::new(config))),
+            handler: boxed_handler(handler),
+            open: watch::Sender::new(0),
+            drain: Arc::default(),
+        };
+        let stopped = watch::Sender::new(false);
+        let stops = stopped.clone();
+        let connections = AtomicUsize::new(0);
+        let dial: Dial = Arc::new(move || {
+            let (near, far) = tokio::io::duplex(64 << 10);
+            let peer = Peer {
+                connection: connections.fetch_add(1, Ordering::Relaxed),
+                has_certificate: false,
+            };
+            let (serving, mut stopped) = (serving.clone(), stops.subscribe());
+            tokio::spawn(async move {
+                let mut served = pin!(serving.serve(far, peer));
+                loop {
+                    let running = stopped.wait_for(|stopped| !stopped);
+                    running.await.expect("the server lives");
+                    tokio::select! {
+                        () = served.as_mut() => return,
+                        changed = stopped.wait_for(|stopped| *stopped) => changed.map(drop).expect("the server lives"),
+                    }
+                }
+            });
+            Ok(near)
+        });
+        let client = Client::in_memory_tls(&dial, certificates.authority_der);
+        Self { client, stopped }
+    }
+}
+
 /// Returns the output of `awaited`; panics if it takes more than 30 s.
 pub(in crate::upstream) async fn in_time<T>(awaited: impl Future<Output = T>) -> T {
     let given = tokio::time::timeout(Duration::from_secs(30), awaited).await;
@@ -203,11 +257,14 @@ struct ConnectionServer {
 }
 
 impl ConnectionServer {
-    async fn serve(&self, tcp: TcpStream, mut peer: Peer) {
+    async fn serve<I>(&self, io: I, mut peer: Peer)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
         let Some(acceptor) = &self.tls else {
-            return self.serve_io(TokioIo::new(tcp), peer).await;
+            return self.serve_io(TokioIo::new(io), peer).await;
         };
-        if let Ok(stream) = acceptor.accept(tcp).await {
+        if let Ok(stream) = acceptor.accept(io).await {
             peer.has_certificate = stream.get_ref().1.peer_certificates().is_some();
             self.serve_io(TokioIo::new(stream), peer).await;
         }
@@ -272,6 +329,7 @@ fn certificates() -> (ServerConfig, Certificates) {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let certificates = Certificates {
         authority: authority_certificate.pem(),
+        authority_der: authority_certificate.der().clone(),
         client: client.pem(),
         client_key: client_key.serialize_pem(),
     };

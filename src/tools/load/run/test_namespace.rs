@@ -295,7 +295,7 @@ impl Failure {
     fn is_in_doubt(&self) -> bool {
         match self {
             Self::Path(_) | Self::Server(upstream::Error::Request(_)) => false,
-            Self::Server(error) if error.is_connection_refused() => false,
+            Self::Server(upstream::Error::Unreachable(_)) => false,
             Self::Server(error) => error.status().is_none_or(|status| status.code >= 500),
         }
     }
@@ -345,8 +345,10 @@ async fn delete_once(client: &Client, path: &str) -> Result<(), Failure> {
 /// True if a retry may succeed.
 fn is_passing(error: &upstream::Error) -> bool {
     match error {
-        upstream::Error::Transport(_) => !error.is_connection_refused(),
-        upstream::Error::Timeout(_) => true,
+        upstream::Error::Unreachable(_) => !error.is_connection_refused(),
+        upstream::Error::Transport(_)
+        | upstream::Error::InDoubt(_)
+        | upstream::Error::Timeout(_) => true,
         _ => error
             .status()
             .is_some_and(|status| status.code == 429 || status.code >= 500),

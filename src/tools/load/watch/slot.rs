@@ -40,7 +40,10 @@ impl Slot {
     /// Drops the connection if `error` is a transport error, so that the next request opens a new
     /// one.
     pub(super) async fn forget_broken(&self, error: &Error) {
-        if matches!(error, Error::Transport(_)) {
+        if matches!(
+            error,
+            Error::Transport(_) | Error::InDoubt(_) | Error::Unreachable(_)
+        ) {
             self.forget().await;
         }
     }

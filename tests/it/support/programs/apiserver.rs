@@ -375,6 +375,24 @@ impl ApiServer {
         drop(self.apiserver.lock().take());
     }
 
+    /// Stops the API server's process (SIGSTOP): its connections stay open, and it answers nothing.
+    pub(crate) fn suspend(&self) {
+        self.signal("STOP");
+    }
+
+    /// Continues a suspended API server.
+    pub(crate) fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let apiserver = self.apiserver.lock();
+        apiserver
+            .as_ref()
+            .expect("the API server runs")
+            .signal(name);
+    }
+
     pub(crate) async fn start_again(&self) {
         self.start_apiserver();
         self.ready().await;

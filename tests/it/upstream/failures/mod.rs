@@ -3,3 +3,4 @@
 mod epoch;
 mod faults;
 mod isolation;
+mod suspended;

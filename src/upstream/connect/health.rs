@@ -1,0 +1,126 @@
+//! Whether the API server responds, as its answers to HTTP/2 pings and its handshakes show.
+//!
+//! A server that is stopped, or behind a broken network, closes no connection, so requests would
+//! wait for it until their own limits. Instead, they fail at once until a probe has succeeded.
+
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::Executor;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio::time::timeout;
+
+use super::connector::Connector;
+use crate::body::BoxError;
+
+/// Time in which a probe must have opened a connection, handshakes included.
+pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Wait after a failed probe.
+pub(super) const PROBE_PAUSE: Duration = Duration::from_secs(1);
+
+/// Whether one API server responds. It is shared by the connections of all identities.
+#[derive(Debug)]
+pub(in crate::upstream) struct Health(watch::Sender<State>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Responding,
+    /// A connection fell silent, and the first probe has not ended. If several API servers share an
+    /// address, the others may still respond.
+    Suspect,
+    /// A probe failed, and none has succeeded since.
+    Dead,
+}
+
+/// The error of a request that is not sent, or no longer waits, because the API server is silent.
+#[derive(Debug, thiserror::Error)]
+#[error("it does not respond to pings and handshakes")]
+pub(super) struct NotResponding;
+
+impl Default for Health {
+    fn default() -> Self {
+        Self(watch::Sender::new(State::Responding))
+    }
+}
+
+impl Health {
+    /// Fails from the moment at which a connection fell silent until a probe has succeeded.
+    pub(super) fn check(&self) -> Result<(), NotResponding> {
+        match *self.0.borrow() {
+            State::Responding => Ok(()),
+            State::Suspect | State::Dead => Err(NotResponding),
+        }
+    }
+
+    /// True unless a connection fell silent and no probe has succeeded since.
+    pub(in crate::upstream) fn is_responding(&self) -> bool {
+        self.check().is_ok()
+    }
+
+    /// Completes with the error for waiting requests when a probe has failed: then not just one
+    /// connection is silent. Cancel safe.
+    pub(super) async fn dead(&self) -> NotResponding {
+        let mut state = self.0.subscribe();
+        match state.wait_for(|state| *state == State::Dead).await {
+            Ok(_) => NotResponding,
+            Err(_) => unreachable!("self owns the sender"),
+        }
+    }
+
+    /// Records that a connection to `server` fell silent, and probes the server by new connections
+    /// from `connector` until one is open.
+    pub(super) fn suspect(self: &Arc<Self>, connector: &Connector, server: &Uri) {
+        let begin = |state: &mut State| {
+            let begins = *state == State::Responding;
+            if begins {
+                *state = State::Suspect;
+            }
+            begins
+        };
+        if self.0.send_if_modified(begin) {
+            tracing::warn!(%server, "the API server does not respond, refusing requests that need it");
+            let probing = probe(Arc::downgrade(self), connector.clone(), server.clone());
+            connector.executor().execute(probing);
+        }
+    }
+}
+
+/// Probes the server until a connection is open or the client is dropped.
+async fn probe(health: Weak<Health>, connector: Connector, server: Uri) {
+    let state = loop {
+        let opening = connector.clone().connect(server.clone());
+        let opened = timeout(PROBE_TIMEOUT, opening).await;
+        let Some(health) = health.upgrade() else {
+            return;
+        };
+        match opened {
+            Ok(Ok(_)) => break health,
+            Ok(Err(error)) => tracing::debug!(%error, "probe of the API server failed"),
+            Err(_) => tracing::debug!("probe of the API server got no answer"),
+        }
+        health.0.send_replace(State::Dead);
+        drop(health);
+        sleep(PROBE_PAUSE).await;
+    };
+    state.0.send_replace(State::Responding);
+    tracing::info!(%server, "the API server responds again");
+}
+
+/// True if `error` or one of its causes is an I/O timeout, such as that of a handshake.
+pub(super) fn is_timeout(error: &BoxError) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::TimedOut) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;

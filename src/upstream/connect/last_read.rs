@@ -1,0 +1,114 @@
+//! The time at which the peer of a connection last sent bytes, which proves that it still runs.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::time::Instant;
+
+/// The time of a connection's last received bytes. Clones belong to the same connection.
+#[derive(Clone, Debug)]
+pub(in crate::upstream) struct LastRead(Arc<ReadTime>);
+
+#[derive(Debug)]
+struct ReadTime {
+    opened: Instant,
+    /// Milliseconds from `opened` to the last received bytes.
+    last_read_ms: AtomicU64,
+}
+
+/// A byte stream that records when bytes are received.
+pub(super) struct TimedIo<T> {
+    io: T,
+    last_read: LastRead,
+}
+
+// === impl LastRead ===
+
+impl LastRead {
+    fn at_open() -> Self {
+        Self(Arc::new(ReadTime {
+            opened: Instant::now(),
+            last_read_ms: AtomicU64::new(0),
+        }))
+    }
+
+    fn set_now(&self) {
+        let now = self.0.opened.elapsed().as_millis() as u64;
+        self.0.last_read_ms.store(now, Ordering::Relaxed);
+    }
+
+    /// When bytes were last received; the time at which the connection was opened if there were
+    /// none.
+    pub(in crate::upstream) fn at(&self) -> Instant {
+        let after = self.0.last_read_ms.load(Ordering::Relaxed);
+        self.0.opened + Duration::from_millis(after)
+    }
+}
+
+// === impl TimedIo ===
+
+impl<T> TimedIo<T> {
+    pub(super) fn new(io: T) -> Self {
+        let last_read = LastRead::at_open();
+        Self { io, last_read }
+    }
+
+    pub(super) fn last_read(&self) -> &LastRead {
+        &self.last_read
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for TimedIo<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        // The end of the stream is not counted: a proxy may close the connection of a dead server.
+        if buf.filled().len() > before {
+            self.last_read.set_now();
+        }
+        read
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for TimedIo<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, bufs)
+    }
+}
