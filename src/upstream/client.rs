@@ -9,12 +9,14 @@ use futures_util::TryFutureExt;
 use futures_util::future::BoxFuture;
 use http::Request;
 use http::Response;
+use http::StatusCode;
 use http::Uri;
 use http::header::ACCEPT;
 use http::header::HeaderValue;
 use http::header::USER_AGENT;
 use http::uri::PathAndQuery;
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tower::ServiceExt;
 
 use super::Error;
@@ -25,7 +27,9 @@ use super::connect::health::Health;
 use super::connect::kubeconfig;
 use super::connect::transport::MaybeSent;
 use super::connect::transport::Pool;
+use super::connect::transport::Stack;
 use super::connect::transport::Stacks;
+use super::connect::transport::repeatable_copy;
 use super::dedicated::DedicatedConnection;
 use super::dedicated::HttpVersion;
 use super::warnings::Warnings;
@@ -34,6 +38,8 @@ use crate::body::Body;
 use crate::body::BoxError;
 
 const OUR_USER_AGENT: &str = concat!("kubefan/", env!("CARGO_PKG_VERSION"));
+/// The shortest time between reloads because the API server answered 401 to kubefan's credentials.
+const RENEWAL_PAUSE: Duration = Duration::from_secs(10);
 /// The largest JSON answer, in bytes, that is read into memory.
 const JSON_LIMIT: usize = 256 << 20;
 
@@ -59,6 +65,9 @@ struct Inner {
     server_text: String,
     default_namespace: String,
     stacks: ArcSwap<Stacks>,
+    /// When the credentials were last reloaded after a 401. Locked during such a reload, so that
+    /// all requests with the refused credentials share it.
+    renewed_at: tokio::sync::Mutex<Option<Instant>>,
     /// Shared by the stacks, also by those of later reloads.
     health: Arc<Health>,
     warnings: Warnings,
@@ -79,6 +88,7 @@ impl Client {
             server,
             default_namespace: loaded.default_namespace().to_owned(),
             stacks: ArcSwap::from_pointee(loaded.stacks(Arc::clone(&health)).await?),
+            renewed_at: tokio::sync::Mutex::default(),
             health,
             warnings: Warnings::default(),
         };
@@ -115,6 +125,7 @@ impl Client {
             default_namespace: "default".to_owned(),
             stacks: ArcSwap::from_pointee(stacks),
             server,
+            renewed_at: tokio::sync::Mutex::default(),
             health,
             warnings: Warnings::default(),
         };
@@ -276,17 +287,64 @@ impl Client {
         let dedicated = request.extensions_mut().remove::<DedicatedConnection>();
         request.extensions_mut().clear();
         request.extensions_mut().insert(pool);
-        if let Some(dedicated) = dedicated {
-            request.extensions_mut().insert(dedicated);
+        match (identity, dedicated) {
+            (Identity::Caller, _) => Box::pin(call(&self.inner.stacks.load().caller, request)),
+            (Identity::Kubefan, Some(dedicated)) => {
+                request.extensions_mut().insert(dedicated);
+                Box::pin(call(&self.inner.stacks.load().kubefan, request))
+            }
+            (Identity::Kubefan, None) => Box::pin(self.clone().send_as_kubefan(request, pool)),
         }
-        let stacks = self.inner.stacks.load();
-        let stack = match identity {
-            Identity::Kubefan => &stacks.kubefan,
-            Identity::Caller => &stacks.caller,
-        };
-        let is_safe = request.method().is_safe();
-        let sent = stack.clone().oneshot(request);
-        Box::pin(sent.map_err(move |error| no_answer(error, is_safe)))
+    }
+
+    /// Sends a request with kubefan's credentials. If the API server refuses them, reloads them and
+    /// sends a read once more.
+    async fn send_as_kubefan(
+        self,
+        request: Request<Body>,
+        pool: Pool,
+    ) -> Result<Response<Body>, Error> {
+        let is_refusable = !is_answered_by_backend(request.uri().path());
+        let repeat = repeatable_copy(&request);
+        let stacks = self.inner.stacks.load_full();
+        let response = call(&stacks.kubefan, request).await?;
+        if response.status() != StatusCode::UNAUTHORIZED || !is_refusable {
+            return Ok(response);
+        }
+        match (self.renew(&stacks).await, repeat) {
+            (true, Some(mut repeat)) => {
+                repeat.extensions_mut().insert(pool);
+                call(&self.inner.stacks.load().kubefan, repeat).await
+            }
+            _ => Ok(response),
+        }
+    }
+
+    /// Reloads the credentials after the API server refused those of `used`. Returns true if other
+    /// ones are in use now; they may be equal. Reloads at most every 10 s.
+    async fn renew(&self, used: &Arc<Stacks>) -> bool {
+        let mut renewed_at = self.inner.renewed_at.lock().await;
+        if !Arc::ptr_eq(used, &self.inner.stacks.load()) {
+            return true;
+        }
+        if renewed_at.is_some_and(|at| at.elapsed() < RENEWAL_PAUSE) {
+            return false;
+        }
+        *renewed_at = Some(Instant::now());
+        match self.reload().await {
+            Ok(()) => {
+                tracing::warn!("the API server refused kubefan's credentials (401), reloaded them");
+                true
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    error,
+                    "the API server refused kubefan's credentials (401), and they cannot be reloaded"
+                );
+                false
+            }
+        }
     }
 
     /// The URI of a request: the server's URL, with the path and query of `target` appended.
@@ -311,6 +369,26 @@ impl fmt::Debug for Client {
             .field("server", &self.server())
             .finish_non_exhaustive()
     }
+}
+
+/// Sends a request over `stack`. The future is `'static`, so it borrows neither.
+fn call(
+    stack: &Stack,
+    request: Request<Body>,
+) -> impl Future<Output = Result<Response<Body>, Error>> + Send + 'static {
+    let is_safe = request.method().is_safe();
+    let sent = stack.clone().oneshot(request);
+    sent.map_err(move |error| no_answer(error, is_safe))
+}
+
+/// True if a pod, service or node answers requests for `path`, through the API server's proxy. Its
+/// 401 concerns other credentials than kubefan's.
+pub(super) fn is_answered_by_backend(path: &str) -> bool {
+    let segments: Vec<_> = path.split('/').collect();
+    let is_proxy = |window: &[&str]| {
+        matches!(window[0], "pods" | "services" | "nodes") && window[2] == "proxy"
+    };
+    segments.windows(3).any(is_proxy)
 }
 
 /// The error of a request that got no answer; `is_safe` is true if the request changes nothing.

@@ -29,6 +29,9 @@ pub enum Error {
     /// server may have executed the request.
     #[error("the API server may have executed the request, but the connection broke")]
     InDoubt(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The API server answered 401 to a forwarded request that had kubefan's credentials.
+    #[error("the API server does not accept kubefan's credentials")]
+    CredentialsRefused,
     /// The answer or its next bytes did not arrive within this time, or a watch lasted longer.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),

@@ -450,3 +450,105 @@ async fn failures_become_answers_with_their_status() {
     assert_eq!(failed.retry_after(), Some(Duration::from_secs(7)));
     assert_eq!(failed.to_string(), "the API server answered 429: slow down");
 }
+
+/// A kubeconfig for a user with a token, and a client that reads it.
+struct Rotating {
+    file: tempfile::NamedTempFile,
+    url: String,
+}
+
+impl Rotating {
+    fn new(url: &str) -> Self {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let url = url.to_owned();
+        let rotating = Self { file, url };
+        rotating.write("old");
+        rotating
+    }
+
+    fn write(&self, token: &str) {
+        let kubeconfig = json!({
+            "current-context": "test",
+            "contexts": [{ "name": "test", "context": { "cluster": "c", "user": "u" } }],
+            "clusters": [{ "name": "c", "cluster": { "server": self.url } }],
+            "users": [{ "name": "u", "user": { "token": token } }],
+        });
+        std::fs::write(self.file.path(), kubeconfig.to_string()).expect("a kubeconfig");
+    }
+
+    async fn client(&self) -> Client {
+        let config = ClientConfig {
+            kubeconfig: Some(self.file.path().to_owned()),
+            ..ClientConfig::default()
+        };
+        Client::connect(config).await.expect("a client")
+    }
+}
+
+/// Answers 401 unless the token is `new`.
+async fn accept_new_token(request: Request<hyper::body::Incoming>) -> Response<Body> {
+    let authorization = request.headers().get("authorization");
+    let is_new = authorization.is_some_and(|value| value == "Bearer new");
+    let response = Response::builder().status(if is_new { 200 } else { 401 });
+    response.body(full("answer")).expect("a response")
+}
+
+#[tokio::test]
+async fn a_read_with_refused_credentials_is_sent_again_with_reloaded_ones() {
+    let server = TestServer::plain(accept_new_token).await;
+    let rotating = Rotating::new(&server.url);
+    let client = rotating.client().await;
+    rotating.write("new");
+    let responses = (0..5).map(|_| client.request(Identity::Kubefan, get("/api")));
+    for response in join_all(responses).await {
+        assert_eq!(response.expect("an answer").status(), 200);
+    }
+}
+
+#[tokio::test]
+async fn a_write_with_refused_credentials_reloads_them_and_is_not_sent_again() {
+    let server = TestServer::plain(accept_new_token).await;
+    let rotating = Rotating::new(&server.url);
+    let client = rotating.client().await;
+    rotating.write("new");
+    let mut statuses = Vec::new();
+    for _ in 0..2 {
+        let post = Request::post("/api").body(full("{}")).expect("a request");
+        let response = client.request(Identity::Kubefan, post).await;
+        statuses.push(response.expect("an answer").status().as_u16());
+    }
+    assert_eq!(statuses, [401, 200]);
+}
+
+#[tokio::test]
+async fn credentials_are_not_reloaded_for_each_refusal_nor_for_those_of_backends_and_callers() {
+    let server = TestServer::plain(accept_new_token).await;
+    let rotating = Rotating::new(&server.url);
+    let client = rotating.client().await;
+    let status = async |identity, path| {
+        let response = client.request(identity, get(path)).await;
+        response.expect("an answer").status().as_u16()
+    };
+    rotating.write("new");
+    let proxied = "/api/v1/namespaces/n/services/s/proxy/login";
+    assert_eq!(status(Identity::Kubefan, proxied).await, 401);
+    assert_eq!(status(Identity::Caller, "/api").await, 401);
+    rotating.write("old");
+    assert_eq!(status(Identity::Kubefan, "/api").await, 401);
+    rotating.write("new");
+    assert_eq!(status(Identity::Kubefan, "/api").await, 401);
+}
+
+#[test]
+fn only_the_proxy_of_a_pod_service_or_node_is_answered_by_a_backend() {
+    for (path, expected) in [
+        ("/api/v1/namespaces/n/pods/p/proxy", true),
+        ("/api/v1/namespaces/n/services/https:s:1/proxy/a/b", true),
+        ("/api/v1/nodes/n/proxy/metrics", true),
+        ("/api/v1/namespaces/proxy/pods", false),
+        ("/api/v1/namespaces/n/pods/proxy", false),
+        ("/api", false),
+    ] {
+        assert_eq!(super::is_answered_by_backend(path), expected, "{path}");
+    }
+}

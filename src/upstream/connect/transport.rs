@@ -264,8 +264,8 @@ impl Transport {
     }
 }
 
-/// A copy of `request` if the request may be sent twice, otherwise `None`.
-fn repeatable_copy(request: &Request<Body>) -> Option<Request<Body>> {
+/// A copy of `request` without extensions if the request may be sent twice, otherwise `None`.
+pub(in crate::upstream) fn repeatable_copy(request: &Request<Body>) -> Option<Request<Body>> {
     let safe = matches!(*request.method(), Method::GET | Method::HEAD)
         // An exec over WebSocket is a GET too, and sending it twice would run its command twice.
         && !request.headers().contains_key(UPGRADE);

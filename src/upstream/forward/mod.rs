@@ -19,6 +19,7 @@ use crate::body::BoxError;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;
+use crate::upstream::client;
 
 use headers::insert_upgrade;
 use headers::remove_hop_by_hop;
@@ -58,6 +59,7 @@ impl Forwarder {
     ///
     /// # Errors
     /// If the API server can't be reached, or closes the connection without an answer.
+    /// [`Error::CredentialsRefused`] if it answers 401 to kubefan's own identity.
     pub async fn forward<B>(
         &self,
         mut request: Request<B>,
@@ -72,6 +74,16 @@ impl Forwarder {
             Some(_) => request.extensions_mut().remove::<OnUpgrade>(),
             None => None,
         };
+        let is_refusable =
+            identity == Identity::Kubefan && !client::is_answered_by_backend(request.uri().path());
+        let accepted = |response: Response<Body>| {
+            let is_refused = is_refusable && response.status() == StatusCode::UNAUTHORIZED;
+            match is_refused {
+                // Relayed, the answer would make a client throw away its own credentials.
+                true => Err(Error::CredentialsRefused),
+                false => Ok(response),
+            }
+        };
         remove_hop_by_hop(request.headers_mut());
         request.headers_mut().remove(HOST);
         let mut request = request.map(body::boxed);
@@ -79,13 +91,13 @@ impl Forwarder {
             (Some(protocol), Some(downstream)) => {
                 insert_upgrade(request.headers_mut(), protocol);
                 let response = self.client.request_http1(identity, request).await?;
-                Ok(upgraded(response, downstream))
+                Ok(upgraded(accepted(response)?, downstream))
             }
             // The client requests no upgrade, or its connection can't be upgraded.
             _ => {
                 let response = self.client.request(identity, request).await?;
                 Ok(ForwardedResponse {
-                    response: relayed(response),
+                    response: relayed(accepted(response)?),
                     upgrade: None,
                 })
             }

@@ -32,6 +32,7 @@ use crate::body::BoxError;
 use crate::body::boxed;
 use crate::body::empty;
 use crate::body::full;
+use crate::upstream::Error;
 use crate::upstream::tests::support::TestServer;
 
 /// The method, URI and sorted headers of a request, as the server received them.
@@ -331,4 +332,32 @@ async fn other_upgrades_are_ignored() {
     tcp.read_to_string(&mut answer).await.expect("the end");
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     assert!(answer.ends_with("upgrade required"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_401_for_kubefans_own_credentials_is_not_relayed() {
+    let server = TestServer::plain(|_| async {
+        let response = Response::builder().status(401);
+        response.body(full("no")).expect("a response")
+    });
+    let server = server.await;
+    let forwarder = Forwarder::new(server.client().await);
+    let backend = "/api/v1/namespaces/n/pods/p/proxy/login";
+    for (identity, path, is_relayed) in [
+        (Identity::Kubefan, "/api/v1/pods", false),
+        (Identity::Kubefan, backend, true),
+        (Identity::Caller, "/api/v1/pods", true),
+    ] {
+        let request = Request::get(path).body(empty()).expect("a request");
+        match forwarder.forward(request, identity).await {
+            Ok(forwarded) => {
+                assert!(is_relayed, "{identity:?} {path}");
+                assert_eq!(forwarded.response.status(), 401);
+            }
+            Err(error) => {
+                assert!(!is_relayed, "{identity:?} {path}");
+                assert!(matches!(error, Error::CredentialsRefused), "{error:?}");
+            }
+        }
+    }
 }
