@@ -182,6 +182,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub max_unindexed_selectors: usize,
 
+    /// How long caches serve while the API server refuses kubefan's credentials (401); after that,
+    /// their watches end and reads are forwarded
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub max_unauthorized: Duration,
+
     /// How long running requests and watches may take at shutdown
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,

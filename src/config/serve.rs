@@ -117,6 +117,7 @@ pub(super) fn check(
                 ..GroupLimits::default()
             },
             freshness: FreshnessRule::policies(&cache.freshness),
+            max_unauthorized: settings.limits.max_unauthorized.0,
             seed: None,
         },
         tls,

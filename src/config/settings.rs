@@ -36,7 +36,7 @@ pub(super) struct Settings {
     pub(super) admin: Admin,
     /// Which resources are cached, and for how long.
     pub(super) cache: Cache,
-    /// Upper limits of what clients may use.
+    /// Limits of what clients may use, and of how long caches serve without the API server.
     pub(super) limits: Limits,
     /// How kubefan shuts down.
     pub(super) shutdown: Shutdown,
@@ -118,7 +118,7 @@ pub(super) struct Cache {
     pub(super) retention_bytes: Option<ByteSize>,
 }
 
-/// Upper limits of what clients may use.
+/// Limits of what clients may use, and of how long caches serve without the API server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Limits {
@@ -132,6 +132,9 @@ pub(super) struct Limits {
     /// selector requires no name, namespace, field value or label value, as in app!=web, so that
     /// each change is tested against it. A watch with a further one gets 429. 0 for no limit.
     pub(super) max_unindexed_selectors: usize,
+    /// How long caches serve while the API server refuses kubefan's credentials (401). After that,
+    /// their watches end and reads are forwarded. A number and ms, s, m or h.
+    pub(super) max_unauthorized: Period,
 }
 
 /// How kubefan shuts down.
@@ -215,6 +218,7 @@ impl Default for Limits {
             max_requests_inflight: server::Config::DEFAULT_MAX_REQUESTS_INFLIGHT,
             http2_max_streams_per_connection: net::Config::DEFAULT_MAX_STREAMS,
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
+            max_unauthorized: Period(informer::Config::DEFAULT_MAX_UNAUTHORIZED),
         }
     }
 }

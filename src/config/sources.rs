@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 22] = [
+pub(super) const SETTINGS: [Setting; 23] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -104,6 +104,9 @@ pub(super) const SETTINGS: [Setting; 22] = [
             to.limits.http2_max_streams_per_connection = serve.http2_max_streams_per_connection;
         },
     ),
+    setting("limits.maxUnauthorized", "max_unauthorized", |to, _, serve| {
+        to.limits.max_unauthorized = Period(serve.max_unauthorized);
+    }),
     setting(
         "limits.maxUnindexedSelectors",
         "max_unindexed_selectors",

@@ -26,6 +26,9 @@ pub struct Config {
     /// How fresh the answer to a read of the most recent state must be, for each resource. Default
     /// is as fresh as the request, for all resources.
     pub freshness: FreshnessPolicies,
+    /// How long caches stay in use while the API server answers 401 to kubefan's credentials; after
+    /// that, they are treated as after 403. Default is [`Config::DEFAULT_MAX_UNAUTHORIZED`].
+    pub max_unauthorized: Duration,
     /// Seed of the reflectors' random waits and watch timeouts, to make them repeatable. `None`,
     /// the default, seeds them from the system.
     pub seed: Option<u64>,
@@ -36,6 +39,8 @@ impl Config {
     pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(600);
     /// Default of [`Config::retention_age`]: 75 s, as in kube-apiserver.
     pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
+    /// Default of [`Config::max_unauthorized`]: ten minutes.
+    pub const DEFAULT_MAX_UNAUTHORIZED: Duration = Duration::from_secs(600);
     /// The event log keeps this many newest events regardless of their age, so that the client of a
     /// quiet resource can resume after an hour. kube-apiserver keeps 100.
     pub const RETENTION_EVENTS: usize = 128;
@@ -61,6 +66,7 @@ impl Default for Config {
             retention_bytes: None,
             groups: GroupLimits::default(),
             freshness: FreshnessPolicies::default(),
+            max_unauthorized: Self::DEFAULT_MAX_UNAUTHORIZED,
             seed: None,
         }
     }

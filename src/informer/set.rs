@@ -34,7 +34,8 @@ use super::relist_channel;
 /// Why [`InformerSet::get_or_start`] returns no informer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StartError {
-    /// The API server does not allow kubefan's identity to list or watch the resource (403).
+    /// The API server does not allow kubefan's identity to list or watch the resource (403), or has
+    /// not accepted its credentials for a long time (401).
     #[error("kubefan may not list and watch the resource")]
     Forbidden,
     /// The API server does not serve the resource in this wire format (406).
@@ -339,6 +340,7 @@ impl InformerSet {
         let reflector_config = ReflectorConfig {
             relist_on_early_end: spec.custom,
             refusal_patience: Config::REFUSAL_PATIENCE,
+            unauthorized_patience: config.max_unauthorized,
             seed: config.seed,
             ..ReflectorConfig::default()
         };

@@ -26,6 +26,9 @@ pub struct ReflectorConfig {
     /// How long a ready cache stays in use while upstream answers 403, 404 or 406; after that, the
     /// reflector ends. Default is zero.
     pub refusal_patience: Duration,
+    /// How long the reflector retries while upstream answers 401; after that, it ends. Default is
+    /// ten minutes.
+    pub unauthorized_patience: Duration,
     /// Waits between retries after failures.
     pub backoff: BackoffConfig,
     /// Seed of the random waits and watch timeouts, to make them repeatable. `None`, the default,
@@ -43,6 +46,7 @@ impl Default for ReflectorConfig {
             list_timeout: Duration::from_secs(300),
             relist_on_early_end: false,
             refusal_patience: Duration::ZERO,
+            unauthorized_patience: Duration::from_secs(600),
             backoff: BackoffConfig::default(),
             seed: None,
         }

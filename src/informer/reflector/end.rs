@@ -8,7 +8,8 @@ pub enum ReflectorEnd {
     /// [`Signals::stop`](super::Signals::stop) completed.
     #[error("stopped")]
     Stopped,
-    /// Upstream does not allow kubefan to list or watch the resource (403).
+    /// Upstream does not allow kubefan to list or watch the resource (403), or has not accepted its
+    /// credentials (401) for longer than `ReflectorConfig::unauthorized_patience`.
     #[error("forbidden: {}", .0.message)]
     Forbidden(Box<Status>),
     /// Upstream does not have the resource (404). If it was removed, all its objects were deleted

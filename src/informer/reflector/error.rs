@@ -104,10 +104,10 @@ impl Error {
         }
     }
 
-    /// The end of the reflector, if this error is final: 403, 404 or 406.
+    /// The end of the reflector, if this error is final: 403, 404 or 406, or 401 if it lasts.
     pub(super) fn end(&self) -> Option<ReflectorEnd> {
         let end = match self.cause() {
-            Cause::Forbidden => ReflectorEnd::Forbidden,
+            Cause::Forbidden | Cause::Unauthorized => ReflectorEnd::Forbidden,
             Cause::NotFound => ReflectorEnd::Gone,
             Cause::NotAcceptable => ReflectorEnd::NotAcceptable,
             _ => return None,

@@ -27,11 +27,14 @@ const FUTILE_LIMIT: u32 = 4;
 pub(super) struct Failures {
     relist_on_early_end: bool,
     refusal_patience: Duration,
+    unauthorized_patience: Duration,
     backoff: Backoff,
     /// Watches since the last success that failed without a frame, perhaps due to their start.
     futile_watches: u32,
     /// When upstream began to answer 403, 404 or 406; `None` after a success.
     refused_since: Option<Instant>,
+    /// When upstream began to answer 401; `None` after a success.
+    unauthorized_since: Option<Instant>,
     /// The cause of the last logged warning; `None` once a watch works again. Failures with the
     /// same cause as the last warning are logged at debug level.
     last_warned: Option<Cause>,
@@ -45,38 +48,48 @@ impl Failures {
         Self {
             relist_on_early_end: config.relist_on_early_end,
             refusal_patience: config.refusal_patience,
+            unauthorized_patience: config.unauthorized_patience,
             backoff: Backoff::new(config.backoff.clone(), rng),
             futile_watches: 0,
             refused_since: None,
+            unauthorized_since: None,
             last_warned: None,
         }
     }
 
     /// Records that upstream answered a barrier with a version not below the applied one.
     pub(super) fn proof_succeeded(&mut self) {
-        self.refused_since = None;
+        self.accepted();
     }
 
     /// Records that a list was completed.
     pub(super) fn list_succeeded(&mut self) {
         self.futile_watches = 0;
-        self.refused_since = None;
+        self.accepted();
     }
 
     /// Records that a frame of a watch was applied.
     pub(super) fn watch_succeeded(&mut self) {
         self.futile_watches = 0;
-        self.refused_since = None;
+        self.accepted();
         if self.last_warned.take().is_some() {
             tracing::info!("watch works again");
         }
     }
 
-    /// Breaks with the reflector's end if `error` is final: 403, 404 or 406.
+    fn accepted(&mut self) {
+        self.refused_since = None;
+        self.unauthorized_since = None;
+    }
+
+    /// Breaks with the reflector's end if `error` is final: 403, 404 or 406, or 401 for longer than
+    /// `unauthorized_patience`.
     ///
     /// If the cache is ready, such answers must continue for `refusal_patience` first: an API
     /// server that is starting answers 403 until it has loaded its roles, and this must not end ten
-    /// thousand watches. Guarded by `a_ready_cache_survives_a_short_refusal`.
+    /// thousand watches. Guarded by `a_ready_cache_survives_a_short_refusal`. A 401 may have other
+    /// passing causes too, such as an expired token or a webhook that is down, so it has a limit of
+    /// its own. Guarded by `a_lasting_401_ends_the_reflector`.
     pub(super) fn break_if_final(
         &mut self,
         error: Error,
@@ -85,8 +98,12 @@ impl Failures {
         let Some(ended) = error.end() else {
             return ControlFlow::Continue(error);
         };
-        let refused_since = *self.refused_since.get_or_insert_with(Instant::now);
-        if is_ready && refused_since.elapsed() < self.refusal_patience {
+        let (since, patience) = match error.cause() {
+            Cause::Unauthorized => (&mut self.unauthorized_since, self.unauthorized_patience),
+            _ if is_ready => (&mut self.refused_since, self.refusal_patience),
+            _ => (&mut self.refused_since, Duration::ZERO),
+        };
+        if since.get_or_insert_with(Instant::now).elapsed() < patience {
             ControlFlow::Continue(error)
         } else {
             ControlFlow::Break(ended)

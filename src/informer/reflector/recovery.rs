@@ -1,6 +1,6 @@
 //! The recovery from each failure: pure functions of its cause and of the progress so far.
 //!
-//! They are not called with 403, 404 and 406, unless these answers are tolerated for a while.
+//! They are not called with 401, 403, 404 and 406, unless these answers are tolerated for a while.
 
 use super::error::Cause;
 use super::session::WatchOutcome;

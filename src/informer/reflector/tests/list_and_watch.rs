@@ -275,6 +275,42 @@ async fn a_ready_cache_survives_a_short_refusal() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lasting_401_ends_the_reflector() {
+    let config = || ReflectorConfig {
+        unauthorized_patience: Duration::from_secs(300),
+        ..ReflectorConfig::default()
+    };
+    let refuses = |code| Answer::Revision(Err(answer(code)));
+    let passing = [
+        watch_list([wait(2)]),
+        refuses(401),
+        refuses(401),
+        revision(9),
+        watch([modified("a", 10), Item::Hang]),
+    ];
+    let outcome = play_with(config(), pending(), passing).await;
+    assert_eq!(outcome.ended, None);
+    assert_eq!(outcome.objects, names(&["a@10"]));
+
+    // A failure of another kind in between is not a success.
+    let lasting = [watch_list([wait(2)]), refuses(401), refuses(500)];
+    let lasting = lasting.into_iter().chain((0..40).map(|_| refuses(401)));
+    let outcome = play_with(config(), pending(), lasting).await;
+    let waited: f64 = outcome.waits().iter().sum();
+    assert!((300.0..400.0).contains(&waited), "{waited}");
+    match &outcome.ended {
+        Some(ReflectorEnd::Forbidden(status)) => assert_eq!(status.code, 401),
+        ended => panic!("{ended:?}"),
+    }
+    assert!(outcome.is_closed().await);
+
+    let before_the_first_list = (0..40).map(|_| Answer::Watch(Err(answer(401))));
+    let outcome = play_with(config(), pending(), before_the_first_list).await;
+    let waited: f64 = outcome.waits().iter().sum();
+    assert!((300.0..400.0).contains(&waited), "{waited}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn stopping_drops_the_stream_and_closes_the_cache() {
     let held = Arc::new(());
     let weak = Arc::downgrade(&held);
