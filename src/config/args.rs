@@ -187,6 +187,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
     pub max_unauthorized: Duration,
 
+    /// /readyz fails if a cache's watch of the API server was not proven alive for this long;
+    /// default: no limit
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub max_staleness: Option<Duration>,
+
     /// How long running requests and watches may take at shutdown
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub shutdown_grace_period: Duration,

@@ -135,6 +135,9 @@ pub(super) struct Limits {
     /// How long caches serve while the API server refuses kubefan's credentials (401). After that,
     /// their watches end and reads are forwarded. A number and ms, s, m or h.
     pub(super) max_unauthorized: Period,
+    /// If a cache's watch of the API server was not proven alive for this long, /readyz fails. A
+    /// number and ms, s, m or h. Default: no limit.
+    pub(super) max_staleness: Option<Period>,
 }
 
 /// How kubefan shuts down.
@@ -219,6 +222,7 @@ impl Default for Limits {
             http2_max_streams_per_connection: net::Config::DEFAULT_MAX_STREAMS,
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
             max_unauthorized: Period(informer::Config::DEFAULT_MAX_UNAUTHORIZED),
+            max_staleness: None,
         }
     }
 }

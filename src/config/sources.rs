@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 23] = [
+pub(super) const SETTINGS: [Setting; 24] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -104,8 +104,15 @@ pub(super) const SETTINGS: [Setting; 23] = [
             to.limits.http2_max_streams_per_connection = serve.http2_max_streams_per_connection;
         },
     ),
-    setting("limits.maxUnauthorized", "max_unauthorized", |to, _, serve| {
-        to.limits.max_unauthorized = Period(serve.max_unauthorized);
+    setting(
+        "limits.maxUnauthorized",
+        "max_unauthorized",
+        |to, _, serve| {
+            to.limits.max_unauthorized = Period(serve.max_unauthorized);
+        },
+    ),
+    setting("limits.maxStaleness", "max_staleness", |to, _, serve| {
+        to.limits.max_staleness = serve.max_staleness.map(Period);
     }),
     setting(
         "limits.maxUnindexedSelectors",

@@ -29,6 +29,10 @@ pub struct Config {
     /// How long caches stay in use while the API server answers 401 to kubefan's credentials; after
     /// that, they are treated as after 403. Default is [`Config::DEFAULT_MAX_UNAUTHORIZED`].
     pub max_unauthorized: Duration,
+    /// If the watch of a cache was not proven alive for this long, kubefan is not ready. `None`, the
+    /// default, means no limit. Over HTTP/2 a live watch is proven every few seconds; over HTTP/1.1
+    /// only by events and bookmarks, of which the API server sends one each minute.
+    pub max_staleness: Option<Duration>,
     /// Seed of the reflectors' random waits and watch timeouts, to make them repeatable. `None`,
     /// the default, seeds them from the system.
     pub seed: Option<u64>,
@@ -67,6 +71,7 @@ impl Default for Config {
             groups: GroupLimits::default(),
             freshness: FreshnessPolicies::default(),
             max_unauthorized: Self::DEFAULT_MAX_UNAUTHORIZED,
+            max_staleness: None,
             seed: None,
         }
     }

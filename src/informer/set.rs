@@ -3,6 +3,7 @@
 //! `server` starts informers, `app` pins them, and the live REST mapper stops and relists them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
@@ -206,14 +207,28 @@ impl InformerSet {
         keys.map(|key| (key.gvr.clone(), key.format)).collect()
     }
 
-    /// The required informers that readiness still waits for, each with the reason.
+    /// The required informers that readiness still waits for, and all informers whose watch is not
+    /// proven alive within [`Config::max_staleness`], each with the reason.
     pub fn missing(&self) -> Vec<(GroupVersionResource, WireFormat, String)> {
         let mut required = self.inner.required.lock();
         let missing = required.iter_mut().filter_map(|entry| {
             let reason = self.missing_reason(entry)?;
             Some((entry.key.gvr.clone(), entry.key.format, reason))
         });
-        missing.collect()
+        let missing: Vec<_> = missing.collect();
+        missing.into_iter().chain(self.stale()).collect()
+    }
+
+    fn stale(&self) -> impl Iterator<Item = (GroupVersionResource, WireFormat, String)> {
+        let limit = self.inner.config.max_staleness.unwrap_or(Duration::MAX);
+        self.all().into_iter().filter_map(move |informer| {
+            let age = informer.metrics().watch_liveness.age()?;
+            let seconds = age.as_secs();
+            let reason = || format!("its watch was last proven alive {seconds} s ago");
+            let gvr = informer.resource().gvr.clone();
+            (age > limit && informer.reader().is_ready())
+                .then(|| (gvr, informer.format(), reason()))
+        })
     }
 
     fn missing_reason(&self, entry: &mut RequiredInformer) -> Option<String> {
@@ -305,15 +320,16 @@ impl InformerSet {
             retention_events: Config::RETENTION_EVENTS,
             groups: config.groups,
         });
+        let metrics = Arc::<ReflectorMetrics>::default();
         let lister_watcher = ResourceClient::new(
             self.inner.client.clone(),
             Arc::clone(&spec.resource),
             key.namespace.clone(),
             spec.format,
             Decoder::new(spec.format, Arc::clone(&spec.fields)),
-        );
+        )
+        .with_liveness(metrics.watch_liveness.clone());
         let (relist, relists) = relist_channel();
-        let metrics = Arc::<ReflectorMetrics>::default();
         let shape = Arc::new(WireShape::new(spec));
         let freshness = Freshness::new(
             lister_watcher.clone(),

@@ -42,4 +42,5 @@ pub use list_watch::ResumePoint;
 pub use list_watch::Scope;
 pub use list_watch::WatchCall;
 pub use list_watch::WatchEvents;
+pub use list_watch::WatchLiveness;
 pub use warnings::Warnings;

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
 use crate::telemetry::Samples;
+use crate::upstream::WatchLiveness;
 
 use super::error::Cause;
 
@@ -24,6 +25,8 @@ pub struct ReflectorMetrics {
     pub decode_errors: AtomicU64,
     /// Waits before a retry.
     pub backoffs: AtomicU64,
+    /// When upstream's lists and watches were last proven alive.
+    pub watch_liveness: WatchLiveness,
     watch_ends: [AtomicU64; Cause::ALL.len()],
 }
 
@@ -62,6 +65,12 @@ impl ReflectorMetrics {
         ];
         for (name, help, counter) in counters {
             samples.counter(name, help, labels, counter.load(Ordering::Relaxed) as f64);
+        }
+        if let Some(age) = self.watch_liveness.age() {
+            let name = "kubefan_upstream_watch_age_seconds";
+            let help = "Seconds since the upstream watch was last proven alive by an event, a \
+                        bookmark or the answer to a ping.";
+            samples.gauge(name, help, labels, age.as_secs_f64());
         }
         for (cause, count) in self.watch_ends().filter(|(_, count)| *count > 0) {
             let mut labels = labels.to_vec();

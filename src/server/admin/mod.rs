@@ -100,9 +100,13 @@ impl Admin {
             } else {
                 " (on demand)"
             };
+            let age = informer.metrics().watch_liveness.age();
+            let alive = age.map_or(String::new(), |age| {
+                format!(", watch proven alive {} s ago", age.as_secs())
+            });
             let _ = writeln!(
                 text,
-                "{}{}{needed}: {} objects at resource version {applied}, {} watchers",
+                "{}{}{needed}: {} objects at resource version {applied}, {} watchers{alive}",
                 // Required informers that are not ready were already listed with `[-]`.
                 if is_ready { "[+]" } else { "[ ]" },
                 display_name(informer),

@@ -16,8 +16,13 @@ use http_body::Frame;
 use http_body_util::BodyExt;
 use http_body_util::StreamBody;
 use serde_json::json;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::TokioIo;
 use tokio::io::AsyncBufReadExt;
+use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
 use tokio::io::BufReader;
 use tokio::net::TcpListener;
@@ -37,6 +42,7 @@ use crate::upstream::connect::route::CONNECT_TIMEOUT;
 use crate::upstream::tests::support::OTHER_NAME;
 use crate::upstream::tests::support::TestServer;
 use crate::upstream::tests::support::accept_each;
+use crate::upstream::tests::support::in_memory_tls;
 use crate::upstream::tests::support::in_time;
 use crate::upstream::tests::support::peer;
 
@@ -152,6 +158,54 @@ async fn a_hundred_and_fifty_open_responses_need_two_connections() {
         connections.contains(number),
         "the remaining open connection is used"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_carries_no_more_streams_than_the_server_allows() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let opened = Arc::clone(&connections);
+    let client = in_memory_tls(move |number, io| {
+        opened.store(number + 1, Ordering::SeqCst);
+        serve_waiting(io)
+    });
+    let requests = (0..25).map(|_| client.request(Identity::Kubefan, get("/watch")));
+    let responses = in_time(join_all(requests)).await;
+    assert!(responses.iter().all(Result::is_ok), "{responses:?}");
+    assert_eq!(connections.load(Ordering::SeqCst), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_with_many_cancelled_requests_gets_no_more() {
+    let connections = Arc::new(AtomicUsize::new(0));
+    let opened = Arc::clone(&connections);
+    let client = in_memory_tls(move |number, io| {
+        opened.store(number + 1, Ordering::SeqCst);
+        serve_waiting(io)
+    });
+    let kept = client.request(Identity::Kubefan, get("/watch")).await;
+    let mut kept = kept.expect("an answer").into_body();
+    for _ in 0..400 {
+        let cancelled = client.request(Identity::Kubefan, get("/watch")).await;
+        drop(cancelled.expect("an answer"));
+    }
+    assert_eq!(connections.load(Ordering::SeqCst), 3, "180 for each");
+    let frame = kept.frame().await.expect("a frame").expect("no error");
+    assert_eq!(frame.into_data().expect("data"), "open");
+}
+
+/// Serves HTTP/2 with ten streams for each connection, and answers by bodies that never end.
+async fn serve_waiting<I>(io: I)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|_| async {
+        let (kept, end) = watch::channel(false);
+        std::mem::forget(kept);
+        Ok::<_, std::convert::Infallible>(Response::new(open_until("open", end)))
+    });
+    let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    builder.max_concurrent_streams(10);
+    let _ = builder.serve_connection(TokioIo::new(io), service).await;
 }
 
 #[tokio::test]

@@ -221,10 +221,11 @@ impl ConnectionStream {
 
 impl Connection for ConnectionStream {
     fn connected(&self) -> Connected {
+        let connected = Connected::new().extra(self.last_read().clone());
         if self.http2 {
-            Connected::new().negotiated_h2()
+            connected.negotiated_h2()
         } else {
-            Connected::new()
+            connected
         }
     }
 }

@@ -1,12 +1,22 @@
-//! A pool of HTTP/2 connections that requests share. The API server allows 100 streams per
-//! connection, so each connection carries fewer, and another one is opened when all are full.
+//! A pool of HTTP/2 connections that requests share. The API server allows a number of streams per
+//! connection, so each connection carries no more, and another one is opened when all are full.
 
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::FutureExt;
 use http::Uri;
+use http_body::Frame;
+use http_body::SizeHint;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::Builder;
 use hyper::client::conn::http2::SendRequest;
@@ -19,12 +29,15 @@ use super::connector::Connector;
 use super::health::Health;
 use super::route;
 use crate::body::Body;
-use crate::body::BodyGuard;
 use crate::body::BoxError;
-use crate::body::GuardedBody;
 
-/// The most requests in flight on one connection; the API server refuses more than 100 streams.
+/// The most requests in flight on one connection, even if the API server allows more streams. Its
+/// default is 100.
 const STREAMS_PER_CONNECTION: usize = 90;
+/// The number of requests that may be cancelled on one connection before it gets no more requests.
+/// Go's server ends a connection, with all its requests, when four times its stream limit of
+/// cancelled requests still occupy it.
+const CANCELS_PER_CONNECTION: usize = 2 * STREAMS_PER_CONNECTION;
 /// The number of free streams that the other connections must have before an idle one is closed.
 const SPARE_STREAMS: usize = STREAMS_PER_CONNECTION / 2;
 /// Flow-control window of a connection, in bytes. It is larger than `STREAMS_PER_CONNECTION` times
@@ -58,6 +71,20 @@ pub(super) struct Http2Pool {
 pub(super) struct StreamPermit {
     connections: Arc<ConnectionSet>,
     connection: u64,
+    /// True if the whole response was received. Otherwise the request is cancelled.
+    has_ended: bool,
+}
+
+/// A response's body, which frees its stream when it is dropped.
+pub(super) struct PooledBody {
+    body: Incoming,
+    permit: StreamPermit,
+}
+
+/// A connection with its current stream limit, which the server may change.
+struct Opened {
+    sender: SendRequest<Body>,
+    streams: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -71,8 +98,9 @@ struct ConnectionSetState {
 
 struct PooledConnection {
     id: u64,
-    sender: SendRequest<Body>,
+    opened: Opened,
     in_flight: usize,
+    cancelled: usize,
 }
 
 impl Http2Pool {
@@ -107,7 +135,7 @@ impl Http2Pool {
             return Ok(Some(acquired));
         }
         match self.open().await? {
-            Some(sender) => Ok(Some(self.connections.add(sender))),
+            Some(opened) => Ok(Some(self.connections.add(opened))),
             None => {
                 self.http1_only.store(true, Ordering::Relaxed);
                 Ok(None)
@@ -115,7 +143,8 @@ impl Http2Pool {
         }
     }
 
-    async fn open(&self) -> Result<Option<SendRequest<Body>>, BoxError> {
+    /// Opens a connection, and returns when the server's settings have arrived.
+    async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
         if !stream.http2 {
             return Ok(None);
@@ -134,7 +163,19 @@ impl Http2Pool {
         let last_read = stream.last_read().clone();
         // The handshake runs on the executor too, because it starts the timer of the pings.
         let handshake = async move { builder.handshake(stream).await };
-        let (sender, connection) = executor.run(handshake).await??;
+        let (sender, mut connection) = executor.run(handshake).await??;
+        let streams = Arc::new(AtomicUsize::new(STREAMS_PER_CONNECTION));
+        let limit = Arc::clone(&streams);
+        let settings = last_read.clone();
+        let mut settled = Box::pin(async move { settings.first().await }.fuse());
+        let connection = poll_fn(move |cx| {
+            // The first bytes are the server's settings; h2 applies them without a wake-up.
+            let _ = settled.as_mut().poll(cx);
+            let ended = Pin::new(&mut connection).poll(cx);
+            limit.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            ended
+        });
+        let first = last_read.clone();
         let health = Arc::clone(&self.health);
         let (connector, server) = (self.connector.clone(), self.server.clone());
         executor.execute(async move {
@@ -146,7 +187,10 @@ impl Http2Pool {
                 health.suspect(&connector, &server);
             }
         });
-        Ok(Some(sender))
+        tokio::time::timeout(route::CONNECT_TIMEOUT, first.first())
+            .await
+            .map_err(io::Error::from)?;
+        Ok(Some(Opened { sender, streams }))
     }
 
     /// Records that the server did not complete a handshake in time.
@@ -161,22 +205,24 @@ impl ConnectionSet {
         let mut state = self.0.lock();
         state
             .connections
-            .retain(|connection| !connection.sender.is_closed());
-        let free =
-            |connection: &&mut PooledConnection| connection.in_flight < STREAMS_PER_CONNECTION;
-        let connection = state.connections.iter_mut().find(free)?;
+            .retain(|connection| !connection.opened.sender.is_closed());
+        let mut connections = state.connections.iter_mut();
+        let connection = connections.find(|connection| connection.free_streams() > 0)?;
         connection.in_flight += 1;
-        Some((connection.sender.clone(), self.permit(connection.id)))
+        let sender = connection.opened.sender.clone();
+        Some((sender, self.permit(connection.id)))
     }
 
-    fn add(self: &Arc<Self>, sender: SendRequest<Body>) -> (SendRequest<Body>, StreamPermit) {
+    fn add(self: &Arc<Self>, opened: Opened) -> (SendRequest<Body>, StreamPermit) {
         let mut state = self.0.lock();
         state.opened += 1;
         let id = state.opened;
+        let sender = opened.sender.clone();
         state.connections.push(PooledConnection {
             id,
-            sender: sender.clone(),
+            opened,
             in_flight: 1,
+            cancelled: 0,
         });
         (sender, self.permit(id))
     }
@@ -185,12 +231,14 @@ impl ConnectionSet {
         StreamPermit {
             connections: Arc::clone(self),
             connection,
+            has_ended: false,
         }
     }
 
-    /// Frees a stream of connection `id`. Closes the connection if it is idle now and the others
-    /// have at least `SPARE_STREAMS` free streams.
-    fn release(&self, id: u64) {
+    /// Frees a stream of connection `id`. Removes the connection if `is_cancelled` requests have used
+    /// it up, or if it is idle now and the others have at least `SPARE_STREAMS` free streams. A
+    /// removed connection is closed when its requests have ended.
+    fn release(&self, id: u64, is_cancelled: bool) {
         let mut state = self.0.lock();
         let Some(index) = state
             .connections
@@ -199,17 +247,31 @@ impl ConnectionSet {
         else {
             return;
         };
-        state.connections[index].in_flight -= 1;
+        let connection = &mut state.connections[index];
+        connection.in_flight -= 1;
+        connection.cancelled += usize::from(is_cancelled);
+        if connection.cancelled >= CANCELS_PER_CONNECTION {
+            state.connections.remove(index);
+            return;
+        }
         let others = state
             .connections
             .iter()
             .filter(|connection| connection.id != id);
-        let spare: usize = others
-            .map(|connection| STREAMS_PER_CONNECTION - connection.in_flight)
-            .sum();
+        let spare: usize = others.map(PooledConnection::free_streams).sum();
         if state.connections[index].in_flight == 0 && spare >= SPARE_STREAMS {
             state.connections.remove(index);
         }
+    }
+}
+
+impl PooledConnection {
+    /// How many more requests the connection may carry. A limit of 0 is not obeyed, because such a
+    /// server could not be used at all.
+    fn free_streams(&self) -> usize {
+        let allowed = self.opened.streams.load(Ordering::Relaxed);
+        let streams = allowed.clamp(1, STREAMS_PER_CONNECTION);
+        streams.saturating_sub(self.in_flight)
     }
 }
 
@@ -223,15 +285,39 @@ impl StreamPermit {
     }
 
     /// Wraps a response's body so that the stream is freed when the body is dropped.
-    pub(super) fn guard(self, body: Incoming) -> GuardedBody<Incoming, Self> {
-        GuardedBody::new(body, self)
+    pub(super) fn guard(self, body: Incoming) -> PooledBody {
+        PooledBody { body, permit: self }
     }
 }
 
-impl BodyGuard for StreamPermit {}
-
 impl Drop for StreamPermit {
     fn drop(&mut self) {
-        self.connections.release(self.connection);
+        self.connections.release(self.connection, !self.has_ended);
+    }
+}
+
+impl http_body::Body for PooledBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for PooledBody {
+    fn drop(&mut self) {
+        self.permit.has_ended = self.body.is_end_stream();
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::io::ReadBuf;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The time of a connection's last received bytes. Clones belong to the same connection.
@@ -23,10 +24,12 @@ struct ReadTime {
     opened: Instant,
     /// Milliseconds from `opened` to the last received bytes.
     last_read_ms: AtomicU64,
+    /// True after the first bytes.
+    has_read: watch::Sender<bool>,
 }
 
 /// A byte stream that records when bytes are received.
-pub(super) struct TimedIo<T> {
+pub(in crate::upstream) struct TimedIo<T> {
     io: T,
     last_read: LastRead,
 }
@@ -38,12 +41,23 @@ impl LastRead {
         Self(Arc::new(ReadTime {
             opened: Instant::now(),
             last_read_ms: AtomicU64::new(0),
+            has_read: watch::Sender::new(false),
         }))
     }
 
     fn set_now(&self) {
         let now = self.0.opened.elapsed().as_millis() as u64;
         self.0.last_read_ms.store(now, Ordering::Relaxed);
+        if !*self.0.has_read.borrow() {
+            self.0.has_read.send_replace(true);
+        }
+    }
+
+    /// Completes when the first bytes were received. Cancel safe.
+    pub(super) async fn first(&self) {
+        let mut has_read = self.0.has_read.subscribe();
+        // The sender is in `self`, so this cannot fail.
+        let _ = has_read.wait_for(|has_read| *has_read).await;
     }
 
     /// When bytes were last received; the time at which the connection was opened if there were
@@ -57,12 +71,12 @@ impl LastRead {
 // === impl TimedIo ===
 
 impl<T> TimedIo<T> {
-    pub(super) fn new(io: T) -> Self {
+    pub(in crate::upstream) fn new(io: T) -> Self {
         let last_read = LastRead::at_open();
         Self { io, last_read }
     }
 
-    pub(super) fn last_read(&self) -> &LastRead {
+    pub(in crate::upstream) fn last_read(&self) -> &LastRead {
         &self.last_read
     }
 }

@@ -7,6 +7,7 @@ pub(super) mod health;
 mod http2_pool;
 pub(super) mod kubeconfig;
 pub(super) mod last_read;
+mod replay;
 pub(super) mod route;
 mod runtime_executor;
 mod token_file;

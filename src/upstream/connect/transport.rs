@@ -23,6 +23,8 @@ use super::connector::Connector;
 use super::health;
 use super::health::Health;
 use super::http2_pool::Http2Pool;
+use super::replay;
+use super::replay::Replay;
 use super::token_file::TokenFile;
 use crate::body;
 use crate::body::Body;
@@ -212,21 +214,39 @@ impl Transport {
         }
     }
 
-    /// Sends a request over HTTP/2. If the connection closed before the request was sent, tries
-    /// again on another one, up to [`UNSENT_ATTEMPTS`] times in total. Returns the request if the
-    /// server does not support HTTP/2, or if the request is still unsent after the last attempt.
+    /// Sends a request over HTTP/2. If the connection closed before the request was sent, or the
+    /// server provably did not process the request and its body is small, tries again on another
+    /// one, up to [`UNSENT_ATTEMPTS`] times in total. Returns the request if the server does not
+    /// support HTTP/2, or if the request is still unsent after the last attempt.
     async fn attempt_http2(
         &self,
         mut request: Request<Body>,
     ) -> Result<Result<Response<Body>, Request<Body>>, FailedAttempt> {
-        for _ in 0..UNSENT_ATTEMPTS {
-            match self.attempt_http2_once(request).await {
-                Err(FailedAttempt {
-                    unsent: Some(unsent),
-                    ..
-                }) => request = unsent,
-                outcome => return outcome,
+        let replay = Replay::of(request).await;
+        let replay = match replay.map_err(FailedAttempt::not_connected)? {
+            Ok(replay) => {
+                request = replay.request();
+                Some(replay)
             }
+            Err(large) => {
+                request = large;
+                None
+            }
+        };
+        for _ in 0..UNSENT_ATTEMPTS {
+            request = match (self.attempt_http2_once(request).await, &replay) {
+                (
+                    Err(FailedAttempt {
+                        unsent: Some(unsent),
+                        ..
+                    }),
+                    _,
+                ) => unsent,
+                (Err(failed), Some(replay)) if replay::is_unprocessed(&failed.error) => {
+                    replay.request()
+                }
+                (outcome, _) => return outcome,
+            };
         }
         Ok(Err(request))
     }
@@ -251,11 +271,12 @@ impl Transport {
             )),
             Err(mut failed) => {
                 let unsent = failed.take_message();
-                if unsent.is_some() || sender.is_closed() {
+                let error = BoxError::from(failed.into_error());
+                if unsent.is_some() || sender.is_closed() || replay::is_unprocessed(&error) {
                     permit.close_connection();
                 }
                 Err(FailedAttempt {
-                    error: failed.into_error().into(),
+                    error,
                     unsent,
                     connected: true,
                 })

@@ -20,6 +20,16 @@ pub struct ListCall {
     pub continue_token: Option<String>,
 }
 
+impl ListCall {
+    /// The request of [`ListerWatcher::barrier`].
+    pub(super) fn barrier() -> Self {
+        Self {
+            limit: 1,
+            continue_token: None,
+        }
+    }
+}
+
 /// A request for a WATCH with bookmarks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchCall {
@@ -55,10 +65,6 @@ pub trait ListerWatcher: Send + Sync + 'static {
     /// Sends a barrier, which returns the API server's current resource version: a LIST of the most
     /// recent state, limited to one object.
     fn barrier(&self) -> impl Future<Output = Result<ResourceVersion, Error>> + Send {
-        let request = ListCall {
-            limit: 1,
-            continue_token: None,
-        };
-        async { Ok(self.list(request).await?.resource_version) }
+        async { Ok(self.list(ListCall::barrier()).await?.resource_version) }
     }
 }

@@ -4,6 +4,7 @@ mod freshness_probe;
 mod lister_watcher;
 mod resource_client;
 mod watch_events;
+mod watch_liveness;
 
 pub use freshness_probe::FreshnessProbe;
 pub use freshness_probe::Scope;
@@ -13,3 +14,4 @@ pub use lister_watcher::ResumePoint;
 pub use lister_watcher::WatchCall;
 pub use resource_client::ResourceClient;
 pub use watch_events::WatchEvents;
+pub use watch_liveness::WatchLiveness;

@@ -22,12 +22,14 @@ use super::lister_watcher::ListerWatcher;
 use super::lister_watcher::ResumePoint;
 use super::lister_watcher::WatchCall;
 use super::watch_events::WatchEvents;
+use super::watch_liveness::WatchLiveness;
 use crate::body::Body;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;
 use crate::upstream::answer;
 use crate::upstream::client;
+use crate::upstream::connect::last_read::LastRead;
 
 /// The largest page of a list, in bytes, that is read.
 const LIST_LIMIT: usize = 1 << 30;
@@ -54,6 +56,7 @@ pub struct ResourceClient {
     namespace: Option<String>,
     format: WireFormat,
     decoder: Decoder,
+    liveness: WatchLiveness,
 }
 
 impl ResourceClient {
@@ -71,7 +74,14 @@ impl ResourceClient {
             namespace,
             format,
             decoder,
+            liveness: WatchLiveness::default(),
         }
+    }
+
+    /// Records in `liveness` when lists and watches were last proven alive.
+    pub fn with_liveness(mut self, liveness: WatchLiveness) -> Self {
+        self.liveness = liveness;
+        self
     }
 
     /// Sends a GET of the collection with `query` and records the answer's warnings. The result is
@@ -106,10 +116,8 @@ impl ResourceClient {
     }
 }
 
-impl ListerWatcher for ResourceClient {
-    type Events = WatchEvents;
-
-    async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
+impl ResourceClient {
+    async fn page(&self, request: ListCall) -> Result<ListPage, Error> {
         let response = self.get(&list_query(&request), request.limit == 0).await?;
         let decode = |error: codec::Error| Error::Decode(error.into());
         let mut list = self.decoder.list_decoder();
@@ -119,13 +127,30 @@ impl ListerWatcher for ResourceClient {
         .await?;
         list.finish().map_err(decode)
     }
+}
+
+impl ListerWatcher for ResourceClient {
+    type Events = WatchEvents;
+
+    async fn list(&self, request: ListCall) -> Result<ListPage, Error> {
+        let page = self.page(request).await?;
+        self.liveness.listed();
+        Ok(page)
+    }
 
     async fn watch(&self, request: WatchCall) -> Result<WatchEvents, Error> {
         let response = self.get(&watch_query(&request), false).await?;
         let longest = request.timeout + WATCH_GRACE;
         let decoder = self.decoder.clone();
-        let body = response.into_body();
-        Ok(WatchEvents::new(body, self.format, decoder, longest))
+        let (parts, body) = response.into_parts();
+        let last_read = parts.extensions.get::<LastRead>();
+        let open = last_read.map(|last_read| self.liveness.opened(last_read.clone()));
+        Ok(WatchEvents::new(body, self.format, decoder, longest, open))
+    }
+
+    /// Unlike a list, a barrier does not prove that a watch is alive.
+    async fn barrier(&self) -> Result<ResourceVersion, Error> {
+        Ok(self.page(ListCall::barrier()).await?.resource_version)
     }
 }
 

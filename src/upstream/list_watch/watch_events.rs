@@ -15,6 +15,7 @@ use crate::api::WireFormat;
 use crate::codec::Decoder;
 use crate::codec::FrameSplitter;
 
+use super::watch_liveness::OpenWatch;
 use crate::body::Body;
 use crate::upstream::Error;
 
@@ -34,6 +35,8 @@ pub struct WatchEvents {
     decoder: Decoder,
     time_limit: Duration,
     overdue: Pin<Box<Sleep>>,
+    /// Keeps the watch's liveness up to date; `None` if it is not recorded.
+    _open: Option<OpenWatch>,
 }
 
 impl WatchEvents {
@@ -43,6 +46,7 @@ impl WatchEvents {
         format: WireFormat,
         decoder: Decoder,
         time_limit: Duration,
+        open: Option<OpenWatch>,
     ) -> Self {
         Self {
             body: Some(body),
@@ -50,6 +54,7 @@ impl WatchEvents {
             decoder,
             time_limit,
             overdue: Box::pin(tokio::time::sleep(time_limit)),
+            _open: open,
         }
     }
 

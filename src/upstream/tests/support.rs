@@ -12,6 +12,7 @@ use base64::prelude::BASE64_STANDARD;
 use futures_util::future::BoxFuture;
 use http::Request;
 use http::Response;
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioExecutor;
@@ -27,13 +28,16 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
+use tokio::io::DuplexStream;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use crate::body::Body;
+use crate::body::full;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 use crate::upstream::Dial;
@@ -211,6 +215,43 @@ impl StoppableServer {
         let client = Client::in_memory_tls(&dial, certificates.authority_der);
         Self { client, stopped }
     }
+}
+
+/// A client of a server with TLS and HTTP/2 in the same process, which serves each connection by
+/// `serve`. The first connection has the number 0.
+pub(in crate::upstream) fn in_memory_tls<F, R>(serve: F) -> Client
+where
+    F: Fn(usize, TlsStream<DuplexStream>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = ()> + Send + 'static,
+{
+    let (config, certificates) = certificates();
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let connections = AtomicUsize::new(0);
+    let dial: Dial = Arc::new(move || {
+        let (near, far) = tokio::io::duplex(64 << 10);
+        let number = connections.fetch_add(1, Ordering::Relaxed);
+        let (acceptor, serve) = (acceptor.clone(), serve.clone());
+        tokio::spawn(async move {
+            if let Ok(stream) = acceptor.accept(far).await {
+                serve(number, stream).await;
+            }
+        });
+        Ok(near)
+    });
+    Client::in_memory_tls(&dial, certificates.authority_der)
+}
+
+/// Answers each request on an HTTP/2 connection by the length of its body.
+pub(in crate::upstream) async fn serve_body_length<I>(io: I)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(|request: Request<Incoming>| async {
+        let body = request.into_body().collect().await?;
+        Ok::<_, hyper::Error>(Response::new(full(body.to_bytes().len().to_string())))
+    });
+    let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    let _ = builder.serve_connection(TokioIo::new(io), service).await;
 }
 
 /// Returns the output of `awaited`; panics if it takes more than 30 s.

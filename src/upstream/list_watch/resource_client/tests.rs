@@ -232,7 +232,7 @@ async fn a_watch_that_outlives_its_timeout_ends() {
     let decoder = Decoder::new(WireFormat::Json, Arc::new(SelectableFields::default()));
     let longest = Duration::from_secs(330);
     let started = tokio::time::Instant::now();
-    let mut events = super::WatchEvents::new(body, WireFormat::Json, decoder, longest);
+    let mut events = super::WatchEvents::new(body, WireFormat::Json, decoder, longest, None);
     let overdue = events.next().await.expect("an error");
     assert!(matches!(overdue, Err(Error::Timeout(_))), "{overdue:?}");
     assert_eq!(started.elapsed(), longest);

@@ -1,0 +1,78 @@
+//! Requests with small bodies, which can be sent again if the API server did not process them.
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::Request;
+use http::request::Parts;
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use http_body_util::Full;
+
+use crate::body;
+use crate::body::Body;
+use crate::body::BoxError;
+
+/// The largest body, in bytes, that is kept in memory. Most objects are far smaller.
+const BODY_LIMIT: u64 = 256 << 10;
+
+/// A request whose whole body is in memory.
+pub(super) struct Replay {
+    head: Parts,
+    body: Bytes,
+    trailers: Option<HeaderMap>,
+}
+
+impl Replay {
+    /// Reads the body of `request` into memory; returns the request if the length of its body is
+    /// unknown or more than 256 KiB.
+    ///
+    /// # Errors
+    /// If the body breaks off.
+    pub(super) async fn of(request: Request<Body>) -> Result<Result<Self, Request<Body>>, BoxError> {
+        let length = request.body().size_hint().exact();
+        if length.is_none_or(|length| length > BODY_LIMIT) {
+            return Ok(Err(request));
+        }
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?;
+        let trailers = body.trailers().cloned();
+        let body = body.to_bytes();
+        Ok(Ok(Self {
+            head,
+            body,
+            trailers,
+        }))
+    }
+
+    /// A copy of the request.
+    pub(super) fn request(&self) -> Request<Body> {
+        let full = Full::new(self.body.clone());
+        let body = match self.trailers.clone() {
+            None => body::boxed(full),
+            Some(trailers) => {
+                body::boxed(full.with_trailers(std::future::ready(Some(Ok(trailers)))))
+            }
+        };
+        Request::from_parts(self.head.clone(), body)
+    }
+}
+
+/// True if the API server provably did not process the request that failed with `error`: it refused
+/// the stream, or closes the connection and has named an earlier request as the last processed one
+/// (RFC 9113, sections 8.7 and 6.8). Requests that a server with `--goaway-chance` lets begin while
+/// it closes their connection end this way.
+pub(super) fn is_unprocessed(error: &BoxError) -> bool {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            // h2 gives this error only to streams above the last processed one.
+            return error.is_remote() && (is_refused || error.is_go_away());
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests;
