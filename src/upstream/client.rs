@@ -23,6 +23,7 @@ use super::Error;
 use super::answer;
 use super::connect::ClientConfig;
 use super::connect::ConnectError;
+use super::connect::accepted::AcceptedCredentials;
 use super::connect::health::Health;
 use super::connect::kubeconfig;
 use super::connect::transport::MaybeSent;
@@ -68,6 +69,8 @@ struct Inner {
     /// When the credentials were last reloaded after a 401. Locked during such a reload, so that
     /// all requests with the refused credentials share it.
     renewed_at: tokio::sync::Mutex<Option<Instant>>,
+    /// The callers' credentials whose requests may share connections.
+    accepted: AcceptedCredentials,
     /// Shared by the stacks, also by those of later reloads.
     health: Arc<Health>,
     warnings: Warnings,
@@ -89,6 +92,7 @@ impl Client {
             default_namespace: loaded.default_namespace().to_owned(),
             stacks: ArcSwap::from_pointee(loaded.stacks(Arc::clone(&health)).await?),
             renewed_at: tokio::sync::Mutex::default(),
+            accepted: AcceptedCredentials::default(),
             health,
             warnings: Warnings::default(),
         };
@@ -126,6 +130,7 @@ impl Client {
             stacks: ArcSwap::from_pointee(stacks),
             server,
             renewed_at: tokio::sync::Mutex::default(),
+            accepted: AcceptedCredentials::default(),
             health,
             warnings: Warnings::default(),
         };
@@ -288,13 +293,26 @@ impl Client {
         request.extensions_mut().clear();
         request.extensions_mut().insert(pool);
         match (identity, dedicated) {
-            (Identity::Caller, _) => Box::pin(call(&self.inner.stacks.load().caller, request)),
+            (Identity::Caller, _) => Box::pin(self.clone().send_as_caller(request)),
             (Identity::Kubefan, Some(dedicated)) => {
                 request.extensions_mut().insert(dedicated);
                 Box::pin(call(&self.inner.stacks.load().kubefan, request))
             }
             (Identity::Kubefan, None) => Box::pin(self.clone().send_as_kubefan(request, pool)),
         }
+    }
+
+    /// Sends a request with its own credentials. It shares a connection only if the API server has
+    /// accepted them before, because a 401 on an HTTP/2 connection ends all its requests.
+    async fn send_as_caller(self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+        let accepted = &self.inner.accepted;
+        let credentials = accepted.digest(request.headers());
+        if !accepted.contains(credentials) {
+            request.extensions_mut().insert(Pool::Http1);
+        }
+        let response = call(&self.inner.stacks.load().caller, request).await?;
+        accepted.record(credentials, response.status() != StatusCode::UNAUTHORIZED);
+        Ok(response)
     }
 
     /// Sends a request with kubefan's credentials. If the API server refuses them, reloads them and

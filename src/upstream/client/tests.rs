@@ -88,14 +88,42 @@ async fn a_callers_connection_has_neither_our_certificate_nor_our_token() {
         seen(Identity::Kubefan, None).await,
         r#"certificate=true authorization=Some("Bearer ours") version=HTTP/2.0"#
     );
-    assert_eq!(
-        seen(Identity::Caller, Some("Bearer theirs")).await,
-        r#"certificate=false authorization=Some("Bearer theirs") version=HTTP/2.0"#
-    );
-    assert_eq!(
-        seen(Identity::Caller, None).await,
-        "certificate=false authorization=None version=HTTP/2.0"
-    );
+    // Credentials that the server has not accepted yet share no connection.
+    for version in ["HTTP/1.1", "HTTP/2.0"] {
+        assert_eq!(
+            seen(Identity::Caller, Some("Bearer theirs")).await,
+            format!(r#"certificate=false authorization=Some("Bearer theirs") version={version}"#)
+        );
+        assert_eq!(
+            seen(Identity::Caller, None).await,
+            format!("certificate=false authorization=None version={version}")
+        );
+    }
+}
+
+#[tokio::test]
+async fn refused_credentials_never_share_a_connection() {
+    let server = TestServer::tls(|request| async move {
+        let authorization = request.headers().get("authorization");
+        let is_bad = authorization.is_some_and(|value| value == "Bearer bad");
+        let response = Response::builder().status(if is_bad { 401 } else { 200 });
+        let version = format!("{:?}", request.version());
+        response.body(full(version)).expect("a response")
+    });
+    let server = server.await;
+    let client = server.client().await;
+    let version = async |token: &'static str| {
+        let mut request = get("/api");
+        let value = http::HeaderValue::from_static(token);
+        request.headers_mut().insert("authorization", value);
+        let response = client.request(Identity::Caller, request).await;
+        text(response.expect("an answer")).await
+    };
+    assert_eq!(version("Bearer good").await, "HTTP/1.1");
+    for _ in 0..3 {
+        assert_eq!(version("Bearer bad").await, "HTTP/1.1");
+        assert_eq!(version("Bearer good").await, "HTTP/2.0");
+    }
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Connections to the API server: kubeconfigs, connectors, and the connections of each identity.
 
+pub(super) mod accepted;
 mod config;
 pub(super) mod connector;
 mod error;

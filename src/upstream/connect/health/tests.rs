@@ -115,7 +115,7 @@ async fn a_slow_answer_on_a_live_connection_is_waited_for() {
     let server = StoppableServer::start(answer);
     let started = Instant::now();
     let post = request(Method::POST, "/slow");
-    assert_eq!(text(server.client.request(Caller, post).await).await, "ok");
+    assert_eq!(text(server.client.request(Kubefan, post).await).await, "ok");
     assert!(started.elapsed() >= SLOW);
     assert!(server.client.is_responding());
 }

@@ -1,0 +1,112 @@
+//! The callers' credentials that the API server has accepted.
+//!
+//! The API server closes an HTTP/2 connection, with all its requests, when it answers 401 on it. So
+//! only requests with accepted credentials share connections.
+
+use std::collections::HashSet;
+use std::hash::BuildHasher;
+use std::hash::Hasher;
+use std::hash::RandomState;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use parking_lot::Mutex;
+
+/// The most credentials in each of the two generations.
+const GENERATION: usize = 4096;
+
+/// A set of recently accepted credentials, of bounded size. It contains keyed hashes only.
+#[derive(Default)]
+pub(in crate::upstream) struct AcceptedCredentials {
+    hasher: RandomState,
+    generations: Mutex<Generations>,
+}
+
+/// A full young generation becomes the old one, whose members are forgotten unless they were used.
+#[derive(Default)]
+struct Generations {
+    young: HashSet<u64>,
+    old: HashSet<u64>,
+}
+
+/// The keyed hash of a request's `Authorization` headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::upstream) struct Digest(u64);
+
+impl AcceptedCredentials {
+    /// The digest of the credentials in `headers`; requests without any have one too.
+    pub(in crate::upstream) fn digest(&self, headers: &HeaderMap) -> Digest {
+        let mut hasher = self.hasher.build_hasher();
+        for value in headers.get_all(AUTHORIZATION) {
+            hasher.write(value.as_bytes());
+            hasher.write_u8(b'\n');
+        }
+        Digest(hasher.finish())
+    }
+
+    /// True if the API server accepted the credentials when they were last used.
+    pub(in crate::upstream) fn contains(&self, Digest(digest): Digest) -> bool {
+        let mut generations = self.generations.lock();
+        if generations.young.contains(&digest) {
+            return true;
+        }
+        let is_old = generations.old.remove(&digest);
+        if is_old {
+            generations.add(digest);
+        }
+        is_old
+    }
+
+    /// Records whether the API server accepted the credentials.
+    pub(in crate::upstream) fn record(&self, Digest(digest): Digest, is_accepted: bool) {
+        let mut generations = self.generations.lock();
+        if is_accepted {
+            generations.add(digest);
+        } else {
+            generations.young.remove(&digest);
+            generations.old.remove(&digest);
+        }
+    }
+}
+
+impl Generations {
+    fn add(&mut self, digest: u64) {
+        if self.young.len() >= GENERATION && !self.young.contains(&digest) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(digest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(number: usize) -> HeaderMap {
+        let value = format!("Bearer {number}").parse().expect("a header");
+        HeaderMap::from_iter([(AUTHORIZATION, value)])
+    }
+
+    #[test]
+    fn credentials_are_forgotten_after_a_refusal_and_when_many_others_are_used() {
+        let accepted = AcceptedCredentials::default();
+        let digest = |number| accepted.digest(&token(number));
+        let none = accepted.digest(&HeaderMap::new());
+        assert!(!accepted.contains(digest(1)) && !accepted.contains(none));
+        accepted.record(digest(1), true);
+        accepted.record(none, true);
+        assert!(accepted.contains(digest(1)) && accepted.contains(none));
+        assert!(!accepted.contains(digest(2)));
+        accepted.record(none, false);
+        assert!(!accepted.contains(none));
+
+        accepted.record(digest(2), true);
+        for number in 3..3 + 2 * GENERATION {
+            accepted.record(digest(number), true);
+            assert!(accepted.contains(digest(1)), "it is still used");
+        }
+        assert!(!accepted.contains(digest(2)));
+        let generations = accepted.generations.lock();
+        assert!(generations.young.len() + generations.old.len() <= 2 * GENERATION);
+    }
+}
