@@ -318,6 +318,6 @@ impl http_body::Body for PooledBody {
 
 impl Drop for PooledBody {
     fn drop(&mut self) {
-        self.permit.has_ended = self.body.is_end_stream();
+        self.permit.has_ended = http_body::Body::is_end_stream(&self.body);
     }
 }

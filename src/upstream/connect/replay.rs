@@ -28,7 +28,9 @@ impl Replay {
     ///
     /// # Errors
     /// If the body breaks off.
-    pub(super) async fn of(request: Request<Body>) -> Result<Result<Self, Request<Body>>, BoxError> {
+    pub(super) async fn of(
+        request: Request<Body>,
+    ) -> Result<Result<Self, Request<Body>>, BoxError> {
         let length = request.body().size_hint().exact();
         if length.is_none_or(|length| length > BODY_LIMIT) {
             return Ok(Err(request));
