@@ -8,6 +8,8 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -49,8 +51,10 @@ pub struct CallSpacing {
 struct Inner<K, T: Clone> {
     spacing: CallSpacing,
     in_flight: Semaphore,
+    /// The callers of all calls in flight.
+    callers_in_flight: AtomicU32,
     pending: Mutex<PendingCall<K, T>>,
-    /// Notified when a caller has joined that allows the pending call to start earlier.
+    /// Notified when a caller has joined that changes the start of the pending call.
     reschedule: Notify,
 }
 
@@ -60,11 +64,19 @@ struct PreviousCall {
     is_large: bool,
 }
 
+/// Counts the callers of a call in flight; dropping it subtracts them.
+struct CallersInFlight<'a> {
+    total: &'a AtomicU32,
+    callers: u32,
+}
+
 struct PendingCall<K, T: Clone> {
     /// The number of the newest call. A call that starts checks that it is still the newest.
     number: u64,
     requests: HashSet<K>,
     callers: u32,
+    /// The shortest `min_interval` of the callers.
+    min_interval: Duration,
     /// The time from which the call may start; `None` if it may start at once.
     not_before: Option<Instant>,
     /// The last call that was started; `None` before the first one.
@@ -86,6 +98,7 @@ where
             number: 0,
             requests: HashSet::new(),
             callers: 0,
+            min_interval: Duration::ZERO,
             not_before: None,
             previous: None,
             future: None,
@@ -93,6 +106,7 @@ where
         let inner = Inner {
             spacing,
             in_flight: Semaphore::new(IN_FLIGHT),
+            callers_in_flight: AtomicU32::new(0),
             pending: Mutex::new(pending),
             reschedule: Notify::new(),
         };
@@ -104,9 +118,10 @@ where
     /// Returns the result of a call that is started after `join` was called. It is the `call` of
     /// this caller, or the `call` of another caller whose call was still pending.
     ///
-    /// `call` gets the requests of all callers that it serves. If a call is in flight or the last
-    /// call was large, this caller accepts to wait until `min_interval` has passed since the start
-    /// of the last call, so that more callers can join.
+    /// `call` gets the requests of all callers that it serves. If several callers wait now, or the
+    /// last call was large, this caller accepts to wait until `min_interval` has passed since the
+    /// start of the last call, so that more callers can join. A caller that comes alone never
+    /// waits for that.
     ///
     /// Cancel safe: a call continues while any of its callers waits, and is dropped with the last
     /// one.
@@ -130,12 +145,13 @@ where
         C: Future<Output = T> + Send + 'static,
     {
         let mut pending = self.inner.pending.lock();
-        let not_before = self.inner.not_before(&pending, min_interval);
         let future = pending.future.as_ref().and_then(WeakShared::upgrade);
         if let Some(future) = future {
             pending.requests.insert(request);
             pending.callers += 1;
-            if not_before < pending.not_before {
+            pending.min_interval = pending.min_interval.min(min_interval);
+            let not_before = self.inner.not_before(&pending);
+            if not_before != pending.not_before {
                 pending.not_before = not_before;
                 self.inner.reschedule.notify_one();
             }
@@ -144,15 +160,16 @@ where
         pending.number += 1;
         pending.requests = HashSet::from([request]);
         pending.callers = 1;
-        pending.not_before = not_before;
+        pending.min_interval = min_interval;
+        pending.not_before = self.inner.not_before(&pending);
         let inner = Arc::clone(&self.inner);
         let number = pending.number;
         let call_future = async move {
             inner.wait_for_start().await;
             let permit = inner.in_flight.acquire().await;
-            let requests = inner.take_requests(number);
+            let (requests, callers) = inner.take_requests(number);
             let outcome = call(requests).await;
-            drop(permit);
+            drop((permit, callers));
             outcome
         };
         let future = call_future.boxed().shared();
@@ -170,21 +187,30 @@ impl<K, T: Clone> fmt::Debug for GroupCommit<K, T> {
 // === impl Inner ===
 
 impl<K, T: Clone> Inner<K, T> {
-    /// The time from which a call may start for a caller that arrives now; `None` means at once.
-    fn not_before(&self, pending: &PendingCall<K, T>, min_interval: Duration) -> Option<Instant> {
+    /// The time from which the pending call may start; `None` means at once.
+    fn not_before(&self, pending: &PendingCall<K, T>) -> Option<Instant> {
         let PreviousCall {
             started_at,
             is_large,
         } = pending.previous?;
-        let is_under_way = self.in_flight.available_permits() < IN_FLIGHT;
-        let pause = match (is_under_way, is_large) {
-            // A single caller that calls repeatedly does not wait: others are unlikely to join.
-            (false, false) => return None,
-            (false, true) => min_interval,
-            (true, false) => self.spacing.min.max(min_interval),
-            (true, true) => self.spacing.after_large_group.max(min_interval),
+        let in_flight = self.callers_in_flight.load(Ordering::Relaxed);
+        let pause = match (in_flight > 0, is_large) {
+            (_, false) => self.gathering_time(in_flight + pending.callers, pending.min_interval)?,
+            (false, true) => pending.min_interval,
+            (true, true) => self.spacing.after_large_group.max(pending.min_interval),
         };
         Some(started_at + pause)
+    }
+
+    /// The time between two calls if `waiting` callers wait now: those of the calls in flight and
+    /// of the pending call. It doubles with each caller, up to `min_interval`: the more callers
+    /// wait, the more are likely to follow. `None` for a single caller, even if it has called
+    /// repeatedly. Guarded by `a_lone_caller_never_waits_and_a_herd_costs_few_calls`.
+    fn gathering_time(&self, waiting: u32, min_interval: Duration) -> Option<Duration> {
+        let doublings = waiting.checked_sub(2)?;
+        let factor = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        let longest = self.spacing.min.max(min_interval);
+        Some(self.spacing.min.saturating_mul(factor).min(longest))
     }
 
     async fn wait_for_start(&self) {
@@ -202,7 +228,7 @@ impl<K, T: Clone> Inner<K, T> {
     }
 
     /// Closes call `number` for further callers, and returns the requests of its callers.
-    fn take_requests(&self, number: u64) -> HashSet<K> {
+    fn take_requests(&self, number: u64) -> (HashSet<K>, CallersInFlight<'_>) {
         let mut pending = self.pending.lock();
         debug_assert_eq!(pending.number, number, "only the newest call is pending");
         pending.future = None;
@@ -210,16 +236,34 @@ impl<K, T: Clone> Inner<K, T> {
             started_at: Instant::now(),
             is_large: pending.callers >= LARGE_GROUP,
         });
-        std::mem::take(&mut pending.requests)
+        let callers = CallersInFlight::new(&self.callers_in_flight, pending.callers);
+        (std::mem::take(&mut pending.requests), callers)
+    }
+}
+
+// === impl CallersInFlight ===
+
+impl<'a> CallersInFlight<'a> {
+    fn new(total: &'a AtomicU32, callers: u32) -> Self {
+        total.fetch_add(callers, Ordering::Relaxed);
+        Self { total, callers }
+    }
+}
+
+impl Drop for CallersInFlight<'_> {
+    fn drop(&mut self) {
+        self.total.fetch_sub(self.callers, Ordering::Relaxed);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering;
 
     use futures_util::future::join_all;
+    use rand::Rng;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
     use tokio::time::sleep;
     use tokio::time::timeout;
 
@@ -340,8 +384,8 @@ mod tests {
             (vec![(0, 0), (1, 0), (4, 0), (101, 0)], vec![0, 5, 5, 101]),
             // The last call is in flight. It serves one caller in this case, and eight in the next.
             (
-                vec![(0, 0), (1, 98), (101, 0), (110, 0)],
-                vec![0, 98, 103, 198],
+                vec![(0, 0), (1, 0), (103, 0), (104, 0)],
+                vec![0, 5, 103, 108],
             ),
             (
                 [vec![(0, 0)], vec![(1, 98); 8], vec![(101, 0), (110, 0)]].concat(),
@@ -349,9 +393,18 @@ mod tests {
             ),
             // If no call is in flight, a caller starts one at once.
             (vec![(0, 80), (100, 80), (200, 80)], vec![0, 100, 200]),
-            // If one is in flight, callers wait for the shortest `min_interval` of the group.
-            (vec![(0, 80), (1, 80), (2, 80)], vec![0, 80, 80]),
-            (vec![(0, 80), (1, 80), (20, 0)], vec![0, 20, 20]),
+            // The more callers wait, the longer the call gathers, up to the shortest `min_interval`.
+            (vec![(0, 80), (1, 80)], vec![0, 5]),
+            (vec![(0, 80), (1, 80), (2, 80)], vec![0, 10, 10]),
+            (
+                vec![(0, 80), (1, 80), (2, 80), (3, 80)],
+                vec![0, 20, 20, 20],
+            ),
+            (
+                [vec![(0, 80)], vec![(1, 80); 6]].concat(),
+                [vec![0], vec![80; 6]].concat(),
+            ),
+            (vec![(0, 80), (1, 80), (2, 80), (8, 0)], vec![0, 8, 8, 8]),
             // The last call was large and has ended, and the shortest `min_interval` has passed.
             (
                 [vec![(0, 80)], vec![(1, 80); 8], vec![(191, 80)]].concat(),
@@ -361,15 +414,72 @@ mod tests {
                 [vec![(0, 80)], vec![(1, 150); 8], vec![(255, 150), (256, 0)]].concat(),
                 [vec![0], vec![150; 8], vec![256, 256]].concat(),
             ),
-            // Callers start a call at once, until one arrives while a call is in flight.
+            // A caller that arrives while a call is in flight waits for the usual spacing only.
             (
                 vec![(0, 250), (101, 250), (202, 250), (203, 250), (700, 250)],
-                vec![0, 101, 202, 452, 700],
+                vec![0, 101, 202, 207, 700],
             ),
             // A caller with a long `min_interval` joins a call that starts earlier.
             (vec![(0, 0), (1, 0), (2, 80)], vec![0, 5, 5]),
         ] {
             assert_eq!(start_times(&callers).await, expected, "{callers:?}");
+        }
+    }
+
+    /// Clients arrive at random times within `seconds`, and each opens `watches` watches one after
+    /// another. Returns the number of calls and each caller's wait, without its call's own time.
+    async fn reconnect(clients: u64, seconds: u64, watches: u64) -> (usize, Vec<Duration>) {
+        const CALL_SPACING: CallSpacing = CallSpacing {
+            min: Duration::from_millis(5),
+            after_large_group: Duration::from_millis(100),
+        };
+        let group = GroupCommit::new(CALL_SPACING);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let mut rng = StdRng::seed_from_u64(1);
+        let all = (0..clients).map(|_| {
+            let (group, calls) = (&group, &calls);
+            let arrival = Duration::from_secs(seconds).mul_f64(rng.random());
+            async move {
+                sleep(arrival).await;
+                let mut waits = Vec::new();
+                for _ in 0..watches {
+                    let calls = Arc::clone(calls);
+                    let call = move |_: HashSet<()>| async move {
+                        calls.fetch_add(1, Ordering::Relaxed);
+                        let sent = Instant::now();
+                        sleep(Duration::from_millis(8)).await;
+                        sent
+                    };
+                    let joined = Instant::now();
+                    let sent = group.join((), Duration::from_millis(300), call).await;
+                    waits.push(sent.duration_since(joined));
+                }
+                waits
+            }
+        });
+        let waits = join_all(all).await.concat();
+        (calls.load(Ordering::Relaxed), waits)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lone_caller_never_waits_and_a_herd_costs_few_calls() {
+        let longest = |waits: Vec<Duration>| waits.into_iter().max().expect("a wait").as_millis();
+        for (clients, seconds, watches, most_calls, longest_wait) in [
+            (1, 1, 50, 50, 0),
+            // Two or three clients wait a few milliseconds for each other.
+            (2, 0, 50, 100, 5),
+            (3, 0, 50, 150, 10),
+            (1_500, 10, 1, 60, 300),
+            (3_000, 10, 1, 60, 300),
+            (5_000, 1, 1, 8, 300),
+            (500, 1, 1, 10, 300),
+        ] {
+            let (calls, waits) = reconnect(clients, seconds, watches).await;
+            let longest = longest(waits);
+            assert!(
+                calls <= most_calls && longest <= longest_wait,
+                "{clients} clients in {seconds} s: {calls} calls, waited up to {longest} ms"
+            );
         }
     }
 }

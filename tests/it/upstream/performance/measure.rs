@@ -310,6 +310,124 @@ async fn measure_what_consistent_reads_cost_upstream() {
     println!("500 concurrent watch lists: {sent} LISTs upstream, all synced after {took:?}");
 }
 
+/// Opens a watch-list and reads it up to the bookmark that ends the initial events. Returns the
+/// milliseconds.
+async fn open_watch_list(client: &Client, path: &str) -> f64 {
+    let began = Instant::now();
+    let path = format!("{path}?{WATCH_LIST}");
+    let mut stream = client.watch(&path, Format::Json).await.expect("a stream");
+    while !matches!(next(&mut stream).await, Event::Bookmark { .. }) {}
+    began.elapsed().as_secs_f64() * 1e3
+}
+
+/// Measures watch-lists that `KUBEFAN_CLIENTS` clients (1) open, each one after another.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_watch_lists_opened_one_after_another() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let clients: usize = environment("KUBEFAN_CLIENTS", 1);
+    let path = setting.pods(20).await;
+    println!("| pods change | others change | way | p50 | p90 | longest |");
+    println!("|---|---|---|---|---|---|");
+    for writes in WRITES {
+        let done = AtomicBool::new(false);
+        let opening = async {
+            for (way, client) in [("direct", &setting.direct), ("kubefan", &setting.through)] {
+                let all = (0..clients).map(|_| async {
+                    let mut took = Vec::new();
+                    for _ in 0..50 {
+                        took.push(open_watch_list(client, &path).await);
+                    }
+                    took
+                });
+                let mut took = join_all(all).await.concat();
+                took.sort_by(f64::total_cmp);
+                let [p50, p90, longest] = [0.5, 0.9, 1.0].map(|of| percentile(&took, of));
+                println!(
+                    "| {} | {} | {way} | {p50:.1} ms | {p90:.1} ms | {longest:.1} ms |",
+                    writes.to_pods, writes.to_secrets
+                );
+            }
+            done.store(true, Ordering::Relaxed);
+        };
+        tokio::join!(opening, setting.write(&path, writes, &done));
+    }
+}
+
+/// Resources that kube-state-metrics watches, except those that the test's API server lacks.
+const STARTING: [&str; 28] = [
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+    "/apis/apps/v1/daemonsets",
+    "/apis/apps/v1/deployments",
+    "/apis/apps/v1/replicasets",
+    "/apis/apps/v1/statefulsets",
+    "/apis/autoscaling/v2/horizontalpodautoscalers",
+    "/apis/batch/v1/cronjobs",
+    "/apis/batch/v1/jobs",
+    "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "/apis/coordination.k8s.io/v1/leases",
+    "/apis/networking.k8s.io/v1/ingresses",
+    "/apis/networking.k8s.io/v1/networkpolicies",
+    "/apis/policy/v1/poddisruptionbudgets",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/storage.k8s.io/v1/volumeattachments",
+    "/api/v1/configmaps",
+    "/api/v1/endpoints",
+    "/api/v1/limitranges",
+    "/api/v1/namespaces",
+    "/api/v1/nodes",
+    "/api/v1/persistentvolumeclaims",
+    "/api/v1/persistentvolumes",
+    "/api/v1/pods",
+    "/api/v1/replicationcontrollers",
+    "/api/v1/resourcequotas",
+    "/api/v1/secrets",
+    "/api/v1/services",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_what_two_starting_clients_cost_upstream() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let requests = async || {
+        let mut sums = [0.0; 2];
+        for path in STARTING {
+            let resource = path.rsplit('/').next().expect("a resource");
+            for (sum, verb) in sums.iter_mut().zip(["LIST", "WATCH"]) {
+                *sum += setting.requests(resource, verb).await;
+            }
+        }
+        sums
+    };
+    for (name, client) in [
+        ("directly", &setting.direct),
+        ("through kubefan", &setting.through),
+    ] {
+        let before = requests().await;
+        // The API server counts a watch when it ends, so the streams are dropped at the bookmark.
+        let opened = STARTING
+            .iter()
+            .flat_map(|path| [0, 1].map(|_| async move { open_watch_list(client, path).await }));
+        join_all(opened).await;
+        let after = requests().await;
+        let open = match name {
+            "directly" => 0,
+            _ => STARTING.len(),
+        };
+        println!(
+            "two clients of {} resources {name}: {} LISTs, {} WATCHes that ended, {open} open",
+            STARTING.len(),
+            after[0] - before[0],
+            after[1] - before[1],
+        );
+    }
+}
+
 /// Sends `KUBEFAN_ROUNDS` writes (2,000), and checks that LIST, GET and watch list show each.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
