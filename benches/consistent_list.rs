@@ -25,6 +25,7 @@ use kubefan::shutdown::Shutdown;
 use kubefan::upstream;
 use kubefan::upstream::FreshnessProbe;
 use kubefan::upstream::Scope;
+use tokio::time::Instant;
 
 /// The version that the cache has applied.
 const APPLIED: ResourceVersion = ResourceVersion(10);
@@ -110,7 +111,7 @@ fn prove(bencher: Bencher<'_, '_>, count: usize, barrier: ResourceVersion, metho
         .build()
         .expect("a runtime");
     bencher.counter(ItemsCount::new(count)).bench_local(|| {
-        let proof = freshness.prove(request.clone(), Duration::ZERO);
+        let proof = freshness.prove(request.clone(), Instant::now(), Duration::ZERO);
         let proof = runtime.block_on(proof).expect("a proof");
         assert_eq!(proof.method, method);
         proof

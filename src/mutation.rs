@@ -37,6 +37,9 @@ pub(crate) enum Mutation {
     QueueKeptAtEpoch,
     /// The comparison with a verification list ignores versions, and objects not in the list.
     MissingKeysIgnored,
+    /// The time of a list is the end of its answer, so that the list also proves requests that were
+    /// made after it was sent. It should be a moment before the list was sent.
+    ListDatedAtEnd,
     /// A proof may compare resource versions of two different histories.
     AcrossHistories,
 }

@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) epoch: u64,
     /// The objects and their resource version; `None` while the cache is not ready.
     pub(super) content: Option<Content>,
+    /// See [`Snapshot::list_began`].
+    pub(super) list_began: Instant,
     pub(super) log: EventLog,
     /// The newest resource version of earlier epochs that a client may hold.
     pub(super) newest_earlier_version: ResourceVersion,
@@ -73,6 +75,7 @@ impl SharedCache {
             state: RwLock::new(State {
                 epoch: 0,
                 content: None,
+                list_began: Instant::now(),
                 log: EventLog::new(ResourceVersion::ZERO),
                 newest_earlier_version: ResourceVersion::ZERO,
                 is_closed: false,
@@ -101,6 +104,7 @@ impl State {
             resource_version: content.applied,
             epoch: self.epoch,
             replaced_bytes: self.counters.replaced_bytes,
+            list_began: self.list_began,
         })
     }
 

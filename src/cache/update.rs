@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::api::EventType;
 use crate::api::Object;
@@ -20,6 +21,8 @@ pub(super) struct Update {
     pub(super) changes: Vec<Event>,
     /// True if events between the version applied before and the new version may be unknown.
     pub(super) opens_hole: bool,
+    /// When the list began that this update is the result of; `None` for a change.
+    pub(super) list_began: Option<Instant>,
 }
 
 // === impl Update ===
@@ -31,6 +34,7 @@ impl Update {
             block: Vec::new(),
             changes: Vec::new(),
             opens_hole: false,
+            list_began: None,
         }
     }
 

@@ -118,9 +118,9 @@ impl Informer {
         self.freshness.proof_by_policy()
     }
 
-    /// A snapshot of the objects that `request` selects. It is at least as fresh as this call, or
-    /// as fresh as the resource's [`FreshnessPolicy`](super::FreshnessPolicy) requires.
-    /// `min_interval` is explained at [`Freshness::prove`]. Cancel safe.
+    /// A snapshot of the objects that `request` selects. It contains all writes acknowledged before
+    /// `asked_at`, or is as fresh as the resource's [`FreshnessPolicy`](super::FreshnessPolicy)
+    /// requires. The parameters are explained at [`Freshness::prove`]. Cancel safe.
     ///
     /// # Errors
     ///
@@ -128,9 +128,10 @@ impl Informer {
     pub async fn prove(
         &self,
         request: ProofRequest,
+        asked_at: Instant,
         min_interval: Duration,
     ) -> Result<Proof, ProofError> {
-        self.freshness.prove(request, min_interval).await
+        self.freshness.prove(request, asked_at, min_interval).await
     }
 
     /// Permits to forward a read that could not be proven fresh: two for each informer.

@@ -288,8 +288,9 @@ impl Server {
             rest_mapper,
             ..
         } = self.inner.as_ref();
+        let asked_at = Instant::now();
         let informer = acquire(informers, rest_mapper, read).await?;
-        let proof = prove(read, &informer).await;
+        let proof = prove(read, asked_at, &informer).await;
         Ok((informer, proof))
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
@@ -10,19 +12,23 @@ use super::decide::Need;
 use super::decide::Plan;
 use super::decide::Read;
 
-/// How long the proof for a watch may wait after the previous one began, so that watches share
-/// calls to the API server: after a restart, hundreds of informers open watches and are in no
-/// hurry.
+/// How long the proof for a watch may wait after the previous one began if several callers wait,
+/// so that watches share calls to the API server: after a restart, hundreds of informers open
+/// watches and are in no hurry.
 const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 
-/// Returns the proof that `read` needs, or `None` if it needs none or cannot get one. A GET of the
-/// most recent state gets a proof only if the resource's freshness policy gives one without a call:
-/// otherwise the API server is asked for the object itself.
+/// Returns the proof that `read`, which arrived at `asked_at`, needs; `None` if it needs none or
+/// cannot get one. A GET of the most recent state gets a proof only if the resource's freshness
+/// policy gives one without a call: otherwise the API server is asked for the object itself.
 ///
 /// # Errors
 ///
 /// A [`ProofError`] if the cache could not be proven fresh enough.
-pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Proof>, ProofError> {
+pub(super) async fn prove(
+    read: &Read,
+    asked_at: Instant,
+    informer: &Informer,
+) -> Result<Option<Proof>, ProofError> {
     let (proof_request, min_interval) = match &read.plan {
         Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.proof_by_policy()),
         Plan::Get { .. } => return Ok(None),
@@ -35,7 +41,9 @@ pub(super) async fn prove(read: &Read, informer: &Informer) -> Result<Option<Pro
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(None),
     }
-    let proof = informer.prove(proof_request.clone(), min_interval).await;
+    let proof = informer
+        .prove(proof_request.clone(), asked_at, min_interval)
+        .await;
     if let Err(unproven) = &proof {
         tracing::debug!(%unproven, resource = %informer.resource().gvr, "the cache could not be proven fresh");
     }

@@ -4,6 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
@@ -21,6 +23,7 @@ pub struct Snapshot {
     /// The cache's counter of replaced bytes when this snapshot was taken. The increase since then
     /// is an upper bound of the bytes that only this snapshot keeps in memory.
     pub(in crate::cache) replaced_bytes: u64,
+    pub(in crate::cache) list_began: Instant,
 }
 
 // === impl Snapshot ===
@@ -34,6 +37,13 @@ impl Snapshot {
     /// The number of the epoch. Resource versions of two epochs must not be compared.
     pub fn epoch(&self) -> u64 {
         self.epoch
+    }
+
+    /// A moment before the list was sent from which the cache continues. The snapshot contains all
+    /// writes that the API server had acknowledged by then, because that list was of the most recent
+    /// state.
+    pub fn list_began(&self) -> Instant {
+        self.list_began
     }
 
     /// The object at `key`, if there is one.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::ResourceVersion;
@@ -17,6 +19,8 @@ use crate::cache::write::difference::Difference;
 pub struct Relist {
     base: Arc<Store>,
     items: HashMap<ObjectKey, Arc<Object>>,
+    /// When this relist was started, which is before the list was sent.
+    pub(super) began: Instant,
 }
 
 // === impl Relist ===
@@ -24,7 +28,8 @@ pub struct Relist {
 impl Relist {
     pub(super) fn new(base: Arc<Store>) -> Self {
         let items = HashMap::with_capacity(base.len());
-        Self { base, items }
+        let began = Instant::now();
+        Self { base, items, began }
     }
 
     /// Adds an object of the list, in any order, or replaces one that was added before.

@@ -27,6 +27,8 @@ use crate::cache::update::Update;
 use crate::cache::write::difference::ReplaceOutcome;
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
 use crate::cache::write::relist::Relist;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
@@ -143,7 +145,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Starts a relist. Do not apply changes until the relist is passed to [`Writer::replace`].
+    /// Starts a relist. Call this before the list is sent: the time of this call becomes
+    /// [`Snapshot::list_began`](crate::cache::Snapshot::list_began). Do not apply changes until the
+    /// relist is passed to [`Writer::replace`].
     ///
     /// A complete relist takes a key and a handle for each object, and the bytes of the objects
     /// that differ from the store.
@@ -154,7 +158,10 @@ impl Writer {
     }
 
     /// Makes the cache equal to `relist`, which is complete at `rv`.
-    pub fn replace(&mut self, relist: Relist, rv: ResourceVersion) -> ReplaceOutcome {
+    pub fn replace(&mut self, mut relist: Relist, rv: ResourceVersion) -> ReplaceOutcome {
+        if mutation::is_active(Mutation::ListDatedAtEnd) {
+            relist.began = Instant::now();
+        }
         let Some(content) = self.content() else {
             self.begin(relist, rv, None);
             return ReplaceOutcome::First;
@@ -162,7 +169,8 @@ impl Writer {
         match relist.difference(&content.store, content.applied, rv) {
             Ok(difference) => {
                 let replaced = difference.outcome();
-                let update = difference.into_update(content.applied, rv);
+                let mut update = difference.into_update(content.applied, rv);
+                update.list_began = Some(relist.began);
                 self.shared.state.write().counters.relists += 1;
                 self.commit(update);
                 replaced
@@ -177,7 +185,7 @@ impl Writer {
     /// Starts a new epoch: drops the store, the log and all pinned snapshots, and expires all
     /// watches. The cache is not ready until the next [`Writer::replace`].
     pub fn new_epoch(&mut self, cause: EpochCause) {
-        self.restart(None, Some(cause));
+        self.restart(None, Instant::now(), Some(cause));
     }
 
     /// Drops all events and pinned snapshots, like a compaction of etcd. Starts below the applied
@@ -238,17 +246,24 @@ impl Writer {
 
     /// Makes `relist` the first content of the cache, or of a new epoch if there is a `cause`.
     fn begin(&mut self, relist: Relist, rv: ResourceVersion, cause: Option<EpochCause>) {
+        let began = relist.began;
         let store = relist.to_store(Store::new(&self.shared.config));
         let content = Content {
             store: Arc::new(store),
             applied: rv,
         };
         self.shared.state.write().counters.relists += 1;
-        self.restart(Some(content), cause);
+        self.restart(Some(content), began, cause);
     }
 
     /// Replaces store and log by `content` and an empty log, in a new epoch if there is a `cause`.
-    fn restart(&mut self, content: Option<Content>, cause: Option<EpochCause>) {
+    /// The list of `content` began at `list_began`.
+    fn restart(
+        &mut self,
+        content: Option<Content>,
+        list_began: Instant,
+        cause: Option<EpochCause>,
+    ) {
         self.publish(0);
         let start = content.as_ref().map(|content| content.applied);
         let log = EventLog::new(start.unwrap_or_default());
@@ -265,6 +280,7 @@ impl Writer {
             }
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);
+            state.list_began = list_began;
             let log = std::mem::replace(&mut state.log, log);
             self.shared.queued_to.store(0, Ordering::Release);
             let interest = self.shared.interest.lock().expire();
@@ -315,6 +331,7 @@ impl Writer {
             block,
             changes,
             opens_hole,
+            list_began,
         } = update;
         let events = block.into_iter().chain(changes);
         let events: Vec<_> = events.map(Arc::new).collect();
@@ -325,6 +342,7 @@ impl Writer {
         let position = state.log.tip();
         let before = state.append(content, entries, opens_hole.then_some(now));
         state.counters.replaced_bytes = self.replaced_bytes;
+        state.list_began = list_began.unwrap_or(state.list_began);
         if opens_hole {
             self.shared.opened_holes.fetch_add(1, Ordering::Release);
         }

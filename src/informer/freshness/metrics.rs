@@ -18,6 +18,8 @@ pub struct FreshnessMetrics {
     pub by_barrier: AtomicU64,
     /// Proofs by an equal verification list.
     pub by_list: AtomicU64,
+    /// Requests that were proven by the cache's own list, because it was sent after them.
+    pub by_informer_list: AtomicU64,
     /// Proofs that failed or timed out, except those in `differing`.
     pub unproven: AtomicU64,
     /// Proofs that found the cache to differ from the API server at the same version.
@@ -30,7 +32,8 @@ impl FreshnessMetrics {
             Ok(proof) => match proof.method {
                 ProofMethod::Barrier => &self.by_barrier,
                 ProofMethod::VerificationList => &self.by_list,
-                // No call was made.
+                ProofMethod::InformerList => &self.by_informer_list,
+                // No proof was made.
                 ProofMethod::Recent | ProofMethod::Any => return,
             },
             Err(ProofError::CacheDiffers) => &self.differing,
@@ -56,6 +59,11 @@ impl FreshnessMetrics {
                 "kubefan_freshness_proofs_by_list_total",
                 "Proofs by an equal verification list.",
                 &self.by_list,
+            ),
+            (
+                "kubefan_freshness_proofs_by_informer_list_total",
+                "Requests proven without a call, by the cache's own list that was sent after them.",
+                &self.by_informer_list,
             ),
             (
                 "kubefan_freshness_unproven_total",

@@ -24,6 +24,8 @@ pub enum ProofMethod {
     Barrier,
     /// The objects and their versions are equal to those that the API server listed.
     VerificationList,
+    /// No call: the list from which the cache continues was sent after the request was made.
+    InformerList,
     /// No call: an earlier proof is recent enough for
     /// [`Bounded`](super::FreshnessPolicy::Bounded).
     Recent,

@@ -149,11 +149,10 @@ impl<L: ListerWatcher> Machine<L> {
             return ControlFlow::Continue(self.enter(Action::ListPages));
         }
         increment(&self.metrics.watch_lists);
+        // Before the request is sent: the list proves the requests that were made before.
+        let relist = self.writer.relist();
         match self.open_session(ResumePoint::InitialEvents, false).await {
-            Ok(session) => ControlFlow::Continue(State::Collecting {
-                session,
-                relist: self.writer.relist(),
-            }),
+            Ok(session) => ControlFlow::Continue(State::Collecting { session, relist }),
             Err(error) => self.watch_list_failed(error, WatchListProgress::Nothing),
         }
     }

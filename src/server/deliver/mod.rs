@@ -162,6 +162,7 @@ pub(super) fn with_proof_header(
     let method = method.map(|method| match method {
         ProofMethod::Barrier => HeaderValue::from_static("barrier"),
         ProofMethod::VerificationList => HeaderValue::from_static("verification-list"),
+        ProofMethod::InformerList => HeaderValue::from_static("informer-list"),
         ProofMethod::Recent => HeaderValue::from_static("recent"),
         ProofMethod::Any => HeaderValue::from_static("any"),
     });

@@ -6,6 +6,7 @@ mod prover;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio::time::advance;
 
 use crate::api::ListPage;
@@ -68,7 +69,9 @@ async fn a_wrong_cache_is_relisted_but_not_for_each_reader() {
             selection: Arc::default(),
             scope: Scope::default(),
         };
-        let proof = freshness.prove(request, Duration::ZERO).await;
+        let proof = freshness
+            .prove(request, Instant::now(), Duration::ZERO)
+            .await;
         assert!(matches!(proof, Err(ProofError::CacheDiffers)), "{proof:?}");
         let requested = relists.is_requested();
         relists.acknowledge();

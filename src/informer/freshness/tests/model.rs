@@ -251,18 +251,28 @@ struct Reflector {
 }
 
 impl Reflector {
-    fn list(&mut self) {
+    /// Lists, with the state at a random moment between request and answer.
+    async fn list(&mut self) {
         self.relists.acknowledge();
         let mut relist = self.writer.relist();
-        let etcd = self.etcd.lock();
-        let revision = etcd.revision();
-        for (key, item) in &etcd.at(revision) {
-            relist.add(object(key, item));
-        }
-        self.history = etcd.history;
-        self.position = revision;
-        drop(etcd);
+        self.delay(60).await;
+        let revision = {
+            let etcd = self.etcd.lock();
+            let revision = etcd.revision();
+            for (key, item) in &etcd.at(revision) {
+                relist.add(object(key, item));
+            }
+            self.history = etcd.history;
+            self.position = revision;
+            revision
+        };
+        self.delay(300).await;
         self.writer.replace(relist, ResourceVersion(revision));
+    }
+
+    async fn delay(&mut self, max_ms: u64) {
+        let milliseconds = self.rng.random_range(0..=max_ms);
+        sleep(Duration::from_millis(milliseconds)).await;
     }
 
     /// Reads one more revision of etcd, if there is one, and applies its changes to the cache.
@@ -302,6 +312,7 @@ impl Reflector {
     }
 
     async fn run(mut self, until: Instant) -> Self {
+        self.list().await;
         while Instant::now() < until {
             let lag = match self.rng.random_range(0..6) {
                 0 => self.rng.random_range(100..1500),
@@ -312,12 +323,12 @@ impl Reflector {
             if is_other && self.rng.random_bool(0.3) {
                 let cause = EpochCause::WentBack;
                 self.writer.new_epoch(cause);
-                sleep(Duration::from_millis(self.rng.random_range(0..300))).await;
-                self.list();
+                self.delay(300).await;
+                self.list().await;
             } else if is_other {
                 // The reflector has not noticed the restore yet.
             } else if self.relists.is_requested() || self.rng.random_bool(0.05) {
-                self.list();
+                self.list().await;
             } else {
                 self.follow();
             }
@@ -347,8 +358,13 @@ impl World {
             sleep(Duration::from_millis(rng.random_range(0..800))).await;
             let request = random_request(&mut rng);
             let (history, acknowledged) = self.now();
+            let asked_at = Instant::now();
+            self.acquire(&mut rng).await;
             let min_interval = Duration::from_millis(100 * rng.random_range(0..2));
-            let broken = match self.freshness.prove(request.clone(), min_interval).await {
+            let proof = self
+                .freshness
+                .prove(request.clone(), asked_at, min_interval);
+            let broken = match proof.await {
                 // After a restore, a cache may differ at an equal version without being wrong.
                 Err(ProofError::CacheDiffers) if history == 0 && self.now().0 == 0 => {
                     Some("the cache was found wrong".to_owned())
@@ -373,6 +389,14 @@ impl World {
             }
         }
         (proven, None)
+    }
+
+    /// Waits until the cache is ready, and sometimes longer, so that a list may be sent meanwhile.
+    async fn acquire(&self, rng: &mut StdRng) {
+        if rng.random_bool(0.3) {
+            sleep(Duration::from_millis(rng.random_range(0..300))).await;
+        }
+        self.reader.ready().await;
     }
 
     fn now(&self) -> (u32, u64) {
@@ -467,7 +491,7 @@ async fn run_world(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
     });
     let etcd = Arc::<Mutex<Etcd>>::default();
     let (relist, relists) = relist_channel();
-    let mut reflector = Reflector {
+    let reflector = Reflector {
         etcd: Arc::clone(&etcd),
         writer,
         relists,
@@ -475,7 +499,6 @@ async fn run_world(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
         position: 0,
         rng: fork(),
     };
-    reflector.list();
     let probe = Probe {
         etcd: Arc::clone(&etcd),
         rng: Mutex::new(fork()),
@@ -550,7 +573,11 @@ fn consistent_answers_show_a_state_no_older_than_the_request() {
 fn the_model_notices_each_broken_rule() {
     let is_noticed =
         |run: &dyn Fn(u64) -> (u32, BrokenRule)| (0..CASES).any(|seed| run(seed).1.is_some());
-    for rule in [Mutation::MissingKeysIgnored, Mutation::AcrossHistories] {
+    for rule in [
+        Mutation::MissingKeysIgnored,
+        Mutation::AcrossHistories,
+        Mutation::ListDatedAtEnd,
+    ] {
         let broken = |seed| mutation::with(rule, || run(seed, true));
         assert!(is_noticed(&broken), "{rule:?} was not noticed");
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio::time::sleep;
 
 use crate::api::ListPage;
@@ -149,7 +150,9 @@ impl World {
             selection: Arc::default(),
             scope: Scope::default(),
         };
-        let proof = self.freshness.prove(request, Duration::ZERO);
+        let proof = self
+            .freshness
+            .prove(request, Instant::now(), Duration::ZERO);
         let (proof, ()) = tokio::join!(proof, watch);
         let calls = self.server.calls.lock().clone();
         let outcome = match proof {
@@ -213,4 +216,39 @@ async fn a_list_contradicts_the_cache_only_at_the_same_version() {
     assert_eq!(world.prove(None).await, expected);
     let expected = (Outcome::Differs, vec!["barrier", "list"]);
     assert_eq!(world.prove(Some(500)).await, expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_sent_after_a_request_proves_it_without_a_call() {
+    let mut world = World::new(ListAnswer::Same);
+    let request = || ProofRequest {
+        selection: Arc::default(),
+        scope: Scope::default(),
+    };
+    let moment = async || {
+        sleep(Duration::from_millis(1)).await;
+        Instant::now()
+    };
+    let before_the_list = moment().await;
+    moment().await;
+    let mut relist = world.writer.relist();
+    let during_the_list = moment().await;
+    let version = ResourceVersion(2000);
+    *world.server.current.lock() = version;
+    let items = page(version, OBJECTS).items;
+    items.into_iter().for_each(|item| relist.add(item));
+    world.writer.replace(relist, version);
+    for (asked_at, expected, calls) in [
+        (before_the_list, ProofMethod::InformerList, vec![]),
+        (during_the_list, ProofMethod::Barrier, vec!["barrier"]),
+    ] {
+        let proof = world
+            .freshness
+            .prove(request(), asked_at, Duration::ZERO)
+            .await
+            .expect("a proof");
+        assert_eq!(proof.method, expected);
+        assert_eq!(proof.snapshot.resource_version(), version);
+        assert_eq!(*world.server.calls.lock(), calls);
+    }
 }

@@ -80,6 +80,28 @@ async fn informers_that_start_together_cost_a_few_lists() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn informers_of_an_empty_cache_cost_no_more_than_directly() {
+    let Some(server) = shared() else { return };
+    for informers in [1, 2] {
+        let faulty = FaultyUpstream::start(server).await;
+        for number in 0..OBJECTS {
+            faulty.create(&format!("object-{number}")).await;
+        }
+        let config = faulty.kubefan.kubeconfig(&User::Anonymous);
+        let count = informers.to_string();
+        let namespace = namespace(&faulty.path);
+        let arguments = ["herd", "--count", &count, "--namespace", namespace];
+        let output = informers::run_plainly(server.assets(), &config, &arguments).await;
+        assert_eq!(output["objects"], json!([OBJECTS]), "{output}");
+        let sent = [RequestKind::List, RequestKind::Watch]
+            .map(|kind| faulty.proxy.count(kind, "/configmaps"));
+        // Directly, each informer sends one watch-list.
+        println!("{informers} informers: {sent:?} LISTs and WATCHes upstream");
+        assert!(sent.iter().sum::<u32>() <= informers, "{sent:?}: {output}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 #[ignore = "by hand: KUBEFAN_INFORMERS, or 500"]
 async fn long_informers_that_start_together_cost_a_few_lists() {
     let Some(server) = private().await else {
