@@ -124,7 +124,7 @@ impl Informer {
     ///
     /// # Errors
     ///
-    /// [`ProofError`], after [`Freshness::TIMEOUT`] at the latest.
+    /// [`ProofError`], after the time limit that [`Freshness::prove`] explains.
     pub async fn prove(
         &self,
         request: ProofRequest,

@@ -8,6 +8,7 @@ use crate::telemetry::Samples;
 use super::proof::Proof;
 use super::proof::ProofError;
 use super::proof::ProofMethod;
+use super::prover::Proofs;
 
 /// Counters of one cache's proofs.
 #[derive(Debug, Default)]
@@ -27,6 +28,14 @@ pub struct FreshnessMetrics {
 }
 
 impl FreshnessMetrics {
+    pub(super) fn count_all(&self, outcome: &Result<Proofs, ProofError>) {
+        match outcome {
+            Ok(Proofs::Shared(proof)) => self.count(&Ok(proof.clone())),
+            Ok(Proofs::Scoped(proofs)) => proofs.values().for_each(|proof| self.count(proof)),
+            Err(error) => self.count(&Err(error.clone())),
+        }
+    }
+
     pub(super) fn count(&self, outcome: &Result<Proof, ProofError>) {
         let counter = match outcome {
             Ok(proof) => match proof.method {

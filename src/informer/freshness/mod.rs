@@ -22,8 +22,9 @@
 //! - **Order.** `plan.rs` chooses the first call: a verification list for up to 500 objects, else a
 //!   barrier. `prover.rs` is the state machine that continues from there.
 //! - **Group commit.** Requests that arrive before a call starts share it, through
-//!   `concurrency::GroupCommit`. Several different scopes are proven by one call for the whole
-//!   cache.
+//!   `concurrency::GroupCommit`. Several different scopes are listed side by side, or by one call
+//!   for the whole cache if that is cheaper.
+//! - **Time limit.** `time_limit.rs`: 3 s, or as long as a direct list would take.
 //! - **Epochs.** Versions of different epochs are never compared. A consistent answer below the
 //!   version that was applied before the call means that etcd was restored.
 //! - **Policies.** A [`FreshnessPolicy`] can allow a resource's reads to be older, without a call.
@@ -40,10 +41,12 @@ mod prover;
 mod recent_proof;
 #[cfg(test)]
 mod tests;
+mod time_limit;
 mod verification;
 
 use std::collections::HashSet;
 use std::fmt;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,6 +62,7 @@ use crate::informer::RelistHandle;
 use crate::shutdown::Shutdown;
 use crate::upstream::FreshnessProbe;
 
+use prover::Proofs;
 use prover::Prover;
 use recent_proof::RecentProof;
 
@@ -80,7 +84,7 @@ const CALL_SPACING: CallSpacing = CallSpacing {
 pub struct Freshness<P> {
     inner: Arc<Inner<P>>,
     shutdown: Shutdown,
-    group: GroupCommit<ProofRequest, Result<Proof, ProofError>>,
+    group: GroupCommit<ProofRequest, Result<Proofs, ProofError>>,
 }
 
 struct Inner<P> {
@@ -96,9 +100,6 @@ struct AbortOnDrop(JoinHandle<()>);
 // === impl Freshness ===
 
 impl<P: FreshnessProbe> Freshness<P> {
-    /// Limit for a proof: 3 s, as long as the API server waits for its own cache.
-    pub const TIMEOUT: Duration = Duration::from_secs(3);
-
     /// Proofs for the cache of `reader`, by calls of `probe` in background tasks of `shutdown`. If
     /// the cache differs from the API server, `relist` is used to repair it.
     pub fn new(
@@ -118,6 +119,13 @@ impl<P: FreshnessProbe> Freshness<P> {
             shutdown,
             group: GroupCommit::new(CALL_SPACING),
         }
+    }
+
+    #[cfg(test)]
+    fn with_list_costs(mut self, costs: plan::ListCosts) -> Self {
+        let inner = Arc::get_mut(&mut self.inner).expect("not shared yet");
+        inner.prover.list_costs = costs;
+        self
     }
 
     /// The counters of this cache's proofs.
@@ -157,7 +165,8 @@ impl<P: FreshnessProbe> Freshness<P> {
     ///
     /// # Errors
     ///
-    /// [`ProofError`], after [`Freshness::TIMEOUT`] at the latest.
+    /// [`ProofError`], after 3 s at the latest, or after the time that a direct list of the objects
+    /// would take if that is longer, but at most 30 s.
     pub async fn prove(
         &self,
         request: ProofRequest,
@@ -184,16 +193,15 @@ impl<P: FreshnessProbe> Freshness<P> {
         let call = |requests| async move {
             let (sender, receiver) = oneshot::channel();
             let _task = AbortOnDrop(shutdown.spawn_background(async move {
-                let proof = timeout(Self::TIMEOUT, inner.run(requests)).await;
-                let proof = proof.unwrap_or(Err(ProofError::TimedOut));
-                inner.prover.metrics.count(&proof);
+                let proofs = inner.run(requests).await;
                 // Sending fails if no caller waits any more.
-                sender.send(proof).ok();
+                sender.send(proofs).ok();
             }));
             receiver.await.unwrap_or(Err(ProofError::NotReady))
         };
-        let proof = timeout(Self::TIMEOUT, self.group.join(request, min_interval, call)).await;
-        proof.unwrap_or(Err(ProofError::TimedOut))
+        let proofs = self.group.join(request.clone(), min_interval, call);
+        let proofs = self.inner.in_time(&request, proofs).await?;
+        proofs.of(&request)
     }
 }
 
@@ -225,13 +233,40 @@ impl<P: FreshnessProbe> Inner<P> {
         })
     }
 
-    async fn run(&self, requests: HashSet<ProofRequest>) -> Result<Proof, ProofError> {
+    async fn run(&self, requests: HashSet<ProofRequest>) -> Result<Proofs, ProofError> {
         let requested_at = Instant::now();
-        let proof = self.prover.prove(requests).await?;
-        if proof.is_whole && matches!(self.policy, FreshnessPolicy::Bounded(_)) {
+        let proofs = self.prover.prove(requests).await;
+        self.prover.metrics.count_all(&proofs);
+        if let Ok(Proofs::Shared(proof)) = &proofs
+            && proof.is_whole
+            && matches!(self.policy, FreshnessPolicy::Bounded(_))
+        {
             self.recent_proof.remember(requested_at, &proof.snapshot);
         }
-        Ok(proof)
+        proofs
+    }
+
+    /// The result of `proofs` for `request`, within the time limit. A call that no caller waits for
+    /// any more is cancelled.
+    async fn in_time(
+        &self,
+        request: &ProofRequest,
+        proofs: impl Future<Output = Result<Proofs, ProofError>>,
+    ) -> Result<Proofs, ProofError> {
+        let mut proofs = pin!(proofs);
+        if let Ok(proofs) = timeout(time_limit::SHORTEST, &mut proofs).await {
+            return proofs;
+        }
+        // The size of the objects is determined only now, because that takes time.
+        let limit = match self.prover.reader.snapshot() {
+            Some(snapshot) => time_limit::of(&snapshot, &request.selection).await,
+            None => time_limit::SHORTEST,
+        };
+        let rest = limit.saturating_sub(time_limit::SHORTEST);
+        timeout(rest, proofs).await.unwrap_or_else(|_| {
+            self.prover.metrics.count(&Err(ProofError::TimedOut));
+            Err(ProofError::TimedOut)
+        })
     }
 }
 

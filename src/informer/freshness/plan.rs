@@ -1,14 +1,20 @@
-//! The choice of the first call of a proof: verification list or barrier.
+//! The choice of the calls of a proof: a barrier or none before, and which verification lists.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::api::Selection;
 use crate::cache::Snapshot;
+use crate::concurrency::CoopBudget;
 use crate::upstream::Scope;
 
-/// For at most this many objects, the verification list is sent without a barrier before.
+/// For at most this many objects, the verification lists are sent without a barrier before.
 const VERIFY_FIRST_LIMIT: usize = 500;
+/// At most this many objects are examined for each object of the cache to count those of several
+/// scopes. With more, the API server too would spend less on a list of everything.
+const MAX_EXAMINED_PER_OBJECT: usize = 4;
+/// Budget units of an object that is examined.
+const EXAMINED_UNITS: usize = CoopBudget::UNITS / 8192;
 
 /// The objects that a reader needs proven: its selection, also in the API server's syntax.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -19,41 +25,99 @@ pub struct ProofRequest {
     pub scope: Scope,
 }
 
-/// The first step of a proof.
+/// The calls of a proof.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Plan {
-    /// Send a verification list for this request, and compare it with the cache.
-    Verify(ProofRequest),
-    /// Wait for the watch to reach a barrier. If it does not soon, send a verification list for the
-    /// request; without a request, wait on.
-    Barrier(Option<ProofRequest>),
+pub(super) struct Plan {
+    /// The verification lists to send, concurrently. Either one for each request, or one for the
+    /// whole cache.
+    pub(super) lists: Vec<ProofRequest>,
+    /// True if the lists cost so little that a barrier is not tried before.
+    pub(super) is_cheap: bool,
 }
 
-/// The cheapest first step to a proof for all `requests`. Several requests are proven as one for
-/// the whole cache.
-///
-/// `can_verify` is false if the API server has no verification lists. `skip_barrier` is true if the
-/// watch missed a barrier a short time ago.
-pub(super) fn plan(
+/// What lists cost, as a number of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ListCosts {
+    /// The fixed cost of a list.
+    pub(super) call: usize,
+    /// Lists of several scopes may cost the share `1 / whole_divisor` of a list of everything,
+    /// because everything is only one call and serves later requests too.
+    pub(super) whole_divisor: usize,
+}
+
+/// The verification lists for `requests`, of objects that `cached` holds. Several requests are
+/// listed separately while that costs clearly less than a list of the whole cache.
+pub(super) async fn plan(
     requests: HashSet<ProofRequest>,
     cached: &Snapshot,
-    can_verify: bool,
-    skip_barrier: bool,
+    costs: ListCosts,
 ) -> Plan {
-    if !can_verify {
-        return Plan::Barrier(None);
+    let scopes = requests.len();
+    let limit = costs.most_scoped_objects(scopes, cached.len());
+    let objects = match limit {
+        Some(limit) => count_objects(&requests, cached, limit).await,
+        None => None,
+    };
+    let lists = match objects {
+        None if scopes > 1 => vec![ProofRequest::everything()],
+        _ => requests.into_iter().collect(),
+    };
+    let objects = objects.unwrap_or(match scopes {
+        1 => usize::MAX,
+        _ => cached.len(),
+    });
+    let calls = lists.len().saturating_sub(1).saturating_mul(costs.call);
+    Plan {
+        is_cheap: objects.saturating_add(calls) <= VERIFY_FIRST_LIMIT,
+        lists,
     }
-    let is_single = requests.len() == 1;
-    let request = requests.into_iter().next().filter(|_| is_single);
-    let request = request.unwrap_or_else(ProofRequest::everything);
-    if skip_barrier {
-        return Plan::Verify(request);
+}
+
+/// The number of objects in `cached` that `requests` select; `None` if there are more than `limit`,
+/// or if counting them takes too long.
+async fn count_objects(
+    requests: &HashSet<ProofRequest>,
+    cached: &Snapshot,
+    limit: usize,
+) -> Option<usize> {
+    let mut budget = CoopBudget::new();
+    let mut examined_left = cached.len().saturating_mul(MAX_EXAMINED_PER_OBJECT);
+    let mut objects = 0;
+    for request in requests {
+        for candidate in cached.candidates(&request.selection, None) {
+            objects += usize::from(request.selection.matches(candidate));
+            if objects > limit {
+                return None;
+            }
+            examined_left = examined_left.checked_sub(1)?;
+            budget.charge(EXAMINED_UNITS);
+            budget.proceed().await;
+        }
     }
-    let some = cached.list(&request.selection, None);
-    if some.take(VERIFY_FIRST_LIMIT + 1).count() <= VERIFY_FIRST_LIMIT {
-        Plan::Verify(request)
-    } else {
-        Plan::Barrier(Some(request))
+    Some(objects)
+}
+
+// === impl ListCosts ===
+
+impl Default for ListCosts {
+    fn default() -> Self {
+        Self {
+            call: 100,
+            whole_divisor: 4,
+        }
+    }
+}
+
+impl ListCosts {
+    /// The most objects in `scopes` that are listed separately, of `whole` objects in the cache;
+    /// `None` if the calls alone cost more than a list of everything. A single scope is always
+    /// listed alone; its limit is the one for lists without a barrier.
+    fn most_scoped_objects(self, scopes: usize, whole: usize) -> Option<usize> {
+        if scopes == 1 {
+            return Some(VERIFY_FIRST_LIMIT);
+        }
+        let share = whole / self.whole_divisor;
+        share.checked_sub(self.call.saturating_mul(scopes))
     }
 }
 
@@ -65,6 +129,28 @@ impl ProofRequest {
         Self {
             selection: Arc::default(),
             scope: Scope::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_are_listed_separately_up_to_a_quarter_of_the_whole() {
+        for (scopes, whole, expected) in [
+            (1, 10, Some(500)),
+            (1, 50_000, Some(500)),
+            (2, 300, None),
+            (2, 800, Some(0)),
+            (2, 50_000, Some(12_300)),
+            (20, 50_000, Some(10_500)),
+            (125, 50_000, Some(0)),
+            (126, 50_000, None),
+        ] {
+            let most = ListCosts::default().most_scoped_objects(scopes, whole);
+            assert_eq!(most, expected, "{scopes} scopes, {whole} objects");
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The state machine of one proof: calls to the API server, waits for the watch, comparisons.
 
+use std::collections::HashMap;
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio::time::timeout;
@@ -20,7 +23,7 @@ use crate::upstream;
 use crate::upstream::FreshnessProbe;
 
 use super::metrics::FreshnessMetrics;
-use super::plan::Plan;
+use super::plan::ListCosts;
 use super::plan::ProofRequest;
 use super::plan::plan;
 use super::proof::Proof;
@@ -36,6 +39,8 @@ const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
 const RELIST_PAUSE: Duration = Duration::from_secs(60);
 /// If the watch does not reach a barrier within this time, a verification list is sent.
 const BARRIER_WAIT: Duration = Duration::from_millis(10);
+/// How many verification lists of one proof are sent concurrently.
+const CONCURRENT_LISTS: usize = 8;
 /// How long the verification list is sent first after the watch missed a barrier, which happens
 /// when only other resources change. Guarded by
 /// `after_the_watch_misses_a_barrier_a_list_is_tried_first_for_a_while`.
@@ -45,6 +50,7 @@ const SKIP_BARRIER_FOR: Duration = Duration::from_secs(10);
 pub(super) struct Prover<P> {
     pub(super) reader: Reader,
     pub(super) metrics: FreshnessMetrics,
+    pub(super) list_costs: ListCosts,
     probe: P,
     relist: RelistHandle,
     /// Set after the API server has shown that it cannot list metadata alone.
@@ -55,20 +61,23 @@ pub(super) struct Prover<P> {
     relist_requested_at: Mutex<Option<Instant>>,
 }
 
-/// The progress of a proof.
+/// The result of the calls for several requests.
+#[derive(Clone)]
+pub(super) enum Proofs {
+    /// One proof for all requests.
+    Shared(Proof),
+    /// A proof for each request.
+    Scoped(Arc<HashMap<ProofRequest, Result<Proof, ProofError>>>),
+}
+
+/// The progress of the proof for one verification list.
 ///
 /// A `barrier` is the resource version that the API server returned to this proof's barrier
 /// request. Once the watch has applied this version, the newest snapshot is proven, even if a
 /// verification list is still pending.
 enum State {
-    /// The barrier is requested next. With a request, a verification list for it follows if the
-    /// watch does not reach the barrier soon.
-    RequestingBarrier(Option<ProofRequest>),
-    /// The proof waits 10 ms for the watch to reach the barrier, then sends a verification list.
-    AwaitingBarrierBriefly {
-        barrier: ResourceVersion,
-        request: ProofRequest,
-    },
+    /// A barrier is requested next, because the API server has no verification lists.
+    RequestingBarrier,
     /// The verification list for `request` is sent next.
     Listing {
         request: ProofRequest,
@@ -105,6 +114,7 @@ impl<P: FreshnessProbe> Prover<P> {
         Self {
             reader,
             metrics: FreshnessMetrics::default(),
+            list_costs: ListCosts::default(),
             probe,
             relist,
             lists_unsupported: ExpiringFlag::default(),
@@ -113,31 +123,67 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    /// A snapshot of all objects that `requests` select, at least as fresh as this call. Has no
-    /// time limit.
-    pub(super) async fn prove(&self, requests: HashSet<ProofRequest>) -> Result<Proof, ProofError> {
+    /// Snapshots of the objects that `requests` select, at least as fresh as this call. Has no time
+    /// limit.
+    pub(super) async fn prove(
+        &self,
+        requests: HashSet<ProofRequest>,
+    ) -> Result<Proofs, ProofError> {
         let before = self.reader.snapshot().ok_or(ProofError::NotReady)?;
-        let can_verify = !self.lists_unsupported.is_set();
-        let mut state = match plan(requests, &before, can_verify, self.barrier_skipped.is_set()) {
-            Plan::Verify(request) => State::Listing {
-                request,
-                barrier: None,
-            },
-            Plan::Barrier(request) => State::RequestingBarrier(request),
+        if self.lists_unsupported.is_set() {
+            let barrier = self.request_barrier(&before).await?;
+            let proof = self.prove_by_barrier(&before, barrier).await;
+            return proof.map(Proofs::Shared);
+        }
+        let plan = plan(requests, &before, self.list_costs).await;
+        let mut barrier = None;
+        if !plan.is_cheap && !self.barrier_skipped.is_set() {
+            let requested = self.request_barrier(&before).await?;
+            let proof = self.prove_by_barrier(&before, requested);
+            if let Ok(proof) = timeout(BARRIER_WAIT, proof).await {
+                return proof.map(Proofs::Shared);
+            }
+            barrier = Some(requested);
+        }
+        let lists = plan.lists.into_iter();
+        let mut lists: Vec<_> = lists
+            .map(|request| self.prove_by_list(&before, request, barrier))
+            .collect();
+        if lists.len() == 1
+            && let Some(list) = lists.pop()
+        {
+            let (_, proof) = list.await;
+            return proof.map(Proofs::Shared);
+        }
+        let lists = stream::iter(lists).buffer_unordered(CONCURRENT_LISTS);
+        Ok(Proofs::Scoped(Arc::new(lists.collect().await)))
+    }
+
+    /// Proves `request` by a verification list, or by `barrier` if the watch reaches it first.
+    async fn prove_by_list(
+        &self,
+        before: &Snapshot,
+        request: ProofRequest,
+        barrier: Option<ResourceVersion>,
+    ) -> (ProofRequest, Result<Proof, ProofError>) {
+        let mut state = State::Listing {
+            request: request.clone(),
+            barrier,
         };
         loop {
-            match self.step(&before, state).await? {
-                ControlFlow::Continue(next) => state = next,
-                ControlFlow::Break(proof) => return Ok(proof),
+            match self.step(before, state).await {
+                Ok(ControlFlow::Continue(next)) => state = next,
+                Ok(ControlFlow::Break(proof)) => return (request, Ok(proof)),
+                Err(error) => return (request, Err(error)),
             }
         }
     }
 
     async fn step(&self, before: &Snapshot, state: State) -> Flow {
         match state {
-            State::RequestingBarrier(request) => self.request_barrier(before, request).await,
-            State::AwaitingBarrierBriefly { barrier, request } => {
-                self.await_barrier_briefly(before, barrier, request).await
+            State::RequestingBarrier => {
+                let barrier = self.request_barrier(before).await?;
+                Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier }))
             }
             State::Listing { request, barrier } => self.list(before, request, barrier).await,
             State::Comparing { list, barrier } => self.compare(before, list, barrier).await,
@@ -147,31 +193,13 @@ impl<P: FreshnessProbe> Prover<P> {
         }
     }
 
-    async fn request_barrier(&self, before: &Snapshot, request: Option<ProofRequest>) -> Flow {
+    async fn request_barrier(&self, before: &Snapshot) -> Result<ResourceVersion, ProofError> {
         let barrier = self
             .send_counted(self.probe.barrier())
             .await
             .map_err(upstream_error)?;
         self.check_history(before, barrier)?;
-        Ok(ControlFlow::Continue(match request {
-            Some(request) => State::AwaitingBarrierBriefly { barrier, request },
-            None => State::AwaitingBarrier { barrier },
-        }))
-    }
-
-    async fn await_barrier_briefly(
-        &self,
-        before: &Snapshot,
-        barrier: ResourceVersion,
-        request: ProofRequest,
-    ) -> Flow {
-        match timeout(BARRIER_WAIT, self.prove_by_barrier(before, barrier)).await {
-            Ok(proof) => proof.map(done),
-            Err(_) => Ok(ControlFlow::Continue(State::Listing {
-                request,
-                barrier: Some(barrier),
-            })),
-        }
+        Ok(barrier)
     }
 
     async fn list(
@@ -196,7 +224,7 @@ impl<P: FreshnessProbe> Prover<P> {
         self.check_history(before, version)?;
         let list = VerificationList {
             request,
-            expected: ExpectedObjects::new(list),
+            expected: ExpectedObjects::new(list).await,
             version,
         };
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
@@ -210,9 +238,7 @@ impl<P: FreshnessProbe> Prover<P> {
         match barrier {
             // The watch may still reach the barrier.
             Some(barrier) => Ok(ControlFlow::Continue(State::AwaitingBarrier { barrier })),
-            None if is_metadata_unsupported => {
-                Ok(ControlFlow::Continue(State::RequestingBarrier(None)))
-            }
+            None if is_metadata_unsupported => Ok(ControlFlow::Continue(State::RequestingBarrier)),
             None => Err(upstream_error(error)),
         }
     }
@@ -228,7 +254,7 @@ impl<P: FreshnessProbe> Prover<P> {
         if applied > list.version {
             return Ok(done(self.barrier_proof(snapshot)));
         }
-        if list.matches(&snapshot) {
+        if list.matches(&snapshot).await {
             if applied >= barrier.unwrap_or(list.version) {
                 self.barrier_skipped.set_for(None);
             } else if barrier.is_some() {
@@ -354,11 +380,27 @@ fn is_metadata_unsupported(error: &upstream::Error) -> bool {
     }
 }
 
+// === impl Proofs ===
+
+impl Proofs {
+    /// The proof for `request`, which was one of the requests.
+    pub(super) fn of(&self, request: &ProofRequest) -> Result<Proof, ProofError> {
+        match self {
+            Self::Shared(proof) => Ok(proof.clone()),
+            Self::Scoped(proofs) => {
+                let proof = proofs.get(request).cloned();
+                proof.unwrap_or(Err(ProofError::NotReady))
+            }
+        }
+    }
+}
+
 // === impl VerificationList ===
 
 impl VerificationList {
-    fn matches(&self, snapshot: &Snapshot) -> bool {
-        self.expected.matches(snapshot, &self.request.selection)
+    async fn matches(&self, snapshot: &Snapshot) -> bool {
+        let selection = &self.request.selection;
+        self.expected.matches(snapshot, selection).await
     }
 
     fn differing_keys(&self, snapshot: &Snapshot) -> Vec<String> {

@@ -8,19 +8,29 @@ use crate::api::Object;
 use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::Snapshot;
+use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
 
 /// At most this many differing keys are logged.
 const LOGGED_KEYS: usize = 5;
+/// Budget units of an object that is added or compared.
+const OBJECT_UNITS: usize = CoopBudget::UNITS / 2048;
 
 /// The objects of a verification list, by key. Their uids and resource versions are compared.
 pub(super) struct ExpectedObjects(HashMap<ObjectKey, Object>);
 
 impl ExpectedObjects {
-    pub(super) fn new(list: ListPage) -> Self {
-        let items = list.items.into_iter();
-        Self(items.map(|item| (item.key.clone(), item)).collect())
+    /// The objects of `list`. Yields, because a list may have a hundred thousand.
+    pub(super) async fn new(list: ListPage) -> Self {
+        let mut budget = CoopBudget::new();
+        let mut objects = HashMap::with_capacity(list.items.len());
+        for item in list.items {
+            objects.insert(item.key.clone(), item);
+            budget.charge(OBJECT_UNITS);
+            budget.proceed().await;
+        }
+        Self(objects)
     }
 
     /// Keys of up to five objects that only one side has, or that differ in uid or resource
@@ -46,18 +56,25 @@ impl ExpectedObjects {
 
     /// True if `snapshot` holds exactly these objects within `selection`. The comparison is always
     /// of whole sets: a single key that one side lacks may be deleted already or not created yet.
-    /// Guarded by `the_model_notices_each_broken_rule`.
-    pub(super) fn matches(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
-        let mut found = 0;
-        let mut cached = snapshot.list(selection, None);
+    /// Guarded by `the_model_notices_each_broken_rule`. Yields like [`ExpectedObjects::new`].
+    pub(super) async fn matches(&self, snapshot: &Snapshot, selection: &Selection) -> bool {
         if mutation::is_active(Mutation::MissingKeysIgnored) {
+            let cached = snapshot.list(selection, None);
             let keys: HashSet<_> = cached.map(|object| object.key.clone()).collect();
             return self.0.keys().all(|key| keys.contains(key));
         }
-        let all_same = cached.all(|object| {
-            found += 1;
-            self.has_same(&object)
-        });
-        all_same && found == self.0.len()
+        let mut budget = CoopBudget::new();
+        let mut found = 0;
+        for object in snapshot.candidates(selection, None) {
+            if selection.matches(object) {
+                found += 1;
+                if !self.has_same(object) {
+                    return false;
+                }
+            }
+            budget.charge(OBJECT_UNITS);
+            budget.proceed().await;
+        }
+        found == self.0.len()
     }
 }

@@ -7,6 +7,7 @@ use http::Response;
 use percent_encoding::AsciiSet;
 use percent_encoding::NON_ALPHANUMERIC;
 use percent_encoding::utf8_percent_encode;
+use tokio::task::spawn_blocking;
 
 use crate::api::ListPage;
 use crate::api::Resource;
@@ -36,6 +37,9 @@ const LIST_LIMIT: usize = 1 << 30;
 /// Time until the headers of a list without pages must arrive: older API servers encode all of it
 /// first. The API server itself gives up after 60 s.
 const WHOLE_LIST_TIMEOUT: Duration = Duration::from_secs(65);
+/// The longest verification list, in bytes, that is decoded without a separate thread; it takes
+/// about a millisecond.
+const MAX_INLINE_DECODE: usize = 64 << 10;
 /// Time for which a watch may outlast its `timeoutSeconds`.
 const WATCH_GRACE: Duration = Duration::from_secs(30);
 /// The `Accept` header of metadata lists; protobuf comes first, as it is a third of JSON's work.
@@ -181,7 +185,15 @@ impl FreshnessProbe for ResourceClient {
             }
         };
         let body = answer::collect(response.into_body(), LIST_LIMIT).await?;
-        let page = Decoder::new(format, Arc::default()).list_without_bodies(&body);
+        let is_long = body.len() > MAX_INLINE_DECODE;
+        let decode = move || Decoder::new(format, Arc::default()).list_without_bodies(&body);
+        // A long list would delay the watches that run on the same worker.
+        let page = match is_long {
+            true => spawn_blocking(decode)
+                .await
+                .map_err(|error| Error::Decode(error.into()))?,
+            false => decode(),
+        };
         page.map_err(|error| Error::Decode(error.into()))
     }
 }

@@ -2,6 +2,7 @@
 
 mod model;
 mod prover;
+mod scopes;
 
 use std::sync::Arc;
 use std::time::Duration;

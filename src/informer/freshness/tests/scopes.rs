@@ -1,0 +1,200 @@
+//! Requests of different scopes that are made together, and the time limit of large lists.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio::time::sleep;
+
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache;
+use crate::cache::Writer;
+use crate::informer::Freshness;
+use crate::informer::FreshnessPolicy;
+use crate::informer::ProofError;
+use crate::informer::ProofRequest;
+use crate::informer::relist_channel;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::FreshnessProbe;
+use crate::upstream::Scope;
+
+/// An API server with objects in numbered namespaces. Its current version is above the cache's,
+/// because other resources change, so only a list proves the cache.
+struct Server {
+    objects: Vec<Object>,
+    list_duration: Duration,
+    /// The scopes of the verification lists; an empty text for all namespaces.
+    listed: Mutex<Vec<String>>,
+}
+
+struct Probe(Arc<Server>);
+
+impl FreshnessProbe for Probe {
+    async fn barrier(&self) -> Result<ResourceVersion, upstream::Error> {
+        Ok(ResourceVersion(1000))
+    }
+
+    async fn verification_list(&self, scope: &Scope) -> Result<ListPage, upstream::Error> {
+        let namespace = scope.namespace.clone().unwrap_or_default();
+        let objects = self.0.objects.iter();
+        let objects = objects
+            .filter(|object| namespace.is_empty() || object.key.namespace() == namespace.as_str());
+        let items = objects.cloned().collect();
+        self.0.listed.lock().push(namespace);
+        sleep(self.0.list_duration).await;
+        Ok(ListPage {
+            resource_version: ResourceVersion(1000),
+            continue_token: None,
+            items,
+        })
+    }
+}
+
+struct World {
+    freshness: Freshness<Probe>,
+    server: Arc<Server>,
+    _writer: Writer,
+}
+
+impl World {
+    /// `namespaces` namespaces with ten objects each, all with the body `body`.
+    fn new(namespaces: usize, body: &Bytes, list_duration: Duration) -> Self {
+        let object = |number: usize| {
+            let key = ObjectKey::new(Some(&format!("n{}", number / 10)), &format!("o{number}"));
+            let uid = format!("u{number}");
+            let values = ObjectValues {
+                uid: uid.as_str().into(),
+                labels: Vec::new(),
+                fields: Vec::new(),
+            };
+            Object::new(key, ResourceVersion(4), &values, body.clone())
+        };
+        let server = Arc::new(Server {
+            objects: (0..10 * namespaces).map(object).collect(),
+            list_duration,
+            listed: Mutex::default(),
+        });
+        let (mut writer, reader) = cache::cache(cache::Config {
+            indexed_labels: Vec::new(),
+            field_count: 0,
+            retention_age: Duration::from_secs(75),
+            retention_bytes: None,
+            retention_events: 100,
+            groups: cache::GroupLimits::default(),
+        });
+        let mut relist = writer.relist();
+        let objects = server.objects.iter().cloned();
+        objects.for_each(|object| relist.add(object));
+        writer.replace(relist, ResourceVersion(5));
+        let (relist, _) = relist_channel();
+        let freshness = Freshness::new(
+            Probe(Arc::clone(&server)),
+            reader,
+            relist,
+            FreshnessPolicy::Strict,
+            Shutdown::new(shutdown::Config::default()),
+        );
+        Self {
+            freshness,
+            server,
+            _writer: writer,
+        }
+    }
+
+    /// Proves `namespace`, and returns the number of its objects in the proof.
+    async fn prove(&self, namespace: Option<String>) -> Result<usize, ProofError> {
+        let request = ProofRequest {
+            selection: Arc::new(Selection {
+                namespace: namespace.clone(),
+                ..Selection::default()
+            }),
+            scope: Scope {
+                namespace,
+                ..Scope::default()
+            },
+        };
+        let selection = Arc::clone(&request.selection);
+        let proof = self
+            .freshness
+            .prove(request, Instant::now(), Duration::ZERO)
+            .await?;
+        Ok(proof.snapshot.list(&selection, None).count())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scopes_that_are_requested_together_are_listed_separately_if_that_is_cheaper() {
+    for (namespaces, requested, expects_scopes) in [
+        (500, 3, true),
+        (500, 10, true),
+        // 20 lists cost more than a quarter of a list of 5,000 objects.
+        (500, 20, false),
+        (20, 3, false),
+    ] {
+        let world = World::new(namespaces, &Bytes::new(), Duration::from_millis(50));
+        // The first two requests cause a call each. All others are made meanwhile, so they share
+        // the third.
+        let warmup = ["n0", "n1"].map(|name| world.prove(Some(name.to_owned())));
+        let others = (2..2 + requested).map(|number| world.prove(Some(format!("n{number}"))));
+        let (_, proofs) = tokio::join!(join_all(warmup), async {
+            sleep(Duration::from_millis(20)).await;
+            join_all(others).await
+        });
+        let case = format!("{requested} of {namespaces} namespaces");
+        for proof in proofs {
+            assert_eq!(proof.expect("a proof"), 10, "{case}");
+        }
+        let listed = world.server.listed.lock();
+        let listed: BTreeSet<_> = listed.iter().skip(2).cloned().collect();
+        let expected: BTreeSet<_> = match expects_scopes {
+            true => (2..2 + requested)
+                .map(|number| format!("n{number}"))
+                .collect(),
+            false => [String::new()].into(),
+        };
+        assert_eq!(listed, expected, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proof_may_take_as_long_as_a_direct_list_would() {
+    let large = Bytes::from(vec![0; 500_000]);
+    for (body, seconds, is_proven) in [
+        (Bytes::new(), 2, true),
+        (Bytes::new(), 4, false),
+        // 200 objects of 500 kB would take 5 s.
+        (large.clone(), 4, true),
+        (large, 6, false),
+    ] {
+        let bytes = body.len();
+        let world = World::new(20, &body, Duration::from_secs(seconds));
+        let began = Instant::now();
+        let proof = world.prove(None).await;
+        let case = format!("objects of {bytes} bytes, listed in {seconds} s: {proof:?}");
+        match proof {
+            Ok(objects) => assert!(is_proven && objects == 200, "{case}"),
+            Err(ProofError::TimedOut) => assert!(!is_proven, "{case}"),
+            Err(_) => panic!("{case}"),
+        }
+        assert!(began.elapsed().as_secs() <= 5, "{case}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_small_scope_of_a_large_cache_has_a_short_time_limit() {
+    let body = Bytes::from(vec![0; 500_000]);
+    let world = World::new(20, &body, Duration::from_secs(4));
+    let proof = world.prove(Some("n1".to_owned())).await;
+    assert!(matches!(proof, Err(ProofError::TimedOut)), "{proof:?}");
+}
