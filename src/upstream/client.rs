@@ -192,7 +192,7 @@ impl Client {
     }
 
     /// Sends a request over an HTTP/1.1 connection that no other request uses meanwhile. It is for
-    /// upgrades, and for watches, which then can't delay each other.
+    /// upgrades, and for large lists.
     ///
     /// # Errors
     /// The same errors as [`Client::request`].
@@ -202,6 +202,20 @@ impl Client {
         request: Request<Body>,
     ) -> Result<Response<Body>, Error> {
         self.send(identity, Pool::Http1, request).await
+    }
+
+    /// Sends a request over an HTTP/2 connection that no other request uses, or over HTTP/1.1 if the
+    /// server does not support HTTP/2. It is for watches: they can't delay each other, and pings
+    /// show whether a silent one is alive.
+    ///
+    /// # Errors
+    /// The same errors as [`Client::request`].
+    pub(super) async fn request_alone(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, Error> {
+        self.send(identity, Pool::OwnHttp2, request).await
     }
 
     /// Opens a connection for [`Client::request_over`], on the current runtime and with kubefan's

@@ -70,7 +70,8 @@ impl Admin {
         })
     }
 
-    /// Answers `/readyz`: 200 if every required informer is ready and no drain has begun, else 503.
+    /// Answers `/readyz`: 503 if [`InformerSet::missing`] names an informer, or a drain has begun, else
+    /// 200.
     /// If `is_verbose`, the answer lists all informers.
     fn ready(&self, is_verbose: bool) -> Response<Body> {
         let mut informers = self.informers.all();
@@ -91,6 +92,11 @@ impl Admin {
         for (gvr, format, reason) in &missing {
             let _ = writeln!(text, "[-]{gvr} {}: {reason}", format.name());
         }
+        let is_missing = |informer: &Informer| {
+            missing.iter().any(|(gvr, format, _)| {
+                *gvr == informer.resource().gvr && *format == informer.format()
+            })
+        };
         for informer in &informers {
             let stats = informer.reader().stats();
             let is_ready = informer.reader().is_ready();
@@ -107,8 +113,12 @@ impl Admin {
             let _ = writeln!(
                 text,
                 "{}{}{needed}: {} objects at resource version {applied}, {} watchers{alive}",
-                // Required informers that are not ready were already listed with `[-]`.
-                if is_ready { "[+]" } else { "[ ]" },
+                // Informers that make kubefan not ready were already listed with `[-]`.
+                if is_ready && !is_missing(informer) {
+                    "[+]"
+                } else {
+                    "[ ]"
+                },
                 display_name(informer),
                 stats.objects,
                 stats.watchers,

@@ -27,8 +27,10 @@ use tower::ServiceExt;
 
 use super::connector::Connector;
 use super::health::Health;
+use super::last_read::LastRead;
 use super::route;
 use crate::body::Body;
+use crate::body::BodyGuard;
 use crate::body::BoxError;
 
 /// The most requests in flight on one connection, even if the API server allows more streams. Its
@@ -85,7 +87,16 @@ pub(super) struct PooledBody {
 struct Opened {
     sender: SendRequest<Body>,
     streams: Arc<AtomicUsize>,
+    last_read: LastRead,
 }
+
+/// A connection for a single request, which stays open until this is dropped.
+pub(super) struct OwnConnection {
+    pub(super) sender: SendRequest<Body>,
+    pub(super) last_read: LastRead,
+}
+
+impl BodyGuard for OwnConnection {}
 
 #[derive(Default)]
 struct ConnectionSet(Mutex<ConnectionSetState>);
@@ -143,6 +154,21 @@ impl Http2Pool {
         }
     }
 
+    /// Opens a connection for a single request; `None` if the server supports only HTTP/1.1.
+    pub(super) async fn open_own(&self) -> Result<Option<OwnConnection>, BoxError> {
+        if self.http1_only.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let Some(opened) = self.open().await? else {
+            self.http1_only.store(true, Ordering::Relaxed);
+            return Ok(None);
+        };
+        Ok(Some(OwnConnection {
+            sender: opened.sender,
+            last_read: opened.last_read,
+        }))
+    }
+
     /// Opens a connection, and returns when the server's settings have arrived.
     async fn open(&self) -> Result<Option<Opened>, BoxError> {
         let stream = self.connector.clone().oneshot(self.server.clone()).await?;
@@ -190,7 +216,11 @@ impl Http2Pool {
         tokio::time::timeout(route::CONNECT_TIMEOUT, first.first())
             .await
             .map_err(io::Error::from)?;
-        Ok(Some(Opened { sender, streams }))
+        Ok(Some(Opened {
+            sender,
+            streams,
+            last_read: first,
+        }))
     }
 
     /// Records that the server did not complete a handshake in time.

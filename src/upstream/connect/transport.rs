@@ -1,4 +1,5 @@
-//! Sends requests over one identity's connections: HTTP/1.1 for single requests, HTTP/2 shared.
+//! Sends requests over one identity's connections: HTTP/1.1 or HTTP/2 for single requests, HTTP/2
+//! shared.
 
 use std::sync::Arc;
 use std::task::Context;
@@ -29,6 +30,7 @@ use super::token_file::TokenFile;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
+use crate::body::GuardedBody;
 use crate::upstream::dedicated::ConnectionOpener;
 use crate::upstream::dedicated::DedicatedConnection;
 
@@ -59,6 +61,9 @@ pub(in crate::upstream) enum Pool {
     Http2,
     /// An HTTP/1.1 connection that no other request uses until the response has ended.
     Http1,
+    /// An HTTP/2 connection that is opened for the request, or an HTTP/1.1 connection if the server
+    /// does not support HTTP/2.
+    OwnHttp2,
 }
 
 /// The connections of one identity; cheap to clone.
@@ -188,6 +193,10 @@ impl Transport {
                 Ok(response) => return Ok(response),
                 Err(over_http1) => over_http1,
             },
+            Pool::OwnHttp2 => match self.attempt_own_http2(request).await? {
+                Ok(response) => return Ok(response),
+                Err(over_http1) => over_http1,
+            },
         };
         // HTTP/1.1 has no pings, so the connection may be silent for ever.
         let sent = tokio::select! {
@@ -205,6 +214,36 @@ impl Transport {
         };
         sent.map(|response| response.map(body::boxed))
             .inspect_err(|failed| self.note_timeout(failed))
+    }
+
+    /// Sends a request over an HTTP/2 connection of its own; returns the request if HTTP/2 is not
+    /// supported. The response has the connection's [`LastRead`](super::last_read::LastRead) as an extension.
+    async fn attempt_own_http2(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Result<Response<Body>, Request<Body>>, FailedAttempt> {
+        let opened = tokio::select! {
+            biased;
+            opened = self.http2.open_own() => opened.map_err(FailedAttempt::not_connected),
+            error = self.health.dead() => Err(FailedAttempt::not_connected(error)),
+        };
+        let opened = opened.inspect_err(|failed| self.note_timeout(failed))?;
+        let Some(mut connection) = opened else {
+            return Ok(Err(request));
+        };
+        match connection.sender.send_request(request).await {
+            Ok(mut response) => {
+                let last_read = connection.last_read.clone();
+                response.extensions_mut().insert(last_read);
+                let response = response.map(|body| GuardedBody::new(body, connection));
+                Ok(Ok(response.map(body::boxed)))
+            }
+            Err(error) => Err(FailedAttempt {
+                error: error.into(),
+                unsent: None,
+                connected: true,
+            }),
+        }
     }
 
     /// Begins to probe the server if its handshake was not completed in time.

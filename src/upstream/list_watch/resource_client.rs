@@ -52,6 +52,17 @@ const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'_')
     .remove(b'~');
 
+/// The connection and time limit of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestKind {
+    /// One page of a list.
+    Page,
+    /// A list without pages.
+    WholeList,
+    /// A watch.
+    Watch,
+}
+
 /// A client for LIST and WATCH of one resource in one wire format; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ResourceClient {
@@ -91,14 +102,24 @@ impl ResourceClient {
     /// Sends a GET of the collection with `query` and records the answer's warnings. The result is
     /// an error unless the answer is a success in the client's wire format. The answer's headers
     /// must arrive within the client's limit, or that of [`WHOLE_LIST_TIMEOUT`].
-    async fn get(&self, query: &str, is_whole_list: bool) -> Result<Response<Body>, Error> {
+    async fn get(&self, query: &str, kind: RequestKind) -> Result<Response<Body>, Error> {
         let path = self.path(self.namespace.as_deref());
         let requested = self.format.media_type();
         let request = client::get(&format!("{path}?{query}"), requested)?;
-        let sent = self.client.request_http1(Identity::Kubefan, request);
-        let response = match is_whole_list {
-            true => client::answered_within(WHOLE_LIST_TIMEOUT, sent).await?,
-            false => self.client.in_time(sent).await?,
+        let client = &self.client;
+        let response = match kind {
+            RequestKind::Watch => {
+                let sent = client.request_alone(Identity::Kubefan, request);
+                client.in_time(sent).await?
+            }
+            RequestKind::Page => {
+                let sent = client.request_http1(Identity::Kubefan, request);
+                client.in_time(sent).await?
+            }
+            RequestKind::WholeList => {
+                let sent = client.request_http1(Identity::Kubefan, request);
+                client::answered_within(WHOLE_LIST_TIMEOUT, sent).await?
+            }
         };
         let response = answer::success(response).await?;
         let warnings = self.client.warnings();
@@ -122,7 +143,11 @@ impl ResourceClient {
 
 impl ResourceClient {
     async fn page(&self, request: ListCall) -> Result<ListPage, Error> {
-        let response = self.get(&list_query(&request), request.limit == 0).await?;
+        let kind = match request.limit {
+            0 => RequestKind::WholeList,
+            _ => RequestKind::Page,
+        };
+        let response = self.get(&list_query(&request), kind).await?;
         let decode = |error: codec::Error| Error::Decode(error.into());
         let mut list = self.decoder.list_decoder();
         answer::each_chunk(response.into_body(), LIST_LIMIT, |chunk| {
@@ -143,7 +168,7 @@ impl ListerWatcher for ResourceClient {
     }
 
     async fn watch(&self, request: WatchCall) -> Result<WatchEvents, Error> {
-        let response = self.get(&watch_query(&request), false).await?;
+        let response = self.get(&watch_query(&request), RequestKind::Watch).await?;
         let longest = request.timeout + WATCH_GRACE;
         let decoder = self.decoder.clone();
         let (parts, body) = response.into_parts();

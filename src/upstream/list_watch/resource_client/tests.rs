@@ -32,7 +32,10 @@ use crate::body::Body;
 use crate::body::BoxError;
 use crate::body::boxed;
 use crate::body::full;
+use crate::upstream::Client;
 use crate::upstream::Error;
+use crate::upstream::WatchLiveness;
+use crate::upstream::tests::support::StoppableServer;
 use crate::upstream::tests::support::TestServer;
 
 const LIST: &str = r#"{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"10","continue":"more"},"items":[{"metadata":{"name":"a","namespace":"n","uid":"u","resourceVersion":"7"}}]}
@@ -49,6 +52,14 @@ async fn resource_client(
     namespace: Option<&str>,
     format: WireFormat,
 ) -> ResourceClient {
+    resource_client_of(server.client().await, namespace, format)
+}
+
+fn resource_client_of(
+    client: Client,
+    namespace: Option<&str>,
+    format: WireFormat,
+) -> ResourceClient {
     let resource = Resource {
         gvr: GroupVersionResource::new("", "v1", "pods"),
         kind: "Pod".into(),
@@ -59,7 +70,6 @@ async fn resource_client(
     };
     let decoder = Decoder::new(format, Arc::new(SelectableFields::default()));
     let namespace = namespace.map(str::to_owned);
-    let client = server.client().await;
     ResourceClient::new(client, Arc::new(resource), namespace, format, decoder)
 }
 
@@ -269,4 +279,34 @@ fn watch_queries() {
         "watch=true&allowWatchBookmarks=true&timeoutSeconds=300&sendInitialEvents=true\
          &resourceVersionMatch=NotOlderThan"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn pings_prove_a_silent_watch_alive_and_end_it_when_the_server_stops() {
+    let server = StoppableServer::start(|_| async {
+        let silent = futures::stream::pending::<Result<Frame<Bytes>, BoxError>>();
+        let response = Response::builder().header("content-type", "application/json");
+        response
+            .body(boxed(StreamBody::new(silent)))
+            .expect("a response")
+    });
+    let liveness = WatchLiveness::default();
+    let client = resource_client_of(server.client.clone(), None, WireFormat::Json);
+    let client = client.with_liveness(liveness.clone());
+    let mut events = client.watch(WATCH).await.expect("a watch");
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_millis(3700)).await;
+        let age = liveness.age().expect("an open watch");
+        assert!(age <= Duration::from_millis(3001), "{age:?}");
+    }
+    server.stopped.send_replace(true);
+    let stopped_at = tokio::time::Instant::now();
+    let last = events.next().await.expect("an error");
+    assert!(matches!(last, Err(Error::Transport(_))), "{last:?}");
+    let took = stopped_at.elapsed();
+    assert!(took <= Duration::from_millis(8001), "{took:?}");
+    drop(events);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let age = liveness.age().expect("an earlier watch");
+    assert!(age >= Duration::from_secs(65), "{age:?}");
 }

@@ -178,10 +178,14 @@ impl Kubefan {
         self.process.id()
     }
 
+    /// A client of the admin listener.
+    pub(crate) fn admin(&self) -> Client {
+        Client::new(&self.admin, Connector::plain())
+    }
+
     /// The text of the admin listener's `/metrics`.
     pub(crate) async fn metrics(&self) -> String {
-        let client = Client::new(&self.admin, Connector::plain());
-        let answer = client.get("/metrics").await.ok();
+        let answer = self.admin().get("/metrics").await.ok();
         String::from_utf8_lossy(&answer.body).into_owned()
     }
 

@@ -46,7 +46,8 @@ async fn a_suspended_api_server_delays_no_client_for_long_and_cuts_no_watch() {
     let Some(server) = private().await else {
         return;
     };
-    let kubefan = Kubefan::start(&server, &["--resource", "configmaps"]).await;
+    let flags = ["--resource", "configmaps", "--max-staleness", "6s"];
+    let kubefan = Kubefan::start(&server, &flags).await;
     let (client, direct) = (kubefan.client(), server.client());
     let namespace = server.namespace("suspended").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -56,6 +57,11 @@ async fn a_suspended_api_server_delays_no_client_for_long_and_cuts_no_watch() {
     let watcher = Watcher::start(&client, &path, "", Format::Json, Start::Zero);
     watcher.synced().await;
     client.get(&path).await.ok();
+
+    // Longer than the limit: pings prove a watch alive that has no events.
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    let admin = kubefan.admin();
+    admin.get("/readyz").await.ok();
 
     server.suspend();
     let (answers, took) = needs_the_api_server(&client, &path).await;
@@ -77,6 +83,15 @@ async fn a_suspended_api_server_delays_no_client_for_long_and_cuts_no_watch() {
     client.get(&cached).await.ok();
     assert_eq!(watcher.counts().streams, 1, "the watch is still open");
 
+    let ready = admin.get("/readyz?verbose").await;
+    println!("{ready}");
+    assert_eq!(ready.status, 503, "{ready}");
+    let text = ready.to_string();
+    assert!(
+        text.contains("[-]configmaps.v1 json: its watch was last"),
+        "{ready}"
+    );
+
     server.resume();
     eventually("a LIST after the suspension", RECOVERY, async || {
         client.get(&path).await.is(200)
@@ -92,4 +107,8 @@ async fn a_suspended_api_server_delays_no_client_for_long_and_cuts_no_watch() {
         .await;
     assert_eq!((watcher.counts().streams, watcher.counts().relists), (1, 0));
     assert_eq!(watcher.fold().errors, vec![]);
+    eventually("ready again", RECOVERY, async || {
+        admin.get("/readyz").await.is(200)
+    })
+    .await;
 }
