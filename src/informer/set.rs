@@ -147,6 +147,11 @@ impl InformerSet {
         self.inner.client.warnings()
     }
 
+    /// False while the API server does not respond; see [`Client::is_responding`].
+    pub fn is_upstream_responding(&self) -> bool {
+        self.inner.client.is_responding()
+    }
+
     /// A ready informer for `namespace` (`None`: all), preferably the cluster-wide one. Starts
     /// none.
     pub fn get_ready(&self, spec: &InformerSpec, namespace: Option<&str>) -> Option<Arc<Informer>> {

@@ -39,6 +39,12 @@ impl Admin {
             for informer in scraped.all() {
                 add_samples(&informer, samples);
             }
+            samples.gauge(
+                "kubefan_upstream_responding",
+                "1 if the API server responds to pings and handshakes, else 0.",
+                &[],
+                f64::from(u8::from(scraped.is_upstream_responding())),
+            );
         });
         Self {
             informers,
@@ -89,6 +95,10 @@ impl Admin {
         let mut text = String::new();
         let mark = |good: bool| if good { "[+]" } else { "[-]" };
         let _ = writeln!(text, "{}serving", mark(serving));
+        if !self.informers.is_upstream_responding() {
+            // Readiness does not depend on this: other replicas have the same API server.
+            let _ = writeln!(text, "[ ]the API server does not respond");
+        }
         for (gvr, format, reason) in &missing {
             let _ = writeln!(text, "[-]{gvr} {}: {reason}", format.name());
         }

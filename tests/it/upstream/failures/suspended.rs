@@ -87,6 +87,12 @@ async fn a_suspended_api_server_delays_no_client_for_long_and_cuts_no_watch() {
     println!("{ready}");
     assert_eq!(ready.status, 503, "{ready}");
     let text = ready.to_string();
+    assert!(text.contains("the API server does not respond"), "{ready}");
+    let metrics = kubefan.metrics().await;
+    assert!(
+        metrics.contains("kubefan_upstream_responding 0"),
+        "{metrics}"
+    );
     assert!(
         text.contains("[-]configmaps.v1 json: its watch was last"),
         "{ready}"
