@@ -2,5 +2,6 @@
 
 mod epoch;
 mod faults;
+mod goaway;
 mod isolation;
 mod suspended;
