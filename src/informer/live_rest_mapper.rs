@@ -28,6 +28,7 @@ use crate::upstream::RestMapper;
 use super::Informer;
 use super::InformerSet;
 use super::InformerSpec;
+use super::upgrade::relist_after_upgrades;
 
 /// After a change of a definition, discovery is fetched at once, and again after each of these
 /// waits, because the API server publishes new discovery documents with a delay.
@@ -137,6 +138,7 @@ impl LiveRestMapper {
             self.watch_resource(&informers, &crds),
             self.watch_resource(&informers, &api_services),
             self.keep_required_running(&informers),
+            relist_after_upgrades(&self.client, &informers),
         );
     }
 
@@ -211,7 +213,6 @@ impl LiveRestMapper {
     }
 
     async fn refresh_on_request(&self, informers: &InformerSet) {
-        let mut server_version = Discovery::version(&self.client).await.ok();
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         poll.tick().await;
@@ -219,10 +220,7 @@ impl LiveRestMapper {
             let waits = tokio::select! {
                 () = self.refresh_wanted.notified() => SETTLE_DELAYS,
                 () = self.unknown_requested.notified() => &[],
-                _ = poll.tick() => {
-                    self.relist_after_upgrade(informers, &mut server_version).await;
-                    &[]
-                }
+                _ = poll.tick() => &[],
             };
             self.refresh(informers).await;
             for wait in waits {
@@ -260,25 +258,12 @@ impl LiveRestMapper {
         for gvr in &changes.changed {
             if before.fields_of(gvr) == after.fields_of(gvr) {
                 tracing::info!(resource = %gvr, "definition changed, listing again");
-                informers.relist(Some(gvr));
+                informers.relist(gvr);
             } else {
                 tracing::info!(resource = %gvr, "selectable fields changed, stopping its informers");
                 informers.stop(gvr);
             }
         }
-    }
-
-    /// Relists all caches when the API server's version changed: another version may encode an
-    /// object differently although its resource version is the same.
-    async fn relist_after_upgrade(&self, informers: &InformerSet, known: &mut Option<String>) {
-        let Ok(now) = Discovery::version(&self.client).await else {
-            return;
-        };
-        if known.as_ref().is_some_and(|known| *known != now) {
-            tracing::info!(version = %now, "the API server's version changed, listing again");
-            informers.relist(None);
-        }
-        *known = Some(now);
     }
 }
 

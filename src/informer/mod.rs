@@ -34,6 +34,7 @@ mod live_rest_mapper;
 mod reflector;
 mod set;
 mod spec;
+mod upgrade;
 mod wire_shape;
 
 pub use config::Config;

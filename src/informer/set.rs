@@ -259,10 +259,10 @@ impl InformerSet {
         entries.map(|entry| Arc::clone(&entry)).collect()
     }
 
-    /// Makes all informers of `gvr` relist; `None` means the informers of all resources.
-    pub fn relist(&self, gvr: Option<&GroupVersionResource>) {
+    /// Makes all informers of `gvr` relist.
+    pub fn relist(&self, gvr: &GroupVersionResource) {
         for informer in self.all() {
-            if gvr.is_none_or(|gvr| *gvr == informer.resource().gvr) {
+            if informer.resource().gvr == *gvr {
                 informer.relist();
             }
         }
