@@ -40,7 +40,7 @@ const SETTLE_DELAYS: &[Duration] = &[
 /// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial value of the pause between refreshes that requests for unknown resources cause. Each
-/// such refresh doubles the pause, so the second one is possible 4 s after the first.
+/// such refresh after the first doubles the pause.
 const INITIAL_REFRESH_PAUSE: Duration = Duration::from_secs(2);
 /// How often required informers that have ended are started again.
 const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -50,7 +50,8 @@ pub struct LiveRestMapper {
     client: Client,
     current: ArcSwap<DiscoverySnapshot>,
     refresh_wanted: Notify,
-    unknown_requested: Notify,
+    /// Notified to refresh once, without the repetitions of [`SETTLE_DELAYS`].
+    refresh_once: Notify,
     refresh_state: Mutex<RefreshState>,
 }
 
@@ -78,7 +79,7 @@ impl LiveRestMapper {
             client,
             current: ArcSwap::from_pointee(DiscoverySnapshot::new(mapper)),
             refresh_wanted: Notify::new(),
-            unknown_requested: Notify::new(),
+            refresh_once: Notify::new(),
             refresh_state: Mutex::default(),
         })
     }
@@ -165,14 +166,8 @@ impl LiveRestMapper {
     /// Requests a refresh because a client's request names an unknown resource. The pause between
     /// two such refreshes doubles up to a minute, until a refresh finds a new resource.
     fn request_refresh(&self) {
-        let mut refresh_state = self.refresh_state.lock();
-        if refresh_state
-            .last
-            .is_none_or(|last| last.elapsed() >= refresh_state.pause)
-        {
-            refresh_state.last = Some(Instant::now());
-            refresh_state.pause = (refresh_state.pause * 2).min(POLL_INTERVAL);
-            self.unknown_requested.notify_one();
+        if self.refresh_state.lock().may_refresh(Instant::now()) {
+            self.refresh_once.notify_one();
         }
     }
 
@@ -200,7 +195,9 @@ impl LiveRestMapper {
             let Ok(mut changes) = informer.reader().watch(WatchFrom::Tip, everything) else {
                 return;
             };
-            self.refresh_wanted.notify_one();
+            // Discovery may be older than the list from which this watch starts. If the API server
+            // publishes a resource later still, the first request for it causes a refresh.
+            self.refresh_once.notify_one();
             loop {
                 match changes.next().await {
                     Some(WatchItem::Change { .. }) => self.refresh_wanted.notify_one(),
@@ -219,7 +216,7 @@ impl LiveRestMapper {
         loop {
             let waits = tokio::select! {
                 () = self.refresh_wanted.notified() => SETTLE_DELAYS,
-                () = self.unknown_requested.notified() => &[],
+                () = self.refresh_once.notified() => &[],
                 _ = poll.tick() => &[],
             };
             self.refresh(informers).await;
@@ -267,6 +264,20 @@ impl LiveRestMapper {
     }
 }
 
+impl RefreshState {
+    /// True if a refresh is due at `now`, which then counts as the last one.
+    fn may_refresh(&mut self, now: Instant) -> bool {
+        if let Some(last) = self.last {
+            if now.duration_since(last) < self.pause {
+                return false;
+            }
+            self.pause = (self.pause * 2).min(POLL_INTERVAL);
+        }
+        self.last = Some(now);
+        true
+    }
+}
+
 impl Default for RefreshState {
     fn default() -> Self {
         Self {
@@ -300,5 +311,22 @@ impl DiscoverySnapshot {
         let table = Arc::new(table);
         fields.insert(gvr.clone(), Arc::clone(&table));
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_between_refreshes_for_unknown_resources_doubles_after_each() {
+        let start = Instant::now();
+        let mut state = RefreshState::default();
+        let due = (0..200).filter(|second| {
+            let now = start + Duration::from_secs(*second);
+            state.may_refresh(now)
+        });
+        let expected = [0, 2, 6, 14, 30, 62, 122, 182];
+        assert_eq!(due.collect::<Vec<_>>(), expected);
     }
 }
