@@ -1,6 +1,7 @@
 //! The admin listener: `/livez` (also `/healthz`), `/readyz` and `/metrics`.
 
 mod samples;
+mod scrape;
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -21,12 +22,13 @@ use crate::telemetry::Registry;
 use super::rescue;
 
 use samples::add_samples;
+use scrape::SharedScrapes;
 
 /// Answers health probes and metrics scrapes. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     informers: InformerSet,
-    registry: Registry,
+    scrapes: SharedScrapes,
     shutdown: Shutdown,
 }
 
@@ -48,7 +50,7 @@ impl Admin {
         });
         Self {
             informers,
-            registry,
+            scrapes: SharedScrapes::new(registry),
             shutdown,
         }
     }
@@ -68,7 +70,7 @@ impl Admin {
             _ if !is_read => rescue::plain_text(StatusCode::METHOD_NOT_ALLOWED, "use GET\n"),
             "/livez" | "/healthz" => rescue::plain_text(StatusCode::OK, "ok\n"),
             "/readyz" => self.ready(is_verbose),
-            "/metrics" => self.metrics(),
+            "/metrics" => self.metrics().await,
             _ => rescue::plain_text(
                 StatusCode::NOT_FOUND,
                 "not found: use /livez, /readyz (also ?verbose) or /metrics\n",
@@ -138,10 +140,10 @@ impl Admin {
         rescue::plain_text(code, text)
     }
 
-    fn metrics(&self) -> Response<Body> {
-        let (content_type, text) = self.registry.render();
-        let mut response = rescue::plain_text(StatusCode::OK, text);
-        let content_type = http::HeaderValue::from_static(content_type);
+    async fn metrics(&self) -> Response<Body> {
+        let scrape = self.scrapes.scrape().await;
+        let mut response = rescue::plain_text(StatusCode::OK, scrape.text);
+        let content_type = http::HeaderValue::from_static(scrape.content_type);
         response
             .headers_mut()
             .insert(header::CONTENT_TYPE, content_type);
