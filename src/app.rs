@@ -99,7 +99,7 @@ impl App {
         let listener = |name, socket, config| {
             Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
         };
-        let admin_listener = listener("admin", admin_socket, net::Config::default());
+        let admin_listener = listener("admin", admin_socket, net::Config::admin());
         let mut client_listener = listener("clients", socket, config.connections);
         if let Some(acceptor) = &acceptor {
             client_listener = client_listener.with_tls(acceptor.clone());

@@ -172,9 +172,41 @@ pub struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value = "4000")]
     pub max_requests_inflight: usize,
 
+    /// How long the head of an answer from a cache may take, except for a watch; clients can shorten
+    /// it with ?timeout=
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub request_timeout: Duration,
+
+    /// The most open connections of clients; further ones wait
+    #[arg(long, value_name = "COUNT", default_value = "16384")]
+    pub max_connections: NonZeroUsize,
+
+    /// The most connections whose TLS handshake or first bytes are not complete; if there are more,
+    /// the oldest of them is closed
+    #[arg(long, value_name = "COUNT", default_value = "1024")]
+    pub max_pending_handshakes: NonZeroUsize,
+
+    /// How long a TLS handshake may take
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub handshake_timeout: Duration,
+
+    /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
+    /// closed after this time, too
+    #[arg(long, value_name = "DURATION", default_value = "90s", value_parser = parse_duration)]
+    pub head_timeout: Duration,
+
+    /// The longest head of a request, such as 256Ki
+    #[arg(long, value_name = "BYTES", default_value = "256Ki", value_parser = parse_bytes)]
+    pub max_header_bytes: usize,
+
     /// The most concurrent requests, watches included, on an HTTP/2 connection
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub http2_max_streams_per_connection: NonZeroU32,
+
+    /// The most requests per second that a client may cancel on an HTTP/2 connection before it has
+    /// received a part of the answer; clients that cancel more are disconnected
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    pub http2_max_resets_per_second: NonZeroU32,
 
     /// The most different selectors without an index that watches of a resource may have, such as
     /// app!=web, as each is tested against every change; a watch with a further one gets 429; 0 for

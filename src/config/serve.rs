@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,8 +15,12 @@ use super::address;
 use super::address::NOT_AUTHENTICATED;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
+use super::settings::Limits;
 use super::settings::Settings;
 use super::sources::Sources;
+
+/// The sizes that `limits.maxHeaderBytes` may have; hyper needs 8 KiB.
+const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=16 << 20;
 
 /// A checked configuration of `kubefan serve`.
 #[derive(Clone, Debug)]
@@ -93,6 +98,7 @@ pub(super) fn check(
     let admin_listen = checker.address("admin.address", &settings.admin.address);
     let tls = checker.tls();
     let resources = checker.resources();
+    checker.limits();
     if !problems.is_empty() {
         return None;
     }
@@ -122,12 +128,10 @@ pub(super) fn check(
             seed: None,
         },
         tls,
-        connections: net::Config {
-            max_concurrent_streams: settings.limits.http2_max_streams_per_connection,
-            ..net::Config::default()
-        },
+        connections: connections(&settings.limits)?,
         requests: server::Config {
             max_requests_inflight: settings.limits.max_requests_inflight,
+            request_timeout: settings.limits.request_timeout.0,
         },
         shutdown_grace_period: settings.shutdown.grace_period.0,
     })
@@ -197,6 +201,24 @@ impl Checker<'_> {
         Tls::Plain
     }
 
+    fn limits(&mut self) {
+        let limits = &self.settings.limits;
+        for (key, timeout) in [
+            ("limits.requestTimeout", limits.request_timeout),
+            ("limits.handshakeTimeout", limits.handshake_timeout),
+            ("limits.headTimeout", limits.head_timeout),
+        ] {
+            if timeout.0.is_zero() {
+                self.report(key, "must be more than 0s, such as 10s");
+            }
+        }
+        let bytes = limits.max_header_bytes.0;
+        if !HEADER_BYTES.contains(&bytes) {
+            let message = format!("{bytes} bytes are not from 8Ki to 16Mi");
+            self.report("limits.maxHeaderBytes", &message);
+        }
+    }
+
     fn resources(&mut self) -> Resources {
         const ALL: &str = "cache.all";
         const NAMES: &str = "cache.resources";
@@ -216,6 +238,20 @@ impl Checker<'_> {
             false => Resources::Named(cache.resources.clone()),
         }
     }
+}
+
+/// The limits of the client listener; `None` if a value is out of range, which is reported before.
+fn connections(limits: &Limits) -> Option<net::Config> {
+    Some(net::Config {
+        max_connections: limits.max_connections,
+        max_pending_openings: limits.max_pending_handshakes,
+        handshake_timeout: limits.handshake_timeout.0,
+        head_timeout: limits.head_timeout.0,
+        max_header_bytes: u32::try_from(limits.max_header_bytes.0).ok()?,
+        max_concurrent_streams: limits.http2_max_streams_per_connection,
+        max_resets_per_second: limits.http2_max_resets_per_second,
+        ..net::Config::default()
+    })
 }
 
 /// The number of cores that this process may use; the limit of its container counts too.
@@ -278,6 +314,13 @@ mod tests {
             (
                 "--tls-dir x",
                 vec!["--tls-dir: has no effect without --tls-self-signed"],
+            ),
+            (
+                "--head-timeout 0s --max-header-bytes 1Ki",
+                vec![
+                    "--head-timeout: must be more than 0s",
+                    "--max-header-bytes: 1024 bytes are not from 8Ki to 16Mi",
+                ],
             ),
             (
                 "--tls-private-key-file x",

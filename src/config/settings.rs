@@ -126,8 +126,28 @@ pub(super) struct Limits {
     /// at most as many as are free, but always one. Watches, writes, logs, exec and the like do not
     /// count, and neither does a read that waits for a cache. Further ones get 429. 0 for no limit.
     pub(super) max_requests_inflight: usize,
+    /// How long the head of an answer from a cache may take, except for a watch. Clients can shorten
+    /// it with the parameter timeout. A number and ms, s, m or h.
+    pub(super) request_timeout: Period,
+    /// Number of open connections of clients; further ones wait.
+    pub(super) max_connections: NonZeroUsize,
+    /// Number of connections whose TLS handshake or first bytes are not complete. If there are more,
+    /// the oldest of them is closed.
+    pub(super) max_pending_handshakes: NonZeroUsize,
+    /// How long a TLS handshake may take. A number and ms, s, m or h.
+    pub(super) handshake_timeout: Period,
+    /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
+    /// closed after this time, too. A number and ms, s, m or h.
+    pub(super) head_timeout: Period,
+    /// Longest head of a request: bytes, or a number and Ki, Mi or Gi. URLs have at most 65,534
+    /// bytes.
+    pub(super) max_header_bytes: ByteSize,
     /// Number of concurrent requests, watches included, on an HTTP/2 connection.
     pub(super) http2_max_streams_per_connection: NonZeroU32,
+    /// Number of requests per second that a client may cancel on an HTTP/2 connection before it has
+    /// received a part of the answer. It may cancel as many at once as it may have open. Clients
+    /// that cancel more are disconnected.
+    pub(super) http2_max_resets_per_second: NonZeroU32,
     /// Number of different selectors without an index that watches of a resource may have. Such a
     /// selector requires no name, namespace, field value or label value, as in app!=web, so that
     /// each change is tested against it. A watch with a further one gets 429. 0 for no limit.
@@ -217,9 +237,18 @@ impl Default for Cache {
 
 impl Default for Limits {
     fn default() -> Self {
+        let connections = net::Config::default();
+        let requests = server::Config::default();
         Self {
-            max_requests_inflight: server::Config::DEFAULT_MAX_REQUESTS_INFLIGHT,
-            http2_max_streams_per_connection: net::Config::DEFAULT_MAX_STREAMS,
+            max_requests_inflight: requests.max_requests_inflight,
+            request_timeout: Period(requests.request_timeout),
+            max_connections: connections.max_connections,
+            max_pending_handshakes: connections.max_pending_openings,
+            handshake_timeout: Period(connections.handshake_timeout),
+            head_timeout: Period(connections.head_timeout),
+            max_header_bytes: ByteSize(connections.max_header_bytes as usize),
+            http2_max_streams_per_connection: connections.max_concurrent_streams,
+            http2_max_resets_per_second: connections.max_resets_per_second,
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
             max_unauthorized: Period(informer::Config::DEFAULT_MAX_UNAUTHORIZED),
             max_staleness: None,

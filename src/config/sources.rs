@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 24] = [
+pub(super) const SETTINGS: [Setting; 31] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -98,10 +98,55 @@ pub(super) const SETTINGS: [Setting; 24] = [
         },
     ),
     setting(
+        "limits.requestTimeout",
+        "request_timeout",
+        |to, _, serve| {
+            to.limits.request_timeout = Period(serve.request_timeout);
+        },
+    ),
+    setting(
+        "limits.maxConnections",
+        "max_connections",
+        |to, _, serve| {
+            to.limits.max_connections = serve.max_connections;
+        },
+    ),
+    setting(
+        "limits.maxPendingHandshakes",
+        "max_pending_handshakes",
+        |to, _, serve| {
+            to.limits.max_pending_handshakes = serve.max_pending_handshakes;
+        },
+    ),
+    setting(
+        "limits.handshakeTimeout",
+        "handshake_timeout",
+        |to, _, serve| {
+            to.limits.handshake_timeout = Period(serve.handshake_timeout);
+        },
+    ),
+    setting("limits.headTimeout", "head_timeout", |to, _, serve| {
+        to.limits.head_timeout = Period(serve.head_timeout);
+    }),
+    setting(
+        "limits.maxHeaderBytes",
+        "max_header_bytes",
+        |to, _, serve| {
+            to.limits.max_header_bytes = ByteSize(serve.max_header_bytes);
+        },
+    ),
+    setting(
         "limits.http2MaxStreamsPerConnection",
         "http2_max_streams_per_connection",
         |to, _, serve| {
             to.limits.http2_max_streams_per_connection = serve.http2_max_streams_per_connection;
+        },
+    ),
+    setting(
+        "limits.http2MaxResetsPerSecond",
+        "http2_max_resets_per_second",
+        |to, _, serve| {
+            to.limits.http2_max_resets_per_second = serve.http2_max_resets_per_second;
         },
     ),
     setting(

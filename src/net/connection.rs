@@ -7,8 +7,10 @@ use std::io;
 use std::iter::successors;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -29,7 +31,11 @@ use tower::Service;
 use tower::ServiceExt;
 
 use crate::net::Transport;
+use crate::net::coalesce::Reason;
 use crate::net::coalesce::coalesce;
+use crate::net::resets::AnswerBody;
+use crate::net::resets::ResetLimit;
+use crate::net::resets::Unanswered;
 use crate::net::write_timeout::WriteTimeout;
 
 /// Any error of a body or a service.
@@ -45,9 +51,17 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Upper limit of open connections; further ones wait in the kernel's queue. Default is 16,384.
-    pub max_connections: usize,
+    pub max_connections: NonZeroUsize,
+    /// Upper limit of connections whose TLS handshake or first bytes are not complete. If there are
+    /// more, the oldest of them is closed. Default is 1,024.
+    pub max_pending_openings: NonZeroUsize,
     /// How long a TLS handshake may take. Default is 10 s.
     pub handshake_timeout: Duration,
+    /// How long a connection may last, whatever it does; `None`, the default, for no limit. With a
+    /// limit, open connections count as pending too: the oldest is closed if there are too many.
+    pub max_lifetime: Option<Duration>,
+    /// Whether HTTP/2 is served too. Default is true.
+    pub http2: bool,
     /// How long a peer may take to send the head of a request, counted from the end of the request
     /// before. So an idle HTTP/1.1 connection is closed after this time, too. Default is 90 s, the
     /// idle time of common clients' connection pools; with less, they would write to connections
@@ -58,12 +72,17 @@ pub struct Config {
     /// Bytes in each HTTP/2 stream that may wait for the peer's flow-control window. Default is 16
     /// KiB, because every slow watch takes this memory.
     pub max_send_buffer: usize,
-    /// Longest head of an HTTP/2 request in bytes. Default is 1 MiB: label selectors can be long.
-    pub max_header_list: u32,
+    /// Longest head of a request in bytes. Default is 256 KiB. A URL may have 65,534 bytes, which
+    /// the `http` crate limits; the rest is enough for tokens with many groups.
+    pub max_header_bytes: u32,
     /// How many requests on one HTTP/2 connection the peer may have cancelled before the server
     /// accepted them; with more, the connection ends. Default is 1,000: a client that cancels many
     /// watches at once has usually opened them long before.
     pub max_early_resets: usize,
+    /// How many streams per second an HTTP/2 peer may reset before it has received a part of their
+    /// answers, on average; [`Config::max_concurrent_streams`] of them may be reset at once. With
+    /// more, the connection ends with a GOAWAY (ENHANCE_YOUR_CALM). Default is 100.
+    pub max_resets_per_second: NonZeroU32,
     /// How long a peer may take no byte of the output, unless the connection was upgraded. Default
     /// is five minutes: a client's process may be stopped for a while, and costs only the
     /// connection's buffers.
@@ -109,7 +128,7 @@ pub trait HttpService<B>:
 }
 
 /// The body of a response.
-pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
+pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
 /// The future of [`serve_connection`]; boxed because its size differs much between protocols.
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
@@ -122,11 +141,11 @@ pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + 
 /// # Errors
 /// If the peer breaks the protocol, or an error of the service or a body ends the connection. A
 /// peer that leaves or stays silent is not an error: watches and idle connections end that way.
-pub fn serve_connection<I, B: ResponseBody>(
+pub fn serve_connection<I, B: ResponseBody, S: HttpService<B>>(
     io: I,
     protocol: Protocol,
     peer: Peer,
-    service: impl HttpService<B>,
+    service: S,
     config: &Config,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> ConnectionFuture
@@ -134,10 +153,17 @@ where
     I: Transport + Send + 'static,
 {
     let client_connection = ClientConnection::next();
+    let resets = (protocol == Protocol::Http2).then(|| Arc::new(config.reset_limit()));
+    let counted = resets.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(client_connection);
         request.extensions_mut().insert(peer.clone());
-        service.clone().oneshot(request)
+        let unanswered = Unanswered::new(counted.clone());
+        let answer = service.clone().oneshot(request);
+        async move {
+            let answer = answer.await?;
+            Ok::<_, S::Error>(answer.map(|body| AnswerBody::new(body, unanswered)))
+        }
     });
     let (io, upgraded) = WriteTimeout::new(io, config.write_timeout);
     match protocol {
@@ -155,7 +181,13 @@ where
             let (io, flusher) = coalesce(io);
             let connection = http2(config).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
-            let flush = move |cx: &mut Context<'_>| flusher.poll_flush(cx);
+            let flush = move |cx: &mut Context<'_>| {
+                if resets.as_ref().is_some_and(|resets| resets.is_exceeded()) {
+                    flusher.go_away(cx, Reason::EnhanceYourCalm);
+                    return Poll::Ready(Err(io::Error::other("the peer resets streams too fast")));
+                }
+                flusher.poll_flush(cx)
+            };
             Box::pin(drive(Box::pin(connection), finish, stop, flush))
         }
     }
@@ -217,6 +249,7 @@ fn http1(config: &Config) -> http1::Builder {
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(config.head_timeout)
+        .max_buf_size(config.max_header_bytes as usize)
         .title_case_headers(true);
     builder
 }
@@ -227,7 +260,7 @@ fn http2(config: &Config) -> http2::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(config.max_concurrent_streams.get())
         .max_send_buf_size(config.max_send_buffer)
-        .max_header_list_size(config.max_header_list)
+        .max_header_list_size(config.max_header_bytes)
         .max_pending_accept_reset_streams(config.max_early_resets)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
@@ -244,28 +277,59 @@ impl<S, B> HttpService<B> for S where
 {
 }
 
-impl<B> ResponseBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
+impl<B> ResponseBody for B where B: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin + 'static {}
 
 impl Config {
-    /// The default of [`Config::max_concurrent_streams`].
-    pub const DEFAULT_MAX_STREAMS: NonZeroU32 = NonZeroU32::new(1_000).expect("1,000 is not zero");
+    /// The default of [`Config::write_timeout`].
+    pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(300);
+
+    fn reset_limit(&self) -> ResetLimit {
+        ResetLimit::new(self.max_concurrent_streams, self.max_resets_per_second)
+    }
+}
+
+impl Config {
+    /// The limits of an admin listener: HTTP/1.1 only, and at most 64 short connections. If there
+    /// are more, the oldest is closed, so that a client that sends a request at once is answered.
+    pub fn admin() -> Config {
+        const CONNECTIONS: usize = 64;
+        Config {
+            // Connections that are being closed for new ones have slots too.
+            max_connections: nonzero(2 * CONNECTIONS),
+            max_pending_openings: nonzero(CONNECTIONS),
+            max_lifetime: Some(Duration::from_secs(60)),
+            http2: false,
+            head_timeout: Duration::from_secs(10),
+            max_header_bytes: 16 << 10,
+            write_timeout: Duration::from_secs(10),
+            ..Config::default()
+        }
+    }
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
-            max_connections: 16_384,
+            max_connections: nonzero(16_384),
+            max_pending_openings: nonzero(1_024),
             handshake_timeout: Duration::from_secs(10),
+            max_lifetime: None,
+            http2: true,
             head_timeout: Duration::from_secs(90),
-            max_concurrent_streams: Config::DEFAULT_MAX_STREAMS,
+            max_concurrent_streams: NonZeroU32::new(1_000).expect("1,000 is not zero"),
             max_send_buffer: 16 << 10,
-            max_header_list: 1 << 20,
+            max_header_bytes: 256 << 10,
             max_early_resets: 1_000,
-            write_timeout: Duration::from_secs(300),
+            max_resets_per_second: NonZeroU32::new(100).expect("100 is not zero"),
+            write_timeout: Config::DEFAULT_WRITE_TIMEOUT,
             ping_interval: Duration::from_secs(30),
             ping_timeout: Duration::from_secs(60),
         }
     }
+}
+
+fn nonzero(count: usize) -> NonZeroUsize {
+    NonZeroUsize::new(count).expect("a default is not zero")
 }
 
 impl ClientConnection {

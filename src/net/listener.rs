@@ -1,5 +1,6 @@
 //! The accept loop. Each connection gets a task, which a drain waits for.
 
+use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use std::time::Duration;
 use prometheus::IntGauge;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 use tokio::time::error::Elapsed;
 use tokio::time::sleep;
@@ -18,22 +18,27 @@ use tracing::warn;
 
 use crate::net::Acceptor;
 use crate::net::Config;
+use crate::net::ConnectionFuture;
 use crate::net::HttpService;
 use crate::net::Metrics;
 use crate::net::Peer;
 use crate::net::Protocol;
 use crate::net::ResponseBody;
 use crate::net::ServingThreads;
+use crate::net::Transport;
+use crate::net::client_socket::ClientSocket;
+use crate::net::client_socket::ConnectionSlot;
+use crate::net::client_socket::FirstBytes;
+use crate::net::client_socket::read_first_bytes;
+use crate::net::client_socket::set_options;
+use crate::net::pending_openings::Opening;
+use crate::net::pending_openings::PendingOpenings;
 use crate::net::serve_connection;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 
 /// Pause after accepting failed for lack of file descriptors or memory.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// The first bytes of a client that uses HTTP/2 by prior knowledge (RFC 9113, 3.4).
-const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Pause before the first bytes are read again, if only a part of the HTTP/2 preface has arrived.
-const PREFACE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A bound socket, and the settings that its connections share.
 #[derive(Debug)]
@@ -52,10 +57,11 @@ struct Context {
     shutdown: Shutdown,
 }
 
-/// A connection's slot under the limit of open connections, which also counts in the gauge.
-struct ConnectionSlot {
-    open: IntGauge,
-    _permit: OwnedSemaphorePermit,
+/// A connection that was accepted and is not open yet.
+struct Accepted {
+    address: SocketAddr,
+    slot: ConnectionSlot,
+    opening: Opening,
 }
 
 impl Listener {
@@ -104,12 +110,18 @@ impl Listener {
     /// Accepts connections until [`Phase::StopAccepting`]; then closes the socket. Open connections
     /// continue until they end.
     pub async fn serve<B: ResponseBody>(self, service: impl HttpService<B>) {
-        let slots = Arc::new(Semaphore::new(self.context.config.max_connections));
+        let slots = Arc::new(Semaphore::new(self.context.config.max_connections.get()));
+        let openings = PendingOpenings::new(self.context.config.max_pending_openings.get());
         let mut stop = self.context.shutdown.reached(Phase::StopAccepting);
         loop {
             let (slot, stream, address) = tokio::select! {
                 () = &mut stop => return,
                 accepted = self.accept(&slots) => accepted,
+            };
+            let accepted = Accepted {
+                address,
+                slot,
+                opening: openings.begin(),
             };
             let context = self.context.clone();
             let tls = self.tls.clone();
@@ -117,8 +129,7 @@ impl Listener {
             let shutdown = &self.context.shutdown;
             let Some(threads) = &self.threads else {
                 shutdown.spawn(async move {
-                    context.serve_one(stream, address, tls, service).await;
-                    drop(slot);
+                    context.serve_one(stream, accepted, tls, service).await;
                 });
                 continue;
             };
@@ -132,10 +143,9 @@ impl Listener {
             };
             shutdown.spawn_on(threads.next_runtime(), async move {
                 match TcpStream::from_std(stream) {
-                    Ok(stream) => context.serve_one(stream, address, tls, service).await,
+                    Ok(stream) => context.serve_one(stream, accepted, tls, service).await,
                     Err(error) => context.record_accept_failure(&error),
                 }
-                drop(slot);
             });
         }
     }
@@ -179,39 +189,27 @@ impl Context {
     async fn serve_one<B: ResponseBody>(
         &self,
         stream: TcpStream,
-        address: SocketAddr,
+        accepted: Accepted,
         tls: Option<Acceptor>,
         service: impl HttpService<B>,
     ) {
-        if let Err(error) = stream.set_nodelay(true) {
-            debug!(%address, %error, "cannot set TCP_NODELAY");
+        let address = accepted.address;
+        if let Err(error) = set_options(&stream, self.config.write_timeout) {
+            debug!(%address, %error, "cannot set the options of the socket");
         }
-        let peer = Peer {
-            address,
-            tls: tls.is_some(),
-        };
-        let stop = self.shutdown.reached(Phase::StopAccepting);
         let served = match tls {
             Some(acceptor) => {
                 let handshake = Box::pin(acceptor.accept(stream));
                 let handshake = timeout(self.config.handshake_timeout, handshake);
-                let Some((stream, protocol)) = self.record_opening(address, handshake.await) else {
-                    return;
-                };
-                serve_connection(stream, protocol, peer, service, &self.config, stop)
+                self.open(accepted, true, handshake, service).await
             }
             None => {
-                let first_bytes = timeout(self.config.head_timeout, detect_protocol(stream));
-                let opening = tokio::select! {
-                    opening = first_bytes => opening,
-                    // The peer has sent too little to detect the protocol: the connection is idle.
-                    () = stop.clone() => return,
-                };
-                let Some((stream, protocol)) = self.record_opening(address, opening) else {
-                    return;
-                };
-                serve_connection(stream, protocol, peer, service, &self.config, stop)
+                let accept = async { Ok(Ok((stream, None))) };
+                self.open(accepted, false, accept, service).await
             }
+        };
+        let Some(served) = served else {
+            return;
         };
         if let Err(error) = served.await {
             self.count_failure("serve");
@@ -219,24 +217,76 @@ impl Context {
         }
     }
 
-    /// Counts and logs the result of the TLS handshake or protocol detection; `None` if it failed.
-    fn record_opening<T>(
+    /// Opens a connection: `handshake` returns its stream, and its protocol if TLS has chosen one;
+    /// otherwise the first bytes show the protocol. `None` if the connection could not be opened.
+    async fn open<I: Transport + Send + 'static, B: ResponseBody>(
+        &self,
+        accepted: Accepted,
+        tls: bool,
+        handshake: impl Future<Output = Result<io::Result<(I, Option<Protocol>)>, Elapsed>>,
+        service: impl HttpService<B>,
+    ) -> Option<ConnectionFuture> {
+        let Accepted {
+            address,
+            slot,
+            mut opening,
+        } = accepted;
+        let stop = self.shutdown.reached(Phase::StopAccepting);
+        let http2 = self.config.http2;
+        let opened = async {
+            let (mut stream, chosen) = handshake.await??;
+            if chosen == Some(Protocol::Http1) || !http2 {
+                return Ok((stream, FirstBytes::default(), Protocol::Http1));
+            }
+            let first = read_first_bytes(&mut stream);
+            let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
+            // If TLS chose HTTP/2, hyper refuses any other first bytes.
+            let protocol = match is_http2 || chosen.is_some() {
+                true => Protocol::Http2,
+                false => Protocol::Http1,
+            };
+            Ok((stream, first, protocol))
+        };
+        let opened = tokio::select! {
+            opened = opened => opened,
+            () = &mut opening => Err(io::Error::other("too many connections are being opened")),
+            // The peer has sent too little to detect the protocol: the connection is idle.
+            () = stop.clone() => return None,
+        };
+        let (stream, first, protocol) = self.record_opening(address, opened)?;
+        let peer = Peer { address, tls };
+        let socket = ClientSocket::new(first, stream, slot);
+        let served = serve_connection(socket, protocol, peer, service, &self.config, stop);
+        let Some(lifetime) = self.config.max_lifetime else {
+            return Some(served);
+        };
+        Some(Box::pin(async move {
+            tokio::select! {
+                served = served => served,
+                () = opening => Err("too many connections are open".into()),
+                () = sleep(lifetime) => Ok(()),
+            }
+        }))
+    }
+
+    /// Counts and logs the result of opening a connection; `None` if it failed.
+    fn record_opening<I>(
         &self,
         address: SocketAddr,
-        opening: Result<io::Result<(T, Protocol)>, Elapsed>,
-    ) -> Option<(T, Protocol)> {
-        let error = match opening {
-            Ok(Ok(opened)) => {
-                let labels = [self.name, opened.1.name()];
+        opened: io::Result<(I, FirstBytes, Protocol)>,
+    ) -> Option<(I, FirstBytes, Protocol)> {
+        match opened {
+            Ok(opened) => {
+                let labels = [self.name, opened.2.name()];
                 self.metrics.connections.with_label_values(&labels).inc();
-                return Some(opened);
+                Some(opened)
             }
-            Ok(Err(error)) => error,
-            Err(late) => late.into(),
-        };
-        self.count_failure("open");
-        debug!(listener = self.name, %address, %error, "connection could not be opened");
-        None
+            Err(error) => {
+                self.count_failure("open");
+                debug!(listener = self.name, %address, %error, "connection could not be opened");
+                None
+            }
+        }
     }
 
     fn open_gauge(&self) -> IntGauge {
@@ -251,41 +301,5 @@ impl Context {
     fn count_failure(&self, stage: &str) {
         let labels = [self.name, stage];
         self.metrics.failures.with_label_values(&labels).inc();
-    }
-}
-
-/// Detects HTTP/2 by prior knowledge, or else HTTP/1, without consuming any bytes.
-async fn detect_protocol(stream: TcpStream) -> io::Result<(TcpStream, Protocol)> {
-    let mut seen = [0; HTTP2_PREFACE.len()];
-    loop {
-        let length = stream.peek(&mut seen).await?;
-        if length == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if seen[..length] != HTTP2_PREFACE[..length] {
-            return Ok((stream, Protocol::Http1));
-        }
-        if length == HTTP2_PREFACE.len() {
-            return Ok((stream, Protocol::Http2));
-        }
-        // The socket is already readable, so waiting for the rest would return at once. No client
-        // is known that sends its preface in two parts.
-        sleep(PREFACE_PAUSE).await;
-    }
-}
-
-impl ConnectionSlot {
-    fn take(open: IntGauge, permit: OwnedSemaphorePermit) -> ConnectionSlot {
-        open.inc();
-        ConnectionSlot {
-            open,
-            _permit: permit,
-        }
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.open.dec();
     }
 }

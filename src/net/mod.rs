@@ -4,11 +4,14 @@
 //! which ends with the connection; it runs on one of the [`ServingThreads`], if there are any. Each
 //! request reaches the service with its [`Peer`] and its [`ClientConnection`] as extensions.
 
+mod client_socket;
 mod coalesce;
 mod connection;
 mod error;
 mod listener;
 mod metrics;
+mod pending_openings;
+mod resets;
 mod serving;
 mod tls;
 mod transport;
@@ -33,6 +36,7 @@ pub use tls::SelfSignedFiles;
 pub use tls::TlsFiles;
 pub use tls::throwaway_client_certificate;
 pub use transport::Transport;
+pub use write_timeout::limit_stalls;
 
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use hyper::upgrade::Upgraded;
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
@@ -21,9 +24,23 @@ pub trait Transport: AsyncRead + AsyncWrite + Unpin {
     fn buffer(&mut self, _: &[u8]) -> io::Result<usize> {
         Ok(0)
     }
+
+    /// Lets the peer accept no bytes for any time. By default, it may do so anyway.
+    ///
+    /// # Errors
+    /// If the system does not accept the option.
+    fn allow_stalls(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
-impl Transport for TcpStream {}
+impl Transport for TcpStream {
+    fn allow_stalls(&self) -> io::Result<()> {
+        SockRef::from(self).set_tcp_user_timeout(None)
+    }
+}
+
+impl Transport for TokioIo<Upgraded> {}
 
 #[cfg(test)]
 impl Transport for tokio::io::DuplexStream {}

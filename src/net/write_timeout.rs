@@ -23,8 +23,18 @@ pub(super) struct WriteTimeout<I> {
     io: I,
     limit: Duration,
     is_upgraded: Arc<AtomicBool>,
+    /// True if the kernel does not limit stalls any more either.
+    allows_stalls: bool,
     /// Runs while a write waits; `None` otherwise.
     timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// A connection, upgraded or not, on which a write fails if the peer takes no byte for `limit`.
+pub fn limit_stalls<I: Transport + Send>(
+    io: I,
+    limit: Duration,
+) -> impl AsyncRead + AsyncWrite + Send + Unpin {
+    WriteTimeout::new(io, limit).0
 }
 
 /// Switches off the timeout of a [`WriteTimeout`] when its connection has been upgraded: the peer
@@ -45,18 +55,29 @@ impl<I> WriteTimeout<I> {
             io,
             limit,
             is_upgraded,
+            allows_stalls: false,
             timer: None,
         };
         (io_with_timeout, upgraded)
     }
+}
 
+impl<I: Transport> WriteTimeout<I> {
     fn check_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if written.is_ready() || self.is_upgraded.load(Ordering::Relaxed) {
+        if written.is_ready() {
             self.timer = None;
+            return written;
+        }
+        if self.is_upgraded.load(Ordering::Relaxed) {
+            if !self.allows_stalls {
+                self.io.allow_stalls()?;
+                self.allows_stalls = true;
+                self.timer = None;
+            }
             return written;
         }
         let limit = self.limit;
@@ -68,7 +89,7 @@ impl<I> WriteTimeout<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<I> {
+impl<I: Transport> AsyncWrite for WriteTimeout<I> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -117,6 +138,10 @@ impl<I: Transport> Transport for WriteTimeout<I> {
 
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
         self.io.buffer(data)
+    }
+
+    fn allow_stalls(&self) -> io::Result<()> {
+        self.io.allow_stalls()
     }
 }
 

@@ -1,5 +1,7 @@
 //! The limits of requests, and the metrics of their path.
 
+use std::time::Duration;
+
 use crate::telemetry::Registry;
 
 use super::deliver::GzipCacheMetrics;
@@ -12,6 +14,9 @@ pub struct Config {
     /// Upper limit of GETs and LISTs that are answered concurrently; 0 for no limit. Default is
     /// 4,000.
     pub max_requests_inflight: usize,
+    /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
+    /// with the parameter `timeout`. Default is 60 s.
+    pub request_timeout: Duration,
 }
 
 /// Metrics of the request path. Create them once; clones share them.
@@ -22,15 +27,11 @@ pub struct Metrics {
     pub(super) in_flight: InFlightMetrics,
 }
 
-impl Config {
-    /// The default of [`Config::max_requests_inflight`].
-    pub const DEFAULT_MAX_REQUESTS_INFLIGHT: usize = 4_000;
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
-            max_requests_inflight: Self::DEFAULT_MAX_REQUESTS_INFLIGHT,
+            max_requests_inflight: 4_000,
+            request_timeout: Duration::from_secs(60),
         }
     }
 }

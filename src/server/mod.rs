@@ -165,6 +165,7 @@ struct Inner {
     forwarding: Forwarding,
     gzip_cache: GzipCache,
     in_flight: InFlight,
+    request_timeout: Duration,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -185,6 +186,7 @@ impl Server {
             forwarding: Forwarding::new(forwarder, shutdown.clone()),
             gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
+            request_timeout: config.request_timeout,
             metrics: metrics.requests,
             shutdown,
         };
@@ -239,14 +241,15 @@ impl Server {
         handshake: Option<Handshake>,
         read: &Read,
     ) -> (Response<Body>, Outcome) {
-        let deadline = read
-            .timeout
-            .and_then(|timeout| Instant::now().checked_add(timeout));
         let Inner {
             gzip_cache,
+            request_timeout,
             shutdown,
             ..
         } = self.inner.as_ref();
+        let after = |timeout: Duration| Instant::now().checked_add(timeout);
+        let client_deadline = read.timeout.and_then(after);
+        let deadline = read.time_to_head(*request_timeout).and_then(after);
         let is_websocket = handshake.is_some();
         let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
         let prepared = within(deadline, self.prepare(read)).await;
@@ -278,7 +281,8 @@ impl Server {
             Err(Miss::Forward(reason)) => (reason, None),
             Err(Miss::ForwardUnproven(limit)) => (Reason::Unproven, Some(limit)),
         };
-        self.forward(request, info, reason, limit, deadline).await
+        self.forward(request, info, reason, limit, client_deadline)
+            .await
     }
 
     /// Acquires an informer for `read`, and proves that its cache is fresh.

@@ -1,6 +1,7 @@
 //! The limits of requests and connections, with `kubefan serve` as a program before the simulator.
 
 use bytes::Bytes;
+use http::Method;
 use http::Request;
 use http::Response;
 use http_body_util::Empty;
@@ -100,6 +101,25 @@ async fn reads_over_the_limit_get_429_until_another_answer_was_read() {
         }
     }
     drop((watch, busy, idle));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cache_that_does_not_answer_in_time_is_reported_as_a_timeout() {
+    let sim = Sim::start(&[]).await;
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["--request-timeout", "1s"]).await;
+    // The first list of a cache is a watch, so it takes longer than the request may.
+    sim.admin(Method::POST, "/faults/slow?milliseconds=5000")
+        .await
+        .ok();
+    let answer = kubefan
+        .client()
+        .get(&format!("{MAPS}?resourceVersion=0"))
+        .await;
+    assert_eq!(answer.status, 504, "{answer}");
+    assert_eq!(answer.json()["reason"], "Timeout");
+    sim.admin(Method::POST, "/faults/slow?milliseconds=0")
+        .await
+        .ok();
 }
 
 #[tokio::test]

@@ -68,7 +68,7 @@ impl Acceptor {
     pub(in crate::net) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> io::Result<(TlsStream<TcpStream>, Protocol)> {
+    ) -> io::Result<(TlsStream<TcpStream>, Option<Protocol>)> {
         let mut stream = self.inner.accept(stream).await?;
         let connection = stream.get_mut().1;
         let protocol = match connection.alpn_protocol() {
@@ -79,7 +79,7 @@ impl Acceptor {
             // rustls may buffer as many records as may wait for one write.
             connection.set_buffer_limit(Some(coalesce::MAX_BUFFERED));
         }
-        Ok((stream, protocol))
+        Ok((stream, Some(protocol)))
     }
 }
 
@@ -90,6 +90,10 @@ impl Transport for TlsStream<TcpStream> {
     /// Encrypts the bytes into the buffer of rustls.
     fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
         self.get_mut().1.writer().write(data)
+    }
+
+    fn allow_stalls(&self) -> io::Result<()> {
+        self.get_ref().0.allow_stalls()
     }
 }
 

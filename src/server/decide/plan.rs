@@ -92,6 +92,19 @@ pub(crate) struct WatchTerms {
     pub timeout: Option<Duration>,
 }
 
+impl Read {
+    /// How long the head of the answer may take if a cache answers: at most `limit`, or less if the
+    /// client asks for it. `None` for a WATCH, which is long-running.
+    pub(crate) fn time_to_head(&self, limit: Duration) -> Option<Duration> {
+        match self.plan {
+            Plan::Watch { .. } => None,
+            Plan::Get { .. } | Plan::List { .. } => {
+                Some(self.timeout.map_or(limit, |timeout| timeout.min(limit)))
+            }
+        }
+    }
+}
+
 /// Plans the `get`, `list` or `watch` that `info` and `query` describe, for a cache of `spec`.
 ///
 /// # Errors

@@ -450,6 +450,13 @@ fn get_plans_and_deadlines() {
         let read = read_of(&format!("{path}?{query}"));
         assert_eq!(read.need, need, "{query}");
         assert_eq!(read.timeout, seconds.map(Duration::from_secs), "{query}");
+        let is_watch = matches!(read.plan, Plan::Watch { .. });
+        for limit in [1, 60] {
+            // The client can only shorten the time.
+            let expected = (!is_watch).then(|| seconds.unwrap_or(limit).min(limit));
+            let time_to_head = read.time_to_head(Duration::from_secs(limit));
+            assert_eq!(time_to_head, expected.map(Duration::from_secs), "{query}");
+        }
         assert_eq!(read.namespace.as_deref(), Some("a"));
         let name = "b".to_owned();
         assert_eq!(read.plan, Plan::Get { name });

@@ -32,6 +32,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
 use crate::api::Query;
 use crate::api::WireFormat;
 use crate::body::Body;
+use crate::net;
+use crate::net::Transport;
+use crate::net::limit_stalls;
 use crate::server::request::Handshake;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
@@ -141,18 +144,20 @@ fn until_stuck(
     }
 }
 
-/// Sends all `events`, then closes the WebSocket; ends early if the client closes it.
-async fn send(connection: impl Connection, mut events: Body, framing: Framing) {
+/// Sends all `events`, then closes the WebSocket; ends early if the client closes it, or reads
+/// nothing for as long as a connection without upgrade may stall.
+async fn send(connection: impl Transport + Send, mut events: Body, framing: Framing) {
     let config = WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER)
         .write_buffer_size(WRITE_BUFFER)
         .max_message_size(Some(MAX_RECEIVED))
         .max_frame_size(Some(MAX_RECEIVED));
+    let connection = limit_stalls(connection, net::Config::DEFAULT_WRITE_TIMEOUT);
     let socket = WebSocketStream::from_raw_socket(connection, Role::Server, Some(config));
     let mut socket = socket.await;
     match send_events(&mut socket, &mut events, framing).await {
         Ok(()) => close(socket).await,
-        Err(error) => tracing::debug!(%error, "WebSocket watch ended by its client"),
+        Err(error) => tracing::debug!(%error, "WebSocket watch was broken off"),
     }
 }
 
@@ -264,6 +269,14 @@ mod tests {
         let sent = send(server, events(0, false), Framing::Text);
         let ((), received) = tokio::join!(sent, read_all(client));
         assert_eq!(received, b"\x88\x02\x03\xe8");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_dropped_after_the_write_timeout() {
+        let (_client, server) = duplex(64);
+        let started = Instant::now();
+        send(server, events(10_000, false), Framing::Text).await;
+        assert_eq!(started.elapsed(), net::Config::DEFAULT_WRITE_TIMEOUT);
     }
 
     #[tokio::test(start_paused = true)]

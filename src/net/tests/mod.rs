@@ -52,11 +52,13 @@ use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
+mod limits;
+
 type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
-/// of the test, `/upgrade` echoes bytes after a 101.
+/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -131,6 +133,7 @@ async fn answer(
                 .body(StreamBody::new(chunks).boxed_unsync())
                 .unwrap()
         }
+        "/wait" => std::future::pending().await,
         "/upgrade" => {
             tasks.spawn(async move {
                 let upgraded = hyper::upgrade::on(request).await.unwrap();
@@ -474,7 +477,7 @@ async fn an_idle_connection_ends_without_a_failure() {
 #[tokio::test]
 async fn connections_over_the_limit_wait_for_a_slot() {
     let config = Config {
-        max_connections: 1,
+        max_connections: 1.try_into().unwrap(),
         ..Config::default()
     };
     let server = Server::start(config, None).await;

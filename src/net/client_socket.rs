@@ -1,0 +1,247 @@
+//! An accepted socket: its options, the bytes that were read to detect the protocol, and its slot
+//! under the limit of open connections.
+
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use prometheus::IntGauge;
+use socket2::SockRef;
+use socket2::TcpKeepalive;
+use tokio::io::AsyncRead;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::net::Transport;
+
+/// The first bytes of a client that uses HTTP/2 (RFC 9113, 3.4).
+const HTTP2_PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// After how long without traffic the kernel asks the peer's kernel whether the connection is still
+/// open, and how often it repeats that.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
+/// A connection's slot under the limit of open connections, which also counts in the gauge.
+#[derive(Debug)]
+pub(super) struct ConnectionSlot {
+    open: IntGauge,
+    _permit: OwnedSemaphorePermit,
+}
+
+/// The first bytes of a connection, which were read to detect its protocol.
+#[derive(Debug, Default)]
+pub(super) struct FirstBytes {
+    bytes: [u8; HTTP2_PREFACE.len()],
+    length: usize,
+    /// How many of these bytes were read again.
+    replayed: usize,
+}
+
+/// A socket that owns its slot, whichever task it is passed to: an upgraded connection counts as
+/// open until it is closed. Reads begin with the bytes that were read before.
+#[derive(Debug)]
+pub(super) struct ClientSocket<I> {
+    first: FirstBytes,
+    io: I,
+    _slot: ConnectionSlot,
+}
+
+/// Sets the options of an accepted socket. The kernel closes it if the peer acknowledges nothing,
+/// or accepts no more bytes, for `write_timeout`.
+///
+/// # Errors
+/// If the system does not accept an option.
+pub(super) fn set_options(stream: &TcpStream, write_timeout: Duration) -> io::Result<()> {
+    let keepalive = TcpKeepalive::new()
+        .with_time(KEEPALIVE_TIME)
+        .with_interval(KEEPALIVE_INTERVAL);
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(write_timeout))
+}
+
+/// Reads until it is known whether a connection begins with the preface of HTTP/2. Returns the
+/// bytes, and whether they are the preface.
+///
+/// # Errors
+/// If the peer closes the connection before, or reading fails.
+pub(super) async fn read_first_bytes(
+    io: &mut (impl AsyncRead + Unpin),
+) -> io::Result<(FirstBytes, bool)> {
+    let mut first = FirstBytes::default();
+    while first.length < first.bytes.len() {
+        let read = io.read(&mut first.bytes[first.length..]).await?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        first.length += read;
+        if !HTTP2_PREFACE.starts_with(first.unread()) {
+            return Ok((first, false));
+        }
+    }
+    Ok((first, true))
+}
+
+// === impl FirstBytes ===
+
+impl FirstBytes {
+    fn unread(&self) -> &[u8] {
+        &self.bytes[self.replayed..self.length]
+    }
+}
+
+// === impl ConnectionSlot ===
+
+impl ConnectionSlot {
+    pub(super) fn take(open: IntGauge, permit: OwnedSemaphorePermit) -> ConnectionSlot {
+        open.inc();
+        ConnectionSlot {
+            open,
+            _permit: permit,
+        }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
+// === impl ClientSocket ===
+
+impl<I> ClientSocket<I> {
+    pub(super) fn new(first: FirstBytes, io: I, slot: ConnectionSlot) -> ClientSocket<I> {
+        ClientSocket {
+            first,
+            io,
+            _slot: slot,
+        }
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for ClientSocket<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let unread = self.first.unread();
+        if unread.is_empty() {
+            return Pin::new(&mut self.io).poll_read(cx, buffer);
+        }
+        let length = unread.len().min(buffer.remaining());
+        buffer.put_slice(&unread[..length]);
+        self.first.replayed += length;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for ClientSocket<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+impl<I: Transport> Transport for ClientSocket<I> {
+    const GATHER_SIZE: usize = I::GATHER_SIZE;
+
+    fn buffer(&mut self, data: &[u8]) -> io::Result<usize> {
+        self.io.buffer(data)
+    }
+
+    fn allow_stalls(&self) -> io::Result<()> {
+        self.io.allow_stalls()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::duplex;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn first_bytes_show_the_protocol() {
+        for (sent, is_http2) in [
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\nrest", Some(true)),
+            ("G", Some(false)),
+            ("PRI * HTTP/1.1\r\n", Some(false)),
+            ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r", None),
+            ("", None),
+        ] {
+            let (near, mut far) = duplex(64);
+            far.write_all(sent.as_bytes()).await.expect("room");
+            drop(far);
+            let mut near = near;
+            let found = read_first_bytes(&mut near).await;
+            assert_eq!(found.as_ref().ok().map(|found| found.1), is_http2, "{sent}");
+            let Ok((first, _)) = found else { continue };
+            let mut rest = first.unread().to_vec();
+            near.read_to_end(&mut rest).await.expect("the rest");
+            assert_eq!(rest, sent.as_bytes());
+        }
+    }
+
+    /// A peer that never sends the rest of its preface; counts how often it is read from.
+    struct HalfPreface {
+        polls: usize,
+    }
+
+    impl AsyncRead for HalfPreface {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            self.polls += 1;
+            if self.polls > 1 {
+                return Poll::Pending;
+            }
+            buffer.put_slice(&HTTP2_PREFACE[..14]);
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_preface_is_waited_for_without_polling() {
+        let mut io = HalfPreface { polls: 0 };
+        let limit = Duration::from_secs(90);
+        timeout(limit, read_first_bytes(&mut io)).await.unwrap_err();
+        // The timeout polls once more when it expires.
+        assert!(io.polls <= 3, "{}", io.polls);
+    }
+}

@@ -1,0 +1,193 @@
+//! Limits how fast an HTTP/2 peer may reset streams before it has received a part of their answers.
+//!
+//! Such a stream does not count in the limit of concurrent streams any more, but its request was
+//! parsed and started. So a peer that opens and resets streams in turn ("rapid reset",
+//! CVE-2023-44487) could cause any amount of work. `h2` limits only resets of streams that the
+//! server has not accepted yet, and hyper accepts streams at once.
+
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+
+use http_body::Body;
+use http_body::Frame;
+use http_body::SizeHint;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The resets of a connection's unanswered streams.
+#[derive(Debug)]
+pub(super) struct ResetLimit {
+    budget: Mutex<Budget>,
+    is_exceeded: AtomicBool,
+}
+
+/// How many resets are allowed now: a token bucket.
+#[derive(Debug)]
+struct Budget {
+    capacity: f64,
+    per_second: f64,
+    left: f64,
+    updated: Instant,
+}
+
+/// A request without an answer. If it is dropped, its peer has reset the stream.
+#[derive(Debug)]
+pub(super) struct Unanswered(Option<Arc<ResetLimit>>);
+
+/// The body of an answer. The request counts as answered when the body is first polled: a reset
+/// before that drops the body as it is.
+#[derive(Debug)]
+pub(super) struct AnswerBody<B> {
+    body: B,
+    unanswered: Unanswered,
+}
+
+// === impl ResetLimit ===
+
+impl ResetLimit {
+    /// Allows `burst` resets at once, and `per_second` resets over time.
+    pub(super) fn new(burst: NonZeroU32, per_second: NonZeroU32) -> ResetLimit {
+        let budget = Budget {
+            capacity: f64::from(burst.get()),
+            per_second: f64::from(per_second.get()),
+            left: f64::from(burst.get()),
+            updated: Instant::now(),
+        };
+        ResetLimit {
+            budget: Mutex::new(budget),
+            is_exceeded: AtomicBool::new(false),
+        }
+    }
+
+    /// True from the first reset on that was too many.
+    pub(super) fn is_exceeded(&self) -> bool {
+        self.is_exceeded.load(Ordering::Relaxed)
+    }
+
+    fn record(&self) {
+        if !self.budget.lock().take(Instant::now()) {
+            self.is_exceeded.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+// === impl Budget ===
+
+impl Budget {
+    /// Takes one reset at the time `now`; false if none is left.
+    fn take(&mut self, now: Instant) -> bool {
+        let elapsed = now.saturating_duration_since(self.updated);
+        let refilled = self.left + elapsed.as_secs_f64() * self.per_second;
+        self.left = refilled.min(self.capacity);
+        self.updated = now;
+        let has_one = self.left >= 1.0;
+        if has_one {
+            self.left -= 1.0;
+        }
+        has_one
+    }
+}
+
+// === impl Unanswered ===
+
+impl Unanswered {
+    /// A new request; without a limit its reset is not counted.
+    pub(super) fn new(limit: Option<Arc<ResetLimit>>) -> Unanswered {
+        Unanswered(limit)
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(limit) = self.0.take() {
+            limit.record();
+        }
+    }
+}
+
+// === impl AnswerBody ===
+
+impl<B: Body> AnswerBody<B> {
+    pub(super) fn new(body: B, mut unanswered: Unanswered) -> AnswerBody<B> {
+        if body.is_end_stream() {
+            // The head is the whole answer, and the body is not polled.
+            unanswered.0 = None;
+        }
+        AnswerBody { body, unanswered }
+    }
+}
+
+impl<B: Body + Unpin> Body for AnswerBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.unanswered.0 = None;
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn count(count: u32) -> NonZeroU32 {
+        NonZeroU32::new(count).expect("not zero")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn resets_are_allowed_in_bursts_and_at_a_rate() {
+        let start = Instant::now();
+        // (milliseconds since the start, resets, allowed resets), with a burst of 4 and 2 a second.
+        for rows in [
+            vec![(0, 4, 4), (0, 1, 0)],
+            vec![(0, 9, 4), (499, 1, 0), (500, 1, 1), (1_500, 3, 2)],
+            // The budget does not grow above the burst.
+            vec![(60_000, 9, 4)],
+        ] {
+            let limit = ResetLimit::new(count(4), count(2));
+            for (milliseconds, resets, allowed) in &rows {
+                let now = start + Duration::from_millis(*milliseconds);
+                let taken = (0..*resets).filter(|_| limit.budget.lock().take(now));
+                assert_eq!(taken.count(), *allowed, "{rows:?} at {milliseconds}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn answers_do_not_count_as_resets() {
+        let limit = Arc::new(ResetLimit::new(count(1), count(1)));
+        let unanswered = || Unanswered::new(Some(Arc::clone(&limit)));
+        let text = |text: &str| http_body_util::Full::new(bytes::Bytes::from(text.to_owned()));
+        for _ in 0..3 {
+            drop(AnswerBody::new(text(""), unanswered()));
+            let body = AnswerBody::new(text("x"), unanswered());
+            http_body_util::BodyExt::collect(body)
+                .await
+                .expect("a body");
+        }
+        assert!(!limit.is_exceeded());
+        drop(unanswered());
+        assert!(!limit.is_exceeded());
+        drop(AnswerBody::new(text("x"), unanswered()));
+        assert!(limit.is_exceeded());
+    }
+}

@@ -1,0 +1,276 @@
+//! The limits of connections, with real sockets.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use hyper_util::rt::TokioIo;
+use socket2::SockRef;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
+
+use crate::net::Acceptor;
+use crate::net::Config;
+use crate::net::TlsFiles;
+use crate::net::client_socket::set_options;
+
+use super::Server;
+use super::get;
+use super::http1_on;
+use super::http2_on;
+use super::only_the_accept_loop_is_left;
+use super::soon;
+use super::text_of;
+use super::tls_connect;
+use super::tls_server;
+
+#[tokio::test]
+async fn an_upgraded_connection_keeps_its_slot_until_it_is_closed() {
+    let config = Config {
+        max_connections: 1.try_into().unwrap(),
+        ..Config::default()
+    };
+    let server = Server::start(config, None).await;
+    let mut client = http1_on(server.connect().await).await;
+    let mut request = get("/upgrade");
+    let headers = request.headers_mut();
+    headers.insert("connection", "upgrade".parse().unwrap());
+    headers.insert("upgrade", "echo".parse().unwrap());
+    let response = soon(client.send_request(request)).await.unwrap();
+    let upgraded = hyper::upgrade::on(response).await.unwrap();
+    // The accept loop and the task of the upgraded connection: that of the connection has ended.
+    soon(async {
+        while server.shutdown.serving_tasks() > 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(server.has_metric(r#"kubefan_connections_open{listener="test"} 1"#));
+
+    let mut io = TokioIo::new(upgraded);
+    io.shutdown().await.unwrap();
+    drop(io);
+    let mut second = http1_on(server.connect().await).await;
+    let response = soon(second.send_request(get("/peer"))).await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    drop((second, response));
+    only_the_accept_loop_is_left(&server).await;
+    assert!(server.has_metric(r#"kubefan_connections_open{listener="test"} 0"#));
+}
+
+#[tokio::test]
+async fn silent_connections_are_closed_for_new_ones() {
+    let config = Config {
+        max_pending_openings: 8.try_into().unwrap(),
+        ..Config::default()
+    };
+    let (_, directory, roots) = tls_server().await;
+    let files = TlsFiles {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    for tls in [None, Some(Acceptor::from_files(&files).unwrap())] {
+        let is_tls = tls.is_some();
+        let server = Server::start(config.clone(), tls).await;
+        let mut silent = Vec::new();
+        for _ in 0..30 {
+            let mut stream = server.connect().await;
+            // Half a preface, or the head of a TLS record of a handshake.
+            let half = if is_tls {
+                &b"\x16\x03\x01"[..]
+            } else {
+                b"PRI * H"
+            };
+            stream.write_all(half).await.unwrap();
+            silent.push(stream);
+        }
+        if is_tls {
+            tls_connect(&server, roots.clone(), "localhost", "h2")
+                .await
+                .unwrap();
+        } else {
+            let mut client = http2_on(server.connect().await).await;
+            text_of(soon(client.send_request(get("/peer"))).await.unwrap()).await;
+        }
+        // The oldest 22 were closed: the kernel reports the end, or a reset for unread bytes.
+        for stream in &mut silent[..22] {
+            let read = soon(stream.read(&mut [0; 64])).await;
+            assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+        }
+        let newest = silent.last().unwrap();
+        assert!(newest.try_read(&mut [0; 64]).is_err(), "closed too");
+    }
+}
+
+#[tokio::test]
+async fn tls_without_a_preface_of_http2_ends_after_the_head_timeout() {
+    let config = Config {
+        head_timeout: Duration::from_millis(20),
+        ..Config::default()
+    };
+    let (_, directory, roots) = tls_server().await;
+    let files = TlsFiles {
+        certificate: directory.path().join("tls.crt"),
+        key: directory.path().join("tls.key"),
+    };
+    let tls = Acceptor::from_files(&files).unwrap();
+    let server = Server::start(config, Some(tls)).await;
+    let mut stream = tls_connect(&server, roots, "localhost", "h2")
+        .await
+        .unwrap();
+    let ended = soon(stream.read(&mut [0; 64])).await;
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+    only_the_accept_loop_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn heads_and_urls_that_are_too_long_are_refused() {
+    let server = Server::plain().await;
+    let with_header = |bytes: usize| {
+        let mut request = get("/peer");
+        let value = "x".repeat(bytes).parse().unwrap();
+        request.headers_mut().insert("x-long", value);
+        request
+    };
+    let mut http1 = http1_on(server.connect().await).await;
+    let fits = soon(http1.send_request(with_header(250 << 10)))
+        .await
+        .unwrap();
+    assert_eq!(fits.status(), StatusCode::OK);
+    text_of(fits).await;
+    // hyper reads up to twice the limit. It closes the connection while the client may still send.
+    let refused = soon(http1.send_request(with_header(520 << 10))).await;
+    let is_431 = |status| status == StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+    assert!(refused.map_or(true, |refused| is_431(refused.status())));
+
+    let mut http2 = http2_on(server.connect().await).await;
+    let fits = soon(http2.send_request(with_header(250 << 10)))
+        .await
+        .unwrap();
+    assert_eq!(fits.status(), StatusCode::OK);
+    let refused = soon(http2.send_request(with_header(257 << 10))).await;
+    assert!(refused.map_or(true, |refused| is_431(refused.status())));
+
+    let mut stream = server.connect().await;
+    let request = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(65_534));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut response = String::new();
+    soon(stream.read_to_string(&mut response)).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 414 "), "{response}");
+}
+
+#[tokio::test]
+async fn the_kernel_ends_connections_whose_peer_is_gone() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let _client = TcpStream::connect(address).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    let limit = Config::default().write_timeout;
+    set_options(&stream, limit).unwrap();
+    let socket = SockRef::from(&stream);
+    assert!(socket.keepalive().unwrap());
+    assert_eq!(
+        socket.tcp_keepalive_time().unwrap(),
+        Duration::from_secs(60)
+    );
+    assert_eq!(socket.tcp_user_timeout().unwrap(), Some(limit));
+    assert!(stream.nodelay().unwrap());
+    // An upgraded connection may stall for any time.
+    crate::net::Transport::allow_stalls(&stream).unwrap();
+    assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+}
+
+/// A HEADERS frame with `GET http://x/wait` on `stream`, and a RST_STREAM frame for it.
+fn request_and_reset(stream: u32) -> Vec<u8> {
+    let [a, b, c, d] = stream.to_be_bytes();
+    let headers = b"\x82\x86\x04\x05/wait\x41\x01x";
+    let mut frames = vec![0, 0, headers.len() as u8, 1, 5, a, b, c, d];
+    frames.extend_from_slice(headers);
+    frames.extend_from_slice(&[0, 0, 4, 3, 0, a, b, c, d, 0, 0, 0, 8]);
+    frames
+}
+
+#[tokio::test]
+async fn a_peer_that_resets_unanswered_streams_too_fast_is_sent_away() {
+    let config = Config {
+        max_concurrent_streams: 10.try_into().unwrap(),
+        max_resets_per_second: 1.try_into().unwrap(),
+        ..Config::default()
+    };
+    let server = Server::start(config, None).await;
+    let mut stream = server.connect().await;
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
+    let (mut read, mut write) = stream.into_split();
+    let sender = tokio::spawn(async move {
+        // Ends when the server has closed the connection.
+        for number in 0.. {
+            if write
+                .write_all(&request_and_reset(2 * number + 1))
+                .await
+                .is_err()
+            {
+                return number;
+            }
+            tokio::task::yield_now().await;
+        }
+        unreachable!()
+    });
+    let mut received = Vec::new();
+    let _ = soon(read.read_to_end(&mut received)).await;
+    let go_away = [
+        0, 0, 8, 7, 0, 0, 0, 0, 0, 0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0xb,
+    ];
+    assert!(received.ends_with(&go_away), "{received:?}");
+    assert!(soon(sender).await.unwrap() >= 10);
+    only_the_accept_loop_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn an_admin_listener_has_http1_and_closes_the_oldest_connection_for_a_new_one() {
+    let config = Config {
+        // Longer than the test waits, so that only new connections close old ones.
+        head_timeout: Duration::from_secs(100),
+        ..Config::admin()
+    };
+    let server = Server::start(config, None).await;
+    let mut first = server.connect().await;
+    let head = b"GET /peer HTTP/1.1\r\nhost: localhost\r\n";
+    first.write_all(head).await.unwrap();
+    // More connections than there are slots, each with an unfinished head.
+    let mut unfinished = Vec::new();
+    for _ in 0..200 {
+        let mut stream = server.connect().await;
+        stream.write_all(head).await.unwrap();
+        unfinished.push(stream);
+    }
+    let mut client = http1_on(server.connect().await).await;
+    let response = soon(client.send_request(get("/peer"))).await.unwrap();
+    assert!(text_of(response).await.starts_with("HTTP/1.1"));
+    let ended = soon(first.read(&mut [0; 64])).await;
+    assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+
+    let mut http2 = server.connect().await;
+    http2
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    let mut received = Vec::new();
+    let _ = soon(http2.read_to_end(&mut received)).await;
+    assert!(received.is_empty(), "{received:?}");
+}
+
+#[tokio::test]
+async fn connections_with_a_lifetime_end_after_it() {
+    let config = Config {
+        max_lifetime: Some(Duration::from_millis(50)),
+        ..Config::admin()
+    };
+    let server = Server::start(config, None).await;
+    let mut client = http1_on(server.connect().await).await;
+    soon(client.send_request(get("/wait"))).await.unwrap_err();
+    only_the_accept_loop_is_left(&server).await;
+}
