@@ -230,6 +230,13 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
     }
 
+    /// 429 for a read whose answer is long, while other such answers are being sent.
+    pub fn too_many_long_reads() -> Self {
+        let message = "too many reads with a long answer wait for the API server, please try \
+                       again later";
+        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+    }
+
     /// 500 with reason `InternalError` and no details, as the API server sends it in watch streams.
     pub fn internal_error(message: impl Into<String>) -> Self {
         Self::failure(500, "InternalError", message)

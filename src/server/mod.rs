@@ -324,7 +324,12 @@ impl Server {
         };
         let refusal = Refusal::of(&request);
         let deadline = deadline.map(|deadline| deadline + UPSTREAM_SLACK);
-        let forwarded = self.inner.forwarding.forward(request, info, limit);
+        let is_native = info.gvr().is_some_and(|gvr| {
+            let rest_mapper = &self.inner.rest_mapper;
+            rest_mapper.with(|mapper| mapper.is_native(&gvr))
+        });
+        let forwarding = &self.inner.forwarding;
+        let forwarded = forwarding.forward(request, info, is_native, limit);
         let forwarded = within(deadline, forwarded).await;
         let response = forwarded
             .unwrap_or_else(|| Err(Status::timeout()))

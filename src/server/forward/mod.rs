@@ -1,5 +1,8 @@
 //! Forwards requests to the API server.
 
+mod long_reads;
+mod permit_body;
+mod read_key;
 mod shared_reads;
 
 use std::pin::Pin;
@@ -25,8 +28,9 @@ use super::request::RequestInfo;
 use super::request::has_identity;
 use super::rescue;
 
-use shared_reads::ReadKey;
-use shared_reads::SharedReadError;
+use read_key::AUDIT_ID;
+use read_key::ReadKey;
+use shared_reads::ForwardError;
 use shared_reads::SharedReads;
 
 /// Forwards requests. Identical reads that wait at the same time share a call.
@@ -40,14 +44,15 @@ impl Forwarding {
     /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches.
     pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
         Self {
-            shared_reads: SharedReads::new(forwarder.clone()),
+            shared_reads: SharedReads::new(forwarder.clone(), shutdown.clone()),
             forwarder,
             shutdown,
         }
     }
 
     /// The API server's answer to `request`, which is sent with the caller's identity if it carries
-    /// one, and otherwise with kubefan's. If `limit` is set, it is sent only with a permit.
+    /// one, and otherwise with kubefan's. If `limit` is set, it is sent only with a permit. If
+    /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
     ///
     /// # Errors
     ///
@@ -56,32 +61,48 @@ impl Forwarding {
         &self,
         request: Request<Body>,
         info: &RequestInfo,
+        is_native: bool,
         limit: Option<Arc<Semaphore>>,
     ) -> Result<Response<Body>, Status> {
-        let has_identity = has_identity(request.headers());
-        if !has_identity && let Some(key) = ReadKey::of(&request, info) {
-            let answer = self.shared_reads.forward(key, request, limit).await;
-            return answer.map_err(|failed| match failed {
-                SharedReadError::TooMany => Status::too_many_consistent_reads(),
-                SharedReadError::Upstream(error) => rescue::forwarding_failed(&error),
-            });
-        }
-        let permit = limit.map(Semaphore::try_acquire_owned).transpose();
-        let permit = permit.map_err(|_| Status::too_many_consistent_reads())?;
-        let identity = if has_identity {
-            Identity::Caller
-        } else {
-            Identity::Kubefan
+        let identity = match has_identity(request.headers()) {
+            true => Identity::Caller,
+            false => Identity::Kubefan,
         };
+        let may_share = is_native && identity == Identity::Kubefan;
+        let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
+        let answer = match (key, limit) {
+            (Some(key), limit) => {
+                let audit_id = request.headers().get(AUDIT_ID).cloned();
+                self.shared_reads.forward(key, limit, audit_id).await
+            }
+            (None, Some(limit)) => match limit.try_acquire_owned() {
+                Ok(permit) => self.shared_reads.forward_alone(request, permit).await,
+                Err(_) => Err(ForwardError::TooManyUnproven),
+            },
+            (None, None) => self.forward_unshared(request, identity, info).await,
+        };
+        answer.map_err(|failed| match failed {
+            ForwardError::TooManyUnproven => Status::too_many_consistent_reads(),
+            ForwardError::TooManyLong => Status::too_many_long_reads(),
+            ForwardError::Upstream(error) => rescue::forwarding_failed(&error),
+        })
+    }
+
+    /// Forwards any request, streaming both ways; a watch until a drain ends it.
+    async fn forward_unshared(
+        &self,
+        request: Request<Body>,
+        identity: Identity,
+        info: &RequestInfo,
+    ) -> Result<Response<Body>, ForwardError> {
         let forwarded = self.forwarder.forward(request, identity).await;
-        let forwarded = forwarded.map_err(|error| rescue::forwarding_failed(&error))?;
+        let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
         let is_watch = info.verb == "watch";
         if let Some(upgrade) = forwarded.upgrade {
             self.join_upgrade(upgrade, is_watch);
         }
-        let response = guarded(forwarded.response, permit);
         let end = is_watch.then(|| self.shutdown.watch_end());
-        Ok(guarded(response, end))
+        Ok(guarded(forwarded.response, end))
     }
 
     /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch

@@ -3,61 +3,67 @@
 //!
 //! So each client gets a state that is at least as new as its request, and a thousand clients that
 //! read one object at the same time cost etcd only a few reads.
+//!
+//! A shared answer is read completely, up to a limit. A longer one goes to one of its callers, as
+//! it arrives. The others, and all callers of this read during the next minute, make calls of their
+//! own, of which only a few are made concurrently.
+
+#![expect(
+    clippy::mutable_key_type,
+    reason = "callers are compared by their numbers, which do not change"
+)]
 
 use std::collections::HashSet;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
+use bytes::BytesMut;
 use dashmap::DashMap;
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream;
 use http::HeaderMap;
 use http::HeaderValue;
-use http::Method;
 use http::Request;
 use http::Response;
 use http::StatusCode;
-use http::Uri;
-use http::header;
+use http_body::Body as _;
+use http_body::Frame;
+use http_body_util::BodyExt;
+use http_body_util::BodyStream;
+use http_body_util::StreamBody;
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use crate::body;
 use crate::body::Body;
-use crate::body::guarded;
 use crate::concurrency::CallSpacing;
 use crate::concurrency::GroupCommit;
-use crate::server::request::RequestInfo;
-use crate::upstream;
+use crate::shutdown::Shutdown;
 use crate::upstream::Error;
 use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 
+use super::long_reads::LongReads;
+use super::permit_body::with_permit;
+use super::read_key::AUDIT_ID;
+use super::read_key::ReadKey;
+
 /// Longest answer, in bytes, that is shared. A shared answer is kept in memory as a whole.
 const MAX_SHARED_BYTES: usize = 16 << 20;
-/// Upper limit of concurrent calls by callers whose answer was too long to be shared.
-const MAX_OWN_CALLS: usize = 2;
-/// Request headers on which the answer to a URL depends.
-const VARYING_HEADERS: [header::HeaderName; 4] = [
-    header::ACCEPT,
-    header::ACCEPT_ENCODING,
-    header::ORIGIN,
-    // The user agent determines whether JSON is indented.
-    header::USER_AGENT,
-];
-/// The answer to a request with one of these headers is not shared.
-const UNSHAREABLE_HEADERS: [header::HeaderName; 6] = [
-    header::RANGE,
-    header::IF_RANGE,
-    header::IF_MATCH,
-    header::IF_NONE_MATCH,
-    header::IF_MODIFIED_SINCE,
-    header::IF_UNMODIFIED_SINCE,
-];
-const AUDIT_ID: &str = "audit-id";
+/// Longest time for a call and its answer. The API server itself breaks off a LIST after 60 s.
+const CALL_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a caller of a long read waits for one of its permits.
+const PERMIT_WAIT: Duration = Duration::from_secs(30);
 
 /// Forwards reads with kubefan's identity; identical reads share a call. Cheap to clone.
 #[derive(Clone)]
@@ -66,45 +72,61 @@ pub(super) struct SharedReads {
 }
 
 struct Inner {
-    forwarder: Forwarder,
+    calls: Calls,
     /// A group for each read that at least one caller waits for.
     reads: DashMap<ReadKey, Arc<Group>>,
-    /// Number of the next caller; callers are numbered so that a call knows how many share it.
+    /// Number of the next caller.
     next_caller: AtomicU64,
-    own_calls: Semaphore,
 }
 
-/// Why a shared read has no answer.
+/// Calls to the API server, and what was learned from their answers. Cheap to clone.
+#[derive(Clone)]
+struct Calls {
+    forwarder: Forwarder,
+    shutdown: Shutdown,
+    long_reads: Arc<LongReads>,
+}
+
+/// Why a forwarded read has no answer.
 #[derive(Clone, Debug)]
-pub(super) enum SharedReadError {
-    /// The limit allows no more concurrent calls.
-    TooMany,
+pub(super) enum ForwardError {
+    /// The cache is not proven fresh, and its limit allows no more concurrent reads without proof.
+    TooManyUnproven,
+    /// The answer is long, and too many callers already wait for such answers.
+    TooManyLong,
     /// The API server can't be reached, or broke off its answer.
     Upstream(Arc<Error>),
 }
 
-type Group = GroupCommit<u64, CallResult>;
+type Group = GroupCommit<Caller, CallResult>;
 
-/// Everything that two reads must have in common to share an answer.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ReadKey {
-    uri: Uri,
-    headers: Vec<Option<HeaderValue>>,
+/// One caller of a read. Callers are equal only to themselves.
+#[derive(Clone)]
+struct Caller {
+    number: u64,
+    /// If set, a call for this caller alone needs a permit.
+    limit: Option<Arc<Semaphore>>,
+    audit_id: Option<HeaderValue>,
 }
 
 /// The result of a call.
 #[derive(Clone)]
 enum CallResult {
-    /// The answer for a single caller, streamed as it arrives.
+    /// An answer that is streamed to one caller, because there is only one or because it is too long
+    /// to be shared. Then the other callers make calls of their own.
     Streamed(Arc<Mutex<Option<Response<Body>>>>),
     Buffered {
         status: StatusCode,
         headers: Arc<HeaderMap>,
         body: Bytes,
     },
-    /// The answer is too long to share, so each caller makes a call of its own.
-    TooLong,
-    Failed(SharedReadError),
+    Failed(ForwardError),
+}
+
+/// The first bytes of an answer: all of it, or more than [`MAX_SHARED_BYTES`] and the rest.
+enum Beginning {
+    Whole(Bytes),
+    Part(Bytes, Body),
 }
 
 /// A caller's membership in a group. When the last one is dropped, the group is removed.
@@ -114,89 +136,88 @@ struct GroupMembership<'a> {
     group: Option<Arc<Group>>,
 }
 
-// === impl ReadKey ===
-
-impl ReadKey {
-    /// The key of `request`; `None` if its answer can't be shared: it is not a GET or LIST of whole
-    /// objects (but a log, for example), or it has a header that makes its answer unique.
-    pub(super) fn of<B>(request: &Request<B>, info: &RequestInfo) -> Option<Self> {
-        let headers = request.headers();
-        let is_read = *request.method() == Method::GET
-            && info.is_resource_request
-            && matches!(info.verb.as_str(), "get" | "list")
-            && info.subresource.is_empty()
-            && !upstream::is_upgrade(headers);
-        let is_unshareable = UNSHAREABLE_HEADERS
-            .iter()
-            .any(|name| headers.contains_key(name));
-        (is_read && !is_unshareable).then(|| Self {
-            uri: request.uri().clone(),
-            headers: VARYING_HEADERS
-                .map(|name| headers.get(name).cloned())
-                .into(),
-        })
-    }
-}
-
 // === impl SharedReads ===
 
 impl SharedReads {
     /// Forwards through `forwarder`.
-    pub(super) fn new(forwarder: Forwarder) -> Self {
-        let inner = Inner {
+    pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
+        let calls = Calls {
             forwarder,
+            shutdown,
+            long_reads: Arc::default(),
+        };
+        let inner = Inner {
+            calls,
             reads: DashMap::new(),
             next_caller: AtomicU64::new(0),
-            own_calls: Semaphore::new(MAX_OWN_CALLS),
         };
         Self {
             inner: Arc::new(inner),
         }
     }
 
-    /// The answer to `request`, whose key is `key`, from a call to the API server that is sent
-    /// after this function was called. If `limit` has no free permit, fails instead of waiting.
-    /// Cancel safe.
+    /// The answer to the read `key`, from a call to the API server that is sent after this function
+    /// was called. If all callers of the call have a `limit`, it needs a permit of one of them, and
+    /// fails instead of waiting if there is none. Cancel safe.
     ///
     /// # Errors
     ///
-    /// [`SharedReadError`] if the call fails or has no permit.
+    /// [`ForwardError`] if the call fails or has no permit.
     pub(super) async fn forward(
         &self,
         key: ReadKey,
-        request: Request<Body>,
         limit: Option<Arc<Semaphore>>,
-    ) -> Result<Response<Body>, SharedReadError> {
-        let own_request = without_body(&request);
-        let membership = self.inner.join(key);
-        let caller = self.inner.next_caller.fetch_add(1, Ordering::Relaxed);
-        let forwarder = self.inner.forwarder.clone();
-        let call = move |callers: HashSet<u64>| call(forwarder, request, limit, callers.len());
-        let shared = membership.group().join(caller, Duration::ZERO, call).await;
-        drop(membership);
-        match shared {
+        audit_id: Option<HeaderValue>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let calls = &self.inner.calls;
+        let caller = Caller {
+            number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
+            limit,
+            audit_id,
+        };
+        if let Some(permits) = calls.long_reads.permits(&key) {
+            return calls.call_alone(&key, caller, permits).await;
+        }
+        match self.shared_call(&key, caller.clone()).await {
             CallResult::Failed(failed) => Err(failed),
             CallResult::Buffered {
                 status,
                 headers,
                 body,
             } => Ok(buffered_response(status, &headers, body)),
-            CallResult::Streamed(response) => match response.lock().take() {
-                Some(response) => Ok(response),
-                None => unreachable!("an answer for one caller was given to two"),
-            },
-            CallResult::TooLong => {
-                let permit = self.inner.own_calls.acquire().await;
-                let answer = self
-                    .inner
-                    .forwarder
-                    .forward(own_request, Identity::Kubefan)
-                    .await;
-                drop(permit);
-                let answer = answer.map(|forwarded| forwarded.response);
-                answer.map_err(|error| SharedReadError::Upstream(Arc::new(error)))
+            CallResult::Streamed(response) => {
+                let response = response.lock().take();
+                match response {
+                    Some(response) => Ok(response),
+                    None => {
+                        let permits = calls.long_reads.remember(&key);
+                        calls.call_alone(&key, caller, permits).await
+                    }
+                }
             }
         }
+    }
+
+    /// Sends the request for one caller, which has a permit. The answer keeps the permit until the
+    /// API server has sent it, but not if its client reads too slowly.
+    ///
+    /// # Errors
+    ///
+    /// [`ForwardError::Upstream`] if the call fails.
+    pub(super) async fn forward_alone(
+        &self,
+        request: Request<Body>,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Response<Body>, ForwardError> {
+        self.inner.calls.call_with(permit, request).await
+    }
+
+    /// Joins the call for `key` that is about to be sent, or makes one.
+    async fn shared_call(&self, key: &ReadKey, caller: Caller) -> CallResult {
+        let membership = self.inner.join(key.clone());
+        let (calls, key) = (self.inner.calls.clone(), key.clone());
+        let call = move |callers| calls.call_for(key, callers);
+        membership.group().join(caller, Duration::ZERO, call).await
     }
 }
 
@@ -216,50 +237,157 @@ fn new_group() -> Arc<Group> {
     Arc::new(Group::new(CallSpacing::default()))
 }
 
-fn call(
-    forwarder: Forwarder,
-    request: Request<Body>,
-    limit: Option<Arc<Semaphore>>,
-    callers: usize,
-) -> BoxFuture<'static, CallResult> {
-    Box::pin(async move {
-        let permit = match limit.map(Semaphore::try_acquire_owned).transpose() {
-            Ok(permit) => permit,
-            Err(_) => return CallResult::Failed(SharedReadError::TooMany),
+// === impl Calls ===
+
+impl Calls {
+    /// Makes the call for a group of callers.
+    fn call_for(self, key: ReadKey, callers: HashSet<Caller>) -> BoxFuture<'static, CallResult> {
+        Box::pin(async move {
+            let result = self.try_call_for(&key, &callers).await;
+            result.unwrap_or_else(CallResult::Failed)
+        })
+    }
+
+    async fn try_call_for(
+        &self,
+        key: &ReadKey,
+        callers: &HashSet<Caller>,
+    ) -> Result<CallResult, ForwardError> {
+        let permit = permit_for(callers)?;
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let mut callers = callers.iter();
+        let single = callers.next().filter(|_| callers.next().is_none());
+        let Some(single) = single else {
+            let response = self.send(key.request(None), deadline).await?;
+            return self.share(key, response, permit, deadline).await;
         };
-        match forwarder.forward(request, Identity::Kubefan).await {
-            Ok(forwarded) => share_response(forwarded.response, callers, permit).await,
-            Err(error) => CallResult::Failed(SharedReadError::Upstream(Arc::new(error))),
+        let request = key.request(single.audit_id.clone());
+        let response = self.send(request, deadline).await?;
+        Ok(CallResult::streamed(match permit {
+            Some(permit) => with_permit(response, permit, deadline, &self.shutdown),
+            None => response,
+        }))
+    }
+
+    /// Reads an answer for several callers completely. If it is too long, one caller gets what was
+    /// read of it and the rest.
+    async fn share(
+        &self,
+        key: &ReadKey,
+        response: Response<Body>,
+        permit: Option<OwnedSemaphorePermit>,
+        deadline: Instant,
+    ) -> Result<CallResult, ForwardError> {
+        let (mut parts, body) = response.into_parts();
+        // Each caller's own audit ID is set later.
+        parts.headers.remove(AUDIT_ID);
+        match in_time(deadline, beginning(body)).await? {
+            Beginning::Whole(body) => Ok(CallResult::Buffered {
+                status: parts.status,
+                headers: Arc::new(parts.headers),
+                body,
+            }),
+            Beginning::Part(received, rest) => {
+                let permits = self.long_reads.remember(key);
+                let permit = permit.or_else(|| permits.try_acquire_owned().ok());
+                Ok(match permit {
+                    Some(permit) => {
+                        let response = Response::from_parts(parts, rejoined(received, rest));
+                        let response = with_permit(response, permit, deadline, &self.shutdown);
+                        CallResult::streamed(response)
+                    }
+                    None => CallResult::Streamed(Arc::default()),
+                })
+            }
         }
-    })
+    }
+
+    /// Makes a call for one caller of a long read, with a permit of the caller's limit. A caller
+    /// without a limit waits for one of `permits`, which are for all calls of this read.
+    async fn call_alone(
+        &self,
+        key: &ReadKey,
+        caller: Caller,
+        permits: Arc<Semaphore>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let permit = match caller.limit {
+            Some(limit) => {
+                let permit = limit.try_acquire_owned();
+                permit.map_err(|_| ForwardError::TooManyUnproven)?
+            }
+            None => {
+                let permit = timeout(PERMIT_WAIT, permits.acquire_owned()).await;
+                permit
+                    .map_err(|_| ForwardError::TooManyLong)?
+                    .expect("the semaphore is never closed")
+            }
+        };
+        self.call_with(permit, key.request(caller.audit_id)).await
+    }
+
+    async fn call_with(
+        &self,
+        permit: OwnedSemaphorePermit,
+        request: Request<Body>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let response = self.send(request, deadline).await?;
+        Ok(with_permit(response, permit, deadline, &self.shutdown))
+    }
+
+    async fn send(
+        &self,
+        request: Request<Body>,
+        deadline: Instant,
+    ) -> Result<Response<Body>, ForwardError> {
+        let forwarded = self.forwarder.forward(request, Identity::Kubefan);
+        Ok(in_time(deadline, forwarded).await?.response)
+    }
 }
 
-/// Reads an answer for several callers completely; an answer for one caller is streamed. `permit`
-/// is released when the API server has sent the whole answer.
-async fn share_response(
-    response: Response<Body>,
-    callers: usize,
-    permit: Option<OwnedSemaphorePermit>,
-) -> CallResult {
-    if callers == 1 {
-        let response = guarded(response, permit);
-        return CallResult::Streamed(Arc::new(Mutex::new(Some(response))));
+/// A permit for a call that serves `callers`; `None` if it needs none because one of them has no
+/// limit.
+fn permit_for(callers: &HashSet<Caller>) -> Result<Option<OwnedSemaphorePermit>, ForwardError> {
+    let limits: Option<Vec<_>> = callers.iter().map(|caller| caller.limit.clone()).collect();
+    let Some(limits) = limits else {
+        return Ok(None);
+    };
+    let mut permits = limits.into_iter().map(Semaphore::try_acquire_owned);
+    let permit = permits.find_map(Result::ok);
+    permit.map(Some).ok_or(ForwardError::TooManyUnproven)
+}
+
+async fn in_time<T>(
+    deadline: Instant,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, ForwardError> {
+    let result = timeout_at(deadline, call).await;
+    let result = result.unwrap_or(Err(Error::Timeout(CALL_TIMEOUT)));
+    result.map_err(|error| ForwardError::Upstream(Arc::new(error)))
+}
+
+/// Reads `body` until it ends or is too long to be shared.
+async fn beginning(mut body: Body) -> Result<Beginning, Error> {
+    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if announced > MAX_SHARED_BYTES {
+        return Ok(Beginning::Part(Bytes::new(), body));
     }
-    let (parts, body) = response.into_parts();
-    let mut headers = parts.headers;
-    // Each caller's own audit ID is set later.
-    headers.remove(AUDIT_ID);
-    let collected = upstream::collect(body, MAX_SHARED_BYTES).await;
-    drop(permit);
-    match collected {
-        Ok(body) => CallResult::Buffered {
-            status: parts.status,
-            headers: Arc::new(headers),
-            body,
-        },
-        Err(Error::TooLarge { .. }) => CallResult::TooLong,
-        Err(error) => CallResult::Failed(SharedReadError::Upstream(Arc::new(error))),
+    let mut received = BytesMut::with_capacity(announced);
+    while let Some(frame) = body.frame().await {
+        if let Ok(data) = frame.map_err(Error::Transport)?.into_data() {
+            received.extend_from_slice(&data);
+        }
+        if received.len() > MAX_SHARED_BYTES {
+            return Ok(Beginning::Part(received.freeze(), body));
+        }
     }
+    Ok(Beginning::Whole(received.freeze()))
+}
+
+/// The body of which `received` was read and `rest` was not.
+fn rejoined(received: Bytes, rest: Body) -> Body {
+    let received = stream::iter([Ok(Frame::data(received))]);
+    body::boxed(StreamBody::new(received.chain(BodyStream::new(rest))))
 }
 
 fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response<Body> {
@@ -269,15 +397,27 @@ fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Re
     response
 }
 
-fn without_body(request: &Request<Body>) -> Request<Body> {
-    let mut own_request = Request::new(body::empty());
-    *own_request.method_mut() = request.method().clone();
-    *own_request.uri_mut() = request.uri().clone();
-    *own_request.headers_mut() = request.headers().clone();
-    own_request
+// === impl Caller, CallResult, GroupMembership ===
+
+impl PartialEq for Caller {
+    fn eq(&self, other: &Self) -> bool {
+        self.number == other.number
+    }
 }
 
-// === impl GroupMembership ===
+impl Eq for Caller {}
+
+impl Hash for Caller {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
+}
+
+impl CallResult {
+    fn streamed(response: Response<Body>) -> Self {
+        Self::Streamed(Arc::new(Mutex::new(Some(response))))
+    }
+}
 
 impl GroupMembership<'_> {
     fn group(&self) -> &Group {
@@ -293,3 +433,6 @@ impl Drop for GroupMembership<'_> {
             .remove_if(&self.key, |_, group| Arc::strong_count(group) == 1);
     }
 }
+
+#[cfg(test)]
+mod tests;

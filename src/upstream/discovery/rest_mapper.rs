@@ -202,6 +202,16 @@ impl RestMapper {
         if gvr.resource == "events" && matches!(gvr.group.as_str(), "" | "events.k8s.io") {
             return Err(NotCacheable::Events);
         }
+        self.not_aggregated(gvr)
+    }
+
+    /// True if the API server serves the resource `gvr` itself, as a built-in or a custom resource.
+    /// False if discovery did not return it, or if an aggregated API server may serve it.
+    pub fn is_native(&self, gvr: &GroupVersionResource) -> bool {
+        self.positions.contains_key(gvr) && self.not_aggregated(gvr).is_ok()
+    }
+
+    fn not_aggregated(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
         match &self.aggregated {
             Some(aggregated) if aggregated.contains(&group_version(gvr)) => {
                 Err(NotCacheable::Aggregated)
