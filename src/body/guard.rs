@@ -9,22 +9,18 @@ use http::Response;
 use http_body::Body;
 use http_body::Frame;
 use http_body::SizeHint;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::body;
 
 /// A value that a [`GuardedBody`] owns until the body is dropped.
 pub trait BodyGuard: Unpin {
-    /// Returns `Ready` when the body must end, even if the inner body has more data to come.
+    /// Returns `Ready` when the body must end, even if the inner body has more data.
     ///
-    /// It is polled each time the inner body is pending. The default is never ready.
+    /// It is polled before each frame. The default is never ready.
     fn poll_end(&mut self, _cx: &mut Context<'_>) -> Poll<()> {
         Poll::Pending
     }
 }
-
-/// Limits the number of bodies that exist concurrently: each body holds one permit.
-impl BodyGuard for OwnedSemaphorePermit {}
 
 /// A body together with the guard that it owns.
 pub struct GuardedBody<B, G> {
@@ -71,12 +67,11 @@ where
         if this.has_ended {
             return Poll::Ready(None);
         }
-        let frame = Pin::new(&mut this.body).poll_frame(cx);
-        if frame.is_pending() && this.guard.poll_end(cx).is_ready() {
+        if this.guard.poll_end(cx).is_ready() {
             this.has_ended = true;
             return Poll::Ready(None);
         }
-        frame
+        Pin::new(&mut this.body).poll_frame(cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -98,21 +93,17 @@ mod tests {
     use futures_util::StreamExt;
     use futures_util::stream;
     use http_body_util::StreamBody;
-    use tokio::sync::Semaphore;
 
     use super::*;
 
     #[test]
-    fn a_permit_is_held_until_the_body_is_dropped() {
-        let semaphore = Arc::new(Semaphore::new(1));
-        let permit = Arc::clone(&semaphore)
-            .try_acquire_owned()
-            .expect("a permit");
-        let guarded = GuardedBody::new(body::full("x"), permit);
+    fn a_guard_is_held_until_the_body_is_dropped() {
+        let flag = Arc::new(AtomicBool::new(false));
+        let guarded = GuardedBody::new(body::full("x"), Flag(Arc::clone(&flag)));
         assert_eq!(guarded.size_hint().exact(), Some(1));
-        assert_eq!(semaphore.available_permits(), 0);
+        assert_eq!(Arc::strong_count(&flag), 2);
         drop(guarded);
-        assert_eq!(semaphore.available_permits(), 1);
+        assert_eq!(Arc::strong_count(&flag), 1);
     }
 
     struct Flag(Arc<AtomicBool>);
@@ -127,16 +118,24 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_ends_a_body_that_has_no_frame_ready() {
-        let is_over = Arc::new(AtomicBool::new(true));
-        let frames = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from("x")))]);
-        let frames = StreamBody::new(frames.chain(stream::pending()));
-        let mut guarded = GuardedBody::new(frames, Flag(Arc::clone(&is_over)));
+    fn a_guard_ends_a_body_with_and_without_a_frame_ready() {
+        let frame = || Ok::<_, std::io::Error>(Frame::data(Bytes::from("x")));
+        let quiet = body::boxed(StreamBody::new(
+            stream::iter([frame()]).chain(stream::pending()),
+        ));
+        let busy = body::boxed(StreamBody::new(stream::repeat_with(frame)));
+        for (inner, is_busy) in [(quiet, false), (busy, true)] {
+            check_guard(inner, is_busy);
+        }
+    }
+
+    fn check_guard(inner: body::Body, is_busy: bool) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let mut guarded = GuardedBody::new(inner, Flag(Arc::clone(&is_over)));
         let mut cx = Context::from_waker(Waker::noop());
         let mut poll = || Pin::new(&mut guarded).poll_frame(&mut cx);
         assert!(matches!(poll(), Poll::Ready(Some(Ok(_)))));
-        is_over.store(false, Ordering::Relaxed);
-        assert!(poll().is_pending());
+        assert_eq!(poll().is_ready(), is_busy);
         is_over.store(true, Ordering::Relaxed);
         assert!(matches!(poll(), Poll::Ready(None)));
         assert!(matches!(poll(), Poll::Ready(None)));
