@@ -33,6 +33,7 @@ pub use forward::ForwardedResponse;
 pub use forward::Forwarder;
 pub use forward::PendingUpgrade;
 pub use forward::UpgradedBytes;
+pub use forward::connection_lists_end_to_end_header;
 pub use forward::is_upgrade;
 pub use list_watch::FreshnessProbe;
 pub use list_watch::ListCall;

@@ -49,6 +49,11 @@ pub(crate) trait KnownResources {
 
 /// Decides what the server does with the request that `facts` describe.
 pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision {
+    if facts.connection_lists_others {
+        return Decision::Reject(Status::bad_request(
+            "kubefan does not accept a Connection header that lists a header for the API server",
+        ));
+    }
     match facts.path {
         PathForm::DotSegment => Decision::Reject(Status::bad_request(
             "kubefan does not accept a path with a segment '.' or '..': name the resource itself",

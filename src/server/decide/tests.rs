@@ -52,6 +52,7 @@ struct RequestAttributes<'a> {
     is_upgrade: bool,
     is_websocket: bool,
     has_identity: bool,
+    connection_lists_others: bool,
 }
 
 impl Default for RequestAttributes<'_> {
@@ -63,6 +64,7 @@ impl Default for RequestAttributes<'_> {
             is_upgrade: false,
             is_websocket: false,
             has_identity: false,
+            connection_lists_others: false,
         }
     }
 }
@@ -80,6 +82,7 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
         is_upgrade: attributes.is_upgrade,
         is_websocket: attributes.is_websocket,
         has_identity: attributes.has_identity,
+        connection_lists_others: attributes.connection_lists_others,
     };
     decide(&facts, &Cluster)
 }
@@ -104,6 +107,20 @@ fn reason(decision: &Decision) -> Option<Reason> {
         Decision::Forward(reason) => Some(*reason),
         Decision::Read(_) => None,
         Decision::Reject(status) => panic!("rejected: {}", status.message),
+    }
+}
+
+#[test]
+fn a_connection_header_that_lists_other_headers_is_refused() {
+    for url in ["/api/v1/pods", "/api/v1/pods?watch=1", "/version"] {
+        let attributes = RequestAttributes {
+            connection_lists_others: true,
+            ..RequestAttributes::default()
+        };
+        match decision_with(url, &attributes) {
+            Decision::Reject(status) => assert_eq!(status.code, 400),
+            other => panic!("{url}: {other:?}"),
+        }
     }
 }
 

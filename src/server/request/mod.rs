@@ -39,6 +39,8 @@ pub(crate) struct Facts<'a> {
     pub is_websocket: bool,
     /// True if the request carries credentials or claims of an identity.
     pub has_identity: bool,
+    /// True if the `Connection` header lists a header that is not about the connection.
+    pub connection_lists_others: bool,
 }
 
 impl<'a> Facts<'a> {
@@ -59,6 +61,7 @@ impl<'a> Facts<'a> {
             is_upgrade: upstream::is_upgrade(headers),
             is_websocket: handshake.is_some(),
             has_identity: has_identity(headers),
+            connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
         }
     }
 }

@@ -17,6 +17,9 @@ const HOP_BY_HOP: [HeaderName; 8] = [
     header::UPGRADE,
 ];
 
+/// What `Connection` may list beside the names of [`HOP_BY_HOP`].
+const OTHER_CONNECTION_OPTIONS: [&str; 3] = ["close", "http2-settings", "trailer"];
+
 /// The API server's upgrade protocols for exec, attach, port-forward and WebSocket watches.
 const RELAYED_PROTOCOLS: [&str; 2] = ["websocket", "SPDY/3.1"];
 
@@ -38,6 +41,14 @@ pub(super) fn remove_hop_by_hop(headers: &mut HeaderMap) {
     if trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
+}
+
+/// True if `Connection` lists a header that is meant for the API server, such as `Accept` or
+/// `Impersonate-User`. A proxy would remove it, and change the request's meaning or identity.
+pub fn connection_lists_end_to_end_header(headers: &HeaderMap) -> bool {
+    connection_options(headers).iter().any(|option| {
+        !HOP_BY_HOP.contains(option) && !OTHER_CONNECTION_OPTIONS.contains(&option.as_str())
+    })
 }
 
 /// True if `headers` request an upgrade to a protocol that the API server supports. Other upgrades,
@@ -118,6 +129,29 @@ mod tests {
             ("audit-id", "a"),
         ];
         assert_eq!(relayed, headers(&expected));
+    }
+
+    #[test]
+    fn connection_may_list_only_what_concerns_the_connection() {
+        for (value, expected) in [
+            ("close", false),
+            ("keep-alive, Upgrade", false),
+            ("Upgrade, HTTP2-Settings", false),
+            ("TE, Trailer, Transfer-Encoding, Proxy-Authorization", false),
+            ("", false),
+            (",, keep-alive ,", false),
+            ("Accept", true),
+            ("close, authorization", true),
+            ("keep-alive,Impersonate-User", true),
+            ("x-remote-user", true),
+            ("host", true),
+            ("content-length", true),
+            ("x-anything", true),
+        ] {
+            let headers = headers(&[("connection", "keep-alive"), ("connection", value)]);
+            let found = connection_lists_end_to_end_header(&headers);
+            assert_eq!(found, expected, "{value}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@ use headers::insert_upgrade;
 use headers::remove_hop_by_hop;
 use headers::upgrade_protocol;
 
+pub use headers::connection_lists_end_to_end_header;
 pub use headers::is_upgrade;
 pub use upgrade::PendingUpgrade;
 pub use upgrade::UpgradedBytes;
@@ -60,6 +61,7 @@ impl Forwarder {
     /// # Errors
     /// If the API server can't be reached, or closes the connection without an answer.
     /// [`Error::CredentialsRefused`] if it answers 401 to kubefan's own identity.
+    /// [`Error::Request`] if `Connection` lists a header that is meant for the API server.
     pub async fn forward<B>(
         &self,
         mut request: Request<B>,
@@ -69,6 +71,11 @@ impl Forwarder {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
+        if connection_lists_end_to_end_header(request.headers()) {
+            return Err(Error::Request(
+                "Connection lists an end-to-end header".into(),
+            ));
+        }
         let protocol = upgrade_protocol(request.headers());
         let downstream = match protocol {
             Some(_) => request.extensions_mut().remove::<OnUpgrade>(),

@@ -60,8 +60,8 @@ async fn requests_are_forwarded_unchanged() {
         .method(Method::PATCH)
         .uri("http://kubefan:8001//api/v1/a%2Fb/%zz?labelSelector=a%3D%62,x!=y&fieldManager=%20")
         .header("host", "kubefan:8001")
-        .header("connection", "keep-alive, x-hop")
-        .header("x-hop", "1")
+        .header("connection", "keep-alive, proxy-connection")
+        .header("proxy-connection", "keep-alive")
         .header("keep-alive", "timeout=5")
         .header("accept-encoding", "gzip, br")
         .header("authorization", "Bearer t")
@@ -86,6 +86,20 @@ async fn requests_are_forwarded_unchanged() {
              x-remote-user: u"
         )
     );
+}
+
+#[tokio::test]
+async fn a_connection_header_removes_no_identity() {
+    let server = TestServer::plain(|_| async { Response::new(empty()) }).await;
+    let forwarder = Forwarder::new(server.client().await);
+    let request = Request::get("/api/v1/pods")
+        .header("authorization", "Bearer t")
+        .header("impersonate-user", "jane")
+        .header("connection", "Impersonate-User")
+        .body(empty())
+        .expect("a request");
+    let refused = forwarder.forward(request, Identity::Caller).await;
+    assert!(matches!(refused, Err(Error::Request(_))), "{refused:?}");
 }
 
 #[tokio::test]
