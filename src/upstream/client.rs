@@ -15,6 +15,7 @@ use http::header::ACCEPT;
 use http::header::HeaderValue;
 use http::header::USER_AGENT;
 use http::uri::PathAndQuery;
+use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tower::ServiceExt;
@@ -380,7 +381,13 @@ impl Client {
     }
 
     /// The URI of a request: the server's URL, with the path and query of `target` appended.
+    ///
+    /// A dot segment is refused: the server, or a proxy before it, might resolve it to a path outside
+    /// of the URL's prefix, such as another cluster's.
     fn uri(&self, target: &Uri) -> Result<Uri, Error> {
+        if has_dot_segment(target.path()) {
+            return Err(Error::Request("the path has a segment '.' or '..'".into()));
+        }
         let invalid = |error: http::Error| Error::Request(error.into());
         let prefix = self.inner.server.path().trim_end_matches('/');
         let path_and_query = match target.path_and_query() {
@@ -393,6 +400,18 @@ impl Client {
         parts.path_and_query = Some(path_and_query);
         Uri::from_parts(parts).map_err(|error| invalid(error.into()))
     }
+}
+
+/// True if `path` has a segment `.` or `..`, percent-encoded or not. An encoded slash separates
+/// segments too.
+pub fn has_dot_segment(path: &str) -> bool {
+    if !path.contains(['.', '%']) {
+        return false;
+    }
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    decoded
+        .split('/')
+        .any(|segment| matches!(segment, "." | ".."))
 }
 
 impl fmt::Debug for Client {

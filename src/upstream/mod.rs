@@ -16,6 +16,7 @@ mod tests;
 pub use answer::collect;
 pub use client::Client;
 pub use client::Identity;
+pub use client::has_dot_segment;
 pub use connect::ClientConfig;
 pub use connect::ConnectError;
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use percent_encoding::percent_decode_str;
 
+use crate::upstream;
+
 /// The spelling of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PathForm {
@@ -23,14 +25,14 @@ impl PathForm {
         if !path.contains(['%', '.']) && !path.contains("//") {
             return Self::Plain;
         }
+        if upstream::has_dot_segment(path) {
+            return Self::DotSegment;
+        }
         let mut form = Self::Plain;
         let segments: Vec<_> = path.strip_prefix('/').unwrap_or(path).split('/').collect();
         let proxied = first_proxied_segment(&segments);
         for (index, segment) in segments.iter().enumerate() {
             let decoded = percent_decode_str(segment).decode_utf8_lossy();
-            if decoded.split('/').any(|part| matches!(part, "." | "..")) {
-                return Self::DotSegment;
-            }
             let is_empty = decoded.is_empty() && index + 1 < segments.len();
             if decoded.contains('/') && proxied.is_none_or(|proxied| index < proxied) {
                 form = Self::EncodedSlash;
