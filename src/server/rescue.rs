@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderName;
@@ -11,7 +12,9 @@ use http::Response;
 use http::StatusCode;
 use http::Uri;
 use http::header;
+use parking_lot::Mutex;
 use rand::Rng;
+use tokio::time::Instant;
 
 use crate::api::Query;
 use crate::api::Status;
@@ -25,6 +28,9 @@ use crate::upstream;
 /// After how many seconds a client should retry a request that exceeded the limit of requests in
 /// flight.
 const RETRY_AFTER_SECONDS: RangeInclusive<u32> = 1..=5;
+
+/// The shortest time between two log lines about errors of one class.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The parts of a request that determine how a refusal is encoded. They are copied from every
 /// request, because the request is consumed before it is refused, and parsed only for a refusal.
@@ -94,26 +100,113 @@ pub fn answer(content_type: &'static str, body: Body) -> Response<Body> {
     response
 }
 
-/// The Status for a request that could not be forwarded. Also logs `error` with its causes.
-pub(super) fn forwarding_failed(error: &upstream::Error) -> Status {
+/// Logs why requests could not be forwarded, for each class of errors at most once in 10 s.
+#[derive(Debug, Default)]
+pub(super) struct FailureLog {
+    limits: Mutex<[LogLimit; FailureClass::COUNT]>,
+}
+
+/// When a class of errors was last logged.
+#[derive(Clone, Copy, Debug, Default)]
+struct LogLimit {
+    last: Option<Instant>,
+    suppressed: u64,
+}
+
+/// What a client may know about the failure of its forwarded request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailureClass {
+    Request,
+    Timeout,
+    InDoubt,
+    Unreachable,
+    Broken,
+    Credentials,
+    CredentialsRefused,
+}
+
+impl FailureLog {
+    /// The Status for a request that could not be forwarded. It contains a fixed sentence, because
+    /// the error itself describes kubefan's side of the connection; only the log gets it.
+    pub(super) fn forwarding_failed(&self, error: &upstream::Error) -> Status {
+        let class = FailureClass::of(error);
+        let admitted = self.limits.lock()[class as usize].admit(Instant::now());
+        if let Some(suppressed) = admitted {
+            let error = with_causes(error);
+            tracing::warn!(error, suppressed, "request could not be forwarded");
+        }
+        class.status()
+    }
+}
+
+impl LogLimit {
+    /// The number of errors that were not logged since the last that was, if one may be logged now.
+    fn admit(&mut self, now: Instant) -> Option<u64> {
+        let is_early = |last| now < last + LOG_INTERVAL;
+        if self.last.is_some_and(is_early) {
+            self.suppressed += 1;
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+impl FailureClass {
+    const COUNT: usize = 7;
+
+    fn of(error: &upstream::Error) -> Self {
+        match error {
+            upstream::Error::Request(_) => Self::Request,
+            upstream::Error::Timeout(_) => Self::Timeout,
+            upstream::Error::InDoubt(_) => Self::InDoubt,
+            upstream::Error::Unreachable(_) => Self::Unreachable,
+            upstream::Error::Credentials(_) => Self::Credentials,
+            upstream::Error::CredentialsRefused => Self::CredentialsRefused,
+            _ => Self::Broken,
+        }
+    }
+
+    fn status(self) -> Status {
+        let (code, reason) = match self {
+            Self::Request => (400, "BadRequest"),
+            // A write must not be repeated by clients if it may have been executed, so the answer has
+            // no `Retry-After`.
+            Self::Timeout | Self::InDoubt => (504, "Timeout"),
+            Self::Unreachable => return Status::unreachable(self.message()),
+            Self::Broken | Self::Credentials | Self::CredentialsRefused => {
+                (503, "ServiceUnavailable")
+            }
+        };
+        Status::failure(code, reason, self.message())
+    }
+
+    fn message(self) -> &'static str {
+        match self {
+            Self::Request => "kubefan: the request can't be forwarded",
+            Self::Timeout => "kubefan: the API server did not answer in time",
+            Self::InDoubt => {
+                "kubefan: the API server may have executed the request, but the connection broke"
+            }
+            Self::Unreachable => "kubefan: cannot reach the API server",
+            Self::Broken => "kubefan: the connection to the API server broke",
+            Self::Credentials => "kubefan: cannot get credentials for the API server",
+            Self::CredentialsRefused => {
+                "kubefan: the API server does not accept kubefan's credentials"
+            }
+        }
+    }
+}
+
+/// The messages of `error` and its causes.
+fn with_causes(error: &upstream::Error) -> String {
     let mut causes = vec![error.to_string()];
     let mut source = error.source();
     while let Some(cause) = source {
         causes.push(cause.to_string());
         source = cause.source();
     }
-    let causes = causes.join(": ");
-    tracing::warn!(error = causes, "request could not be forwarded");
-    match error {
-        upstream::Error::Request(_) => Status::failure(400, "BadRequest", causes),
-        // A write must not be repeated by clients if it may have been executed, so the answer has no
-        // `Retry-After`.
-        upstream::Error::Timeout(_) | upstream::Error::InDoubt(_) => {
-            Status::failure(504, "Timeout", causes)
-        }
-        upstream::Error::Unreachable(_) => Status::unreachable(format!("kubefan: {causes}")),
-        _ => Status::failure(503, "ServiceUnavailable", format!("kubefan: {causes}")),
-    }
+    causes.join(": ")
 }
 
 /// The 429 for a request that would exceed the limit of requests in flight, in kube-apiserver's
@@ -135,4 +228,69 @@ pub fn plain_text(code: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = answer("text/plain; charset=utf-8", body::full(text));
     *response.status_mut() = code;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_gets_a_fixed_sentence_for_each_class_of_errors() {
+        let secret = || "from kubefan's side".into();
+        let log = FailureLog::default();
+        for (error, code, message) in [
+            (
+                upstream::Error::Request(secret()),
+                400,
+                "kubefan: the request can't be forwarded",
+            ),
+            (
+                upstream::Error::Timeout(Duration::from_secs(1)),
+                504,
+                "kubefan: the API server did not answer in time",
+            ),
+            (
+                upstream::Error::InDoubt(secret()),
+                504,
+                "kubefan: the API server may have executed the request, but the connection broke",
+            ),
+            (
+                upstream::Error::Unreachable(secret()),
+                503,
+                "kubefan: cannot reach the API server",
+            ),
+            (
+                upstream::Error::Transport(secret()),
+                503,
+                "kubefan: the connection to the API server broke",
+            ),
+            (
+                upstream::Error::Credentials("from kubefan's side".to_owned()),
+                503,
+                "kubefan: cannot get credentials for the API server",
+            ),
+            (
+                upstream::Error::CredentialsRefused,
+                503,
+                "kubefan: the API server does not accept kubefan's credentials",
+            ),
+        ] {
+            let status = log.forwarding_failed(&error);
+            assert_eq!((status.code, status.message.as_str()), (code, message));
+            let may_retry = matches!(error, upstream::Error::Unreachable(_));
+            assert_eq!(status.retry_after().is_some(), may_retry, "{message}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_class_of_errors_is_logged_at_most_once_in_an_interval() {
+        let mut limit = LogLimit::default();
+        let mut admitted = Vec::new();
+        for _ in 0..8 {
+            admitted.push(limit.admit(Instant::now()));
+            tokio::time::advance(LOG_INTERVAL / 4).await;
+        }
+        let expected = [Some(0), None, None, None, Some(3), None, None, None];
+        assert_eq!(admitted, expected);
+    }
 }

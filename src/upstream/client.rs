@@ -447,7 +447,7 @@ fn no_answer(error: BoxError, is_safe: bool) -> Error {
     match error.downcast::<MaybeSent>() {
         Ok(sent) if is_safe => Error::Transport(sent.0),
         Ok(sent) => Error::InDoubt(sent.0),
-        Err(not_sent) => Error::Unreachable(not_sent),
+        Err(not_sent) => Error::unsent(not_sent),
     }
 }
 

@@ -3,7 +3,11 @@
 use std::io;
 use std::time::Duration;
 
+use kube::client::AuthError;
+
 use crate::api::Status;
+
+use super::connect::credentials_problem;
 
 /// A failed call to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +36,10 @@ pub enum Error {
     /// The API server answered 401 to a forwarded request that had kubefan's credentials.
     #[error("the API server does not accept kubefan's credentials")]
     CredentialsRefused,
+    /// kubefan's credentials can't be obtained, so the request was not sent. The text contains no
+    /// secrets: neither the command nor the environment nor the output of an exec plugin.
+    #[error("cannot get credentials for the API server: {0}")]
+    Credentials(String),
     /// The answer or its next bytes did not arrive within this time, or a watch lasted longer.
     #[error("the API server did not answer within {0:?}")]
     Timeout(Duration),
@@ -58,6 +66,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a request that was provably not sent.
+    pub(super) fn unsent(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        match error.downcast_ref::<AuthError>() {
+            Some(error) => Self::Credentials(credentials_problem(error)),
+            None => Self::Unreachable(error),
+        }
+    }
+
     /// The failure that the API server answered with; `None` for all other errors.
     pub fn status(&self) -> Option<&Status> {
         match self {

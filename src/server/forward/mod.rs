@@ -26,7 +26,7 @@ use crate::upstream::PendingUpgrade;
 
 use super::request::RequestInfo;
 use super::request::has_identity;
-use super::rescue;
+use super::rescue::FailureLog;
 
 use read_key::AUDIT_ID;
 use read_key::ReadKey;
@@ -37,6 +37,7 @@ use shared_reads::SharedReads;
 pub(super) struct Forwarding {
     forwarder: Forwarder,
     shared_reads: SharedReads,
+    failures: FailureLog,
     shutdown: Shutdown,
 }
 
@@ -45,6 +46,7 @@ impl Forwarding {
     pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
         Self {
             shared_reads: SharedReads::new(forwarder.clone(), shutdown.clone()),
+            failures: FailureLog::default(),
             forwarder,
             shutdown,
         }
@@ -84,7 +86,7 @@ impl Forwarding {
         answer.map_err(|failed| match failed {
             ForwardError::TooManyUnproven => Status::too_many_consistent_reads(),
             ForwardError::TooManyLong => Status::too_many_long_reads(),
-            ForwardError::Upstream(error) => rescue::forwarding_failed(&error),
+            ForwardError::Upstream(error) => self.failures.forwarding_failed(&error),
         })
     }
 

@@ -634,3 +634,74 @@ fn only_the_proxy_of_a_pod_service_or_node_is_answered_by_a_backend() {
         assert_eq!(super::is_answered_by_backend(path), expected, "{path}");
     }
 }
+
+#[tokio::test]
+async fn a_path_cannot_leave_the_prefix_of_the_servers_url() {
+    let server = TestServer::plain(async |request: Request<hyper::body::Incoming>| {
+        Response::new(full(request.uri().path().to_owned()))
+    })
+    .await;
+    let url = format!("{}/k8s/clusters/c1", server.url);
+    let client = server.client_as(json!({ "server": url }), json!({})).await;
+    for (path, expected) in [
+        (
+            "/api/v1/pods/a..b",
+            Some("/k8s/clusters/c1/api/v1/pods/a..b"),
+        ),
+        ("/api/.well-known", Some("/k8s/clusters/c1/api/.well-known")),
+        (
+            "/api/%252e%252e/x",
+            Some("/k8s/clusters/c1/api/%252e%252e/x"),
+        ),
+        ("/../../v3/x", None),
+        ("/api/v1/pods/..", None),
+        ("/./api", None),
+        ("/%2e%2E/c2/api", None),
+        ("/.%2e/c2/api", None),
+        ("/api/a%2F..%2F..%2Fc2", None),
+    ] {
+        for identity in [Identity::Kubefan, Identity::Caller] {
+            match (client.request(identity, get(path)).await, expected) {
+                (Ok(answer), Some(expected)) => assert_eq!(text(answer).await, expected),
+                (Err(Error::Request(_)), None) => {}
+                (other, _) => panic!("{path}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_secrets_of_an_exec_plugin_are_in_no_error() {
+    let server = TestServer::plain(async |_| Response::new(full("answer"))).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    // The credential has expired, so the plugin runs again for the first request, and fails.
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": { "token": "t", "expirationTimestamp": "2000-01-01T00:00:00Z" },
+    });
+    let script = "test -e $FLAG && { echo $SECRET; echo $SECRET >&2; exit 3; }; \
+                  echo $CREDENTIAL";
+    let flag = folder.path().join("flag");
+    let user = json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "interactiveMode": "Never",
+        "command": "/bin/sh",
+        "args": ["-c", script, "in-the-arguments"],
+        "env": [
+            { "name": "FLAG", "value": flag.to_str().expect("text") },
+            { "name": "CREDENTIAL", "value": credential.to_string() },
+            { "name": "SECRET", "value": "from-the-plugin" },
+        ],
+    }});
+    let client = server.client_as(json!({}), user).await;
+    std::fs::write(&flag, "").expect("written");
+    let failed = client.request(Identity::Kubefan, get("/api")).await;
+    let error = failed.expect_err("the plugin fails");
+    assert!(matches!(error, Error::Credentials(_)), "{error:?}");
+    let text = format!("{error} {error:?}");
+    for secret in ["from-the-plugin", "in-the-arguments", "SECRET"] {
+        assert!(!text.contains(secret), "{text}");
+    }
+    assert!(text.contains("exit status: 3"), "{text}");
+}

@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use kube::client::AuthError;
+
 /// The reason why a kubeconfig, or a file that it names, can't be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -98,6 +100,17 @@ pub(super) fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     line
+}
+
+/// The problem with kubefan's credentials on one line, without the command, the environment and the
+/// output of an exec plugin or auth provider: they may contain secrets.
+pub(in crate::upstream) fn credentials_problem(error: &AuthError) -> String {
+    match error {
+        AuthError::AuthExecRun { out, .. } => format!("auth exec failed with {}", out.status),
+        AuthError::AuthExecParse(_) => "the output of auth exec is not a credential".to_owned(),
+        AuthError::AuthExec(_) => "the auth provider failed, or is not supported".to_owned(),
+        error => one_line(error),
+    }
 }
 
 fn flatten(text: &str) -> String {

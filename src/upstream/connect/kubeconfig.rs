@@ -18,6 +18,7 @@ use super::config::ClientConfig;
 use super::connector::Connector;
 use super::connector::TlsSettings;
 use super::error::ConnectError;
+use super::error::credentials_problem;
 use super::error::one_line;
 use super::health::Health;
 use super::route;
@@ -169,8 +170,9 @@ impl LoadedConfig {
                 origin,
                 problem: match (plugin, &error) {
                     (Some(plugin), kube::Error::Auth(error)) => {
-                        format!("exec plugin {plugin:?}: {}", one_line(error))
+                        format!("exec plugin {plugin:?}: {}", credentials_problem(error))
                     }
+                    (None, kube::Error::Auth(error)) => credentials_problem(error),
                     (_, error) => one_line(error),
                 },
             })

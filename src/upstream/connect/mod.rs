@@ -16,3 +16,4 @@ pub(super) mod transport;
 
 pub use config::ClientConfig;
 pub use error::ConnectError;
+pub(super) use error::credentials_problem;

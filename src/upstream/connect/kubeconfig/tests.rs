@@ -111,6 +111,15 @@ async fn unusable_values_are_reported() {
             "exec plugin \"/no/plugin\": unable to run auth exec: No such file or directory",
         ),
         (
+            "/users/0/user/exec",
+            json!({
+                "apiVersion": "client.authentication.k8s.io/v1",
+                "command": "/bin/sh",
+                "args": ["-c", "echo a-secret; echo a-secret >&2; exit 3"],
+            }),
+            "exec plugin \"/bin/sh\": auth exec failed with exit status: 3",
+        ),
+        (
             "/users/0/user/tokenFile",
             json!("/does/not/exist"),
             "failed to read token file",
@@ -122,6 +131,7 @@ async fn unusable_values_are_reported() {
         let message = connect_error(kubeconfig, None).await;
         assert!(message.starts_with(origin), "{message}");
         assert!(message.contains(problem), "{message}");
+        assert!(!message.contains("a-secret"), "{message}");
         assert!(message.matches("os error").count() <= 1, "{message}");
     }
 }
