@@ -10,8 +10,10 @@ use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 
+use http::HeaderValue;
 use http::Request;
 use http::Response;
+use http::header;
 use tokio::sync::Semaphore;
 
 use crate::api::Status;
@@ -32,6 +34,11 @@ use read_key::AUDIT_ID;
 use read_key::ReadKey;
 use shared_reads::ForwardError;
 use shared_reads::SharedReads;
+
+/// The policy that makes browsers treat a page as one of another origin, and run none of its
+/// scripts. A proxied page could otherwise read and write through kubefan, which has rights that
+/// the page's author lacks. `filters/local_only.rs` refuses all that such a page still requests.
+const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
 
 /// Forwards requests. Identical reads that wait at the same time share a call.
 pub(super) struct Forwarding {
@@ -103,8 +110,14 @@ impl Forwarding {
         if let Some(upgrade) = forwarded.upgrade {
             self.join_upgrade(upgrade, is_watch);
         }
+        let mut response = forwarded.response;
+        if is_proxied(info) {
+            // The page is not the API server's, but has kubefan's origin.
+            let headers = response.headers_mut();
+            headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX);
+        }
         let end = is_watch.then(|| self.shutdown.watch_end());
-        Ok(guarded(forwarded.response, end))
+        Ok(guarded(response, end))
     }
 
     /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch
@@ -130,9 +143,43 @@ impl Forwarding {
     }
 }
 
+/// True if a node, pod or service behind the API server may answer the request.
+fn is_proxied(info: &RequestInfo) -> bool {
+    info.is_resource_request && info.path.split('/').any(|segment| segment == "proxy")
+}
+
 /// Ends a forwarded watch cleanly during a drain, like a watch from a cache.
 impl BodyGuard for WatchEnd {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         Pin::new(self).poll(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+
+    #[test]
+    fn answers_of_nodes_pods_and_services_are_proxied() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/n/services/s/proxy", true),
+            (
+                "/api/v1/namespaces/n/services/http:s:web/proxy/index.html",
+                true,
+            ),
+            ("/api/v1/namespaces/n/pods/p/proxy/a/b", true),
+            ("/api/v1/namespaces/n/pods/p/%70roxy/", true),
+            ("/api/v1/namespaces/n/pods/p//proxy/", true),
+            ("/api/v1/nodes/n/proxy/logs/", true),
+            ("/api/v1/proxy/namespaces/n/pods/p/", true),
+            ("/api/v1/namespaces/n/pods/p", false),
+            ("/api/v1/namespaces/n/pods/p/log", false),
+            ("/openapi/v3/proxy", false),
+        ] {
+            let info = RequestInfo::parse(&Method::GET, path, "");
+            assert_eq!(is_proxied(&info), expected, "{path}");
+        }
     }
 }

@@ -42,7 +42,7 @@ enum AllowedDifference {
     Any,
 }
 
-const HEADERS: [(&str, AllowedDifference, &str); 8] = [
+const HEADERS: [(&str, AllowedDifference, &str); 9] = [
     (
         "date",
         AllowedDifference::AnyValue,
@@ -77,6 +77,11 @@ const HEADERS: [(&str, AllowedDifference, &str); 8] = [
         "transfer-encoding",
         AllowedDifference::Any,
         "framing of the body, which the client checks",
+    ),
+    (
+        "content-security-policy",
+        AllowedDifference::Any,
+        "only kubefan sends it, with answers of proxied services, pods and nodes",
     ),
     (
         "connection",

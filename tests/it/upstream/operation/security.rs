@@ -67,6 +67,19 @@ async fn a_web_page_gets_nothing() {
             403,
             "{upgrading:?}"
         );
+        // The same-origin policy does not cover WebSockets, over which a page could run commands.
+        for stream in [
+            "exec?command=sh&stdin=true",
+            "attach",
+            "portforward?ports=80",
+        ] {
+            let path = format!("/api/v1/namespaces/kube-system/pods/any/{stream}");
+            assert_eq!(
+                status(&client, &path, &upgrading).await,
+                403,
+                "{path} {upgrading:?}"
+            );
+        }
         let writing = client
             .send(Method::DELETE, SECRETS, &headers(foreign), Bytes::new())
             .await;
@@ -87,6 +100,58 @@ async fn a_web_page_gets_nothing() {
             .collect();
         assert_eq!(status(&client, SECRETS, &own).await, 200, "{own:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxied_page_has_no_rights() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let policy = async |path: &str| {
+        let answer = client.get(path).await;
+        answer.header("content-security-policy").map(str::to_owned)
+    };
+    // Without scripts, and with an origin of its own (`Origin: null`), which is refused.
+    for proxied in [
+        "/api/v1/namespaces/kube-system/services/any/proxy/",
+        "/api/v1/namespaces/kube-system/pods/any/proxy/index.html",
+        "/api/v1/nodes/any/proxy/",
+    ] {
+        assert_eq!(
+            policy(proxied).await.as_deref(),
+            Some("sandbox"),
+            "{proxied}"
+        );
+    }
+    assert_eq!(policy(SECRETS).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_header_restricts_no_caller_less() {
+    let Some(server) = shared() else { return };
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    let admin = format!("Bearer {ADMIN}");
+    let impersonating = [
+        ("authorization", admin.as_str()),
+        ("impersonate-user", "reader"),
+    ];
+    assert_eq!(status(&client, SECRETS, &impersonating).await, 403);
+    for (option, expected) in [
+        ("close", 403),
+        ("Impersonate-User", 400),
+        ("close, Impersonate-User", 400),
+        ("Authorization", 400),
+    ] {
+        let headers = [&impersonating[..], &[("connection", option)]].concat();
+        assert_eq!(
+            status(&client, SECRETS, &headers).await,
+            expected,
+            "{option}"
+        );
+    }
+    let listing_accept = [("accept", "application/yaml"), ("connection", "Accept")];
+    assert_eq!(status(&client, SECRETS, &listing_accept).await, 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]
