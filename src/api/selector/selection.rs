@@ -93,6 +93,15 @@ impl Selection {
         Some(&self.fields.terms.iter().find(by_name)?.value)
     }
 
+    /// The namespace of the objects, or the value of the first term that requires a
+    /// `metadata.namespace`; `None` if objects of several namespaces may be selected.
+    pub fn single_namespace(&self) -> Option<&str> {
+        let by_namespace = |term: &&FieldTerm| term.field == Field::Namespace && term.equal;
+        let required = self.fields.terms.iter().find(by_namespace);
+        let required = required.map(|term| term.value.as_str());
+        self.namespace.as_deref().or(required)
+    }
+
     /// True if the selection has no condition, so that it contains all objects of the resource.
     pub fn is_everything(&self) -> bool {
         self.namespace.is_none() && self.is_unfiltered()

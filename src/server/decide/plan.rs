@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::api::Consistency;
+use crate::api::ContinueToken;
 use crate::api::GetOptions;
 use crate::api::ListOptions;
 use crate::api::ListRequest;
 use crate::api::Query;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::api::WatchStart;
 use crate::api::request_timeout;
 use crate::cache::WatchFrom;
@@ -206,7 +208,7 @@ fn plan_list(
             // A continue token with a resource version continues the list of exactly that state. A
             // token without one continues with the current objects after its key.
             let need = token.resource_version.map_or(Need::MostRecent, Need::At);
-            let start = token.start_key(namespace);
+            let start = start_key(&token, &proof_request.selection);
             // A continue token of kubefan's has the last key that was sent, followed by `\0`. A
             // token without the `\0` was not made by kubefan.
             let after = start.strip_suffix('\0').ok_or(Reason::PastState)?;
@@ -252,6 +254,17 @@ fn plan_watch(
             terms,
         },
     ))
+}
+
+/// The key after which the next page begins. The token of a list of all namespaces begins with a
+/// namespace, with one exception: if a field selector requires one namespace, the API server's token
+/// for the second page is only a name. (With it, the API server itself returns wrong objects.)
+fn start_key(token: &ContinueToken, selection: &Selection) -> String {
+    let has_namespace = token.start.contains('/');
+    token.start_key(match has_namespace {
+        true => selection.namespace.as_deref(),
+        false => selection.single_namespace(),
+    })
 }
 
 fn need(consistency: Consistency) -> Need {

@@ -163,6 +163,15 @@ fn reads_and_requests_that_are_not_reads() {
             "/api/v1/namespaces/a/namespaces?watch=1&fieldSelector=metadata.name=a",
             Some(Reason::NotCacheable),
         ),
+        ("//api/v1/pods", Some(Reason::EmptySegment)),
+        (
+            "/api/v1/namespaces/a/namespaces?fieldSelector=metadata.name=a",
+            Some(Reason::NotCacheable),
+        ),
+        (
+            "/api/v1/namespaces/a/namespaces?watch=1&fieldSelector=metadata.name=a",
+            Some(Reason::NotCacheable),
+        ),
         // No object can have these names.
         (
             "/api/v1/namespaces/a/pods/b%25c",
@@ -393,6 +402,21 @@ fn list_plans() {
         (
             format!("/api/v1/namespaces/a/pods?continue={}", token(None, "b\0")),
             (Need::MostRecent, page(Some("a/b"), None)),
+        ),
+        // The API server's token for the second page of one namespace has no namespace.
+        (
+            format!(
+                "/api/v1/pods?fieldSelector=metadata.namespace=a&continue={}",
+                token(Some(at), "b\0")
+            ),
+            (Need::At(at), page(Some("a/b"), None)),
+        ),
+        (
+            format!(
+                "/api/v1/pods?fieldSelector=metadata.namespace=a&continue={}",
+                token(Some(at), "a/b\0")
+            ),
+            (Need::At(at), page(Some("a/b"), None)),
         ),
     ];
     for (url, expected) in rows {
