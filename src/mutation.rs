@@ -35,6 +35,10 @@ pub(crate) enum Mutation {
     EvictionExpiresAll,
     /// The end of an epoch does not end the groups' queues, so their streams stay open.
     QueueKeptAtEpoch,
+    /// A bridge ends before it has reached a version that the log serves.
+    BridgeLeftEarly,
+    /// A watch gets all events of its bridge, also those up to the version that its client has.
+    BridgeRepeatsKnown,
     /// The comparison with a verification list ignores versions, and objects not in the list.
     MissingKeysIgnored,
     /// The time of a list is the end of its answer, so that the list also proves requests that were

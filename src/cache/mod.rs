@@ -46,10 +46,13 @@
 //!   at another server from that version, and never get them.
 //! - A watch that starts at exactly `r` gets the whole block, because its client may have been
 //!   disconnected in the middle of the block.
-//! - A watch that starts inside the hole expires, even if it was opened before the relist. The
-//!   block may lack a deletion that its client needs, or delete an object that its client saw
-//!   recreated.
+//! - The log serves no start inside the hole, and an open watch that started there before the relist
+//!   expires. The block may lack a deletion that its client needs, or delete an object that its
+//!   client saw recreated.
 //! - When the log drops the first event of the difference, all starts below `L` expire.
+//!
+//! A watch whose start the log does not serve may get the missing events from a [`Bridge`]. The docs
+//! of its module have the rules.
 //!
 //! An object that arrives with a new uid, but without a DELETED event for the old uid, opens a hole
 //! in the same way.
@@ -78,6 +81,7 @@
 //! - **I7** `i7_nothing_is_served_before_the_first_full_list`: a cache that is not ready serves
 //!   nothing. A later relist produces the deletions that it implies.
 
+mod bridge;
 mod config;
 mod groups;
 mod log;
@@ -93,6 +97,13 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub use bridge::Bridge;
+pub use bridge::BridgeItem;
+pub use bridge::BridgeProgress;
+pub use bridge::BridgeTotals;
+pub use bridge::BridgeWriter;
+pub use bridge::BridgedWatch;
+pub use bridge::Gap;
 pub use config::Config;
 pub use groups::GroupLimits;
 pub use log::Event;

@@ -10,6 +10,7 @@ use tokio::time::timeout_at;
 
 use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::cache::bridge::Gap;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::SharedCache;
 use crate::cache::state::State;
@@ -18,6 +19,7 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::WatchError;
 use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
+use crate::cache::watch::needs_bridge;
 
 /// Read access to one cache. A clone is cheap and reads the same cache.
 #[derive(Clone)]
@@ -113,6 +115,15 @@ impl Reader {
         selection: Arc<Selection>,
     ) -> Result<WatchStream, WatchError> {
         WatchStream::open(&self.shared, start, selection)
+    }
+
+    /// The gap between `version` and the log, if a [`Bridge`](crate::cache::Bridge) may close it.
+    ///
+    /// `None` if the log serves `version`, if the cache has not reached it, or if it may belong to
+    /// an earlier epoch.
+    pub fn gap(&self, version: ResourceVersion) -> Option<Gap> {
+        let state = self.shared.state.read();
+        needs_bridge(&state, version).then(|| Gap::new(&self.shared, state.epoch, version))
     }
 
     /// Opens a watch that delivers the objects of `snapshot`, then the changes after it.

@@ -11,8 +11,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::api::Resource;
+use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::WireFormat;
+use crate::cache::BridgedWatch;
 use crate::cache::Reader;
 use crate::codec::Encoder;
 use crate::upstream::ResourceClient;
@@ -26,6 +28,7 @@ use super::ProofRequest;
 use super::ReflectorMetrics;
 use super::RelistHandle;
 use super::WireShape;
+use super::bridges::Bridges;
 
 /// How many reads that could not be proven fresh may be forwarded concurrently, per informer. When
 /// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
@@ -48,9 +51,14 @@ pub struct Informer {
     events_sent: AtomicU64,
     freshness: Freshness<ResourceClient>,
     unproven_permits: Arc<Semaphore>,
+    bridges: Bridges<ResourceClient>,
 }
 
 impl Informer {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts of an informer, made in one place"
+    )]
     pub(super) fn new(
         spec: InformerSpec,
         namespace: Option<&str>,
@@ -59,6 +67,7 @@ impl Informer {
         metrics: Arc<ReflectorMetrics>,
         shape: Arc<WireShape>,
         freshness: Freshness<ResourceClient>,
+        bridges: Bridges<ResourceClient>,
     ) -> Self {
         Self {
             spec,
@@ -74,6 +83,7 @@ impl Informer {
             events_sent: AtomicU64::new(0),
             freshness,
             unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
+            bridges,
         }
     }
 
@@ -132,6 +142,14 @@ impl Informer {
         min_interval: Duration,
     ) -> Result<Proof, ProofError> {
         self.freshness.prove(request, asked_at, min_interval).await
+    }
+
+    /// A watch of the objects in `request` for a client with `version`, if the log does not serve
+    /// the version but the API server may still have its history; otherwise `None`.
+    pub fn bridge(&self, version: ResourceVersion, request: &ProofRequest) -> Option<BridgedWatch> {
+        let gap = self.reader.gap(version)?;
+        let watch = self.bridges.watch(&gap, &request.scope, &request.selection);
+        Some(watch)
     }
 
     /// Permits to forward a read that could not be proven fresh: two for each informer.

@@ -1,7 +1,7 @@
 //! Informers: caches that are kept equal to the API server ("upstream" in these files).
 //!
 //! An [`Informer`] is a reflector and its cache, for one resource in one wire format, in one
-//! namespace or in all of them. This room has four parts:
+//! namespace or in all of them. This room has five parts:
 //!
 //! - **Reflector** (`reflector/`): the task that lists and watches upstream, and recovers when a
 //!   watch is lost. Each [`Reflector`] owns its cache's [`Writer`](crate::cache::Writer), which
@@ -11,6 +11,8 @@
 //! - **Freshness** (`freshness/`): proves to a reader that a snapshot is at least as fresh as its
 //!   request. [`Freshness`] only reads the cache. When it finds that the cache is wrong, or that
 //!   etcd was restored, it requests a relist through a [`RelistHandle`].
+//! - **Bridges** (`bridges.rs`): short upstream watches for clients whose version is older than the
+//!   event log, as after a restart of the process. They do not change the cache.
 //! - **Set** (`set.rs`): [`InformerSet`] starts an informer at the first request that needs it, and
 //!   keeps at most one per resource, wire format and namespace. An informer that is not pinned
 //!   stops after ten minutes without requests and watches. If upstream refuses the resource, the
@@ -26,6 +28,7 @@
 //! are the main tests: `after_any_faults_the_cache_and_its_clients_equal_upstream` and
 //! `consistent_answers_show_a_state_no_older_than_the_request`.
 
+mod bridges;
 mod config;
 mod freshness;
 #[expect(clippy::module_inception, reason = "it holds `Informer`")]
@@ -37,6 +40,7 @@ mod spec;
 mod upgrade;
 mod wire_shape;
 
+pub use bridges::BridgeLimits;
 pub use config::Config;
 pub use freshness::Freshness;
 pub use freshness::FreshnessMetrics;

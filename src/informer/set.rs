@@ -20,6 +20,7 @@ use crate::upstream::Client;
 use crate::upstream::ResourceClient;
 use crate::upstream::Warnings;
 
+use super::BridgeLimits;
 use super::Config;
 use super::Freshness;
 use super::Informer;
@@ -30,6 +31,7 @@ use super::ReflectorEnd;
 use super::ReflectorMetrics;
 use super::Signals;
 use super::WireShape;
+use super::bridges::Bridges;
 use super::relist_channel;
 
 /// Why [`InformerSet::get_or_start`] returns no informer.
@@ -96,6 +98,7 @@ struct Inner {
     informers: DashMap<Key, Arc<Informer>>,
     refusals: DashMap<Key, (StartError, Instant)>,
     required: Mutex<Vec<RequiredInformer>>,
+    bridge_limits: Arc<BridgeLimits>,
 }
 
 // === impl InformerSet ===
@@ -110,6 +113,7 @@ impl InformerSet {
             informers: DashMap::new(),
             refusals: DashMap::new(),
             required: Mutex::default(),
+            bridge_limits: Arc::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -150,6 +154,11 @@ impl InformerSet {
     /// False while the API server does not respond; see [`Client::is_responding`].
     pub fn is_upstream_responding(&self) -> bool {
         self.inner.client.is_responding()
+    }
+
+    /// The limits and counters of the bridges of all informers.
+    pub fn bridge_limits(&self) -> &BridgeLimits {
+        &self.inner.bridge_limits
     }
 
     /// A ready informer for `namespace` (`None`: all), preferably the cluster-wide one. Starts
@@ -343,6 +352,12 @@ impl InformerSet {
             config.freshness.of(&key.gvr),
             self.inner.shutdown.clone(),
         );
+        let source = lister_watcher.clone();
+        let bridges = Bridges::new(
+            move |scope| source.in_scope(scope),
+            Arc::clone(&self.inner.bridge_limits),
+            self.inner.shutdown.clone(),
+        );
         let informer = Arc::new(Informer::new(
             spec.clone(),
             key.namespace.as_deref(),
@@ -351,6 +366,7 @@ impl InformerSet {
             Arc::clone(&metrics),
             Arc::clone(&shape),
             freshness,
+            bridges,
         ));
         let idle_timeout = config.idle_timeout;
         let watched = Arc::clone(&informer);

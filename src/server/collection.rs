@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use crate::api::Resource;
+use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::WireFormat;
+use crate::cache::BridgedWatch;
 use crate::cache::Reader;
 use crate::codec::Encoder;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::informer::Informer;
 use crate::informer::InformerSpec;
+use crate::informer::ProofRequest;
 
 /// One resource's objects in one wire format, and everything that is needed to read them.
 pub trait Collection: Send + Sync {
@@ -50,6 +53,12 @@ pub trait Collection: Send + Sync {
         }
     }
 
+    /// A watch that gets the history before the event log from upstream. `None`, the default, if
+    /// there is no such history; the client then gets 410.
+    fn bridge(&self, _version: ResourceVersion, _request: &ProofRequest) -> Option<BridgedWatch> {
+        None
+    }
+
     /// Counts events that were sent to a client. The default does nothing.
     fn count_sent(&self, _events: u64) {}
 }
@@ -73,6 +82,10 @@ impl Collection for Informer {
 
     fn format(&self) -> WireFormat {
         self.format()
+    }
+
+    fn bridge(&self, version: ResourceVersion, request: &ProofRequest) -> Option<BridgedWatch> {
+        self.bridge(version, request)
     }
 
     fn count_sent(&self, events: u64) {

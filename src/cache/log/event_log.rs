@@ -64,12 +64,18 @@ pub(in crate::cache) struct PositionEvicted;
 impl EventLog {
     /// Creates an empty log of the events after resource version `start`.
     pub(in crate::cache) fn new(start: ResourceVersion) -> Self {
+        Self::with_ledger(start, Arc::default())
+    }
+
+    /// Creates an empty log that adds its bytes to `ledger`. Logs that share a ledger share their
+    /// byte limit too. Call [`EventLog::forget`] before dropping the log, to subtract its bytes.
+    pub(in crate::cache) fn with_ledger(start: ResourceVersion, ledger: Arc<AtomicUsize>) -> Self {
         Self {
             entries: VecDeque::new(),
             first: 0,
             start,
             holes: VecDeque::new(),
-            ledger: Arc::default(),
+            ledger,
             evicted_early: 0,
             evicted_holes_end: ResourceVersion::ZERO,
         }
@@ -234,6 +240,12 @@ impl EventLog {
         }
         self.start = self.start.max(applied);
         evicted
+    }
+
+    /// Drops everything and begins again with the events after `start`, with the same ledger.
+    pub(in crate::cache) fn restart(&mut self, start: ResourceVersion) {
+        drop(self.forget(start));
+        *self = Self::with_ledger(start, Arc::clone(&self.ledger));
     }
 
     fn evict_first(&mut self) -> Option<Arc<Event>> {

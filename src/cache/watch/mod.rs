@@ -9,7 +9,9 @@ mod start;
 mod watch_error;
 mod watch_stream;
 
+pub(in crate::cache) use start::LogReach;
 pub use start::WatchFrom;
+pub(in crate::cache) use start::needs_bridge;
 pub use watch_error::WatchError;
 pub use watch_stream::WatchItem;
 pub use watch_stream::WatchStream;

@@ -4,6 +4,8 @@ use crate::api::ResourceVersion;
 use crate::cache::log::Expired;
 use crate::cache::objects::Snapshot;
 use crate::cache::state::State;
+use crate::mutation;
+use crate::mutation::Mutation;
 
 /// The point in the history at which a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,19 @@ pub(super) struct Start {
     pub(super) position: u64,
     /// True if the cache has not reached `version` yet.
     pub(super) is_ahead: bool,
+}
+
+/// How a version that the upstream's history has reached relates to the event log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cache) enum LogReach {
+    /// A watch can start at the version.
+    Served,
+    /// The version is older than the log, or inside a hole.
+    Missing,
+    /// The version belongs to an earlier epoch, or the cache has no content.
+    Expired(Expired),
+    /// The cache was closed.
+    Closed,
 }
 
 // === impl WatchFrom ===
@@ -54,6 +69,21 @@ impl Start {
         Self::after(state, version)
     }
 
+    /// The start of a client that has everything up to `version` of `epoch` from a bridge.
+    pub(super) fn bridged(
+        state: &State,
+        epoch: u64,
+        version: ResourceVersion,
+    ) -> Result<Self, Expired> {
+        if epoch != state.epoch {
+            return Err(other_history(state, version));
+        }
+        if mutation::is_active(Mutation::BridgeLeftEarly) {
+            return Self::after(state, version.max(state.log.start()));
+        }
+        Self::after(state, version)
+    }
+
     /// The start of a client that sent `version`, which may belong to an earlier epoch.
     fn resumed(state: &State, version: ResourceVersion) -> Result<Self, Expired> {
         let is_ahead = state.applied().is_some_and(|applied| version > applied);
@@ -75,6 +105,35 @@ impl Start {
             is_ahead: version > applied,
         })
     }
+}
+
+// === impl LogReach ===
+
+impl LogReach {
+    /// Whether a client of `epoch` that has everything up to `version` can continue from the log.
+    pub(in crate::cache) fn of(state: &State, epoch: u64, version: ResourceVersion) -> Self {
+        if state.is_closed {
+            return Self::Closed;
+        }
+        if epoch != state.epoch || state.content.is_none() {
+            return Self::Expired(other_history(state, version));
+        }
+        if mutation::is_active(Mutation::BridgeLeftEarly) || state.log.expired(version).is_none() {
+            return Self::Served;
+        }
+        Self::Missing
+    }
+}
+
+/// True if the log lacks events after `version`, but the upstream may still have all of them.
+///
+/// A version that the cache has not reached is not old: its watch waits. A version that an earlier
+/// epoch had reached may belong to another history, or to objects with other bytes, so its client
+/// has to list again. Guarded by `only_old_versions_of_this_epoch_are_bridged`.
+pub(in crate::cache) fn needs_bridge(state: &State, version: ResourceVersion) -> bool {
+    state.applied().is_some_and(|applied| version <= applied)
+        && version > state.newest_earlier_version
+        && state.log.expired(version).is_some()
 }
 
 fn other_history(state: &State, requested: ResourceVersion) -> Expired {

@@ -137,6 +137,18 @@ impl WatchStream {
         Self::begin(shared, &state, start, &selection)
     }
 
+    /// Opens a stream for a client that has everything up to `version` of `epoch` from a bridge.
+    pub(in crate::cache) fn open_bridged(
+        shared: &Arc<SharedCache>,
+        epoch: u64,
+        version: ResourceVersion,
+        selection: Arc<Selection>,
+    ) -> Result<Self, WatchError> {
+        let state = shared.state.read();
+        let start = Start::bridged(&state, epoch, version)?;
+        Self::begin(shared, &state, start, &selection)
+    }
+
     /// Creates a stream of the changes after `start`, and joins its group.
     fn begin(
         shared: &Arc<SharedCache>,

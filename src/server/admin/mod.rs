@@ -47,6 +47,7 @@ impl Admin {
                 &[],
                 f64::from(u8::from(scraped.is_upstream_responding())),
             );
+            scraped.bridge_limits().sample(samples);
         });
         Self {
             informers,

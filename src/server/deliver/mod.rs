@@ -32,6 +32,7 @@ pub(crate) use gzip::SharedList;
 pub(crate) use gzip::client_accepts_gzip;
 pub(crate) use gzip::with_gzip_headers;
 pub(crate) use watch_body::WatchBody;
+pub(crate) use watch_body::WatchSource;
 #[cfg(test)]
 pub(crate) use watch_body::without_jitter;
 pub(crate) use websocket::over_websocket;

@@ -10,6 +10,8 @@ use std::task::ready;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::stream;
 use http_body::Frame;
 use rand::Rng;
 use tokio::time::Instant;
@@ -19,6 +21,8 @@ use crate::api::EventType;
 use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::body::BoxError;
+use crate::cache::BridgeItem;
+use crate::cache::BridgedWatch;
 use crate::cache::Event;
 use crate::cache::Expired;
 use crate::cache::WatchItem;
@@ -71,9 +75,20 @@ pub(crate) struct WatchBody {
     drain: WatchEnd,
 }
 
+/// Where the events of a watch come from when it is opened.
+pub(crate) enum WatchSource {
+    /// The cache.
+    Stream(WatchStream),
+    /// The API server's history, until the cache's event log serves the client's version.
+    Bridge(BridgedWatch),
+    /// The watch cannot start: its only event is an ERROR with 410.
+    Expired(Expired),
+}
+
 enum State {
     /// Only this frame is left to send.
     Last(Bytes),
+    Bridging(Pin<Box<dyn Stream<Item = BridgeItem> + Send>>),
     Streaming(WatchStream),
     Ended,
 }
@@ -88,10 +103,10 @@ struct Bookmarks {
 // === impl WatchBody ===
 
 impl WatchBody {
-    /// The body of a watch that reads `stream`, or has only an ERROR frame if it could not start.
+    /// The body of a watch with the events of `source`.
     pub(crate) fn new(
         collection: Arc<dyn Collection>,
-        stream: Result<WatchStream, Expired>,
+        source: WatchSource,
         representation: Representation,
         terms: WatchTerms,
         one_event_per_frame: bool,
@@ -100,10 +115,11 @@ impl WatchBody {
         let timeout = terms.timeout.unwrap_or_else(random_timeout);
         let deadline = Instant::now() + timeout.min(MAX_TIMEOUT);
         let encoder = collection.encoder_for(representation);
-        let state = match stream {
-            Ok(_) if timeout.is_zero() => State::Ended,
-            Ok(stream) => State::Streaming(stream),
-            Err(expired) => State::Last(expired_frame(&encoder, expired)),
+        let state = match source {
+            WatchSource::Expired(expired) => State::Last(expired_frame(&encoder, expired)),
+            _ if timeout.is_zero() => State::Ended,
+            WatchSource::Stream(stream) => State::Streaming(stream),
+            WatchSource::Bridge(bridged) => State::Bridging(items_of(bridged)),
         };
         let bookmarks = terms.bookmarks.then(|| Bookmarks::new(deadline));
         let due = bookmarks.as_ref().map_or(deadline, |next| next.due);
@@ -133,6 +149,13 @@ impl WatchBody {
                     return Poll::Ready(Some(frame));
                 }
                 State::Ended => return Poll::Ready(None),
+                State::Bridging(items) => {
+                    let item = ready!(items.as_mut().poll_next(cx));
+                    match self.bridge_frame(item) {
+                        Some(frame) => return Poll::Ready(Some(frame)),
+                        None => continue,
+                    }
+                }
                 State::Streaming(stream) => match stream.poll_next(cx) {
                     Poll::Ready(item) => item,
                     Poll::Pending => return Poll::Pending,
@@ -149,6 +172,28 @@ impl WatchBody {
                 },
             };
             self.state = last;
+        }
+    }
+
+    /// The frame to send for `item` of a bridge; the last item changes the state. The client gets a
+    /// bookmark at the version at which it continues from the cache: if it is disconnected after
+    /// that, it can resume without a bridge.
+    fn bridge_frame(&mut self, item: Option<BridgeItem>) -> Option<Bytes> {
+        match item {
+            Some(BridgeItem::Change(event)) => Some(self.change_frame(&event, event.event_type)),
+            Some(BridgeItem::Joined { stream, bookmark }) => {
+                self.state = State::Streaming(*stream);
+                let at = bookmark.filter(|_| self.bookmarks.is_some())?;
+                Some(self.bookmark_frame(at, false))
+            }
+            Some(BridgeItem::Refused(status)) => {
+                self.state = State::Last(self.encoder.error(&status));
+                None
+            }
+            Some(BridgeItem::Closed) | None => {
+                self.state = State::Ended;
+                None
+            }
         }
     }
 
@@ -223,17 +268,23 @@ impl WatchBody {
                 self.state = State::Ended;
                 return Poll::Ready(None);
             }
-            let (Some(bookmarks), State::Streaming(stream)) =
-                (&mut self.bookmarks, &mut self.state)
-            else {
+            let Some(bookmarks) = &mut self.bookmarks else {
                 return Poll::Pending;
             };
-            let has_hole_opened = stream.has_hole_opened();
+            let mut stream = match &mut self.state {
+                State::Streaming(stream) => Some(stream),
+                // A watch on a bridge does not have everything yet.
+                State::Bridging(_) => None,
+                State::Last(_) | State::Ended => return Poll::Pending,
+            };
+            let has_hole_opened = stream
+                .as_mut()
+                .is_some_and(|stream| stream.has_hole_opened());
             bookmarks.is_urgent |= has_hole_opened;
             if !has_alarm_fired && !has_hole_opened {
                 return Poll::Pending;
             }
-            let at = stream.bookmark();
+            let at = stream.and_then(|stream| stream.bookmark());
             bookmarks.schedule(at.is_some(), self.deadline);
             let next = bookmarks.due.min(self.deadline);
             self.alarm.as_mut().reset(next);
@@ -316,6 +367,16 @@ fn encode_change(encoder: &Encoder, event: &Event, verdict: EventType) -> Bytes 
 
 fn expired_frame(encoder: &Encoder, expired: Expired) -> Bytes {
     encoder.error(&Status::expired_watch(expired.requested, expired.oldest))
+}
+
+/// The items of `bridged` as a stream, whose last item is the last one of `bridged`.
+fn items_of(bridged: BridgedWatch) -> Pin<Box<dyn Stream<Item = BridgeItem> + Send>> {
+    Box::pin(stream::unfold(Some(bridged), |bridged| async {
+        let mut bridged = bridged?;
+        let item = bridged.next().await;
+        let is_last = !matches!(item, BridgeItem::Change(_));
+        Some((item, (!is_last).then_some(bridged)))
+    }))
 }
 
 fn random_timeout() -> Duration {

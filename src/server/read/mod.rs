@@ -65,7 +65,7 @@ pub(super) async fn read(
             from,
             terms,
         } => {
-            let wanted = (&proof_request.selection, *from, *terms);
+            let wanted = (proof_request, *from, *terms);
             watch::watch(read, wanted, collection, proof, delivery, shutdown)
         }
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::api::Status;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
+use crate::informer::ProofRequest;
 use crate::server::collection::Collection;
 use crate::server::decide::Need;
 use crate::server::decide::Read;
@@ -17,6 +17,7 @@ use crate::server::decide::Reason;
 use crate::server::decide::WatchTerms;
 use crate::server::deliver::Delivery;
 use crate::server::deliver::WatchBody;
+use crate::server::deliver::WatchSource;
 use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 use crate::shutdown::Shutdown;
@@ -28,17 +29,17 @@ use crate::shutdown::Shutdown;
 ///
 /// A [`Miss`] if the cache can't start the stream, for example with 429 if clients watch too many
 /// selectors that no index answers. A start before the event log is not an error: the client gets
-/// 410 in the stream, as from the API server.
+/// the events from a bridge, or 410 in the stream, as from the API server.
 pub(super) fn watch(
     read: &Read,
-    (selection, from, terms): (&Arc<Selection>, WatchFrom, WatchTerms),
+    (request, from, terms): (&ProofRequest, WatchFrom, WatchTerms),
     collection: &Arc<dyn Collection>,
     proof: Option<&Proof>,
     delivery: &Delivery<'_>,
     shutdown: &Shutdown,
 ) -> CacheAnswer {
     let reader = collection.reader();
-    let selection = Arc::clone(selection);
+    let selection = Arc::clone(&request.selection);
     let stream = match (from, proof) {
         (WatchFrom::Snapshot, Some(proof)) => {
             super::check_not_older_than(read.need, proof.snapshot.resource_version())?;
@@ -52,21 +53,29 @@ pub(super) fn watch(
             reader.watch(from, selection)
         }
     };
-    let stream = match stream {
-        Ok(stream) => Ok(stream),
-        Err(WatchError::TooManyUnindexed) => {
+    let source = match (stream, from) {
+        (Ok(stream), _) => WatchSource::Stream(stream),
+        (Err(WatchError::TooManyUnindexed), _) => {
             return Err(Status::too_many_watched_selectors().into());
         }
         // The cache was closed, or started a new epoch, after it was acquired.
-        Err(WatchError::Expired(expired)) if expired.oldest == ResourceVersion::ZERO => {
+        (Err(WatchError::Expired(expired)), _) if expired.oldest == ResourceVersion::ZERO => {
             return Err(Miss::Forward(Reason::NotCached));
         }
-        Err(WatchError::Expired(expired)) => Err(expired),
+        (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => {
+            match collection.bridge(version, request) {
+                Some(bridged) => WatchSource::Bridge(bridged),
+                None => WatchSource::Expired(expired),
+            }
+        }
+        (Err(WatchError::Expired(expired)), WatchFrom::Snapshot | WatchFrom::Tip) => {
+            WatchSource::Expired(expired)
+        }
     };
     let representation = read.representation;
     let body = WatchBody::new(
         Arc::clone(collection),
-        stream,
+        source,
         representation,
         terms,
         delivery.one_event_per_frame,

@@ -68,7 +68,8 @@ enum RequestKind {
 pub struct ResourceClient {
     client: Client,
     resource: Arc<Resource>,
-    namespace: Option<String>,
+    /// The objects that lists and watches cover; all in the namespace by default.
+    scope: Scope,
     format: WireFormat,
     decoder: Decoder,
     liveness: WatchLiveness,
@@ -83,10 +84,14 @@ impl ResourceClient {
         format: WireFormat,
         decoder: Decoder,
     ) -> Self {
+        let scope = Scope {
+            namespace,
+            ..Scope::default()
+        };
         Self {
             client,
             resource,
-            namespace,
+            scope,
             format,
             decoder,
             liveness: WatchLiveness::default(),
@@ -99,13 +104,34 @@ impl ResourceClient {
         self
     }
 
+    /// This client, limited to the objects in `scope`, and without the recording of liveness. A
+    /// namespace of this client has priority.
+    #[must_use]
+    pub fn in_scope(&self, scope: &Scope) -> Self {
+        let namespace = self.scope.namespace.as_ref().or(scope.namespace.as_ref());
+        let scope = Scope {
+            namespace: namespace.cloned(),
+            ..scope.clone()
+        };
+        Self {
+            scope,
+            liveness: WatchLiveness::default(),
+            ..self.clone()
+        }
+    }
+
     /// Sends a GET of the collection with `query` and records the answer's warnings. The result is
     /// an error unless the answer is a success in the client's wire format. The answer's headers
     /// must arrive within the client's limit, or that of [`WHOLE_LIST_TIMEOUT`].
     async fn get(&self, query: &str, kind: RequestKind) -> Result<Response<Body>, Error> {
-        let path = self.path(self.namespace.as_deref());
+        let path = self.path();
+        let selectors = selectors_query(&self.scope);
+        let selectors = match selectors.as_str() {
+            "" => selectors,
+            _ => format!("&{selectors}"),
+        };
         let requested = self.format.media_type();
-        let request = client::get(&format!("{path}?{query}"), requested)?;
+        let request = client::get(&format!("{path}?{query}{selectors}"), requested)?;
         let client = &self.client;
         let response = match kind {
             RequestKind::Watch => {
@@ -135,7 +161,8 @@ impl ResourceClient {
         Ok(response)
     }
 
-    fn path(&self, namespace: Option<&str>) -> String {
+    fn path(&self) -> String {
+        let namespace = self.scope.namespace.as_deref();
         let escaped = namespace.map(|name| utf8_percent_encode(name, SEGMENT).to_string());
         self.resource.gvr.path(escaped.as_deref())
     }
@@ -189,10 +216,10 @@ impl FreshnessProbe for ResourceClient {
     }
 
     async fn verification_list(&self, scope: &Scope) -> Result<ListPage, Error> {
-        let namespace = self.namespace.as_deref().or(scope.namespace.as_deref());
-        let path = self.path(namespace);
+        let scoped = self.in_scope(scope);
+        let path = scoped.path();
         let request = client::get(
-            &format!("{path}?{}", scope_query(scope)),
+            &format!("{path}?{}", selectors_query(&scoped.scope)),
             METADATA_MEDIA_TYPES,
         )?;
         let sent = self.client.request(Identity::Kubefan, request);
@@ -223,7 +250,7 @@ impl FreshnessProbe for ResourceClient {
     }
 }
 
-fn scope_query(scope: &Scope) -> String {
+fn selectors_query(scope: &Scope) -> String {
     let mut query = form_urlencoded::Serializer::new(String::new());
     let selectors = [
         ("labelSelector", &scope.label_selector),

@@ -7,8 +7,10 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio::time::advance;
+use tokio::time::sleep;
 
 use super::WatchBody;
+use super::WatchSource;
 use crate::api::EventType;
 use crate::api::GroupVersionResource;
 use crate::api::Object;
@@ -19,6 +21,8 @@ use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::cache;
+use crate::cache::Bridge;
+use crate::cache::BridgeWriter;
 use crate::cache::Reader;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
@@ -96,18 +100,46 @@ impl TestCollection {
         terms: WatchTerms,
         one_event_per_frame: bool,
     ) -> Watch {
-        let stream = match self.reader.watch(from, Arc::default()) {
-            Ok(stream) => Ok(stream),
-            Err(WatchError::Expired(expired)) => Err(expired),
+        let source = match self.reader.watch(from, Arc::default()) {
+            Ok(stream) => WatchSource::Stream(stream),
+            Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
             Err(other) => panic!("{other}"),
         };
+        self.watch_source(source, terms, one_event_per_frame)
+    }
+
+    /// A watch after `version`, which is older than the log, and the writer of its bridge.
+    fn watch_bridged(
+        self: &Arc<Self>,
+        version: u64,
+        bookmarks: bool,
+        timeout: u64,
+    ) -> (BridgeWriter, Watch) {
+        let gap = self.reader.gap(ResourceVersion(version)).expect("a gap");
+        let (writer, _, bridged) = Bridge::new(&gap, Arc::default(), Arc::default(), 1 << 20);
+        writer.open();
+        let terms = WatchTerms {
+            bookmarks,
+            initial_events_end: false,
+            timeout: Some(Duration::from_secs(timeout)),
+        };
+        let watch = self.watch_source(WatchSource::Bridge(bridged), terms, true);
+        (writer, watch)
+    }
+
+    fn watch_source(
+        self: &Arc<Self>,
+        source: WatchSource,
+        terms: WatchTerms,
+        one_event_per_frame: bool,
+    ) -> Watch {
         let collection: Arc<dyn Collection> = self.clone();
         let shutdown = Shutdown::new(crate::shutdown::Config::default());
         let representation = Representation::plain(WireFormat::Json);
         let drain = shutdown.watch_end();
         let body = WatchBody::new(
             collection,
-            stream,
+            source,
             representation,
             terms,
             one_event_per_frame,
@@ -265,6 +297,53 @@ async fn a_relist_is_sent_at_once() {
     let (seconds, bookmark) = watch.next().await;
     assert!(bookmark.is_some_and(|frame| frame.contains(r#""resourceVersion":"20""#)));
     assert!(seconds < 6.0, "{seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bridge_comes_before_the_log() {
+    for (bookmarks, expected) in [
+        (
+            true,
+            vec![
+                "0: MODIFIED 8",
+                "1: BOOKMARK 10",
+                "3: ADDED 12",
+                "8: BOOKMARK 12",
+                "10: end",
+            ],
+        ),
+        (false, vec!["0: MODIFIED 8", "3: ADDED 12", "10: end"]),
+    ] {
+        let collection = TestCollection::new();
+        let (bridge, watch) = collection.watch_bridged(7, bookmarks, 10);
+        let changes = async {
+            let frame = br#"{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"8"}}}"#;
+            bridge.push(
+                EventType::Modified,
+                object("old", 8),
+                frame.as_slice().into(),
+            );
+            sleep(Duration::from_secs(1)).await;
+            bridge.bookmark(ResourceVersion(10));
+            sleep(Duration::from_secs(2)).await;
+            collection.add("new", 12);
+        };
+        let (seen, ()) = tokio::join!(watch.all(), changes);
+        assert_eq!(seen, expected, "{bookmarks}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_waits_on_a_bridge_ends_in_time() {
+    let collection = TestCollection::new();
+    for timeout in [0, 1, 4, 100] {
+        // The bookmark that is due two seconds before the end is not sent.
+        let (_bridge, watch) = collection.watch_bridged(7, true, timeout);
+        assert_eq!(watch.all().await, [format!("{timeout}: end")]);
+    }
+    let (bridge, watch) = collection.watch_bridged(7, true, 4);
+    drop(bridge);
+    assert_eq!(watch.all().await, ["0: ERROR ", "0: end"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ use super::ListCall;
 use super::ListerWatcher;
 use super::ResourceClient;
 use super::ResumePoint;
+use super::Scope;
 use super::WatchCall;
 use super::list_query;
 use super::watch_query;
@@ -104,6 +105,47 @@ async fn lists_a_page_and_returns_its_revision() {
     assert_eq!(page.items[0].key.as_str(), "n/a");
     let version = client.barrier().await.expect("a revision");
     assert_eq!(version, ResourceVersion(10));
+}
+
+#[tokio::test]
+async fn a_client_in_a_scope_sends_its_namespace_and_selectors() {
+    let server = TestServer::plain(|request| async move {
+        assert_eq!(request.uri().path(), "/api/v1/namespaces/n/pods");
+        let query = request.uri().query().unwrap_or_default();
+        let selectors = "&labelSelector=a+in+%28b%29&fieldSelector=spec.nodeName%3Dx";
+        let start = query.strip_suffix(selectors);
+        let start = start.unwrap_or_else(|| panic!("{query}"));
+        assert!(
+            ["limit=500", &watch_query(&WATCH)].contains(&start),
+            "{query}"
+        );
+        respond("application/json", full(LIST))
+    })
+    .await;
+    let scope = Scope {
+        namespace: Some("n".into()),
+        label_selector: "a in (b)".into(),
+        field_selector: "spec.nodeName=x".into(),
+    };
+    let client = resource_client(&server, None, WireFormat::Json).await;
+    let client = client.in_scope(&scope);
+    let request = ListCall {
+        limit: 500,
+        continue_token: None,
+    };
+    client.list(request).await.expect("a page");
+    client.watch(WATCH).await.expect("a stream");
+    // A client for one namespace stays in it.
+    let client = resource_client(&server, Some("n"), WireFormat::Json).await;
+    let elsewhere = Scope {
+        namespace: Some("other".into()),
+        ..scope
+    };
+    client
+        .in_scope(&elsewhere)
+        .watch(WATCH)
+        .await
+        .expect("a stream");
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
-//! Failures of the upstream, of etcd and of other clients, and what a client sees of them.
+//! Failures of the upstream, of etcd, of kubefan itself and of other clients, and what a client sees
+//! of them.
 
 mod epoch;
 mod faults;
 mod goaway;
 mod isolation;
+mod restart;
 mod suspended;

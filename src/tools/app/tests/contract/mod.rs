@@ -12,6 +12,7 @@ mod network;
 
 use std::cell::RefCell;
 use std::env;
+use std::future::Future;
 use std::time::Duration;
 
 use proptest::collection::vec;
@@ -134,6 +135,8 @@ enum Fault {
     /// All connections of this replica to the simulator break; new ones fail until `Heal`.
     Partition(usize),
     Heal(usize),
+    /// This replica is killed and started again, so that its caches are empty.
+    Restart(usize),
 }
 
 /// A deliberate bug, of a client or of the cache, which the property must detect.
@@ -166,6 +169,10 @@ fn link_faults() -> BoxedStrategy<Fault> {
     .boxed()
 }
 
+fn restarts() -> BoxedStrategy<Fault> {
+    select(vec![0_usize, 1]).prop_map(Fault::Restart).boxed()
+}
+
 /// `fault` changes the history of the API server. kubefan notices that only when it opens a watch
 /// again, so faults that break watches are mixed in.
 fn history_faults(fault: Fault) -> BoxedStrategy<Fault> {
@@ -175,7 +182,7 @@ fn history_faults(fault: Fault) -> BoxedStrategy<Fault> {
 
 /// Every kind of fault with its name. Faults of requests are mixed with faults that end watches,
 /// because these make kubefan send requests.
-const FAULTS: [(&str, FaultStrategy); 12] = [
+const FAULTS: [(&str, FaultStrategy); 13] = [
     ("drop-watches", || watch_faults(WatchFault::Drop)),
     ("gone", || watch_faults(WatchFault::Gone)),
     ("half-frame", || watch_faults(WatchFault::HalfFrame)),
@@ -199,6 +206,7 @@ const FAULTS: [(&str, FaultStrategy); 12] = [
     ("compact", || history_faults(Fault::Compact)),
     ("revision-back", || history_faults(Fault::RestoreBackup)),
     ("links", link_faults),
+    ("restart", restarts),
 ];
 
 fn no_faults() -> BoxedStrategy<Fault> {
@@ -342,7 +350,7 @@ impl ContractRun {
             }
             Op::Tick => cluster.tick(),
             Op::Wait(milliseconds) => sleep(Duration::from_millis(milliseconds)).await,
-            Op::Fault(fault) => self.fail(fault),
+            Op::Fault(fault) => self.fail(fault).await,
             Op::Client { client, ref action } => self.client(client, action).await?,
         }
         Ok(())
@@ -371,7 +379,7 @@ impl ContractRun {
         }
     }
 
-    fn fail(&mut self, fault: Fault) {
+    async fn fail(&mut self, fault: Fault) {
         let Testbed {
             cluster, replicas, ..
         } = &mut self.testbed;
@@ -392,7 +400,22 @@ impl ContractRun {
             Fault::Sever(replica) => link(replica).cut(true),
             Fault::Partition(replica) => link(replica).cut(false),
             Fault::Heal(replica) => link(replica).heal(),
+            Fault::Restart(replica) => self.restart(replica).await,
         }
+    }
+
+    /// Restarts a replica. Its clients lose their watches, and keep what they have seen.
+    async fn restart(&mut self, replica: usize) {
+        let replica = replica % self.testbed.replicas.len();
+        for client in &mut self.clients {
+            if client.replica == replica {
+                client.cut();
+            }
+        }
+        let Testbed {
+            cluster, replicas, ..
+        } = &mut self.testbed;
+        replicas[replica].restart(&cluster.simulator).await;
     }
 
     /// Ends all faults, then checks that every client, and a new client at each replica, has the
@@ -434,14 +457,19 @@ impl ContractRun {
     }
 }
 
-fn run_scenario(scenario: &Scenario, tamper: Option<Tamper>) -> Result<Counts, String> {
+/// Runs `test` on paused time, so that the same scenario has the same result.
+fn on_paused_time<T>(test: impl Future<Output = T>) -> T {
     without_jitter();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
         .build()
         .expect("a runtime");
-    runtime.block_on(async {
+    runtime.block_on(test)
+}
+
+fn run_scenario(scenario: &Scenario, tamper: Option<Tamper>) -> Result<Counts, String> {
+    on_paused_time(async {
         let mut run = ContractRun::new(scenario, tamper).await;
         let outcome = run.run(&scenario.ops).await;
         outcome.map_err(|error| {
@@ -536,7 +564,8 @@ fn one_replica_honours_the_contract() {
     assert!(counts.changes > counts.cases * 5, "{counts:?}");
     assert!(counts.resumed > counts.cases * 2, "{counts:?}");
     assert!(counts.bookmarks > 0, "{counts:?}");
-    // Clients that arrive with a version from before the cache's first list get 410 Expired.
+    // Clients that do not read for long fall behind a small log. Those that arrive with a version
+    // from before the cache's first list are bridged.
     assert!(counts.expired > 0, "{counts:?}");
 }
 
@@ -627,4 +656,78 @@ fn unseen_departures_from_a_selection_are_sent_before_other_changes() {
     let rule = Mutation::DepartureWithChange;
     let without = mutation::with(rule, || run_scenario(&scenario, None));
     without.expect_err("the rule is needed");
+}
+
+/// Clients of every subscription, some of which have an older version than others, return after a
+/// restart of kubefan. While it was down, objects changed, and they change while clients catch up.
+/// Within three seconds every client has the current state, and none got 410.
+fn resume_after_a_restart(changes: usize) -> CheckResult {
+    let spec = |client| ClientSpec {
+        subscription: client % SUBSCRIPTIONS.len(),
+        bookmarks: client % 2 == 0,
+        seconds: 600,
+    };
+    let scenario = Scenario {
+        replicas: 1,
+        retention_bytes: None,
+        clients: (0..3 * SUBSCRIPTIONS.len()).map(spec).collect(),
+        ops: Vec::new(),
+        seed: 0,
+    };
+    on_paused_time(async {
+        let mut run = ContractRun::new(&scenario, None).await;
+        let all = |run: &ContractRun| 0..run.clients.len();
+        let change = |run: &mut ContractRun, change: usize| {
+            let pod = change % PODS.len();
+            match change % 7 {
+                3 => run.testbed.cluster.delete(pod),
+                5 => run.testbed.cluster.tick(),
+                _ => run.testbed.cluster.put(pod, change / 2 % 2, change % 2),
+            }
+        };
+        (0..PODS.len()).for_each(|pod| run.testbed.cluster.put(pod, pod % 2, pod / 2 % 2));
+        for client in all(&run) {
+            run.client(client, &ClientOp::List(List::Any)).await?;
+            run.client(client, &ClientOp::Watch).await?;
+            // So the clients of a subscription have different versions.
+            change(&mut run, client);
+            sleep(Duration::from_millis(100)).await;
+            run.client(client, &ClientOp::Read { frames: 100 }).await?;
+        }
+        (0..changes).for_each(|number| change(&mut run, number));
+        run.step(&Op::Fault(Fault::Restart(0))).await?;
+        for client in all(&run) {
+            run.client(client, &ClientOp::Watch).await?;
+            change(&mut run, client + changes);
+        }
+        sleep(Duration::from_secs(3)).await;
+        for client in all(&run) {
+            run.client(client, &ClientOp::Read { frames: 1000 }).await?;
+            if !run.clients[client].is_current(&run.testbed) {
+                return Err(run.clients[client].describe(&run.testbed));
+            }
+        }
+        match run.testbed.counts.expired {
+            0 => run.recover().await,
+            expired => Err(format!("{expired} watches expired")),
+        }
+    })
+}
+
+#[test]
+fn clients_survive_a_restart_of_kubefan() {
+    for changes in 0..12 {
+        if let Err(error) = resume_after_a_restart(changes) {
+            panic!("{changes} changes: {error}");
+        }
+    }
+}
+
+#[test]
+fn the_restart_test_detects_wrong_bridges() {
+    for rule in [Mutation::BridgeLeftEarly, Mutation::BridgeRepeatsKnown] {
+        let outcome = mutation::with(rule, || resume_after_a_restart(8));
+        let found = outcome.expect_err("the test should notice");
+        eprintln!("{rule:?}: {found}");
+    }
 }

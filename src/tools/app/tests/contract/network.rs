@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Request;
 use http::Response;
@@ -14,6 +15,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tokio::sync::watch;
+use tokio::time::sleep;
 use tower::Service;
 
 use crate::informer;
@@ -41,6 +43,9 @@ use crate::upstream::Forwarder;
 const UPSTREAM_BUFFER: usize = 16 << 10;
 const CLIENT_BUFFER: usize = 256;
 
+/// The pause before another attempt if discovery fails.
+const DISCOVERY_PAUSE: Duration = Duration::from_secs(1);
+
 /// The network path to a server, which tests can cut.
 #[derive(Clone)]
 pub(super) struct Link {
@@ -52,6 +57,8 @@ pub(super) struct Link {
 pub(super) struct Replica {
     dial: Dial,
     pub(super) link: Link,
+    config: informer::Config,
+    shutdown: Shutdown,
 }
 
 // === impl Link ===
@@ -130,12 +137,18 @@ impl Replica {
         let answer = move |request| answering.clone().answer(request);
         let simulated = server::with_filters(RequestMetrics::new(&registry), answer);
         let client = Client::in_memory(&link.dial(simulated, &shutdown, UPSTREAM_BUFFER));
-        let rest_mapper = LiveRestMapper::discover(client.clone()).await;
-        let informers = InformerSet::new(client.clone(), config, shutdown.clone());
+        let rest_mapper = loop {
+            match LiveRestMapper::discover(client.clone()).await {
+                Ok(rest_mapper) => break rest_mapper,
+                // After a restart, faults may be active. The process then waits and tries again.
+                Err(_) => sleep(DISCOVERY_PAUSE).await,
+            }
+        };
+        let informers = InformerSet::new(client.clone(), config.clone(), shutdown.clone());
         let registry = Registry::new();
         let server = Server::new(
             informers,
-            Arc::new(rest_mapper.expect("discovery succeeds")),
+            Arc::new(rest_mapper),
             Forwarder::new(client),
             server::Config::default(),
             server::Metrics::new(&registry),
@@ -145,7 +158,16 @@ impl Replica {
         Self {
             dial: clients.dial(server.into_service(), &shutdown, CLIENT_BUFFER),
             link,
+            config,
+            shutdown,
         }
+    }
+
+    /// Kills the kubefan and starts another one with empty caches in its place.
+    pub(super) async fn restart(&mut self, simulator: &Simulator) {
+        self.link.cut(false);
+        self.shutdown.drain().await;
+        *self = Self::start(simulator, self.config.clone()).await;
     }
 
     /// Sends a GET over a new connection.

@@ -1,0 +1,164 @@
+//! BridgedWatch: one client's watch while it gets its events from a bridge.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
+
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::cache::log::Batch;
+use crate::cache::log::Event;
+use crate::cache::watch::LogReach;
+use crate::cache::watch::WatchError;
+use crate::cache::watch::WatchStream;
+use crate::mutation;
+use crate::mutation::Mutation;
+
+use super::gap::Gap;
+use super::shared_bridge::Bridge;
+use super::shared_bridge::Phase;
+
+/// Maximum number of events that a watch fetches in one step.
+const BATCH: usize = 64;
+
+/// The watch of a client whose version the log does not serve, until it can continue from the log.
+pub struct BridgedWatch {
+    bridge: Arc<Bridge>,
+    changes: watch::Receiver<()>,
+    gap: Gap,
+    selection: Arc<Selection>,
+    /// The position of the next event to fetch; `None` before the first one.
+    next: Option<u64>,
+    batch: Batch,
+    /// The version of the last event that was returned, or the client's own.
+    seen: ResourceVersion,
+}
+
+/// One item of a [`BridgedWatch`].
+pub enum BridgeItem {
+    /// An event after the client's version, as the upstream sent it. Its type is the verdict.
+    Change(Arc<Event>),
+    /// The client has everything up to a version that the log serves. This is the last item.
+    Joined {
+        /// The changes after that version.
+        stream: Box<WatchStream>,
+        /// The version, if it is above the last event's: it can be sent as a bookmark.
+        bookmark: Option<ResourceVersion>,
+    },
+    /// The watch cannot continue; the client gets this Status: a 410, or a 429 if the cache has too
+    /// many selections that no index finds. This is the last item.
+    Refused(Box<Status>),
+    /// The cache was closed. This is the last item.
+    Closed,
+}
+
+enum Step {
+    Fetched,
+    Wait,
+    Join(ResourceVersion),
+    Last(BridgeItem),
+}
+
+// === impl BridgedWatch ===
+
+impl BridgedWatch {
+    pub(super) fn new(
+        bridge: &Arc<Bridge>,
+        gap: Gap,
+        selection: Arc<Selection>,
+        changes: watch::Receiver<()>,
+    ) -> Self {
+        Self {
+            bridge: Arc::clone(bridge),
+            changes,
+            seen: gap.version,
+            gap,
+            selection,
+            next: None,
+            batch: Batch::new(),
+        }
+    }
+
+    /// Waits for the next item; call it until it returns the last one. Cancel safe.
+    ///
+    /// The wait is limited by the task that has the bridge's
+    /// [`BridgeWriter`](crate::cache::BridgeWriter).
+    pub async fn next(&mut self) -> BridgeItem {
+        loop {
+            if let Some((event, _)) = self.batch.pop_front() {
+                self.seen = event.resource_version;
+                return BridgeItem::Change(event);
+            }
+            // Mark the newest change as seen before reading the state, not after it.
+            self.changes.borrow_and_update();
+            let last = match self.step() {
+                Step::Fetched => continue,
+                Step::Wait => match self.changes.changed().await {
+                    Ok(()) => continue,
+                    Err(_) => BridgeItem::Closed,
+                },
+                Step::Join(version) => self.join(version),
+                Step::Last(item) => item,
+            };
+            let totals = &self.bridge.totals;
+            match last {
+                BridgeItem::Joined { .. } => totals.joined.fetch_add(1, Ordering::Relaxed),
+                BridgeItem::Refused(_) => totals.expired.fetch_add(1, Ordering::Relaxed),
+                BridgeItem::Change(_) | BridgeItem::Closed => 0,
+            };
+            return last;
+        }
+    }
+
+    /// Fetches the next events, or decides what happens at the end of the buffer.
+    fn step(&mut self) -> Step {
+        let state = self.bridge.state.lock();
+        if state.phase == Phase::Gathering {
+            return Step::Wait;
+        }
+        // The start is looked up again until an event was fetched: after a refusal, the upstream
+        // watch begins at another version.
+        let next = match self.next {
+            Some(next) => Ok(next),
+            None if mutation::is_active(Mutation::BridgeRepeatsKnown) => Ok(state.log.first()),
+            None => state.log.position_after(self.gap.version),
+        };
+        let fetched = next.ok().and_then(|next| {
+            let after = state.log.read(next, BATCH, &mut self.batch).ok()?;
+            Some((next, after))
+        });
+        match (fetched, state.phase) {
+            (None, _) => Step::Last(BridgeItem::Refused(Box::new(state.expired(&self.gap)))),
+            (Some((next, after)), _) if after > next => {
+                self.next = Some(after);
+                Step::Fetched
+            }
+            (_, Phase::Gathering | Phase::Open) => Step::Wait,
+            (_, Phase::Complete) => Step::Join(state.reached),
+            (_, Phase::Failed) => {
+                Step::Last(BridgeItem::Refused(Box::new(state.expired(&self.gap))))
+            }
+            (_, Phase::Closed) => Step::Last(BridgeItem::Closed),
+        }
+    }
+
+    fn join(&self, version: ResourceVersion) -> BridgeItem {
+        match self.gap.join(version, Arc::clone(&self.selection)) {
+            Ok(stream) => BridgeItem::Joined {
+                stream: Box::new(stream),
+                bookmark: (version > self.seen).then_some(version),
+            },
+            Err(_) if self.gap.reach(version) == LogReach::Closed => BridgeItem::Closed,
+            // The epoch has ended, or the log has dropped events after the version in the meantime.
+            Err(WatchError::Expired(expired)) => {
+                let status = Status::expired_watch(expired.requested, expired.oldest);
+                BridgeItem::Refused(Box::new(status))
+            }
+            Err(WatchError::TooManyUnindexed) => {
+                BridgeItem::Refused(Box::new(Status::too_many_watched_selectors()))
+            }
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Tests of the rules by which watches get events from a bridge and continue from the log.
+
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Waker;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+
+use crate::api::EventType;
+use crate::api::ResourceVersion;
+use crate::api::Status;
+use crate::cache::Bridge;
+use crate::cache::BridgeItem;
+use crate::cache::BridgeProgress;
+use crate::cache::BridgeTotals;
+use crate::cache::BridgeWriter;
+use crate::cache::BridgedWatch;
+use crate::cache::Reader;
+use crate::cache::WatchFrom;
+use crate::cache::WatchStream;
+use crate::cache::Writer;
+use crate::cache::cache;
+use crate::cache::tests::support::config;
+use crate::cache::tests::support::describe;
+use crate::cache::tests::support::drain;
+use crate::cache::tests::support::everything;
+use crate::cache::tests::support::object;
+
+const LIMIT: usize = 1 << 20;
+
+/// A cache whose first list is at `version`, with the object `a/x`.
+fn listed_at(version: u64) -> (Writer, Reader) {
+    let (mut writer, reader) = cache(config());
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 5, "web"));
+    writer.replace(relist, ResourceVersion(version));
+    (writer, reader)
+}
+
+fn bridge(reader: &Reader, version: u64) -> (BridgeWriter, Arc<Bridge>, BridgedWatch) {
+    bridge_with(reader, version, LIMIT, Arc::default())
+}
+
+fn bridge_with(
+    reader: &Reader,
+    version: u64,
+    limit: usize,
+    totals: Arc<BridgeTotals>,
+) -> (BridgeWriter, Arc<Bridge>, BridgedWatch) {
+    let gap = reader.gap(ResourceVersion(version)).expect("a gap");
+    Bridge::new(&gap, everything(), totals, limit)
+}
+
+fn join(bridge: &Arc<Bridge>, reader: &Reader, version: u64) -> Option<BridgedWatch> {
+    let gap = reader.gap(ResourceVersion(version)).expect("a gap");
+    bridge.watch(&gap, everything())
+}
+
+/// The upstream watch delivers a change of `a/x`.
+fn push(bridge: &BridgeWriter, version: u64) -> BridgeProgress {
+    let changed = object("a/x", "u", version, "web");
+    bridge.push(
+        EventType::Modified,
+        changed,
+        Bytes::from(format!("frame {version}")),
+    )
+}
+
+/// The text of the next item, or `waits`. `stream` gets the stream of a watch that has joined.
+fn next(watch: &mut BridgedWatch, stream: &mut Option<WatchStream>) -> String {
+    let mut next = Box::pin(watch.next());
+    match next.poll_unpin(&mut Context::from_waker(Waker::noop())) {
+        std::task::Poll::Pending => "waits".to_owned(),
+        std::task::Poll::Ready(item) => match item {
+            BridgeItem::Change(event) => {
+                let frame = event.frame(event.event_type, || panic!("the upstream's frame"));
+                String::from_utf8(frame.to_vec()).expect("a text")
+            }
+            BridgeItem::Joined {
+                stream: joined,
+                bookmark,
+            } => {
+                *stream = Some(*joined);
+                format!("joined, bookmark {:?}", bookmark.map(|at| at.0))
+            }
+            BridgeItem::Refused(status) => status.message,
+            BridgeItem::Closed => "closed".to_owned(),
+        },
+    }
+}
+
+/// The texts of the items until the watch waits or has ended.
+fn items(watch: &mut BridgedWatch) -> Vec<String> {
+    items_and_stream(watch).0
+}
+
+fn items_and_stream(watch: &mut BridgedWatch) -> (Vec<String>, Option<WatchStream>) {
+    let (mut texts, mut stream) = (Vec::new(), None);
+    loop {
+        let text = next(watch, &mut stream);
+        let is_change = text.starts_with("frame");
+        texts.push(text);
+        if !is_change {
+            return (texts, stream);
+        }
+    }
+}
+
+#[test]
+fn only_old_versions_of_this_epoch_are_bridged() {
+    let (mut writer, reader) = listed_at(20);
+    let gap = |version| reader.gap(ResourceVersion(version)).is_some();
+    assert!(gap(1) && gap(19));
+    // The log serves 20, and 21 is ahead of the cache.
+    assert!(!gap(20) && !gap(21));
+    // A relist at 30 opens a hole; its ends are served.
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 25, "web"));
+    writer.replace(relist, ResourceVersion(30));
+    assert!(gap(21) && gap(29) && !gap(20) && !gap(30));
+    // The upstream goes back to version 10: all versions up to 30 may belong to the old history.
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 5, "web"));
+    writer.replace(relist, ResourceVersion(10));
+    assert!((1..=40).all(|version| !gap(version)));
+    // A closed cache, or one without a list, has no gaps.
+    writer.close();
+    assert!(!gap(1));
+    let (_writer, empty) = cache(config());
+    assert!(empty.gap(ResourceVersion(1)).is_none());
+}
+
+#[test]
+fn a_bridge_ends_where_the_log_serves_all_its_watches() {
+    let (mut writer, reader) = listed_at(20);
+    let (upstream, shared, mut first) = bridge(&reader, 10);
+    assert_eq!(items(&mut first), ["waits"]);
+    assert_eq!(upstream.open(), ResourceVersion(10));
+    assert_eq!(push(&upstream, 12), BridgeProgress::Continue);
+    assert_eq!(items(&mut first), ["frame 12", "waits"]);
+    assert_eq!(
+        upstream.bookmark(ResourceVersion(19)),
+        BridgeProgress::Continue
+    );
+    // A watch inside a hole that is opened now keeps the bridge open until the hole's end.
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 25, "web"));
+    writer.replace(relist, ResourceVersion(30));
+    let mut second = join(&shared, &reader, 26).expect("the bridge starts before 26");
+    assert_eq!(
+        push(&upstream, 25),
+        BridgeProgress::Continue,
+        "inside the hole"
+    );
+    assert_eq!(
+        upstream.bookmark(ResourceVersion(29)),
+        BridgeProgress::Continue
+    );
+    assert_eq!(upstream.bookmark(ResourceVersion(31)), BridgeProgress::Done);
+    assert!(upstream.is_complete());
+    let (texts, stream) = items_and_stream(&mut first);
+    assert_eq!(texts, ["frame 25", "joined, bookmark Some(31)"]);
+    assert_eq!(items(&mut second), ["joined, bookmark Some(31)"]);
+    // The cache has only reached 30. The stream skips 31, of which its client has everything.
+    let mut stream = stream.expect("joined");
+    assert_eq!(describe(&drain(&mut stream)), Vec::<String>::new());
+    for version in [31, 32] {
+        let changed = object("a/x", "u", version, "web");
+        writer
+            .apply(EventType::Modified, changed, None)
+            .expect("a newer version");
+    }
+    assert_eq!(describe(&drain(&mut stream)), ["MODIFIED a/x@32"]);
+}
+
+#[test]
+fn a_bridge_that_starts_at_the_end_of_a_hole_waits_for_watches_above_it() {
+    let (mut writer, reader) = listed_at(20);
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 25, "web"));
+    writer.replace(relist, ResourceVersion(30));
+    let (upstream, shared, mut older) = bridge(&reader, 10);
+    let mut newer = join(&shared, &reader, 25).expect("not open yet");
+    upstream.open();
+    // The log serves 20, but at 20 the newer watch would get the event at 25 again.
+    assert_eq!(
+        upstream.bookmark(ResourceVersion(20)),
+        BridgeProgress::Continue
+    );
+    push(&upstream, 25);
+    assert_eq!(upstream.bookmark(ResourceVersion(30)), BridgeProgress::Done);
+    assert_eq!(items(&mut older), ["frame 25", "joined, bookmark Some(30)"]);
+    assert_eq!(items(&mut newer), ["joined, bookmark Some(30)"]);
+}
+
+#[test]
+fn each_watch_gets_only_the_events_after_its_version() {
+    let (_writer, reader) = listed_at(20);
+    let (upstream, shared, mut oldest) = bridge(&reader, 14);
+    // Clients lower the start until the upstream watch is opened.
+    let mut older = join(&shared, &reader, 11).expect("not open yet");
+    assert_eq!(upstream.open(), ResourceVersion(11));
+    assert!(join(&shared, &reader, 10).is_none(), "it starts at 11");
+    for version in [12, 14, 16] {
+        push(&upstream, version);
+    }
+    let mut late = join(&shared, &reader, 15).expect("the buffer has all events after 15");
+    assert_eq!(upstream.bookmark(ResourceVersion(20)), BridgeProgress::Done);
+    let joined = "joined, bookmark Some(20)";
+    assert_eq!(
+        items(&mut older),
+        ["frame 12", "frame 14", "frame 16", joined]
+    );
+    assert_eq!(items(&mut oldest), ["frame 16", joined]);
+    assert_eq!(items(&mut late), ["frame 16", joined]);
+    // A complete bridge still serves later clients, until its writer is dropped.
+    let mut later = join(&shared, &reader, 12).expect("kept");
+    assert_eq!(items(&mut later), ["frame 14", "frame 16", joined]);
+    drop(upstream);
+    assert!(join(&shared, &reader, 12).is_none());
+}
+
+#[test]
+fn a_joined_watch_without_a_newer_bookmark_gets_none() {
+    let (_writer, reader) = listed_at(20);
+    let (upstream, _, mut watch) = bridge(&reader, 14);
+    upstream.open();
+    assert_eq!(push(&upstream, 20), BridgeProgress::Done);
+    assert_eq!(items(&mut watch), ["frame 20", "joined, bookmark None"]);
+}
+
+#[test]
+fn a_refused_version_does_not_harm_later_ones() {
+    let (_writer, reader) = listed_at(20);
+    let (upstream, shared, mut first) = bridge(&reader, 2);
+    let mut others = [3, 4, 5, 6].map(|version| join(&shared, &reader, version).expect("a watch"));
+    let refused =
+        |version: u64| Status::failure(410, "Expired", format!("the upstream refuses {version}"));
+    assert_eq!(upstream.open(), ResourceVersion(2));
+    assert_eq!(upstream.refuse(refused(2), 1), Some(ResourceVersion(3)));
+    assert_eq!(items(&mut first), ["the upstream refuses 2"]);
+    assert_eq!(items(&mut others[0]), ["waits"]);
+    assert_eq!(upstream.refuse(refused(3), 2), Some(ResourceVersion(5)));
+    push(&upstream, 6);
+    upstream.bookmark(ResourceVersion(20));
+    let ends = others.each_mut().map(|watch| items(watch).join(", "));
+    assert_eq!(
+        ends,
+        [
+            "the upstream refuses 3",
+            "the upstream refuses 3",
+            "frame 6, joined, bookmark Some(20)",
+            "joined, bookmark Some(20)",
+        ]
+    );
+}
+
+#[test]
+fn a_refusal_after_some_events_ends_all_watches() {
+    let (_writer, reader) = listed_at(20);
+    let (upstream, shared, mut first) = bridge(&reader, 2);
+    let mut second = join(&shared, &reader, 15).expect("a watch");
+    upstream.open();
+    push(&upstream, 10);
+    let status = Status::failure(410, "Expired", "compacted");
+    assert_eq!(upstream.refuse(status, 1), None);
+    assert_eq!(items(&mut first), ["frame 10", "compacted"]);
+    assert_eq!(items(&mut second), ["compacted"]);
+}
+
+#[test]
+fn a_watch_that_falls_behind_the_buffer_expires() {
+    let (_writer, reader) = listed_at(200);
+    let totals = Arc::<BridgeTotals>::default();
+    let (upstream, shared, mut quick) = bridge_with(&reader, 10, 2000, Arc::clone(&totals));
+    let mut slow = join(&shared, &reader, 10).expect("a watch");
+    upstream.open();
+    for version in 11..100 {
+        push(&upstream, version);
+        assert_eq!(
+            items(&mut quick),
+            [format!("frame {version}"), "waits".to_owned()]
+        );
+    }
+    assert!(
+        totals.buffered_bytes() <= 2000,
+        "{}",
+        totals.buffered_bytes()
+    );
+    assert_eq!(items(&mut slow), ["too old resource version: 10 (200)"]);
+    assert!(join(&shared, &reader, 11).is_none());
+    assert!(join(&shared, &reader, 99).is_some());
+    upstream.bookmark(ResourceVersion(200));
+    assert_eq!(items(&mut quick), ["joined, bookmark Some(200)"]);
+    assert_eq!((totals.joined(), totals.expired()), (1, 1));
+    drop((upstream, shared, quick, slow));
+    assert_eq!(totals.buffered_bytes(), 0);
+}
+
+#[test]
+fn a_new_epoch_ends_the_bridge() {
+    let (mut writer, reader) = listed_at(20);
+    let (upstream, shared, mut watch) = bridge(&reader, 10);
+    upstream.open();
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 5, "web"));
+    writer.replace(relist, ResourceVersion(12));
+    assert_eq!(push(&upstream, 30), BridgeProgress::Done);
+    assert_eq!(
+        items(&mut watch),
+        ["frame 30", "too old resource version: 10 (12)"]
+    );
+    // A version that only the new epoch has needs a bridge of its own.
+    let changed = object("a/x", "u", 40, "web");
+    writer
+        .apply(EventType::Modified, changed, None)
+        .expect("a newer version");
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 45, "web"));
+    writer.replace(relist, ResourceVersion(50));
+    assert!(join(&shared, &reader, 45).is_none());
+}
+
+#[test]
+fn an_epoch_that_ends_between_the_bridge_and_the_log_expires_the_watch() {
+    let (mut writer, reader) = listed_at(20);
+    let (upstream, _, mut watch) = bridge(&reader, 10);
+    upstream.open();
+    assert_eq!(push(&upstream, 25), BridgeProgress::Done);
+    let mut relist = writer.relist();
+    relist.add(object("a/x", "u", 5, "web"));
+    writer.replace(relist, ResourceVersion(12));
+    assert_eq!(
+        items(&mut watch),
+        ["frame 25", "too old resource version: 25 (12)"]
+    );
+}
+
+#[test]
+fn events_of_another_history_end_the_bridge() {
+    let (_writer, reader) = listed_at(20);
+    let (upstream, _, mut watch) = bridge(&reader, 10);
+    upstream.open();
+    push(&upstream, 15);
+    assert_eq!(push(&upstream, 14), BridgeProgress::Done);
+    assert_eq!(
+        items(&mut watch),
+        ["frame 15", "too old resource version: 10 (20)"]
+    );
+}
+
+#[test]
+fn a_bridge_that_gives_up_expires_its_watches_and_a_closed_cache_ends_them() {
+    let (writer, reader) = listed_at(20);
+    let (upstream, shared, mut watch) = bridge(&reader, 10);
+    drop(upstream);
+    assert_eq!(items(&mut watch), ["too old resource version: 10 (20)"]);
+    assert!(join(&shared, &reader, 10).is_none());
+    let (upstream, _, mut watch) = bridge(&reader, 10);
+    let (complete, _, mut late) = bridge(&reader, 10);
+    complete.open();
+    complete.bookmark(ResourceVersion(20));
+    upstream.open();
+    writer.close();
+    assert_eq!(push(&upstream, 12), BridgeProgress::Done);
+    assert_eq!(items(&mut watch), ["frame 12", "closed"]);
+    assert_eq!(items(&mut late), ["closed"]);
+}
+
+#[tokio::test]
+async fn an_abandoned_bridge_accepts_no_more_watches() {
+    let (_writer, reader) = listed_at(20);
+    let (upstream, shared, first) = bridge(&reader, 10);
+    let second = join(&shared, &reader, 11).expect("a watch");
+    drop(first);
+    assert!(upstream.abandoned().now_or_never().is_none());
+    drop(second);
+    upstream.abandoned().await;
+    assert!(join(&shared, &reader, 11).is_none());
+    // A stream that begins at the tip is not affected.
+    assert!(reader.watch(WatchFrom::Tip, everything()).is_ok());
+}

@@ -1,0 +1,315 @@
+//! Tests of when a bridge opens upstream watches and when it gives up, on paused time.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use futures_util::StreamExt;
+use futures_util::stream;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::api::Bookmark;
+use crate::api::EventType;
+use crate::api::ListPage;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::api::Status;
+use crate::api::WatchEvent;
+use crate::cache;
+use crate::cache::BridgeItem;
+use crate::cache::BridgedWatch;
+use crate::cache::Reader;
+use crate::cache::Writer;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
+use crate::upstream::Error;
+use crate::upstream::ListCall;
+use crate::upstream::ListerWatcher;
+use crate::upstream::ResumePoint;
+use crate::upstream::Scope;
+use crate::upstream::WatchCall;
+
+use super::BridgeLimits;
+use super::Bridges;
+use super::MAX_OPEN;
+
+/// The answer to one WATCH.
+enum Answer {
+    /// These frames, after which the watch stays open, or ends if `ends` is true.
+    Frames { frames: Vec<WatchEvent>, ends: bool },
+    /// An error instead of a watch.
+    Failure(Error),
+}
+
+/// A scripted upstream. It records each WATCH; without a scripted answer, a watch is silent.
+#[derive(Clone, Default)]
+struct Upstream {
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    requests: Arc<Mutex<Vec<String>>>,
+    selector: String,
+}
+
+impl ListerWatcher for Upstream {
+    type Events = Pin<Box<dyn Stream<Item = Result<WatchEvent, Error>> + Send>>;
+
+    async fn list(&self, _: ListCall) -> Result<ListPage, Error> {
+        panic!("a bridge never lists")
+    }
+
+    async fn watch(&self, call: WatchCall) -> Result<Self::Events, Error> {
+        let ResumePoint::After(version) = call.start else {
+            panic!("a bridge requests no initial events")
+        };
+        let request = format!("{version} for {:?} {}", call.timeout, self.selector);
+        self.requests.lock().push(request.trim_end().to_owned());
+        match self.answers.lock().pop_front() {
+            Some(Answer::Failure(error)) => Err(error),
+            Some(Answer::Frames { frames, ends }) => {
+                let frames = stream::iter(frames.into_iter().map(Ok));
+                Ok(match ends {
+                    true => frames.boxed(),
+                    false => frames.chain(stream::pending()).boxed(),
+                })
+            }
+            None => Ok(stream::pending().boxed()),
+        }
+    }
+}
+
+/// Bridges to a cache whose first list is at version 20.
+struct Bench {
+    upstream: Upstream,
+    bridges: Bridges<Upstream>,
+    limits: Arc<BridgeLimits>,
+    reader: Reader,
+    _writer: Writer,
+}
+
+impl Bench {
+    fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
+        let (mut writer, reader) = cache::cache(cache::Config {
+            indexed_labels: Vec::new(),
+            field_count: 0,
+            retention_age: Duration::from_secs(75),
+            retention_bytes: None,
+            retention_events: 128,
+            groups: cache::GroupLimits::default(),
+        });
+        let list = writer.relist();
+        writer.replace(list, ResourceVersion(20));
+        let upstream = Upstream::default();
+        upstream.answers.lock().extend(answers);
+        let limits = Arc::<BridgeLimits>::default();
+        let source = upstream.clone();
+        let scoped = move |scope: &Scope| Upstream {
+            selector: scope.label_selector.clone(),
+            ..source.clone()
+        };
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        Self {
+            bridges: Bridges::new(scoped, Arc::clone(&limits), shutdown),
+            upstream,
+            limits,
+            reader,
+            _writer: writer,
+        }
+    }
+
+    fn watch(&self, version: u64) -> BridgedWatch {
+        self.watch_selected(version, "")
+    }
+
+    fn watch_selected(&self, version: u64, selector: &str) -> BridgedWatch {
+        let gap = self.reader.gap(ResourceVersion(version)).expect("a gap");
+        let scope = Scope {
+            label_selector: selector.to_owned(),
+            ..Scope::default()
+        };
+        self.bridges
+            .watch(&gap, &scope, &Arc::<Selection>::default())
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.upstream.requests.lock().clone()
+    }
+}
+
+fn change(version: u64) -> WatchEvent {
+    let key = ObjectKey::new(Some("n"), "x");
+    let values = ObjectValues::default();
+    WatchEvent::Change {
+        event_type: EventType::Modified,
+        object: Object::new(key, ResourceVersion(version), &values, Bytes::new()),
+        frame: Bytes::from(format!("{version}")),
+    }
+}
+
+fn bookmark(version: u64) -> WatchEvent {
+    WatchEvent::Bookmark(Bookmark {
+        resource_version: ResourceVersion(version),
+        initial_events_end: false,
+        frame: Bytes::new(),
+    })
+}
+
+fn open(frames: Vec<WatchEvent>) -> Answer {
+    Answer::Frames {
+        frames,
+        ends: false,
+    }
+}
+
+fn ending(frames: Vec<WatchEvent>) -> Answer {
+    Answer::Frames { frames, ends: true }
+}
+
+fn expired(message: &str) -> Status {
+    Status::failure(410, "Expired", message)
+}
+
+fn failure(status: Status) -> Answer {
+    Answer::Failure(Error::Answer {
+        status: Box::new(status),
+        retry_after: None,
+    })
+}
+
+/// The items of `watch`, separated by spaces: the versions of its events, and how it ended.
+async fn outcome(mut watch: BridgedWatch) -> String {
+    let mut texts = Vec::new();
+    loop {
+        let last = match watch.next().await {
+            BridgeItem::Change(event) => {
+                texts.push(event.resource_version.to_string());
+                continue;
+            }
+            BridgeItem::Joined { bookmark, .. } => match bookmark {
+                Some(version) => format!("joined at {version}"),
+                None => "joined".to_owned(),
+            },
+            BridgeItem::Refused(status) => status.message,
+            BridgeItem::Closed => "closed".to_owned(),
+        };
+        texts.push(last);
+        return texts.join(" ");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn clients_of_a_selection_share_one_watch_at_the_oldest_version() {
+    let bench = Bench::new([open(vec![change(8), change(12), bookmark(20)])]);
+    let watches = [9, 7, 13, 7].map(|version| outcome(bench.watch(version)));
+    let started = Instant::now();
+    let outcomes = futures_util::future::join_all(watches).await;
+    let ends = [
+        "12 joined at 20",
+        "8 12 joined at 20",
+        "joined at 20",
+        "8 12 joined at 20",
+    ];
+    assert_eq!(outcomes, ends);
+    assert_eq!(started.elapsed(), super::GATHER_TIME);
+    // A client that comes later needs no watch either, as long as the events are kept.
+    assert_eq!(outcome(bench.watch(8)).await, "12 joined at 20");
+    assert_eq!(bench.requests(), ["7 for 3s"]);
+    // An older client, another selection, and a client after the time do.
+    bench
+        .upstream
+        .answers
+        .lock()
+        .extend([5, 7, 7].map(|_| open(vec![bookmark(20)])));
+    assert_eq!(outcome(bench.watch(6)).await, "joined at 20");
+    assert_eq!(
+        outcome(bench.watch_selected(7, "app=web")).await,
+        "joined at 20"
+    );
+    tokio::time::sleep(super::KEEP_TIME + Duration::from_secs(1)).await;
+    assert!(bench.bridges.running.lock().is_empty());
+    assert_eq!(outcome(bench.watch(7)).await, "joined at 20");
+    assert_eq!(
+        bench.requests()[1..],
+        ["6 for 3s", "7 for 3s app=web", "7 for 3s"]
+    );
+    assert_eq!(bench.limits.totals.joined(), 8);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_too_early_is_continued_where_it_ended() {
+    let overloaded = Status::failure(429, "TooManyRequests", "wait");
+    let bench = Bench::new([
+        ending(vec![change(8)]),
+        failure(overloaded),
+        ending(vec![WatchEvent::Error(Status::failure(
+            500,
+            "InternalError",
+            "",
+        ))]),
+        ending(vec![bookmark(15)]),
+        open(vec![change(17)]),
+        open(vec![change(21)]),
+    ]);
+    assert_eq!(outcome(bench.watch(7)).await, "8 17 21 joined");
+    let starts = bench.requests().join(", ").replace(" for 3s", "");
+    assert_eq!(starts, "7, 8, 8, 8, 15, 17");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_upstreams_410_reaches_only_the_clients_that_it_concerns() {
+    let bench = Bench::new([
+        failure(expired("two")),
+        ending(vec![WatchEvent::Error(expired("three"))]),
+        open(vec![change(8), bookmark(20)]),
+    ]);
+    let watches = [2, 3, 4, 5].map(|version| outcome(bench.watch(version)));
+    let outcomes = futures_util::future::join_all(watches).await;
+    // Each further 410 gives up twice as many versions, to find a servable one soon. Clients that
+    // have not read the first 410 get the second one.
+    assert_eq!(outcomes, ["three", "three", "three", "8 joined at 20"]);
+    let starts = bench.requests().join(", ").replace(" for 3s", "");
+    assert_eq!(starts, "2, 3, 5");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bridge_gives_up_after_some_seconds() {
+    let bench = Bench::new([]);
+    let started = Instant::now();
+    let message = "too old resource version: 7 (20)";
+    assert_eq!(outcome(bench.watch(7)).await, message);
+    assert_eq!(started.elapsed(), super::GATHER_TIME + super::MAX_OPEN_TIME);
+    // Silent watches are replaced after their timeout.
+    assert_eq!(bench.requests().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn bridges_are_limited_and_a_client_waits_for_a_place_only_some_seconds() {
+    let bench = Bench::new([]);
+    let silent = |number: usize| bench.watch_selected(7, &format!("app={number}"));
+    let mut holders: Vec<_> = (0..MAX_OPEN).map(silent).collect();
+    // All places are taken first, because bridges wait for a place in the order of their start.
+    let started = Instant::now();
+    let waiting = outcome(silent(MAX_OPEN));
+    assert_eq!(waiting.await, "too old resource version: 7 (20)");
+    assert_eq!(started.elapsed(), super::GATHER_TIME + super::PLACE_WAIT);
+    assert!(
+        bench
+            .requests()
+            .iter()
+            .all(|request| !request.ends_with(&format!("={MAX_OPEN}")))
+    );
+    // A client that leaves frees the place of its bridge.
+    let last = silent(MAX_OPEN + 1);
+    bench
+        .upstream
+        .answers
+        .lock()
+        .push_back(open(vec![bookmark(20)]));
+    holders.truncate(1);
+    assert_eq!(outcome(last).await, "joined at 20");
+}

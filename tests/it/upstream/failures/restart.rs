@@ -1,0 +1,236 @@
+//! kubefan is killed and started again while objects change. Clients resume their watches at the
+//! versions that they have: none gets 410, and none lists again.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tokio::time::interval;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::frames::Format;
+use crate::support::clients::watcher::Start;
+use crate::support::clients::watcher::Watcher;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::free_port;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::informers::Informers;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+
+const LIMIT: Duration = Duration::from_secs(30);
+/// The pause between two writes: 40 writes a second.
+const WRITE_PAUSE: Duration = Duration::from_millis(25);
+const FORMATS: [Format; 2] = [Format::Json, Format::Protobuf];
+/// Some select objects that enter and leave the selection while kubefan is down.
+const SELECTORS: [&str; 4] = [
+    "",
+    "labelSelector=side%3Da",
+    "labelSelector=side%21%3Da",
+    "fieldSelector=metadata.name%3Dobject-3",
+];
+const WATCHERS: usize = 200;
+
+/// A kubefan that always has the same address.
+struct Restartable {
+    port: u16,
+    kubefan: Kubefan,
+}
+
+impl Restartable {
+    async fn start(server: &ApiServer) -> Self {
+        let port = free_port();
+        let kubefan = Kubefan::start(server, &["--listen", &format!("127.0.0.1:{port}")]).await;
+        Self { port, kubefan }
+    }
+
+    async fn kill_and_start(self, server: &ApiServer) -> Self {
+        self.kubefan.kill();
+        let listen = format!("127.0.0.1:{}", self.port);
+        let kubefan = Kubefan::start(server, &["--listen", &listen]).await;
+        Self {
+            port: self.port,
+            kubefan,
+        }
+    }
+}
+
+/// Changes, deletes and creates ten objects until the task is aborted.
+fn write(client: Client, path: String) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut ticks = interval(WRITE_PAUSE);
+        for round in 0_u64.. {
+            ticks.tick().await;
+            let name = format!("object-{}", round % 10);
+            let side = ["a", "b", "a"][(round / 10 % 3) as usize];
+            let object = json!({
+                "metadata": { "name": name, "labels": { "side": side } },
+                "data": { "round": round.to_string() },
+            });
+            // An object that exists is changed or deleted; the answers to the others do not matter.
+            if round % 7 == 3 {
+                client.delete(&format!("{path}/{name}")).await;
+            } else if client.create(&path, &object).await.status != 201 {
+                client.merge(&format!("{path}/{name}"), &object).await;
+            }
+        }
+    })
+}
+
+/// The sum of the samples of a metric whose line contains `label`.
+async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
+    let text = kubefan.metrics().await;
+    let lines = text
+        .lines()
+        .filter(|line| line.starts_with(name) && line.contains(label));
+    let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_resume_after_a_restart_without_410() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("restart").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let running = Restartable::start(server).await;
+    let writer = write(server.client(), path.clone());
+    let client = running.kubefan.client();
+    let kinds = FORMATS
+        .into_iter()
+        .flat_map(|format| SELECTORS.map(|selector| (format, selector)));
+    let watchers: Vec<_> = kinds
+        .cycle()
+        .take(WATCHERS)
+        .map(|(format, selector)| {
+            let watcher = Watcher::start(&client, &path, selector, format, Start::Zero);
+            (format, selector, watcher)
+        })
+        .collect();
+    for (_, _, watcher) in &watchers {
+        watcher.synced().await;
+    }
+    let streams: u32 = watchers
+        .iter()
+        .map(|(_, _, watcher)| watcher.counts().streams)
+        .sum();
+    let running = running.kill_and_start(server).await;
+    let ready = Instant::now();
+    eventually("every client has a stream again", LIMIT, async || {
+        let now: u32 = watchers
+            .iter()
+            .map(|(_, _, watcher)| watcher.counts().streams)
+            .sum();
+        match now as usize >= streams as usize + WATCHERS {
+            true => Ok(()),
+            false => Err(format!("{now} streams")),
+        }
+    })
+    .await;
+    writer.abort();
+    for format in FORMATS {
+        for wanted in SELECTORS {
+            let list = server
+                .client()
+                .list(&format!("{path}?{wanted}"), format)
+                .await;
+            for (kind, selector, watcher) in &watchers {
+                if (*kind, *selector) == (format, wanted) {
+                    watcher
+                        .reaches(&format!("{format:?} {selector}"), &list, LIMIT)
+                        .await;
+                    let errors = watcher.fold().errors;
+                    assert_eq!(
+                        watcher.counts().relists,
+                        0,
+                        "{format:?} {selector} {errors:?}"
+                    );
+                }
+            }
+        }
+    }
+    eprintln!(
+        "all watchers were current {:?} after kubefan was ready",
+        ready.elapsed()
+    );
+    let bridges = metric(
+        &running.kubefan,
+        "kubefan_bridge_upstream_watches_total",
+        "",
+    )
+    .await;
+    let kinds = (FORMATS.len() * SELECTORS.len()) as f64;
+    // A bridge may need a second watch, and a late client with an old version a second bridge.
+    assert!(
+        bridges >= kinds && bridges <= 3.0 * kinds,
+        "{bridges} upstream watches"
+    );
+    assert_eq!(metric(&running.kubefan, "kubefan_bridges", "").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn informers_resume_after_a_restart_without_a_list() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("restart-informers").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let running = Restartable::start(server).await;
+    let through = running.kubefan.kubeconfig(&User::Anonymous);
+    let mut programs = Vec::new();
+    for mode in ["rv0", "watchlist"] {
+        let flags = [
+            "--namespace",
+            &namespace,
+            "--mode",
+            mode,
+            "--resources",
+            "configmaps",
+        ];
+        let program = Informers::start(server.assets(), &through, &flags).await;
+        programs.push((mode, program));
+    }
+    let writer = write(server.client(), path.clone());
+    let name = format!("first-{}", rand::random::<u32>());
+    let object = json!({ "metadata": { "name": name } });
+    server.client().create(&path, &object).await.ok();
+    let running = running.kill_and_start(server).await;
+    let ready = Instant::now();
+    let last = format!("last-{}", rand::random::<u32>());
+    let object = json!({ "metadata": { "name": last } });
+    server.client().create(&path, &object).await.ok();
+    writer.abort();
+    for (mode, program) in &mut programs {
+        eventually(mode, LIMIT, async || {
+            let dump = program.send_command("dump").await.to_string();
+            match dump.contains(&last) && dump.contains(&name) {
+                true => Ok(()),
+                false => Err(format!("neither {name} nor {last}, or only one")),
+            }
+        })
+        .await;
+        eprintln!(
+            "{mode} was current {:?} after kubefan was ready",
+            ready.elapsed()
+        );
+        let errors = program.send_command("errors").await;
+        for text in ["xpired", "too old"] {
+            assert!(!errors.to_string().contains(text), "{mode}: {errors}");
+        }
+    }
+    let bridged =
+        async |result| metric(&running.kubefan, "kubefan_bridged_watches_total", result).await;
+    assert_eq!(bridged("expired").await, 0.0);
+    // The program's inconsistency detector lists after each list and watch-list of an informer, so
+    // without lists there was none of these.
+    let lists = metric(&running.kubefan, "kubefan_requests_total", "verb=\"list\"").await;
+    assert_eq!(lists, 0.0, "lists");
+    eventually(
+        "bridges that have reached the log",
+        LIMIT,
+        async || match bridged("joined").await > 0.0 {
+            true => Ok(()),
+            false => Err("no informer needed a bridge"),
+        },
+    )
+    .await;
+}
