@@ -25,6 +25,8 @@ pub(crate) enum Mutation {
     OldObjectNotIndexed,
     /// A stream may read a group's queue from a log position at which the queue lacks events.
     GroupStartIgnored,
+    /// A stream does not read the tip again after it has registered its waker.
+    TipNotReadAgain,
     /// A stream gets events from its group's queue that it has already read from the log.
     QueuedAgain,
     /// A bookmark may cover events that are in the log, but not in the groups' queues yet.

@@ -89,6 +89,7 @@ mod objects;
 mod reader;
 mod state;
 mod stats;
+mod sync;
 mod update;
 mod wake;
 mod watch;

@@ -7,16 +7,15 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
-
-use parking_lot::RwLock;
 
 use crate::api::EventType;
 use crate::api::Selection;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
+use crate::cache::sync::AtomicU64;
+use crate::cache::sync::RwLock;
 use crate::cache::wake::Registration;
 use crate::cache::wake::ReplacedWaker;
 use crate::cache::wake::WakeSet;
@@ -212,14 +211,16 @@ impl Group {
         // Read the tip without the lock, for which streams of all threads would compete. The waker
         // is registered before the tip is read again, and the writer moves the tip before it takes
         // the wakers. So either this stream sees a new event, or the writer finds the waker.
-        // Guarded by `an_event_before_the_waker_is_registered_is_not_missed`.
+        // Guarded by `an_event_before_the_waker_is_registered_is_not_missed` and by tests/loom.
         let seemed_at_tip = self.tip.load(Ordering::Acquire) == number;
         let mut replaced = if seemed_at_tip {
             registration.register(&self.wakes, waker)
         } else {
             ReplacedWaker::default()
         };
-        if seemed_at_tip && self.tip.load(Ordering::SeqCst) == number {
+        let is_at_tip = self.tip.load(Ordering::SeqCst) == number
+            || mutation::is_active(Mutation::TipNotReadAgain);
+        if seemed_at_tip && is_at_tip {
             return (QueueRead::AtTip, replaced);
         }
         let queue = self.queue.read();

@@ -40,9 +40,11 @@ pub(in crate::cache) struct Interest {
     members: HashMap<u64, Member>,
     index: GroupIndex,
     idle: IdleGroups,
-    /// Log position and group id of each queued event of all groups, in the order of positions.
-    /// Entries of removed groups stay until they are the oldest.
-    queue_order: VecDeque<(u64, u64)>,
+    /// The queued events by log position, each with the ids of the groups that have it queued. Ids
+    /// of removed groups stay until the event is the oldest.
+    queue_order: VecDeque<(u64, Vec<u64>)>,
+    /// Number of ids in `queue_order`.
+    ordered: usize,
     /// Number of events in the queues of all groups.
     queued: usize,
     /// Number of streams that were refused since the start.
@@ -185,21 +187,20 @@ impl Interest {
         event: &Arc<Event>,
         to_wake: &mut Vec<Arc<Group>>,
     ) -> usize {
-        let Self {
-            index,
-            queue_order,
-            queued,
-            ..
-        } = self;
-        let mut checked = 0;
-        index.find(event, |group| {
+        let (mut checked, mut ids) = (0, Vec::new());
+        self.index.find(event, |group| {
             checked += 1;
             if group.offer(position, event) {
-                queue_order.push_back((position, group.id));
-                *queued += 1;
+                ids.push(group.id);
                 to_wake.push(Arc::clone(group));
             }
         });
+        if !ids.is_empty() {
+            ids.shrink_to_fit();
+            self.queued += ids.len();
+            self.ordered += ids.len();
+            self.queue_order.push_back((position, ids));
+        }
         checked
     }
 
@@ -210,19 +211,24 @@ impl Interest {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| group.expire());
         }
-        while let Some((position, id)) = self.queue_order.front().copied()
-            && (position < first || self.queue_bytes() > self.limits.queue_bytes)
+        while let Some((position, _)) = self.queue_order.front()
+            && (*position < first || self.queue_bytes() > self.limits.queue_bytes)
+            && let Some((position, ids)) = self.queue_order.pop_front()
         {
-            self.queue_order.pop_front();
-            if let Some(member) = self.members.get(&id) {
-                self.queued -= member.group.evict(first.max(position + 1));
+            self.ordered -= ids.len();
+            for id in ids {
+                if let Some(member) = self.members.get(&id) {
+                    self.queued -= member.group.evict(first.max(position + 1));
+                }
             }
         }
         shrink(&mut self.queue_order);
     }
 
     fn queue_bytes(&self) -> usize {
-        self.queued * QUEUED_EVENT_BYTES + self.queue_order.len() * size_of::<(u64, u64)>()
+        self.queued * QUEUED_EVENT_BYTES
+            + self.ordered * size_of::<u64>()
+            + self.queue_order.len() * size_of::<(u64, Vec<u64>)>()
     }
 
     pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {

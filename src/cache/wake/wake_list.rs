@@ -3,12 +3,12 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
+use crate::cache::sync::AtomicBool;
+use crate::cache::sync::Mutex;
+use crate::cache::sync::thread_local;
 use crate::cache::wake::slots::Slots;
 
 /// The readers that are woken together, with the wakers that they registered since the last wake.
@@ -102,18 +102,18 @@ impl Inbox {
     /// Creates the inbox of the current thread, in place of an earlier one.
     pub(super) fn install() -> Arc<Self> {
         let inbox = Arc::new(Self::default());
-        INSTALLED.set(Some(Arc::clone(&inbox)));
+        INSTALLED.with(|installed| installed.replace(Some(Arc::clone(&inbox))));
         inbox
     }
 
     /// The inbox of the current thread's dispatcher, if the thread has one.
     fn installed() -> Option<Arc<Self>> {
-        INSTALLED.with_borrow(Clone::clone)
+        INSTALLED.with(|installed| installed.borrow().clone())
     }
 
     /// True if `inbox` is the inbox of the current thread, or if both are `None`.
     fn is_installed(inbox: Option<&Arc<Self>>) -> bool {
-        INSTALLED.with_borrow(|installed| match (installed, inbox) {
+        INSTALLED.with(|installed| match (&*installed.borrow(), inbox) {
             (Some(installed), Some(inbox)) => Arc::ptr_eq(installed, inbox),
             (None, None) => true,
             _ => false,

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use parking_lot::RwLock;
-
+use crate::cache::sync::RwLock;
 use crate::cache::wake::wake_list::WakeList;
 
 #[derive(Default)]

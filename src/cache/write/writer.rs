@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use bytes::Bytes;
-use parking_lot::MutexGuard;
 use tokio::time::Instant;
 
 use crate::api::EventType;
@@ -65,7 +64,7 @@ const IDLE_CAPACITY: usize = 4096;
 /// Number of events that one critical section evicts. It limits the pause of readers.
 const EVICTED_AT_ONCE: usize = 64;
 /// Number of groups that are checked in one critical section, about 70 ns each.
-const CHECKED_AT_ONCE: usize = 4096;
+const CHECKED_AT_ONCE: usize = 1024;
 
 // === impl Writer ===
 
@@ -372,7 +371,6 @@ impl Writer {
                 let queued_to = position + 1;
                 self.shared.queued_to.store(queued_to, Ordering::Release);
             }
-            MutexGuard::unlock_fair(interest);
         }
     }
 

@@ -26,8 +26,8 @@ use crate::mutation::Mutation;
 
 /// Byte limits of the log. One event of the model's objects has 400 to 600 bytes.
 const RETENTION: [Option<usize>; 4] = [None, Some(1300), Some(2500), Some(6500)];
-/// Byte limits of the queues. A queued event has 40 bytes.
-const QUEUE_BYTES: [usize; 3] = [usize::MAX, 400, 120];
+/// Byte limits of the queues. A queued event takes 64 bytes, and 32 for each further group.
+const QUEUE_BYTES: [usize; 3] = [usize::MAX, 400, 150];
 /// Numbers of groups that are kept without streams.
 const IDLE_GROUPS: [usize; 2] = [0, 3];
 
