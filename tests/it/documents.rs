@@ -19,6 +19,7 @@ const DOCUMENTS: &[&str] = &[
     "README.md",
     "benches/RESULTS.md",
     "deploy/README.md",
+    "docs/limits-and-recovery.md",
     "tests/differential/README.md",
     "tests/golden/codec/README.md",
     "tests/upstream/README.md",
@@ -37,6 +38,33 @@ fn every_document_is_listed() {
         .collect();
     let listed: Vec<_> = DOCUMENTS.iter().map(Path::new).collect();
     assert_eq!(found, listed, "Markdown files (left) and DOCUMENTS differ");
+}
+
+/// The tables of docs/limits-and-recovery.md name a test in each row, such as `net::tests::limits::x`.
+/// The last part of the name must be a function or a module of the sources.
+#[test]
+fn the_tests_of_the_limits_exist() {
+    let sources: String = ["src", "tests"]
+        .iter()
+        .flat_map(|folder| rust_files(&root().join(folder)))
+        .map(|path| read(&path))
+        .collect();
+    let page = document("docs/limits-and-recovery.md");
+    let rows = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").nth(1))
+        .filter(|tests| tests.contains('`'));
+    let mut count = 0;
+    for name in rows.flat_map(code_words) {
+        let last = name.rsplit("::").next().unwrap_or_default();
+        let exists = ["fn ", "mod "]
+            .iter()
+            .any(|keyword| sources.contains(&format!("{keyword}{last}")));
+        let is_path = name.contains('/') && root().join(&name).exists();
+        assert!(exists || is_path, "there is no test {name}");
+        count += 1;
+    }
+    assert!(count > 40, "only {count} tests were found");
 }
 
 #[test]
