@@ -63,21 +63,25 @@ impl<I> WriteTimeout<I> {
 }
 
 impl<I: Transport> WriteTimeout<I> {
+    /// Lifts the kernel's limit once the connection is upgraded. It must not wait for a write that
+    /// is pending: output that fits into the socket's buffer is never pending, but the kernel ends
+    /// the connection if the peer does not read it.
+    fn lift_after_upgrade(&mut self) -> io::Result<()> {
+        if !self.allows_stalls && self.is_upgraded.load(Ordering::Relaxed) {
+            self.io.allow_stalls()?;
+            self.allows_stalls = true;
+        }
+        Ok(())
+    }
+
     fn check_timeout<T>(
         &mut self,
         cx: &mut Context<'_>,
         written: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
-        if written.is_ready() {
+        self.lift_after_upgrade()?;
+        if written.is_ready() || self.allows_stalls {
             self.timer = None;
-            return written;
-        }
-        if self.is_upgraded.load(Ordering::Relaxed) {
-            if !self.allows_stalls {
-                self.io.allow_stalls()?;
-                self.allows_stalls = true;
-                self.timer = None;
-            }
             return written;
         }
         let limit = self.limit;
@@ -123,12 +127,13 @@ impl<I: Transport> AsyncWrite for WriteTimeout<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for WriteTimeout<I> {
+impl<I: Transport> AsyncRead for WriteTimeout<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.lift_after_upgrade()?;
         Pin::new(&mut self.io).poll_read(cx, buffer)
     }
 }

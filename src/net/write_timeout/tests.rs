@@ -1,8 +1,12 @@
 use std::time::Duration;
 
+use futures_util::poll;
+use socket2::SockRef;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::io::duplex;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio::time::advance;
 use tokio::time::sleep;
@@ -57,4 +61,30 @@ async fn an_upgraded_connection_never_times_out() {
     sleep(100 * LIMIT).await;
     far.read_exact(&mut [0; 8]).await.unwrap();
     writer.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_upgrade_lifts_the_kernels_limit_at_the_next_read_or_write() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    for writes in [false, true] {
+        let _peer = TcpStream::connect(listener.local_addr().unwrap())
+            .await
+            .unwrap();
+        let (near, _) = listener.accept().await.unwrap();
+        SockRef::from(&near)
+            .set_tcp_user_timeout(Some(LIMIT))
+            .unwrap();
+        let (mut io, upgraded) = WriteTimeout::new(near, LIMIT);
+        let limit = |io: &WriteTimeout<TcpStream>| SockRef::from(&io.io).tcp_user_timeout();
+        io.write_all(b"before").await.unwrap();
+        assert_eq!(limit(&io).unwrap(), Some(LIMIT));
+        upgraded.set();
+        if writes {
+            io.write_all(b"output").await.unwrap();
+        } else {
+            let reading = std::pin::pin!(io.read_u8());
+            assert!(poll!(reading).is_pending());
+        }
+        assert_eq!(limit(&io).unwrap(), None, "writes: {writes}");
+    }
 }
