@@ -19,6 +19,9 @@ pub(crate) enum Mutation {
     NewObjectOnly,
     /// A stream continues although a relist put a hole around the future version that it waits for.
     FutureStartUnchecked,
+    /// A relist that finds no difference opens no hole. It should: an object that was created and
+    /// deleted meanwhile is in neither state.
+    UnchangedListWithoutHole,
     /// When the log drops a hole's first event, the log still serves starts inside the hole.
     HoleEvictedAsEvents,
     /// The index does not find groups by the object before a change.

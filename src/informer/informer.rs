@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::BridgedWatch;
 use crate::cache::Reader;
@@ -34,6 +35,11 @@ use super::bridges::Bridges;
 /// the API server is slow, a thousand readers must not cause a thousand lists. Guarded by
 /// `unproven_reads_are_forwarded_a_few_concurrently`.
 const MAX_UNPROVEN_FORWARDS: usize = 2;
+/// How many LISTs of isolated selections may be forwarded concurrently, per informer. The API
+/// server answers each from a part of the objects.
+const MAX_ISOLATED_LISTS: usize = 8;
+/// How many WATCHes of isolated selections may be forwarded concurrently, per informer.
+const MAX_ISOLATED_WATCHES: usize = 100;
 
 /// A running informer: one reflector that writes the cache, and any number of readers.
 pub struct Informer {
@@ -51,6 +57,8 @@ pub struct Informer {
     events_sent: AtomicU64,
     freshness: Freshness<ResourceClient>,
     unproven_permits: Arc<Semaphore>,
+    isolated_list_permits: Arc<Semaphore>,
+    isolated_watch_permits: Arc<Semaphore>,
     bridges: Bridges<ResourceClient>,
 }
 
@@ -83,6 +91,8 @@ impl Informer {
             events_sent: AtomicU64::new(0),
             freshness,
             unproven_permits: Arc::new(Semaphore::new(MAX_UNPROVEN_FORWARDS)),
+            isolated_list_permits: Arc::new(Semaphore::new(MAX_ISOLATED_LISTS)),
+            isolated_watch_permits: Arc::new(Semaphore::new(MAX_ISOLATED_WATCHES)),
             bridges,
         }
     }
@@ -122,6 +132,17 @@ impl Informer {
         self.freshness.metrics()
     }
 
+    /// True if the cache and the API server lastingly have different objects of `selection`, so that
+    /// its reads must be forwarded.
+    pub fn is_isolated(&self, selection: &Selection) -> bool {
+        self.freshness.is_isolated(selection)
+    }
+
+    /// The number of isolated selections.
+    pub fn isolated_selections(&self) -> usize {
+        self.freshness.isolated_selections()
+    }
+
     /// A snapshot that the resource's [`FreshnessPolicy`](super::FreshnessPolicy) accepts as the
     /// most recent state without a call to the API server; `None` if there is none.
     pub fn proof_by_policy(&self) -> Option<Proof> {
@@ -155,6 +176,16 @@ impl Informer {
     /// Permits to forward a read that could not be proven fresh: two for each informer.
     pub fn unproven_permits(&self) -> &Arc<Semaphore> {
         &self.unproven_permits
+    }
+
+    /// Permits to forward LISTs of isolated selections: eight for each informer.
+    pub fn isolated_list_permits(&self) -> &Arc<Semaphore> {
+        &self.isolated_list_permits
+    }
+
+    /// Permits to forward WATCHes of isolated selections: 100 for each informer.
+    pub fn isolated_watch_permits(&self) -> &Arc<Semaphore> {
+        &self.isolated_watch_permits
     }
 
     /// The encoder of this resource's objects, lists and watch events, as the API server encodes

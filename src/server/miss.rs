@@ -9,6 +9,7 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::informer::Informer;
 
+use super::decide::Plan;
 use super::decide::Reason;
 
 /// The answer of a cache, or why there is none.
@@ -19,9 +20,9 @@ pub(crate) type CacheAnswer = Result<Response<Body>, Miss>;
 pub enum Miss {
     /// The request is forwarded to the API server for this reason.
     Forward(Reason),
-    /// The request is forwarded because the cache could not be proven fresh. The semaphore limits
-    /// how many of these requests are forwarded concurrently.
-    ForwardUnproven(Arc<Semaphore>),
+    /// The request is forwarded for this reason. The semaphore limits how many of these requests are
+    /// forwarded concurrently.
+    ForwardLimited(Reason, Arc<Semaphore>),
     /// The cache knows that the object does not exist; the client gets this Status, a 404.
     Absent(Box<Status>),
     /// The request can't be answered now; the client gets this Status.
@@ -32,7 +33,17 @@ impl Miss {
     /// The miss of a LIST for which the cache of `informer` could not be proven fresh: it is
     /// forwarded if the informer has a free permit.
     pub(super) fn without_proof(informer: &Informer) -> Self {
-        Self::ForwardUnproven(Arc::clone(informer.unproven_permits()))
+        Self::ForwardLimited(Reason::Unproven, Arc::clone(informer.unproven_permits()))
+    }
+
+    /// The miss of a LIST or WATCH of a selection in which the cache of `informer` is wrong. Its
+    /// permits are not those of other selections.
+    pub(super) fn of_isolated(plan: &Plan, informer: &Informer) -> Self {
+        let permits = match plan {
+            Plan::Watch { .. } => informer.isolated_watch_permits(),
+            Plan::Get { .. } | Plan::List { .. } => informer.isolated_list_permits(),
+        };
+        Self::ForwardLimited(Reason::CacheDiffers, Arc::clone(permits))
     }
 }
 

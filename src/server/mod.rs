@@ -279,7 +279,7 @@ impl Server {
             Err(Miss::Absent(status)) => return (refusal().respond(&status), Outcome::Cache),
             Err(Miss::Reject(status)) => return (refusal().respond(&status), Outcome::Rejected),
             Err(Miss::Forward(reason)) => (reason, None),
-            Err(Miss::ForwardUnproven(limit)) => (Reason::Unproven, Some(limit)),
+            Err(Miss::ForwardLimited(reason, limit)) => (reason, Some(limit)),
         };
         self.forward(request, info, reason, limit, client_deadline)
             .await

@@ -37,6 +37,8 @@ pub(super) async fn prove(
     };
     match read.need {
         Need::MostRecent => {}
+        // The cache is wrong in this selection at every version, until a proof finds it equal again.
+        _ if informer.is_isolated(&proof_request.selection) => {}
         // The version may belong to a change of another resource, which this watch does not report.
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
         Need::NotOlderThan(_) | Need::At(_) => return Ok(None),

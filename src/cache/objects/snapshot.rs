@@ -46,6 +46,12 @@ impl Snapshot {
         self.list_began
     }
 
+    /// True if the cache surely had the objects of `earlier` at all versions up to that of this
+    /// snapshot: it continues from the same list, and no change was applied in between.
+    pub fn has_no_change_since(&self, earlier: &Self) -> bool {
+        Arc::ptr_eq(&self.store, &earlier.store) && self.list_began == earlier.list_began
+    }
+
     /// The object at `key`, if there is one.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
         self.store.get(key.as_str()).cloned()

@@ -47,10 +47,14 @@ pub enum ReplaceOutcome {
 
 impl Difference {
     /// Creates the update from the state at `applied` to the relist that is complete at `list`:
-    /// first the block at version `applied`, then the changes. Guarded by
-    /// `model_needs_the_block_at_the_previous_version` and
-    /// `unseen_departures_from_a_selection_are_sent_before_other_changes`.
+    /// first the block at version `applied`, then the changes. A list of a later version opens a
+    /// hole even if nothing differs. Guarded by `model_needs_the_block_at_the_previous_version`,
+    /// `unseen_departures_from_a_selection_are_sent_before_other_changes` and
+    /// `model_needs_a_hole_for_a_relist_that_finds_no_difference`.
     pub(super) fn into_update(self, applied: ResourceVersion, list: ResourceVersion) -> Update {
+        let is_unchanged = self.deleted.is_empty() && self.changed.is_empty();
+        let is_hole_ignored =
+            is_unchanged && mutation::is_active(Mutation::UnchangedListWithoutHole);
         let has_departures = !mutation::is_active(Mutation::DepartureWithChange);
         let departure = |(object, previous): &(Arc<Object>, Option<Arc<Object>>)| {
             Event::implied_departure(object, previous.as_ref()?, applied)
@@ -72,7 +76,7 @@ impl Difference {
         let imply = |missed| Event::implied_deletion(missed, applied);
         let deletions = self.deleted.into_iter().map(imply);
         let mut update = Update {
-            opens_hole: list > applied,
+            opens_hole: list > applied && !is_hole_ignored,
             block: deletions.chain(departures).collect(),
             changes: self.changed.into_iter().map(change).collect(),
             ..Update::without_events(Arc::new(self.store), list)

@@ -15,7 +15,9 @@
 //!   holds exactly these objects at these versions, the snapshot is proven for *X* and this scope.
 //!   If not, the whole sets are compared again after each event. When the watch has passed *X*, the
 //!   newest snapshot is proven. A difference at *X* itself means that the cache is wrong: it is
-//!   logged and relisted (`a_list_contradicts_the_cache_only_at_the_same_version`).
+//!   logged and relisted (`a_list_contradicts_the_cache_only_at_the_same_version`). If the relist
+//!   does not repair it, `isolation.rs` isolates the selection: only its reads are forwarded
+//!   (`a_lasting_difference_isolates_one_selection`).
 //! - **Own list.** A list or watch-list that the cache's own reflector sent after a request was made
 //!   proves every later snapshot for this request, without a call. So the request that starts an
 //!   informer costs no second list.
@@ -33,6 +35,7 @@
 //! model. `the_model_notices_each_broken_rule` breaks the rules in turn (whole sets, epochs,
 //! pairs, the time of a list) and expects a wrong answer.
 
+mod isolation;
 mod metrics;
 mod plan;
 mod policy;
@@ -55,6 +58,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
+use crate::api::Selection;
 use crate::cache::Reader;
 use crate::concurrency::CallSpacing;
 use crate::concurrency::GroupCommit;
@@ -133,6 +137,17 @@ impl<P: FreshnessProbe> Freshness<P> {
         &self.inner.prover.metrics
     }
 
+    /// True if the cache and the API server lastingly have different objects of `selection`. All its
+    /// reads must then be forwarded. [`Freshness::prove`] checks now and then whether this has ended.
+    pub fn is_isolated(&self, selection: &Selection) -> bool {
+        self.inner.prover.isolation.contains(selection)
+    }
+
+    /// The number of isolated selections.
+    pub fn isolated_selections(&self) -> usize {
+        self.inner.prover.isolation.len()
+    }
+
     /// A proof that the policy gives without a call to the API server; always `None` with
     /// [`FreshnessPolicy::Strict`].
     pub fn proof_by_policy(&self) -> Option<Proof> {
@@ -166,24 +181,46 @@ impl<P: FreshnessProbe> Freshness<P> {
     /// # Errors
     ///
     /// [`ProofError`], after 3 s at the latest, or after the time that a direct list of the objects
-    /// would take if that is longer, but at most 30 s.
+    /// would take if that is longer, but at most 30 s. [`ProofError::Isolated`] if the selection is
+    /// isolated, whatever the policy.
     pub async fn prove(
         &self,
         request: ProofRequest,
         asked_at: Instant,
         min_interval: Duration,
     ) -> Result<Proof, ProofError> {
-        if let Some(proof) = self.proof_by_policy() {
-            return Ok(proof);
+        let selection = Arc::clone(&request.selection);
+        if !self.is_isolated(&selection) {
+            if let Some(proof) = self.proof_by_policy() {
+                return Ok(proof);
+            }
+            if let Some(proof) = self.inner.proof_by_informer_list(asked_at) {
+                let proof = Ok(proof);
+                self.metrics().count(&proof);
+                return proof;
+            }
+        } else if !self.inner.prover.isolation.begin_check(&selection) {
+            return Err(ProofError::Isolated);
         }
-        if let Some(proof) = self.inner.proof_by_informer_list(asked_at) {
-            let proof = Ok(proof);
-            self.metrics().count(&proof);
-            return proof;
+        let proof = self.prove_by_call(request, min_interval).await;
+        // The proof may be of another kind than the equal list that ends an isolation.
+        if self.is_isolated(&selection) {
+            return Err(ProofError::Isolated);
         }
+        proof
+    }
+
+    /// A proof by calls to the API server, which concurrent callers share.
+    async fn prove_by_call(
+        &self,
+        request: ProofRequest,
+        min_interval: Duration,
+    ) -> Result<Proof, ProofError> {
         let request = match self.inner.policy {
             // A proof of the whole cache can be reused for any later request.
-            FreshnessPolicy::Bounded(_) => ProofRequest::everything(),
+            FreshnessPolicy::Bounded(_) if !self.is_isolated(&request.selection) => {
+                ProofRequest::everything()
+            }
             _ => request,
         };
         let inner = Arc::clone(&self.inner);

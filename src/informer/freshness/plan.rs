@@ -46,11 +46,13 @@ pub(super) struct ListCosts {
 }
 
 /// The verification lists for `requests`, of objects that `cached` holds. Several requests are
-/// listed separately while that costs clearly less than a list of the whole cache.
+/// listed separately while that costs clearly less than a list of the whole cache, or if
+/// `may_list_whole` is false.
 pub(super) async fn plan(
     requests: HashSet<ProofRequest>,
     cached: &Snapshot,
     costs: ListCosts,
+    may_list_whole: bool,
 ) -> Plan {
     let scopes = requests.len();
     let limit = costs.most_scoped_objects(scopes, cached.len());
@@ -59,7 +61,7 @@ pub(super) async fn plan(
         None => None,
     };
     let lists = match objects {
-        None if scopes > 1 => vec![ProofRequest::everything()],
+        None if scopes > 1 && may_list_whole => vec![ProofRequest::everything()],
         _ => requests.into_iter().collect(),
     };
     let objects = objects.unwrap_or(match scopes {

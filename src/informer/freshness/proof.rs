@@ -50,6 +50,9 @@ pub enum ProofError {
     /// The cache and the verification list have the same version, but different objects.
     #[error("the cache differs from the API server")]
     CacheDiffers,
+    /// The cache's objects of this selection differ lastingly from the API server's.
+    #[error("the cache differs lastingly from the API server in this selection")]
+    Isolated,
     /// The cache is not ready, or is closed.
     #[error("the cache is not ready")]
     NotReady,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tokio::time::timeout;
 
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
 use crate::informer::RelistHandle;
@@ -22,6 +23,8 @@ use crate::mutation::Mutation;
 use crate::upstream;
 use crate::upstream::FreshnessProbe;
 
+use super::isolation::Isolation;
+use super::isolation::Remedy;
 use super::metrics::FreshnessMetrics;
 use super::plan::ListCosts;
 use super::plan::ProofRequest;
@@ -33,8 +36,7 @@ use super::verification::ExpectedObjects;
 
 /// How long no verification list is sent to an API server that cannot list metadata alone.
 const LISTS_UNSUPPORTED_FOR: Duration = Duration::from_secs(300);
-/// Minimum time between relists of a cache that was found wrong. If the two sides understand a
-/// selector differently, no relist repairs that. Guarded by
+/// Minimum time between relists of a cache that was found wrong. Guarded by
 /// `a_wrong_cache_is_relisted_but_not_for_each_reader`.
 const RELIST_PAUSE: Duration = Duration::from_secs(60);
 /// If the watch does not reach a barrier within this time, a verification list is sent.
@@ -51,6 +53,7 @@ pub(super) struct Prover<P> {
     pub(super) reader: Reader,
     pub(super) metrics: FreshnessMetrics,
     pub(super) list_costs: ListCosts,
+    pub(super) isolation: Isolation,
     probe: P,
     relist: RelistHandle,
     /// Set after the API server has shown that it cannot list metadata alone.
@@ -98,6 +101,8 @@ struct VerificationList {
     request: ProofRequest,
     expected: ExpectedObjects,
     version: ResourceVersion,
+    /// The last snapshot that was found unequal; its version is below that of the list.
+    unequal: Option<Snapshot>,
 }
 
 /// The proof, or the next state.
@@ -115,6 +120,7 @@ impl<P: FreshnessProbe> Prover<P> {
             reader,
             metrics: FreshnessMetrics::default(),
             list_costs: ListCosts::default(),
+            isolation: Isolation::default(),
             probe,
             relist,
             lists_unsupported: ExpiringFlag::default(),
@@ -135,9 +141,12 @@ impl<P: FreshnessProbe> Prover<P> {
             let proof = self.prove_by_barrier(&before, barrier).await;
             return proof.map(Proofs::Shared);
         }
-        let plan = plan(requests, &before, self.list_costs).await;
+        // Only an equal list of its own ends the isolation of a selection.
+        let (isolated, others) = self.split_isolated(requests);
+        let may_list_whole = !self.isolation.contains(&Selection::default());
+        let mut plan = plan(others, &before, self.list_costs, may_list_whole).await;
         let mut barrier = None;
-        if !plan.is_cheap && !self.barrier_skipped.is_set() {
+        if !plan.is_cheap && isolated.is_empty() && !self.barrier_skipped.is_set() {
             let requested = self.request_barrier(&before).await?;
             let proof = self.prove_by_barrier(&before, requested);
             if let Ok(proof) = timeout(BARRIER_WAIT, proof).await {
@@ -145,6 +154,7 @@ impl<P: FreshnessProbe> Prover<P> {
             }
             barrier = Some(requested);
         }
+        plan.lists.extend(isolated);
         let lists = plan.lists.into_iter();
         let mut lists: Vec<_> = lists
             .map(|request| self.prove_by_list(&before, request, barrier))
@@ -157,6 +167,15 @@ impl<P: FreshnessProbe> Prover<P> {
         }
         let lists = stream::iter(lists).buffer_unordered(CONCURRENT_LISTS);
         Ok(Proofs::Scoped(Arc::new(lists.collect().await)))
+    }
+
+    /// The requests for isolated selections, which this proof checks, and the others.
+    fn split_isolated(
+        &self,
+        requests: HashSet<ProofRequest>,
+    ) -> (HashSet<ProofRequest>, HashSet<ProofRequest>) {
+        let requests = requests.into_iter();
+        requests.partition(|request| self.isolation.contains(&request.selection))
     }
 
     /// Proves `request` by a verification list, or by `barrier` if the watch reaches it first.
@@ -226,6 +245,7 @@ impl<P: FreshnessProbe> Prover<P> {
             request,
             expected: ExpectedObjects::new(list).await,
             version,
+            unequal: None,
         };
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
     }
@@ -246,15 +266,26 @@ impl<P: FreshnessProbe> Prover<P> {
     async fn compare(
         &self,
         before: &Snapshot,
-        list: VerificationList,
+        mut list: VerificationList,
         barrier: Option<ResourceVersion>,
     ) -> Flow {
         let snapshot = self.current(before)?;
         let applied = snapshot.resource_version();
         if applied > list.version {
+            let unequal = list.unequal.as_ref();
+            if unequal.is_some_and(|unequal| snapshot.has_no_change_since(unequal)) {
+                // The cache had the unequal objects at the list's version too.
+                return Err(self.report_difference(&list, &snapshot));
+            }
             return Ok(done(self.barrier_proof(snapshot)));
         }
         if list.matches(&snapshot).await {
+            if self.isolation.equals(&list.request.selection) {
+                tracing::warn!(
+                    selection = ?list.request.scope,
+                    "the cache has the same objects as the API server again"
+                );
+            }
             if applied >= barrier.unwrap_or(list.version) {
                 self.barrier_skipped.set_for(None);
             } else if barrier.is_some() {
@@ -269,12 +300,12 @@ impl<P: FreshnessProbe> Prover<P> {
             }));
         }
         if applied == list.version {
-            self.report_difference(&list.differing_keys(&snapshot), applied);
-            return Err(ProofError::CacheDiffers);
+            return Err(self.report_difference(&list, &snapshot));
         }
         if barrier.is_some_and(|barrier| applied >= barrier) {
             return Ok(done(self.barrier_proof(snapshot)));
         }
+        list.unequal = Some(snapshot);
         self.wait_for(ResourceVersion(applied.0 + 1)).await?;
         Ok(ControlFlow::Continue(State::Comparing { list, barrier }))
     }
@@ -347,12 +378,25 @@ impl<P: FreshnessProbe> Prover<P> {
         call.await
     }
 
-    fn report_difference(&self, keys: &[String], at: ResourceVersion) {
+    /// Reports that `snapshot` has other objects than `list`, and requests a relist if one may
+    /// repair that. If a relist did not, the reads of this selection alone are forwarded.
+    fn report_difference(&self, list: &VerificationList, snapshot: &Snapshot) -> ProofError {
+        let selection = &list.request.selection;
+        let remedy = self.isolation.differs(selection, snapshot.list_began());
         tracing::error!(
-            resource_version = %at,
-            keys = keys.join(", "),
+            resource_version = %list.version,
+            selection = ?list.request.scope,
+            keys = list.differing_keys(snapshot).join(", "),
+            ?remedy,
             "the cache has other objects than the API server at the same resource version"
         );
+        if remedy == Remedy::Relist {
+            self.request_relist();
+        }
+        ProofError::CacheDiffers
+    }
+
+    fn request_relist(&self) {
         let now = Instant::now();
         let mut relist_requested_at = self.relist_requested_at.lock();
         if relist_requested_at.is_none_or(|last| now.duration_since(last) >= RELIST_PAUSE) {
@@ -388,7 +432,8 @@ impl Proofs {
         match self {
             Self::Shared(proof) => Ok(proof.clone()),
             Self::Scoped(proofs) => {
-                let proof = proofs.get(request).cloned();
+                let whole = || proofs.get(&ProofRequest::everything());
+                let proof = proofs.get(request).or_else(whole).cloned();
                 proof.unwrap_or(Err(ProofError::NotReady))
             }
         }

@@ -26,6 +26,12 @@ pub(super) fn add_samples(informer: &Informer, samples: &mut Samples) {
     }
     informer.metrics().sample(&labels, samples);
     informer.freshness_metrics().sample(&labels, samples);
+    samples.gauge(
+        "kubefan_freshness_isolated_selections",
+        "Selections in which the cache lastingly differs from the API server; their reads are forwarded.",
+        &labels,
+        informer.isolated_selections() as f64,
+    );
 }
 
 fn gauges(stats: &Stats, is_ready: bool) -> [Metric; 7] {

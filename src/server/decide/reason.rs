@@ -46,6 +46,8 @@ pub enum Reason {
     Consistent,
     /// The request is for the most recent state, and the cache could not be proven to have it.
     Unproven,
+    /// The cache and the API server lastingly have different objects of the request's selection.
+    CacheDiffers,
     /// The request is for a resource version that the cache has not reached.
     AheadOfCache,
     /// The request is for a past state that the cache does not retain.
@@ -78,6 +80,7 @@ impl Reason {
             Self::NoSuchFormat => "no_such_format",
             Self::Consistent => "consistent",
             Self::Unproven => "unproven",
+            Self::CacheDiffers => "cache_differs",
             Self::AheadOfCache => "ahead_of_cache",
             Self::PastState => "past_state",
             Self::ShuttingDown => "shutting_down",

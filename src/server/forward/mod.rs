@@ -5,6 +5,7 @@ mod permit_body;
 mod read_key;
 mod shared_reads;
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -14,6 +15,7 @@ use http::HeaderValue;
 use http::Request;
 use http::Response;
 use http::header;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
 
 use crate::api::Status;
@@ -46,6 +48,12 @@ pub(super) struct Forwarding {
     shared_reads: SharedReads,
     failures: FailureLog,
     shutdown: Shutdown,
+}
+
+/// What a forwarded watch holds until it ends.
+struct ForwardedWatch {
+    end: WatchEnd,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Forwarding {
@@ -85,10 +93,14 @@ impl Forwarding {
                 self.shared_reads.forward(key, limit, audit_id).await
             }
             (None, Some(limit)) => match limit.try_acquire_owned() {
+                Ok(permit) if info.verb == "watch" => {
+                    let forwarded = self.forward_unshared(request, identity, info, Some(permit));
+                    forwarded.await
+                }
                 Ok(permit) => self.shared_reads.forward_alone(request, permit).await,
                 Err(_) => Err(ForwardError::TooManyUnproven),
             },
-            (None, None) => self.forward_unshared(request, identity, info).await,
+            (None, None) => self.forward_unshared(request, identity, info, None).await,
         };
         answer.map_err(|failed| match failed {
             ForwardError::TooManyUnproven => Status::too_many_consistent_reads(),
@@ -97,18 +109,23 @@ impl Forwarding {
         })
     }
 
-    /// Forwards any request, streaming both ways; a watch until a drain ends it.
+    /// Forwards any request, streaming both ways; a watch until a drain ends it. A watch holds its
+    /// `permit`, if it needs one, until it ends.
     async fn forward_unshared(
         &self,
         request: Request<Body>,
         identity: Identity,
         info: &RequestInfo,
+        permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Response<Body>, ForwardError> {
         let forwarded = self.forwarder.forward(request, identity).await;
         let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
-        let is_watch = info.verb == "watch";
+        let mut watch = (info.verb == "watch").then(|| ForwardedWatch {
+            end: self.shutdown.watch_end(),
+            _permit: permit,
+        });
         if let Some(upgrade) = forwarded.upgrade {
-            self.join_upgrade(upgrade, is_watch);
+            self.join_upgrade(upgrade, watch.take());
         }
         let mut response = forwarded.response;
         if is_proxied(info) {
@@ -116,18 +133,16 @@ impl Forwarding {
             let headers = response.headers_mut();
             headers.append(header::CONTENT_SECURITY_POLICY, SANDBOX);
         }
-        let end = is_watch.then(|| self.shutdown.watch_end());
-        Ok(guarded(response, end))
+        Ok(guarded(response, watch))
     }
 
     /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch
     /// at its scheduled moment; exec and similar upgrades may use the whole grace period.
-    fn join_upgrade(&self, upgrade: PendingUpgrade, is_watch: bool) {
-        let end = is_watch.then(|| self.shutdown.watch_end());
+    fn join_upgrade(&self, upgrade: PendingUpgrade, watch: Option<ForwardedWatch>) {
         self.shutdown.spawn(async move {
             let ended = async {
-                match end {
-                    Some(end) => end.await,
+                match watch {
+                    Some(mut watch) => poll_fn(|cx| watch.poll_end(cx)).await,
                     None => std::future::pending().await,
                 }
             };
@@ -148,10 +163,10 @@ fn is_proxied(info: &RequestInfo) -> bool {
     info.is_resource_request && info.path.split('/').any(|segment| segment == "proxy")
 }
 
-/// Ends a forwarded watch cleanly during a drain, like a watch from a cache.
-impl BodyGuard for WatchEnd {
+/// A forwarded watch is ended cleanly during a drain, like a watch from a cache.
+impl BodyGuard for ForwardedWatch {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(self).poll(cx)
+        Pin::new(&mut self.end).poll(cx)
     }
 }
 

@@ -82,6 +82,9 @@ pub(super) fn without_proof(
     informer: &Informer,
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
+    if let ProofError::Isolated = unproven {
+        return Err(Miss::of_isolated(&read.plan, informer));
+    }
     match read.plan {
         Plan::Watch { .. } => watch::without_proof(unproven, read, informer, delivery),
         Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),

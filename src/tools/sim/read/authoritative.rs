@@ -67,7 +67,7 @@ pub(super) async fn read(
     }
     answer.map_err(|miss| match miss {
         Miss::Absent(status) | Miss::Reject(status) => *status,
-        Miss::ForwardUnproven(_) => Status::too_many_consistent_reads(),
+        Miss::ForwardLimited(..) => Status::too_many_consistent_reads(),
         Miss::Forward(reason) => status_for(reason, collection, info, query),
     })
 }

@@ -59,6 +59,8 @@ pub(crate) type Change = Box<dyn FnMut(Vec<u8>) -> Option<Vec<Vec<u8>>> + Send>;
 /// How the proxy handles a request.
 pub(crate) enum RequestAction {
     Forward,
+    /// Forwards the request with the second text in place of the first in its query.
+    ReplaceInQuery(&'static str, &'static str),
     /// Forwards the request, and breaks the connection instead of answering.
     DropAnswer,
     /// Waits for the first `Notify`, forwards the request, notifies the second, and never answers.
@@ -135,7 +137,7 @@ async fn serve(tcp: TcpStream, number: usize, control: Arc<Control>) {
 async fn answer(
     control: Arc<Control>,
     connection: usize,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> io::Result<Reply> {
     let query = request.uri().query().unwrap_or_default();
     let authorization = request.headers().get("authorization");
@@ -156,6 +158,13 @@ async fn answer(
     control.seen.lock().push(seen);
     match action {
         RequestAction::Forward => Ok(control.forward(request, None).await),
+        RequestAction::ReplaceInQuery(from, to) => {
+            let path = request.uri().path();
+            let query = request.uri().query().unwrap_or_default();
+            let uri = format!("{path}?{}", query.replace(from, to));
+            *request.uri_mut() = uri.parse().expect("a path and a query");
+            Ok(control.forward(request, None).await)
+        }
         RequestAction::ChangeFrames(change) => Ok(control.forward(request, Some(change)).await),
         RequestAction::Expire => Ok(expired_list()),
         RequestAction::DropAnswer => {
