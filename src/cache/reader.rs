@@ -19,7 +19,6 @@ use crate::cache::wake::Registration;
 use crate::cache::watch::WatchError;
 use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
-use crate::cache::watch::needs_bridge;
 
 /// Read access to one cache. A clone is cheap and reads the same cache.
 #[derive(Clone)]
@@ -121,9 +120,17 @@ impl Reader {
     ///
     /// `None` if the log serves `version`, if the cache has not reached it, or if it may belong to
     /// an earlier epoch.
-    pub fn gap(&self, version: ResourceVersion) -> Option<Gap> {
-        let state = self.shared.state.read();
-        needs_bridge(&state, version).then(|| Gap::new(&self.shared, state.epoch, version))
+    ///
+    /// # Errors
+    ///
+    /// [`WatchError::TooManyUnindexed`] as for [`Reader::watch`]. [`WatchError::Expired`] if the
+    /// cache has just lost its content.
+    pub fn gap(
+        &self,
+        version: ResourceVersion,
+        selection: &Arc<Selection>,
+    ) -> Result<Option<Gap>, WatchError> {
+        Gap::find(&self.shared, version, selection)
     }
 
     /// Opens a watch that delivers the objects of `snapshot`, then the changes after it.

@@ -18,11 +18,11 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::api::Status;
 use crate::api::WatchEvent;
 use crate::cache::Bridge;
@@ -51,6 +51,8 @@ const PLACE_WAIT: Duration = Duration::from_secs(5);
 const MAX_OPEN_TIME: Duration = Duration::from_secs(10);
 /// How long a complete bridge keeps its events for clients that come later.
 const KEEP_TIME: Duration = Duration::from_secs(30);
+/// How often a complete bridge checks whether others need its memory.
+const KEEP_CHECK: Duration = Duration::from_secs(1);
 /// The `timeoutSeconds` of the upstream watch.
 const WATCH_TIME: Duration = Duration::from_secs(3);
 /// How long after its timeout an upstream watch may still be open.
@@ -147,35 +149,34 @@ impl<L: ListerWatcher> Bridges<L> {
         }
     }
 
-    /// A watch that closes `gap` for the objects in `scope`, which are those that `selection`
-    /// selects. Starts a bridge unless a running one can close the gap.
-    pub(super) fn watch(
-        &self,
-        gap: &Gap,
-        scope: &Scope,
-        selection: &Arc<Selection>,
-    ) -> BridgedWatch {
+    /// A watch that closes `gap` for the objects in `scope`, which are those that the selection of
+    /// the gap selects. Starts a bridge unless a running one can close the gap.
+    pub(super) fn watch(&self, mut gap: Gap, scope: &Scope) -> BridgedWatch {
         let mut running = self.running.lock();
-        let bridge = running.get(scope);
-        if let Some(watch) = bridge.and_then(|bridge| bridge.watch(gap, Arc::clone(selection))) {
-            return watch;
+        if let Some(bridge) = running.get(scope) {
+            gap = match bridge.watch(gap) {
+                Ok(watch) => return watch,
+                Err(gap) => gap,
+            };
         }
-        let (writer, bridge, watch) = Bridge::new(
-            gap,
-            Arc::clone(selection),
-            Arc::clone(&self.limits.totals),
-            MAX_BUFFERED_BYTES,
-        );
+        let totals = Arc::clone(&self.limits.totals);
+        let (writer, bridge, watch) = Bridge::new(gap, totals, MAX_BUFFERED_BYTES);
         running.insert(scope.clone(), bridge);
         let source = (self.source)(scope);
         let (limits, scope) = (Arc::clone(&self.limits), scope.clone());
         let all = Arc::clone(&self.running);
         self.shutdown.spawn_background(async move {
             run(&writer, &source, &limits).await;
-            // Another bridge may have replaced this one.
-            let mut all = all.lock();
-            if all.get(&scope).is_some_and(|bridge| writer.is_of(bridge)) {
-                all.remove(&scope);
+            {
+                // Another bridge may have replaced this one.
+                let mut all = all.lock();
+                if all.get(&scope).is_some_and(|bridge| writer.is_of(bridge)) {
+                    all.remove(&scope);
+                }
+            }
+            // No watch can join any more, but one may have joined just before.
+            if writer.is_complete() {
+                let _ = timeout(KEEP_TIME, writer.abandoned()).await;
             }
         });
         watch
@@ -188,14 +189,14 @@ async fn run<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &Bridg
         () = writer.abandoned() => return,
         () = complete(writer, source, limits) => {}
     }
-    if !writer.is_complete() {
-        return;
-    }
-    // A buffer that others need is kept only for the watches that are reading it.
-    let is_needed = limits.totals.buffered_bytes() > MAX_BUFFERED_BYTES / 2;
-    tokio::select! {
-        () = writer.abandoned(), if is_needed => {}
-        () = sleep(KEEP_TIME) => {}
+    let end = Instant::now() + KEEP_TIME;
+    while writer.is_complete() && Instant::now() < end {
+        // A buffer that others need is kept only for the watches that are reading it.
+        let is_needed = limits.totals.buffered_bytes() > MAX_BUFFERED_BYTES / 2;
+        tokio::select! {
+            () = writer.abandoned(), if is_needed => {}
+            () = sleep(KEEP_CHECK) => {}
+        }
     }
 }
 

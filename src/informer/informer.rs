@@ -17,6 +17,7 @@ use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::BridgedWatch;
 use crate::cache::Reader;
+use crate::cache::WatchError;
 use crate::codec::Encoder;
 use crate::upstream::ResourceClient;
 
@@ -167,10 +168,17 @@ impl Informer {
 
     /// A watch of the objects in `request` for a client with `version`, if the log does not serve
     /// the version but the API server may still have its history; otherwise `None`.
-    pub fn bridge(&self, version: ResourceVersion, request: &ProofRequest) -> Option<BridgedWatch> {
-        let gap = self.reader.gap(version)?;
-        let watch = self.bridges.watch(&gap, &request.scope, &request.selection);
-        Some(watch)
+    ///
+    /// # Errors
+    ///
+    /// As for [`Reader::gap`].
+    pub fn bridge(
+        &self,
+        version: ResourceVersion,
+        request: &ProofRequest,
+    ) -> Result<Option<BridgedWatch>, WatchError> {
+        let gap = self.reader.gap(version, &request.selection)?;
+        Ok(gap.map(|gap| self.bridges.watch(gap, &request.scope)))
     }
 
     /// Permits to forward a read that could not be proven fresh: two for each informer.

@@ -8,6 +8,7 @@ use crate::api::SelectableFields;
 use crate::api::WireFormat;
 use crate::cache::BridgedWatch;
 use crate::cache::Reader;
+use crate::cache::WatchError;
 use crate::codec::Encoder;
 use crate::codec::Representation;
 use crate::codec::View;
@@ -55,8 +56,16 @@ pub trait Collection: Send + Sync {
 
     /// A watch that gets the history before the event log from upstream. `None`, the default, if
     /// there is no such history; the client then gets 410.
-    fn bridge(&self, _version: ResourceVersion, _request: &ProofRequest) -> Option<BridgedWatch> {
-        None
+    ///
+    /// # Errors
+    ///
+    /// As for a watch without a bridge.
+    fn bridge(
+        &self,
+        _version: ResourceVersion,
+        _request: &ProofRequest,
+    ) -> Result<Option<BridgedWatch>, WatchError> {
+        Ok(None)
     }
 
     /// Counts events that were sent to a client. The default does nothing.
@@ -84,7 +93,11 @@ impl Collection for Informer {
         self.format()
     }
 
-    fn bridge(&self, version: ResourceVersion, request: &ProofRequest) -> Option<BridgedWatch> {
+    fn bridge(
+        &self,
+        version: ResourceVersion,
+        request: &ProofRequest,
+    ) -> Result<Option<BridgedWatch>, WatchError> {
         self.bridge(version, request)
     }
 

@@ -6,12 +6,10 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::api::Status;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
 use crate::cache::watch::LogReach;
-use crate::cache::watch::WatchError;
 use crate::cache::watch::WatchStream;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -28,7 +26,6 @@ pub struct BridgedWatch {
     bridge: Arc<Bridge>,
     changes: watch::Receiver<()>,
     gap: Gap,
-    selection: Arc<Selection>,
     /// The position of the next event to fetch; `None` before the first one.
     next: Option<u64>,
     batch: Batch,
@@ -47,9 +44,8 @@ pub enum BridgeItem {
         /// The version, if it is above the last event's: it can be sent as a bookmark.
         bookmark: Option<ResourceVersion>,
     },
-    /// The watch cannot continue; the client gets this Status: a 410, or a 429 if the cache has too
-    /// many selections that no index finds. This is the last item.
-    Refused(Box<Status>),
+    /// The watch cannot continue; the client gets this Status, a 410. This is the last item.
+    Expired(Box<Status>),
     /// The cache was closed. This is the last item.
     Closed,
 }
@@ -64,18 +60,12 @@ enum Step {
 // === impl BridgedWatch ===
 
 impl BridgedWatch {
-    pub(super) fn new(
-        bridge: &Arc<Bridge>,
-        gap: Gap,
-        selection: Arc<Selection>,
-        changes: watch::Receiver<()>,
-    ) -> Self {
+    pub(super) fn new(bridge: &Arc<Bridge>, gap: Gap, changes: watch::Receiver<()>) -> Self {
         Self {
             bridge: Arc::clone(bridge),
             changes,
             seen: gap.version,
             gap,
-            selection,
             next: None,
             batch: Batch::new(),
         }
@@ -105,7 +95,7 @@ impl BridgedWatch {
             let totals = &self.bridge.totals;
             match last {
                 BridgeItem::Joined { .. } => totals.joined.fetch_add(1, Ordering::Relaxed),
-                BridgeItem::Refused(_) => totals.expired.fetch_add(1, Ordering::Relaxed),
+                BridgeItem::Expired(_) => totals.expired.fetch_add(1, Ordering::Relaxed),
                 BridgeItem::Change(_) | BridgeItem::Closed => 0,
             };
             return last;
@@ -130,7 +120,7 @@ impl BridgedWatch {
             Some((next, after))
         });
         match (fetched, state.phase) {
-            (None, _) => Step::Last(BridgeItem::Refused(Box::new(state.expired(&self.gap)))),
+            (None, _) => Step::Last(BridgeItem::Expired(Box::new(state.expired(&self.gap)))),
             (Some((next, after)), _) if after > next => {
                 self.next = Some(after);
                 Step::Fetched
@@ -138,26 +128,23 @@ impl BridgedWatch {
             (_, Phase::Gathering | Phase::Open) => Step::Wait,
             (_, Phase::Complete) => Step::Join(state.reached),
             (_, Phase::Failed) => {
-                Step::Last(BridgeItem::Refused(Box::new(state.expired(&self.gap))))
+                Step::Last(BridgeItem::Expired(Box::new(state.expired(&self.gap))))
             }
             (_, Phase::Closed) => Step::Last(BridgeItem::Closed),
         }
     }
 
     fn join(&self, version: ResourceVersion) -> BridgeItem {
-        match self.gap.join(version, Arc::clone(&self.selection)) {
+        match self.gap.join(version) {
             Ok(stream) => BridgeItem::Joined {
                 stream: Box::new(stream),
                 bookmark: (version > self.seen).then_some(version),
             },
-            Err(_) if self.gap.reach(version) == LogReach::Closed => BridgeItem::Closed,
+            Err(_) if self.gap.epoch.reach(version) == LogReach::Closed => BridgeItem::Closed,
             // The epoch has ended, or the log has dropped events after the version in the meantime.
-            Err(WatchError::Expired(expired)) => {
+            Err(expired) => {
                 let status = Status::expired_watch(expired.requested, expired.oldest);
-                BridgeItem::Refused(Box::new(status))
-            }
-            Err(WatchError::TooManyUnindexed) => {
-                BridgeItem::Refused(Box::new(Status::too_many_watched_selectors()))
+                BridgeItem::Expired(Box::new(status))
             }
         }
     }

@@ -5,54 +5,81 @@ use std::sync::Arc;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
+use crate::cache::log::Expired;
 use crate::cache::state::SharedCache;
 use crate::cache::watch::LogReach;
 use crate::cache::watch::WatchError;
+use crate::cache::watch::WatchFrom;
 use crate::cache::watch::WatchStream;
+use crate::cache::watch::needs_bridge;
 
 /// The versions from a client's version to the next one that the log of a cache serves.
 ///
 /// A gap belongs to one epoch of its cache.
-#[derive(Clone)]
 pub struct Gap {
-    shared: Arc<SharedCache>,
-    pub(super) epoch: u64,
+    pub(super) epoch: CacheEpoch,
     /// The client's version, up to which it has everything.
     pub(super) version: ResourceVersion,
+    /// A stream that is never read. It keeps the group of the client's selection, so a selection
+    /// beyond the limit of those that no index finds is refused before the bridge and not at its
+    /// end. Guarded by `a_selection_over_the_limit_gets_no_bridge`.
+    placeholder: WatchStream,
+}
+
+/// One epoch of a cache.
+#[derive(Clone)]
+pub(super) struct CacheEpoch {
+    shared: Arc<SharedCache>,
+    number: u64,
 }
 
 // === impl Gap ===
 
 impl Gap {
-    pub(in crate::cache) fn new(
+    /// The gap between `version` and the log; `None` if there is none that a bridge may close.
+    pub(in crate::cache) fn find(
         shared: &Arc<SharedCache>,
-        epoch: u64,
         version: ResourceVersion,
-    ) -> Self {
-        Self {
-            shared: Arc::clone(shared),
-            epoch,
+        selection: &Arc<Selection>,
+    ) -> Result<Option<Self>, WatchError> {
+        let number = {
+            let state = shared.state.read();
+            if !needs_bridge(&state, version) {
+                return Ok(None);
+            }
+            state.epoch
+        };
+        Ok(Some(Self {
+            epoch: CacheEpoch {
+                shared: Arc::clone(shared),
+                number,
+            },
             version,
-        }
+            placeholder: WatchStream::open(shared, WatchFrom::Tip, Arc::clone(selection))?,
+        }))
     }
 
     /// The 410 for the client, in kubefan's words.
     pub fn expired(&self) -> Status {
-        let oldest = self.shared.state.read().log.start();
+        let oldest = self.epoch.shared.state.read().log.start();
         Status::expired_watch(self.version, oldest)
     }
 
+    /// Opens a stream for a client that has everything up to `version`.
+    pub(super) fn join(&self, version: ResourceVersion) -> Result<WatchStream, Expired> {
+        WatchStream::open_bridged(&self.placeholder, self.epoch.number, version)
+    }
+}
+
+// === impl CacheEpoch ===
+
+impl CacheEpoch {
     /// Whether a client that has everything up to `version` can continue from the log.
     pub(super) fn reach(&self, version: ResourceVersion) -> LogReach {
-        LogReach::of(&self.shared.state.read(), self.epoch, version)
+        LogReach::of(&self.shared.state.read(), self.number, version)
     }
 
-    /// Opens a stream for a client that has everything up to `version`.
-    pub(super) fn join(
-        &self,
-        version: ResourceVersion,
-        selection: Arc<Selection>,
-    ) -> Result<WatchStream, WatchError> {
-        WatchStream::open_bridged(&self.shared, self.epoch, version, selection)
+    pub(super) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared) && self.number == other.number
     }
 }

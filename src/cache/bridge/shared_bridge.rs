@@ -15,7 +15,6 @@ use tokio::time::Instant;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
-use crate::api::Selection;
 use crate::api::Status;
 use crate::cache::log::Event;
 use crate::cache::log::EventLog;
@@ -24,6 +23,7 @@ use crate::cache::log::Retention;
 use crate::cache::watch::LogReach;
 
 use super::bridged_watch::BridgedWatch;
+use super::gap::CacheEpoch;
 use super::gap::Gap;
 
 /// The bytes of events and counts of watches of all bridges that share this value.
@@ -40,8 +40,7 @@ pub struct Bridge {
     pub(super) state: Mutex<State>,
     /// Signals each change of `state`; each watch has a receiver.
     pub(super) changes: watch::Sender<()>,
-    /// The gap of the first client, for the cache and its epoch.
-    gap: Gap,
+    epoch: CacheEpoch,
     pub(super) totals: Arc<BridgeTotals>,
     buffer_limit: usize,
 }
@@ -111,8 +110,7 @@ impl Bridge {
     /// A bridge for the gap of a first watch, and that watch. The buffers of all bridges with the
     /// same `totals` may hold `buffer_limit` bytes together.
     pub fn new(
-        gap: &Gap,
-        selection: Arc<Selection>,
+        gap: Gap,
         totals: Arc<BridgeTotals>,
         buffer_limit: usize,
     ) -> (BridgeWriter, Arc<Self>, BridgedWatch) {
@@ -127,37 +125,40 @@ impl Bridge {
         let bridge = Arc::new(Self {
             state: Mutex::new(state),
             changes,
-            gap: gap.clone(),
+            epoch: gap.epoch.clone(),
             totals,
             buffer_limit,
         });
         let writer = BridgeWriter {
             bridge: Arc::clone(&bridge),
         };
-        let watch = BridgedWatch::new(&bridge, gap.clone(), selection, receiver);
+        let watch = BridgedWatch::new(&bridge, gap, receiver);
         (writer, bridge, watch)
     }
 
-    /// A watch of this bridge that closes `gap`; `None` if the bridge cannot close it, because it
-    /// starts later or has ended.
-    pub fn watch(self: &Arc<Self>, gap: &Gap, selection: Arc<Selection>) -> Option<BridgedWatch> {
+    /// A watch of this bridge that closes `gap`.
+    ///
+    /// # Errors
+    ///
+    /// The gap, if the bridge cannot close it, because it starts later or has ended.
+    pub fn watch(self: &Arc<Self>, gap: Gap) -> Result<BridgedWatch, Gap> {
         let mut state = self.state.lock();
         let has_events = state.log.expired(gap.version).is_none();
         let can_close = match state.phase {
             Phase::Gathering => true,
             Phase::Open => has_events,
             Phase::Complete => {
-                let is_served = || self.gap.reach(state.reached) == LogReach::Served;
+                let is_served = || self.epoch.reach(state.reached) == LogReach::Served;
                 has_events && gap.version <= state.reached && is_served()
             }
             Phase::Failed | Phase::Closed => false,
         };
-        if !can_close || gap.epoch != self.gap.epoch {
-            return None;
+        if !can_close || !gap.epoch.is(&self.epoch) {
+            return Err(gap);
         }
         state.versions.insert(gap.version);
         let receiver = self.changes.subscribe();
-        Some(BridgedWatch::new(self, gap.clone(), selection, receiver))
+        Ok(BridgedWatch::new(self, gap, receiver))
     }
 
     /// Changes the state, and then signals the change to all watches.
@@ -171,7 +172,7 @@ impl Bridge {
     fn advance(&self, state: &mut State, version: ResourceVersion) -> BridgeProgress {
         state.reached = version;
         let is_above_all = state.versions.last().is_none_or(|last| *last <= version);
-        state.phase = match self.gap.reach(version) {
+        state.phase = match self.epoch.reach(version) {
             LogReach::Served if is_above_all => Phase::Complete,
             LogReach::Served | LogReach::Missing => return BridgeProgress::Continue,
             LogReach::Expired(_) => Phase::Failed,

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 
 use crate::api::EventType;
+use crate::api::LabelSelector;
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::api::Status;
 use crate::cache::Bridge;
 use crate::cache::BridgeItem;
@@ -16,7 +18,11 @@ use crate::cache::BridgeProgress;
 use crate::cache::BridgeTotals;
 use crate::cache::BridgeWriter;
 use crate::cache::BridgedWatch;
+use crate::cache::Config;
+use crate::cache::Gap;
+use crate::cache::GroupLimits;
 use crate::cache::Reader;
+use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::WatchStream;
 use crate::cache::Writer;
@@ -48,13 +54,16 @@ fn bridge_with(
     limit: usize,
     totals: Arc<BridgeTotals>,
 ) -> (BridgeWriter, Arc<Bridge>, BridgedWatch) {
-    let gap = reader.gap(ResourceVersion(version)).expect("a gap");
-    Bridge::new(&gap, everything(), totals, limit)
+    Bridge::new(gap(reader, version).expect("a gap"), totals, limit)
 }
 
 fn join(bridge: &Arc<Bridge>, reader: &Reader, version: u64) -> Option<BridgedWatch> {
-    let gap = reader.gap(ResourceVersion(version)).expect("a gap");
-    bridge.watch(&gap, everything())
+    bridge.watch(gap(reader, version).expect("a gap")).ok()
+}
+
+fn gap(reader: &Reader, version: u64) -> Option<Gap> {
+    let gap = reader.gap(ResourceVersion(version), &everything());
+    gap.expect("no limit for everything")
 }
 
 /// The upstream watch delivers a change of `a/x`.
@@ -84,7 +93,7 @@ fn next(watch: &mut BridgedWatch, stream: &mut Option<WatchStream>) -> String {
                 *stream = Some(*joined);
                 format!("joined, bookmark {:?}", bookmark.map(|at| at.0))
             }
-            BridgeItem::Refused(status) => status.message,
+            BridgeItem::Expired(status) => status.message,
             BridgeItem::Closed => "closed".to_owned(),
         },
     }
@@ -110,25 +119,58 @@ fn items_and_stream(watch: &mut BridgedWatch) -> (Vec<String>, Option<WatchStrea
 #[test]
 fn only_old_versions_of_this_epoch_are_bridged() {
     let (mut writer, reader) = listed_at(20);
-    let gap = |version| reader.gap(ResourceVersion(version)).is_some();
-    assert!(gap(1) && gap(19));
+    let gap_at = |version| gap(&reader, version).is_some();
+    assert!(gap_at(1) && gap_at(19));
     // The log serves 20, and 21 is ahead of the cache.
-    assert!(!gap(20) && !gap(21));
+    assert!(!gap_at(20) && !gap_at(21));
     // A relist at 30 opens a hole; its ends are served.
     let mut relist = writer.relist();
     relist.add(object("a/x", "u", 25, "web"));
     writer.replace(relist, ResourceVersion(30));
-    assert!(gap(21) && gap(29) && !gap(20) && !gap(30));
+    assert!(gap_at(21) && gap_at(29) && !gap_at(20) && !gap_at(30));
     // The upstream goes back to version 10: all versions up to 30 may belong to the old history.
     let mut relist = writer.relist();
     relist.add(object("a/x", "u", 5, "web"));
     writer.replace(relist, ResourceVersion(10));
-    assert!((1..=40).all(|version| !gap(version)));
+    assert!((1..=40).all(|version| !gap_at(version)));
     // A closed cache, or one without a list, has no gaps.
     writer.close();
-    assert!(!gap(1));
+    assert!(!gap_at(1));
     let (_writer, empty) = cache(config());
-    assert!(empty.gap(ResourceVersion(1)).is_none());
+    assert!(gap(&empty, 1).is_none());
+}
+
+#[test]
+fn a_selection_over_the_limit_gets_no_bridge() {
+    let groups = GroupLimits {
+        unindexed: 1,
+        ..GroupLimits::default()
+    };
+    let (mut writer, reader) = cache(Config { groups, ..config() });
+    let list = writer.relist();
+    writer.replace(list, ResourceVersion(20));
+    let gap = |selector: &str| {
+        let labels = LabelSelector::parse(selector).expect("a selector");
+        let selection = Arc::new(Selection {
+            labels,
+            ..Selection::default()
+        });
+        reader.gap(ResourceVersion(7), &selection)
+    };
+    let first = gap("!a").expect("room").expect("a gap");
+    assert_eq!(gap("!b").err(), Some(WatchError::TooManyUnindexed));
+    // The same selection, and one that an index finds, have a place.
+    assert!(gap("!a").is_ok() && gap("app=web").is_ok());
+    // A watch that left the bridge still has its place, and gives it back when it is closed.
+    let (upstream, _shared, mut watch) = Bridge::new(first, Arc::default(), LIMIT);
+    upstream.open();
+    assert_eq!(upstream.bookmark(ResourceVersion(20)), BridgeProgress::Done);
+    let (texts, stream) = items_and_stream(&mut watch);
+    assert_eq!(texts, ["joined, bookmark Some(20)"]);
+    drop(watch);
+    assert!(gap("!b").is_err());
+    drop(stream);
+    assert!(gap("!b").is_ok());
 }
 
 #[test]

@@ -118,6 +118,13 @@ impl Interest {
         Ok(group)
     }
 
+    /// Adds a stream to `group`, which another stream keeps.
+    pub(in crate::cache) fn add_stream(&mut self, group: &Arc<Group>) {
+        if let Some(member) = self.members.get_mut(&group.id) {
+            member.streams += 1;
+        }
+    }
+
     /// Removes an idle group if there are too many groups that are checked for each change.
     fn make_room_for_unindexed(&mut self, selection: &Selection) -> Result<(), TooManyUnindexed> {
         let has_room = self.index.unindexed_groups() < self.limits.unindexed;

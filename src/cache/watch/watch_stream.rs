@@ -137,16 +137,18 @@ impl WatchStream {
         Self::begin(shared, &state, start, &selection)
     }
 
-    /// Opens a stream for a client that has everything up to `version` of `epoch` from a bridge.
+    /// Opens a stream in the group of `placeholder`, for a client that has everything up to
+    /// `version` of `epoch` from a bridge.
     pub(in crate::cache) fn open_bridged(
-        shared: &Arc<SharedCache>,
+        placeholder: &Self,
         epoch: u64,
         version: ResourceVersion,
-        selection: Arc<Selection>,
-    ) -> Result<Self, WatchError> {
+    ) -> Result<Self, Expired> {
+        let (shared, group) = (&placeholder.shared, &placeholder.group);
         let state = shared.state.read();
         let start = Start::bridged(&state, epoch, version)?;
-        Self::begin(shared, &state, start, &selection)
+        shared.interest.lock().add_stream(group);
+        Ok(Self::begin_in(Arc::clone(group), shared, &state, start))
     }
 
     /// Creates a stream of the changes after `start`, and joins its group.
@@ -157,8 +159,13 @@ impl WatchStream {
         selection: &Arc<Selection>,
     ) -> Result<Self, WatchError> {
         let group = shared.interest.lock().join(selection, &state.log)?;
+        Ok(Self::begin_in(group, shared, state, start))
+    }
+
+    /// Creates a stream of the changes after `start`, which its `group` has counted.
+    fn begin_in(group: Arc<Group>, shared: &Arc<SharedCache>, state: &State, start: Start) -> Self {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
-        Ok(Self {
+        Self {
             shared: shared.clone(),
             epoch: state.epoch,
             phase: Phase::Live,
@@ -172,7 +179,7 @@ impl WatchStream {
             seen: start.version,
             registration: Registration::default(),
             budget: CoopBudget::new(),
-        })
+        }
     }
 
     /// Returns the next item, or `None` after [`WatchItem::Expired`] or when the cache was closed

@@ -127,13 +127,14 @@ impl Bench {
     }
 
     fn watch_selected(&self, version: u64, selector: &str) -> BridgedWatch {
-        let gap = self.reader.gap(ResourceVersion(version)).expect("a gap");
+        let selection = Arc::<Selection>::default();
+        let gap = self.reader.gap(ResourceVersion(version), &selection);
         let scope = Scope {
             label_selector: selector.to_owned(),
             ..Scope::default()
         };
-        self.bridges
-            .watch(&gap, &scope, &Arc::<Selection>::default())
+        let gap = gap.expect("no limit").expect("a gap");
+        self.bridges.watch(gap, &scope)
     }
 
     fn requests(&self) -> Vec<String> {
@@ -141,12 +142,16 @@ impl Bench {
     }
 }
 
-fn change(version: u64) -> WatchEvent {
+fn object(version: u64) -> Object {
     let key = ObjectKey::new(Some("n"), "x");
     let values = ObjectValues::default();
+    Object::new(key, ResourceVersion(version), &values, Bytes::new())
+}
+
+fn change(version: u64) -> WatchEvent {
     WatchEvent::Change {
         event_type: EventType::Modified,
-        object: Object::new(key, ResourceVersion(version), &values, Bytes::new()),
+        object: object(version),
         frame: Bytes::from(format!("{version}")),
     }
 }
@@ -194,7 +199,7 @@ async fn outcome(mut watch: BridgedWatch) -> String {
                 Some(version) => format!("joined at {version}"),
                 None => "joined".to_owned(),
             },
-            BridgeItem::Refused(status) => status.message,
+            BridgeItem::Expired(status) => status.message,
             BridgeItem::Closed => "closed".to_owned(),
         };
         texts.push(last);
@@ -285,6 +290,50 @@ async fn a_bridge_gives_up_after_some_seconds() {
     assert_eq!(started.elapsed(), super::GATHER_TIME + super::MAX_OPEN_TIME);
     // Silent watches are replaced after their timeout.
     assert_eq!(bench.requests().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_joins_a_bridge_at_its_end_gets_its_events() {
+    let bench = Bench::new([open(vec![change(8), change(12), bookmark(20)])]);
+    assert_eq!(outcome(bench.watch(7)).await, "8 12 joined at 20");
+    tokio::time::sleep(super::KEEP_TIME - super::KEEP_CHECK / 2).await;
+    let late = bench.watch(8);
+    // The bridge accepts no more watches, but keeps its events for the one that has joined.
+    tokio::time::sleep(super::KEEP_CHECK).await;
+    assert!(bench.bridges.running.lock().is_empty());
+    assert_eq!(outcome(late).await, "12 joined at 20");
+    assert_eq!(bench.requests().len(), 1);
+    // Without a reader nothing is kept.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(bench.limits.totals.buffered_bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_that_no_watch_reads_are_dropped_when_others_need_their_memory() {
+    let large = WatchEvent::Change {
+        event_type: EventType::Modified,
+        object: object(9),
+        frame: Bytes::from(vec![b' '; super::MAX_BUFFERED_BYTES / 2]),
+    };
+    let bench = Bench::new([
+        open(vec![change(8), bookmark(20)]),
+        open(vec![large, bookmark(20)]),
+    ]);
+    let kept = |selector: &str| {
+        let running = bench.bridges.running.lock();
+        running.keys().any(|scope| scope.label_selector == selector)
+    };
+    assert_eq!(outcome(bench.watch(7)).await, "8 joined at 20");
+    tokio::time::sleep(super::KEEP_TIME / 2).await;
+    assert!(kept(""));
+    let reader = bench.watch_selected(7, "app=web");
+    tokio::time::sleep(super::GATHER_TIME + super::KEEP_CHECK).await;
+    assert!(!kept(""));
+    // The events that a watch still needs are kept.
+    assert!(kept("app=web"));
+    assert_eq!(outcome(reader).await, "9 joined at 20");
+    tokio::time::sleep(super::KEEP_CHECK).await;
+    assert_eq!(bench.limits.totals.buffered_bytes(), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -186,7 +186,7 @@ impl WatchBody {
                 let at = bookmark.filter(|_| self.bookmarks.is_some())?;
                 Some(self.bookmark_frame(at, false))
             }
-            Some(BridgeItem::Refused(status)) => {
+            Some(BridgeItem::Expired(status)) => {
                 self.state = State::Last(self.encoder.error(&status));
                 None
             }

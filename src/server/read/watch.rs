@@ -54,23 +54,21 @@ pub(super) fn watch(
         }
     };
     let source = match (stream, from) {
-        (Ok(stream), _) => WatchSource::Stream(stream),
-        (Err(WatchError::TooManyUnindexed), _) => {
+        (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => collection
+            .bridge(version, request)
+            .and_then(|bridged| Ok(WatchSource::Bridge(bridged.ok_or(expired)?))),
+        (stream, _) => stream.map(WatchSource::Stream),
+    };
+    let source = match source {
+        Ok(source) => source,
+        Err(WatchError::TooManyUnindexed) => {
             return Err(Status::too_many_watched_selectors().into());
         }
         // The cache was closed, or started a new epoch, after it was acquired.
-        (Err(WatchError::Expired(expired)), _) if expired.oldest == ResourceVersion::ZERO => {
+        Err(WatchError::Expired(expired)) if expired.oldest == ResourceVersion::ZERO => {
             return Err(Miss::Forward(Reason::NotCached));
         }
-        (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => {
-            match collection.bridge(version, request) {
-                Some(bridged) => WatchSource::Bridge(bridged),
-                None => WatchSource::Expired(expired),
-            }
-        }
-        (Err(WatchError::Expired(expired)), WatchFrom::Snapshot | WatchFrom::Tip) => {
-            WatchSource::Expired(expired)
-        }
+        Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
     };
     let representation = read.representation;
     let body = WatchBody::new(

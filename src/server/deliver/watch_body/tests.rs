@@ -115,8 +115,9 @@ impl TestCollection {
         bookmarks: bool,
         timeout: u64,
     ) -> (BridgeWriter, Watch) {
-        let gap = self.reader.gap(ResourceVersion(version)).expect("a gap");
-        let (writer, _, bridged) = Bridge::new(&gap, Arc::default(), Arc::default(), 1 << 20);
+        let gap = self.reader.gap(ResourceVersion(version), &Arc::default());
+        let gap = gap.expect("no limit").expect("a gap");
+        let (writer, _, bridged) = Bridge::new(gap, Arc::default(), 1 << 20);
         writer.open();
         let terms = WatchTerms {
             bookmarks,
