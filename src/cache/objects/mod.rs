@@ -7,6 +7,7 @@ mod content;
 mod index;
 mod key_range;
 mod pins;
+mod ranks;
 mod snapshot;
 mod store;
 

@@ -77,6 +77,12 @@ impl Snapshot {
         self.store.candidates(selection, after)
     }
 
+    /// The number of objects of `namespace`, or of all namespaces, with keys above `after`. Takes
+    /// some microseconds even if there are many.
+    pub fn count_after(&self, namespace: Option<&str>, after: &str) -> usize {
+        self.store.count(namespace, Some(after)).keys
+    }
+
     /// The number of all objects.
     pub fn len(&self) -> usize {
         self.store.len()

@@ -16,11 +16,14 @@ use crate::cache::objects::index::Candidates;
 use crate::cache::objects::index::Indexer;
 use crate::cache::objects::key_range::KeyRange;
 use crate::cache::objects::key_range::Objects;
+use crate::cache::objects::ranks::Count;
+use crate::cache::objects::ranks::Ranks;
 
 /// The objects by key, with their indexes and total size.
 #[derive(Clone, Debug)]
 pub(in crate::cache) struct Store {
     objects: Objects,
+    ranks: Ranks,
     indexer: Indexer,
     bytes: usize,
 }
@@ -36,6 +39,7 @@ impl Store {
     pub(in crate::cache) fn new(config: &Config) -> Self {
         Self {
             objects: OrdMap::new(),
+            ranks: Ranks::new(),
             indexer: Indexer::new(config),
             bytes: 0,
         }
@@ -61,6 +65,9 @@ impl Store {
     pub(in crate::cache) fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let previous = self.objects.insert(object.key.clone(), object.clone());
         let objects = &self.objects;
+        if previous.is_none() {
+            self.ranks.insert(&object.key, objects);
+        }
         self.indexer
             .update(previous.as_deref(), Some(&object), objects);
         self.bytes += object.size();
@@ -70,9 +77,17 @@ impl Store {
 
     pub(in crate::cache) fn remove(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
         let removed = self.objects.remove(key)?;
+        self.ranks.remove(key);
         self.indexer.update(Some(&removed), None, &self.objects);
         self.bytes -= removed.size();
         Some(removed)
+    }
+
+    /// The number of objects of `namespace`, or of all, with keys above `after`. It is found without
+    /// a walk over them.
+    pub(super) fn count(&self, namespace: Option<&str>, after: Option<&str>) -> Count {
+        let range = KeyRange::new(namespace, after);
+        self.ranks.count(&range, &self.objects)
     }
 
     /// The objects that `selection` selects, with keys above `after`, in key order.

@@ -114,18 +114,12 @@ async fn parts(
         let namespace = selection.namespace.as_deref();
         ContinueToken::after(&last.key, namespace, snapshot.resource_version()).encode()
     });
-    let remaining = match &following {
-        Some(last) if selection.is_unfiltered() => {
-            let mut count = 0;
-            for _ in snapshot.candidates(&scope, Some(last.key.as_str())) {
-                count += 1;
-                budget.charge(VISIT_UNITS);
-                budget.proceed().await;
-            }
-            Some(count)
-        }
-        _ => None,
-    };
+    // Like the API server, which counts the rest only of lists without selectors.
+    let counted = following.filter(|_| selection.is_unfiltered());
+    let remaining = counted.map(|last| {
+        let namespace = selection.namespace.as_deref();
+        snapshot.count_after(namespace, last.key.as_str()) as u64
+    });
     let parts = items.finish(snapshot.resource_version(), continued.as_deref(), remaining);
     (parts, continued.is_some())
 }
