@@ -94,6 +94,11 @@ impl Update {
         }
     }
 
+    /// True if the update changes objects; false for a bookmark.
+    pub(super) fn has_events(&self) -> bool {
+        !self.block.is_empty() || !self.changes.is_empty()
+    }
+
     /// Bytes of the objects that this update replaces or deletes in the store.
     pub(super) fn replaced_bytes(&self) -> u64 {
         let events = self.block.iter().chain(&self.changes);

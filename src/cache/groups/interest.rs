@@ -27,8 +27,9 @@ use crate::cache::log::EventLog;
 use crate::mutation;
 use crate::mutation::Mutation;
 
-/// Maximum number of idle groups that one change drops, which limits the delay of that change.
-const DROPPED_AT_ONCE: usize = 256;
+/// Maximum number of idle groups that are dropped in one critical section. A change drops no more,
+/// which limits its delay.
+pub(in crate::cache) const DROPPED_AT_ONCE: usize = 256;
 
 /// All groups of the current epoch.
 #[derive(Default)]
@@ -60,6 +61,13 @@ struct Member {
     idle_since: Option<Instant>,
 }
 
+/// The result of [`Interest::join`].
+pub(in crate::cache) struct Joined {
+    pub(in crate::cache) group: Arc<Group>,
+    /// The group that gave way. Freeing its queue may take long.
+    pub(in crate::cache) replaced: Option<Arc<Group>>,
+}
+
 // === impl Interest ===
 
 impl Interest {
@@ -81,7 +89,8 @@ impl Interest {
         self.members.len() - self.idle.len()
     }
 
-    /// Adds a stream to the group of `selection`, which is created if necessary.
+    /// Adds a stream to the group of `selection`, which is created if necessary. A group without
+    /// streams may give way; it is returned too, to be dropped outside of the locks.
     ///
     /// Borrowing `log` means that the caller holds the state's lock, so the tip cannot move: the
     /// writer offers a new group all events that it appends from then on.
@@ -89,7 +98,7 @@ impl Interest {
         &mut self,
         selection: &Arc<Selection>,
         log: &EventLog,
-    ) -> Result<Arc<Group>, TooManyUnindexed> {
+    ) -> Result<Joined, TooManyUnindexed> {
         let id = self.ids.get(selection);
         if let Some(member) = id.and_then(|id| self.members.get_mut(id)) {
             member.streams += 1;
@@ -97,12 +106,16 @@ impl Interest {
                 let is_indexed = member.indexed_by.is_indexed();
                 self.idle.remove(since, member.group.id, is_indexed);
             }
-            return Ok(Arc::clone(&member.group));
+            return Ok(Joined {
+                group: Arc::clone(&member.group),
+                replaced: None,
+            });
         }
         let indexed_by = self.index.entries_for(selection);
-        if !indexed_by.is_indexed() {
-            self.make_room_for_unindexed(selection)?;
-        }
+        let replaced = match indexed_by.is_indexed() {
+            true => None,
+            false => self.make_room_for_unindexed(selection)?,
+        };
         let id = self.next_id;
         self.next_id += 1;
         let group = Arc::new(Group::new(id, Arc::clone(selection), log.tip()));
@@ -115,7 +128,7 @@ impl Interest {
         };
         self.ids.insert(Arc::clone(selection), id);
         self.members.insert(id, member);
-        Ok(group)
+        Ok(Joined { group, replaced })
     }
 
     /// Adds a stream to `group`, which another stream keeps.
@@ -125,19 +138,22 @@ impl Interest {
         }
     }
 
-    /// Removes an idle group if there are too many groups that are checked for each change.
-    fn make_room_for_unindexed(&mut self, selection: &Selection) -> Result<(), TooManyUnindexed> {
+    /// Removes and returns an idle group if there are too many groups that are checked for each
+    /// change.
+    fn make_room_for_unindexed(
+        &mut self,
+        selection: &Selection,
+    ) -> Result<Option<Arc<Group>>, TooManyUnindexed> {
         let has_room = self.index.unindexed_groups() < self.limits.unindexed;
         // All watches of everything share one group, and other clients must not keep it out.
         if has_room || selection.is_everything() {
-            return Ok(());
+            return Ok(None);
         }
         let Some(idle) = self.idle.oldest_unindexed() else {
             self.refused += 1;
             return Err(TooManyUnindexed);
         };
-        self.remove(idle);
-        Ok(())
+        Ok(self.remove(idle))
     }
 
     /// Removes a stream from its group. The group stays for streams that resume, unless there are

@@ -13,6 +13,7 @@ mod limits;
 
 pub(in crate::cache) use group::Group;
 pub(in crate::cache) use group::QueueRead;
+pub(in crate::cache) use interest::DROPPED_AT_ONCE;
 pub(in crate::cache) use interest::Interest;
 pub use limits::GroupLimits;
 pub(in crate::cache) use limits::TooManyUnindexed;

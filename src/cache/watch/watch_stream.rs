@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 
+use parking_lot::RwLockReadGuard;
 use tokio::time::Instant;
 
 use crate::api::EventType;
@@ -112,7 +113,7 @@ impl WatchStream {
     ) -> Result<Self, WatchError> {
         let state = shared.state.read();
         let (start, snapshot) = from.locate(&state)?;
-        let mut stream = Self::begin(shared, &state, start, &selection)?;
+        let mut stream = Self::begin(shared, state, start, &selection)?;
         stream.phase = snapshot.map_or(Phase::Live, Phase::initial);
         Ok(stream)
     }
@@ -134,7 +135,7 @@ impl WatchStream {
     ) -> Result<Self, WatchError> {
         let state = shared.state.read();
         let start = Start::after_snapshot(&state, snapshot)?;
-        Self::begin(shared, &state, start, &selection)
+        Self::begin(shared, state, start, &selection)
     }
 
     /// Opens a stream in the group of `placeholder`, for a client that has everything up to
@@ -151,15 +152,19 @@ impl WatchStream {
         Ok(Self::begin_in(Arc::clone(group), shared, &state, start))
     }
 
-    /// Creates a stream of the changes after `start`, and joins its group.
+    /// Creates a stream of the changes after `start`, and joins its group. Unlocks the state.
     fn begin(
         shared: &Arc<SharedCache>,
-        state: &State,
+        state: RwLockReadGuard<'_, State>,
         start: Start,
         selection: &Arc<Selection>,
     ) -> Result<Self, WatchError> {
-        let group = shared.interest.lock().join(selection, &state.log)?;
-        Ok(Self::begin_in(group, shared, state, start))
+        let joined = shared.interest.lock().join(selection, &state.log)?;
+        let stream = Self::begin_in(joined.group, shared, &state, start);
+        drop(state);
+        // Freeing this memory may take long, so do it after unlocking.
+        drop(joined.replaced);
+        Ok(stream)
     }
 
     /// Creates a stream of the changes after `start`, which its `group` has counted.

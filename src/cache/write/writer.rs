@@ -12,6 +12,7 @@ use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
 use crate::cache::config::Config;
+use crate::cache::groups::DROPPED_AT_ONCE;
 use crate::cache::groups::Group;
 use crate::cache::log::Event;
 use crate::cache::log::EventLog;
@@ -63,6 +64,9 @@ pub struct WentBack {
 const IDLE_CAPACITY: usize = 4096;
 /// Number of events that one critical section evicts. It limits the pause of readers.
 const EVICTED_AT_ONCE: usize = 64;
+/// Number of critical sections in which a bookmark drops idle groups, some milliseconds in all. On a
+/// quiet resource only bookmarks arrive, and they delay no client.
+const IDLE_SLICES_OF_BOOKMARK: usize = 16;
 /// Number of groups that are checked in one critical section, about 70 ns each.
 const CHECKED_AT_ONCE: usize = 1024;
 
@@ -298,11 +302,15 @@ impl Writer {
         self.publish(0);
         let now = Instant::now();
         let opens_hole = update.opens_hole;
+        let idle_slices = match update.has_events() {
+            true => 1,
+            false => IDLE_SLICES_OF_BOOKMARK,
+        };
         let retention = self.shared.retention(update.content.store.bytes());
         let removed = self.append(update, now);
         self.shared.wakes.notify(&mut self.wakers);
         self.publish(self.held_back());
-        let evicted = self.evict(retention, now);
+        let evicted = self.evict(retention, now, idle_slices);
         if opens_hole {
             // Wake all streams: they may now send a bookmark, or must expire because the hole
             // contains the future version at which they start.
@@ -375,8 +383,14 @@ impl Writer {
     }
 
     /// Drops what exceeds `retention` from the log, then from the groups' queues, a few events per
-    /// critical section. Returns the dropped events.
-    fn evict(&mut self, retention: Retention, now: Instant) -> Vec<Arc<Event>> {
+    /// critical section. Returns the dropped events. Groups that were idle for too long are dropped
+    /// in up to `idle_slices` critical sections.
+    fn evict(
+        &mut self,
+        retention: Retention,
+        now: Instant,
+        mut idle_slices: usize,
+    ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         loop {
             let (some, first) = {
@@ -389,10 +403,13 @@ impl Writer {
                 interest.evict(first);
                 interest.remove_idle(now)
             };
+            let has_more_events = some.len() == EVICTED_AT_ONCE;
+            let has_more_groups = idle.len() == DROPPED_AT_ONCE;
             drop(idle);
-            let is_last = some.len() < EVICTED_AT_ONCE;
             evicted.extend(some);
-            if is_last {
+            idle_slices = idle_slices.saturating_sub(1);
+            let is_done = !has_more_groups || idle_slices == 0;
+            if is_done && !has_more_events {
                 return evicted;
             }
         }

@@ -76,9 +76,14 @@ fn log() -> EventLog {
     EventLog::new(ResourceVersion::ZERO)
 }
 
+fn join(interest: &mut Interest, selection: Selection) -> Result<Arc<Group>, TooManyUnindexed> {
+    let joined = interest.join(&Arc::new(selection), &log());
+    joined.map(|joined| joined.group)
+}
+
 fn joined(selections: impl IntoIterator<Item = Selection>) -> (Interest, Vec<Arc<Group>>) {
     let mut interest = Interest::new(&config());
-    let mut join = |selection| interest.join(&Arc::new(selection), &log()).unwrap();
+    let mut join = |selection| join(&mut interest, selection).unwrap();
     let groups = selections.into_iter().map(&mut join).collect();
     (interest, groups)
 }
@@ -237,7 +242,7 @@ fn a_group_without_streams_is_kept_for_the_retention_age() {
         groups.iter().for_each(&mut leave);
     };
     for selection in all.clone() {
-        let again = interest.join(&Arc::new(selection), &log()).unwrap();
+        let again = join(&mut interest, selection).unwrap();
         assert!(groups.iter().any(|group| Arc::ptr_eq(group, &again)));
     }
     leave(&mut interest, start);
@@ -246,7 +251,7 @@ fn a_group_without_streams_is_kept_for_the_retention_age() {
     assert_eq!((interest.len(), interest.idle.len()), (0, count));
     assert!(interest.remove_idle(start + age / 2).is_empty());
     for selection in all {
-        let again = interest.join(&Arc::new(selection), &log()).unwrap();
+        let again = join(&mut interest, selection).unwrap();
         assert!(groups.iter().any(|group| Arc::ptr_eq(group, &again)));
     }
     assert_eq!((interest.len(), interest.idle.len()), (count, 0));
@@ -272,8 +277,7 @@ fn groups_without_streams_are_limited() {
     });
     let start = Instant::now();
     for (node, second) in (0..10).zip(0..) {
-        let selection = Arc::new(on_node(&format!("n{node}")));
-        let group = interest.join(&selection, &log()).unwrap();
+        let group = join(&mut interest, on_node(&format!("n{node}"))).unwrap();
         let now = start + Duration::from_secs(second);
         let removed = interest.leave(&group, now).map(|group| group.id);
         assert_eq!(removed, u64::checked_sub(node, 3), "the oldest");
@@ -287,7 +291,6 @@ fn groups_that_no_index_finds_are_limited() {
         unindexed: 2,
         ..GroupLimits::default()
     });
-    let join = |interest: &mut Interest, selection| interest.join(&Arc::new(selection), &log());
     let first = join(&mut interest, labelled("!a")).unwrap();
     let second = join(&mut interest, labelled("!b")).unwrap();
     let refused = Some(TooManyUnindexed);
@@ -301,7 +304,11 @@ fn groups_that_no_index_finds_are_limited() {
     assert_eq!(join(&mut interest, labelled("!c")).err(), refused);
     // A group without streams gives way.
     drop(interest.leave(&first, Instant::now()));
-    assert_eq!(join(&mut interest, labelled("!c")).err(), None);
+    let third = Arc::new(labelled("!c"));
+    let joined = interest.join(&third, &log()).expect("room");
+    // It is returned, so that its queue is not freed under the locks.
+    let replaced = joined.replaced.expect("the idle group");
+    assert!(Arc::ptr_eq(&replaced, &first));
     assert_eq!(join(&mut interest, labelled("!d")).err(), refused);
 }
 
@@ -428,6 +435,21 @@ fn a_stream_that_was_cut_resumes_without_a_search_of_the_log() {
     assert_eq!(yields(&mut resume(10, &agents[1])), 0);
     // A selection that was not watched before is searched for in the log.
     assert_eq!(yields(&mut resume(10, &on_node("n3"))), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bookmark_drops_many_groups_that_were_idle_for_too_long() {
+    let (mut writer, reader) = ready(None);
+    let nodes = (0..1_000).map(|node| on_node(&format!("n{node}")));
+    let open = |selection| watch(&reader, WatchFrom::Tip, selection);
+    drop(nodes.map(open).collect::<Vec<_>>());
+    let groups = |writer: &Writer| writer.shared().interest.lock().members.len();
+    tokio::time::advance(config().retention_age).await;
+    // A change drops some, so that it is not delayed for long.
+    write(&mut writer, "a/x", 11, "n1");
+    assert_eq!(groups(&writer), 1_000 - DROPPED_AT_ONCE);
+    writer.bookmark(ResourceVersion(12)).unwrap();
+    assert_eq!(groups(&writer), 0);
 }
 
 #[test]
