@@ -464,6 +464,8 @@ proptest! {
             watch_list,
             page_size: 2,
             relist_on_early_end,
+            // Silent calls between two 401 may take longer than the default.
+            unauthorized_patience: Duration::MAX,
             seed: Some(seed),
             ..ReflectorConfig::default()
         }));
