@@ -25,7 +25,6 @@ use super::answer;
 use super::connect::ClientConfig;
 use super::connect::ConnectError;
 use super::connect::accepted::AcceptedCredentials;
-use super::connect::health::Health;
 use super::connect::kubeconfig;
 use super::connect::transport::MaybeSent;
 use super::connect::transport::Pool;
@@ -72,8 +71,6 @@ struct Inner {
     renewed_at: tokio::sync::Mutex<Option<Instant>>,
     /// The callers' credentials whose requests may share connections.
     accepted: AcceptedCredentials,
-    /// Shared by the stacks, also by those of later reloads.
-    health: Arc<Health>,
     warnings: Warnings,
 }
 
@@ -85,16 +82,14 @@ impl Client {
     pub async fn connect(config: ClientConfig) -> Result<Self, ConnectError> {
         let loaded = kubeconfig::load(&config).await?;
         let server = loaded.server().clone();
-        let health = Arc::<Health>::default();
         let inner = Inner {
             config,
             server_text: server.to_string().trim_end_matches('/').to_owned(),
             server,
             default_namespace: loaded.default_namespace().to_owned(),
-            stacks: ArcSwap::from_pointee(loaded.stacks(Arc::clone(&health)).await?),
+            stacks: ArcSwap::from_pointee(loaded.stacks(None).await?),
             renewed_at: tokio::sync::Mutex::default(),
             accepted: AcceptedCredentials::default(),
-            health,
             warnings: Warnings::default(),
         };
         Ok(Self {
@@ -122,8 +117,7 @@ impl Client {
 
     #[cfg(test)]
     fn for_tests(dial: &super::Dial, server: Uri, roots: &rustls::RootCertStore) -> Self {
-        let health = Arc::<Health>::default();
-        let stacks = super::tests::memory::stacks(dial, &server, roots, &health);
+        let stacks = super::tests::memory::stacks(dial, &server, roots, None);
         let inner = Inner {
             config: ClientConfig::default(),
             server_text: server.to_string(),
@@ -132,7 +126,6 @@ impl Client {
             server,
             renewed_at: tokio::sync::Mutex::default(),
             accepted: AcceptedCredentials::default(),
-            health,
             warnings: Warnings::default(),
         };
         Self {
@@ -149,16 +142,41 @@ impl Client {
     pub async fn reload(&self) -> Result<(), ConnectError> {
         let loaded = kubeconfig::load(&self.inner.config).await?;
         loaded.check_same_server(&self.inner.server)?;
-        let stacks = loaded.stacks(Arc::clone(&self.inner.health)).await?;
-        self.inner.stacks.store(Arc::new(stacks));
+        let health = Arc::clone(&self.inner.stacks.load().health);
+        self.replace(loaded.stacks(Some(health)).await?);
         Ok(())
+    }
+
+    /// Like [`Client::reload`], of a client whose connections are now opened by `dial`.
+    #[cfg(test)]
+    pub(super) fn reload_in_memory(
+        &self,
+        dial: &super::Dial,
+        authority: rustls::pki_types::CertificateDer<'static>,
+    ) {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(authority).expect("a root");
+        let health = Arc::clone(&self.inner.stacks.load().health);
+        let server = &self.inner.server;
+        self.replace(super::tests::memory::stacks(
+            dial,
+            server,
+            &roots,
+            Some(health),
+        ));
+    }
+
+    /// Sends later requests over `stacks`, which have the health of the current ones.
+    fn replace(&self, stacks: Stacks) {
+        stacks.health.probe_with(stacks.opener.clone());
+        self.inner.stacks.store(Arc::new(stacks));
     }
 
     /// False from the moment at which the API server stopped to answer pings or handshakes until it
     /// answers again. Requests fail at once meanwhile. Without HTTP/2 there are no pings, so only
     /// handshakes count.
     pub fn is_responding(&self) -> bool {
-        self.inner.health.is_responding()
+        self.inner.stacks.load().health.is_responding()
     }
 
     /// The warnings in the API server's answers to kubefan's lists and watches.

@@ -16,6 +16,7 @@ use hyper_util::rt::TokioTimer;
 use tokio::sync::Mutex;
 
 use super::connect::connector::Connector;
+use super::connect::runtime_executor::RuntimeExecutor;
 use super::connect::transport::MaybeSent;
 use crate::body;
 use crate::body::Body;
@@ -62,6 +63,20 @@ impl ConnectionOpener {
             http2,
             server,
         }
+    }
+
+    pub(super) fn server(&self) -> &Uri {
+        &self.server
+    }
+
+    /// The executor of the runtime on which shared connections run.
+    pub(super) fn executor(&self) -> RuntimeExecutor {
+        self.http2.executor()
+    }
+
+    /// Opens a connection, handshakes included, and closes it.
+    pub(super) async fn probe(self) -> Result<(), BoxError> {
+        self.http2.connect(self.server).await.map(drop)
     }
 
     pub(super) async fn open(self, version: HttpVersion) -> Result<DedicatedConnection, BoxError> {
@@ -137,6 +152,14 @@ impl DedicatedConnection {
             }
         };
         Ok(response.map(body::boxed))
+    }
+}
+
+impl std::fmt::Debug for ConnectionOpener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ConnectionOpener")
+            .field("server", &self.server)
+            .finish_non_exhaustive()
     }
 }
 

@@ -127,7 +127,7 @@ impl Connector {
     }
 
     /// The executor of the runtime on which the connector's connections run.
-    pub(super) fn executor(&self) -> RuntimeExecutor {
+    pub(in crate::upstream) fn executor(&self) -> RuntimeExecutor {
         self.executor.clone()
     }
 

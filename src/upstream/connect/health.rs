@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::time::Duration;
 
-use http::Uri;
 use hyper::rt::Executor;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
-use super::connector::Connector;
 use crate::body::BoxError;
+use crate::upstream::dedicated::ConnectionOpener;
 
 /// Time in which a probe must have opened a connection, handshakes included.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,7 +23,11 @@ pub(super) const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Whether one API server responds. It is shared by the connections of all identities.
 #[derive(Debug)]
-pub(in crate::upstream) struct Health(watch::Sender<State>);
+pub(in crate::upstream) struct Health {
+    state: watch::Sender<State>,
+    /// Opens the connections of probes.
+    prober: Mutex<ConnectionOpener>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -40,16 +44,24 @@ enum State {
 #[error("it does not respond to pings and handshakes")]
 pub(super) struct NotResponding;
 
-impl Default for Health {
-    fn default() -> Self {
-        Self(watch::Sender::new(State::Responding))
-    }
-}
-
 impl Health {
+    /// The health of a server that responds. `prober` opens the connections of probes.
+    pub(in crate::upstream) fn new(prober: ConnectionOpener) -> Self {
+        Self {
+            state: watch::Sender::new(State::Responding),
+            prober: Mutex::new(prober),
+        }
+    }
+
+    /// Uses `prober` for later probes. The server may have new certificates when it responds again,
+    /// which the opener of an earlier kubeconfig would reject for ever.
+    pub(in crate::upstream) fn probe_with(&self, prober: ConnectionOpener) {
+        *self.prober.lock() = prober;
+    }
+
     /// Fails from the moment at which a connection fell silent until a probe has succeeded.
     pub(super) fn check(&self) -> Result<(), NotResponding> {
-        match *self.0.borrow() {
+        match *self.state.borrow() {
             State::Responding => Ok(()),
             State::Suspect | State::Dead => Err(NotResponding),
         }
@@ -63,16 +75,16 @@ impl Health {
     /// Completes with the error for waiting requests when a probe has failed: then not just one
     /// connection is silent. Cancel safe.
     pub(super) async fn dead(&self) -> NotResponding {
-        let mut state = self.0.subscribe();
+        let mut state = self.state.subscribe();
         match state.wait_for(|state| *state == State::Dead).await {
             Ok(_) => NotResponding,
             Err(_) => unreachable!("self owns the sender"),
         }
     }
 
-    /// Records that a connection to `server` fell silent, and probes the server by new connections
-    /// from `connector` until one is open.
-    pub(super) fn suspect(self: &Arc<Self>, connector: &Connector, server: &Uri) {
+    /// Records that a connection fell silent, and probes the server by new connections until one is
+    /// open.
+    pub(super) fn suspect(self: &Arc<Self>) {
         let begin = |state: &mut State| {
             let begins = *state == State::Responding;
             if begins {
@@ -80,32 +92,36 @@ impl Health {
             }
             begins
         };
-        if self.0.send_if_modified(begin) {
+        if self.state.send_if_modified(begin) {
+            let prober = self.prober.lock().clone();
+            let server = prober.server();
             tracing::warn!(%server, "the API server does not respond, refusing requests that need it");
-            let probing = probe(Arc::downgrade(self), connector.clone(), server.clone());
-            connector.executor().execute(probing);
+            prober.executor().execute(probe(Arc::downgrade(self)));
         }
     }
 }
 
 /// Probes the server until a connection is open or the client is dropped.
-async fn probe(health: Weak<Health>, connector: Connector, server: Uri) {
-    let state = loop {
-        let opening = connector.clone().connect(server.clone());
-        let opened = timeout(PROBE_TIMEOUT, opening).await;
+async fn probe(health: Weak<Health>) {
+    let responding = loop {
+        let Some(prober) = health.upgrade().map(|health| health.prober.lock().clone()) else {
+            return;
+        };
+        let opened = timeout(PROBE_TIMEOUT, prober.probe()).await;
         let Some(health) = health.upgrade() else {
             return;
         };
         match opened {
-            Ok(Ok(_)) => break health,
+            Ok(Ok(())) => break health,
             Ok(Err(error)) => tracing::debug!(%error, "probe of the API server failed"),
             Err(_) => tracing::debug!("probe of the API server got no answer"),
         }
-        health.0.send_replace(State::Dead);
+        health.state.send_replace(State::Dead);
         drop(health);
         sleep(PROBE_PAUSE).await;
     };
-    state.0.send_replace(State::Responding);
+    responding.state.send_replace(State::Responding);
+    let server = responding.prober.lock().server().clone();
     tracing::info!(%server, "the API server responds again");
 }
 

@@ -203,14 +203,13 @@ impl Http2Pool {
         });
         let first = last_read.clone();
         let health = Arc::clone(&self.health);
-        let (connector, server) = (self.connector.clone(), self.server.clone());
         executor.execute(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "connection to the API server broke");
             }
             // A server that runs answers pings, so it is never silent for longer than the interval.
             if last_read.at().elapsed() >= PING_TIMEOUT {
-                health.suspect(&connector, &server);
+                health.suspect();
             }
         });
         tokio::time::timeout(route::CONNECT_TIMEOUT, first.first())
@@ -225,7 +224,7 @@ impl Http2Pool {
 
     /// Records that the server did not complete a handshake in time.
     pub(super) fn handshake_timed_out(&self) {
-        self.health.suspect(&self.connector, &self.server);
+        self.health.suspect();
     }
 }
 

@@ -153,16 +153,16 @@ impl LoadedConfig {
         })
     }
 
-    /// Makes both identities' connections, which share `health`. The exec plugin, if any, runs on a
-    /// blocking thread.
+    /// Makes both identities' connections, which share `health`, or a new one if that is `None`. The
+    /// exec plugin, if any, runs on a blocking thread.
     pub(in crate::upstream) async fn stacks(
         self,
-        health: Arc<Health>,
+        health: Option<Arc<Health>>,
     ) -> Result<Stacks, ConnectError> {
         let origin = self.origin.clone();
         let exec = self.config.auth_info.exec.as_ref();
         let plugin = exec.and_then(|exec| exec.command.clone());
-        let built = tokio::task::spawn_blocking(move || self.build(&health)).await;
+        let built = tokio::task::spawn_blocking(move || self.build(health)).await;
         let built = built.map_err(|error| kube::Error::Service(error.into()));
         built
             .and_then(|built| built)
@@ -178,7 +178,7 @@ impl LoadedConfig {
             })
     }
 
-    fn build(self, health: &Arc<Health>) -> Result<Stacks, kube::Error> {
+    fn build(self, health: Option<Arc<Health>>) -> Result<Stacks, kube::Error> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             // Fails only if another thread has just installed a provider, which will do.
             let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -189,14 +189,16 @@ impl LoadedConfig {
         let kubefan = self.connectors(&self.config)?;
         let opener =
             ConnectionOpener::new(kubefan.0.clone(), kubefan.1.clone(), self.server().clone());
+        let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone())));
         let kubefan = self
-            .transport(kubefan, health)
+            .transport(kubefan, &health)
             .with_credentials(&self.config)?;
-        let caller = Stack::new(self.transport(self.connectors(&caller)?, health));
+        let caller = Stack::new(self.transport(self.connectors(&caller)?, &health));
         Ok(Stacks {
             kubefan,
             caller,
             opener,
+            health,
         })
     }
 

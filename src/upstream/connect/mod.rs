@@ -10,7 +10,7 @@ pub(super) mod kubeconfig;
 pub(super) mod last_read;
 mod replay;
 pub(super) mod route;
-mod runtime_executor;
+pub(super) mod runtime_executor;
 mod token_file;
 pub(super) mod transport;
 

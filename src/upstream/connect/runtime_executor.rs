@@ -9,7 +9,7 @@ use tokio::task::JoinError;
 
 /// Runs futures on the runtime on which a connector was made.
 #[derive(Clone)]
-pub(super) struct RuntimeExecutor(Handle);
+pub(in crate::upstream) struct RuntimeExecutor(Handle);
 
 impl RuntimeExecutor {
     /// An executor for the current runtime.

@@ -51,6 +51,8 @@ pub(in crate::upstream) struct Stacks {
     pub(in crate::upstream) caller: Stack,
     /// Opens dedicated connections with kubefan's client certificate.
     pub(in crate::upstream) opener: ConnectionOpener,
+    /// Shared by both identities, and by the stacks of later reloads.
+    pub(in crate::upstream) health: Arc<Health>,
 }
 
 /// The kind of connection for a request; stored in the request's extensions.

@@ -18,23 +18,27 @@ use crate::upstream::connect::transport::Transport;
 use crate::upstream::dedicated::ConnectionOpener;
 
 /// The connections of both identities to `server`, without credentials, which are opened by `dial`.
+/// They share `health`, or a new one if that is `None`.
 pub(in crate::upstream) fn stacks(
     dial: &Dial,
     server: &Uri,
     roots: &RootCertStore,
-    health: &Arc<Health>,
+    health: Option<Arc<Health>>,
 ) -> Stacks {
     let connector = |tls: TlsSettings| Connector::in_memory(tls, Arc::clone(dial));
     let http1 = || connector(tls(roots));
     let http2 = || connector(tls(roots).with_http2());
+    let opener = ConnectionOpener::new(http1(), http2(), server.clone());
+    let health = health.unwrap_or_else(|| Arc::new(Health::new(opener.clone())));
     let stack = || {
-        let health = Arc::clone(health);
+        let health = Arc::clone(&health);
         Stack::new(Transport::new(http1(), http2(), server.clone(), health))
     };
     Stacks {
         kubefan: stack(),
         caller: stack(),
-        opener: ConnectionOpener::new(http1(), http2(), server.clone()),
+        opener,
+        health,
     }
 }
 

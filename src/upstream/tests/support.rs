@@ -174,6 +174,10 @@ pub(in crate::upstream) struct StoppableServer {
     pub(in crate::upstream) client: Client,
     /// While true, the server reads and writes nothing, and accepts connections without a handshake.
     pub(in crate::upstream) stopped: watch::Sender<bool>,
+    /// Opens a connection to the server.
+    pub(in crate::upstream) dial: Dial,
+    /// The CA of the server's certificate, which no other server has.
+    pub(in crate::upstream) authority: CertificateDer<'static>,
 }
 
 impl StoppableServer {
@@ -212,8 +216,13 @@ impl StoppableServer {
             });
             Ok(near)
         });
-        let client = Client::in_memory_tls(&dial, certificates.authority_der);
-        Self { client, stopped }
+        let authority = certificates.authority_der;
+        Self {
+            client: Client::in_memory_tls(&dial, authority.clone()),
+            stopped,
+            dial,
+            authority,
+        }
     }
 }
 

@@ -111,6 +111,24 @@ async fn requests_are_sent_again_after_the_server_continues() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_reload_lets_probes_accept_the_servers_new_certificates() {
+    let (old, new) = (
+        StoppableServer::start(answer),
+        StoppableServer::start(answer),
+    );
+    let client = &old.client;
+    text(client.request(Kubefan, get("/x")).await).await;
+    old.stopped.send_replace(true);
+    sleep(2 * DETECTION).await;
+    assert!(!client.is_responding());
+    client.reload_in_memory(&new.dial, new.authority.clone());
+    let refused = client.request(Kubefan, get("/x")).await;
+    assert!(matches!(refused, Err(Error::Unreachable(_))), "{refused:?}");
+    sleep(super::PROBE_TIMEOUT + super::PROBE_PAUSE + Duration::from_millis(1)).await;
+    assert_eq!(text(client.request(Kubefan, get("/x")).await).await, "ok");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_answer_on_a_live_connection_is_waited_for() {
     let server = StoppableServer::start(answer);
     let started = Instant::now();
