@@ -31,6 +31,7 @@ use tokio::sync::watch;
 
 use super::Client;
 use super::Identity;
+use super::Pool;
 use crate::body::Body;
 use crate::body::BoxError;
 use crate::body::boxed;
@@ -498,6 +499,18 @@ async fn a_server_that_never_finishes_its_handshake_does_not_block_the_queue() {
         );
     }
     assert!(started.elapsed() <= CONNECT_TIMEOUT + Duration::from_millis(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_closed_after_its_handshake_is_reported_at_once() {
+    let client = in_memory_tls(|_, io| async move { drop(io) });
+    let started = tokio::time::Instant::now();
+    for pool in [Pool::Http2, Pool::OwnHttp2] {
+        let closed = client.send(Identity::Kubefan, pool, get("/api")).await;
+        assert!(matches!(closed, Err(Error::Unreachable(_))), "{closed:?}");
+    }
+    assert_eq!(started.elapsed(), Duration::ZERO);
+    assert!(client.is_responding());
 }
 
 #[tokio::test]

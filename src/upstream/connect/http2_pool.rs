@@ -23,6 +23,7 @@ use hyper::client::conn::http2::SendRequest;
 use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tower::ServiceExt;
 
 use super::connector::Connector;
@@ -202,6 +203,7 @@ impl Http2Pool {
             ended
         });
         let first = last_read.clone();
+        let (open, ended) = oneshot::channel::<()>();
         let health = Arc::clone(&self.health);
         executor.execute(async move {
             if let Err(error) = connection.await {
@@ -211,10 +213,19 @@ impl Http2Pool {
             if last_read.at().elapsed() >= PING_TIMEOUT {
                 health.suspect();
             }
+            drop(open);
         });
-        tokio::time::timeout(route::CONNECT_TIMEOUT, first.first())
+        // A server that refuses kubefan's certificate does so only after the handshake of TLS 1.3.
+        let settings = async {
+            tokio::select! {
+                biased;
+                () = first.first() => Ok(()),
+                _ = ended => Err(io::Error::from(io::ErrorKind::ConnectionAborted)),
+            }
+        };
+        tokio::time::timeout(route::CONNECT_TIMEOUT, settings)
             .await
-            .map_err(io::Error::from)?;
+            .map_err(io::Error::from)??;
         Ok(Some(Opened {
             sender,
             streams,
