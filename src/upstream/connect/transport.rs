@@ -158,8 +158,9 @@ impl Transport {
     /// In the pool, a GET or HEAD without body and upgrade is sent a second time if its connection
     /// broke before the response, for example because the server was closing an idle connection.
     /// The second attempt uses an HTTP/1.1 connection, because the API server closes a shared one,
-    /// with all its requests, when it refuses a caller (401). There is no second attempt after an
-    /// unanswered ping, because it would wait for the same server.
+    /// with all its requests, when it refuses a caller (401). A request that needs an HTTP/2
+    /// connection of its own gets another one. There is no second attempt after an unanswered ping,
+    /// because it would wait for the same server.
     async fn send(self, mut request: Request<Body>) -> Result<Response<Body>, BoxError> {
         if let Some(dedicated) = request.extensions_mut().remove::<DedicatedConnection>() {
             return dedicated.send(request).await;
@@ -178,7 +179,11 @@ impl Transport {
         match repeat {
             Some(request) if failed.connected && !failed.is_ping_timeout() => {
                 tracing::debug!(error = %failed.error, "connection broke, sending the request again");
-                Ok(self.attempt(Pool::Http1, request).await?)
+                let unshared = match pool {
+                    Pool::OwnHttp2 => Pool::OwnHttp2,
+                    Pool::Http2 | Pool::Http1 => Pool::Http1,
+                };
+                Ok(self.attempt(unshared, request).await?)
             }
             _ => Err(failed.into()),
         }

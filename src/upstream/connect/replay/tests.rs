@@ -8,10 +8,12 @@ use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
 
 use super::BODY_LIMIT;
+use crate::body::empty;
 use crate::body::full;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity::Kubefan;
+use crate::upstream::connect::last_read::LastRead;
 use crate::upstream::tests::support::in_memory_tls;
 use crate::upstream::tests::support::serve_body_length;
 
@@ -63,6 +65,15 @@ async fn post(client: &Client, length: usize) -> Result<String, Error> {
     let response = client.request(Kubefan, request.expect("a request")).await?;
     let body = response.into_body().collect().await.expect("a body");
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_sent_again_gets_an_http2_connection_of_its_own_again() {
+    let watch = Request::get("/api/v1/pods?watch=true").body(empty());
+    let watch = watch.expect("a request");
+    let response = client(&BROKEN).request_alone(Kubefan, watch).await;
+    let response = response.expect("an answer");
+    assert!(response.extensions().get::<LastRead>().is_some());
 }
 
 #[tokio::test(start_paused = true)]
