@@ -16,6 +16,7 @@
 use std::collections::HashSet;
 use std::hash::Hash;
 use std::hash::Hasher;
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
@@ -60,6 +61,9 @@ use super::read_key::ReadKey;
 
 /// Longest answer, in bytes, that is shared. A shared answer is kept in memory as a whole.
 const MAX_SHARED_BYTES: usize = 16 << 20;
+/// Length, in bytes, of the chunks in which the received part of a long answer is sent on. A client
+/// that reads slowly must not take longer for one than it may leave bytes unread.
+const CHUNK: usize = 64 << 10;
 /// Longest time for a call and its answer. The API server itself breaks off a LIST after 60 s.
 const CALL_TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a caller of a long read waits for one of its permits.
@@ -385,9 +389,13 @@ async fn beginning(mut body: Body) -> Result<Beginning, Error> {
 }
 
 /// The body of which `received` was read and `rest` was not.
-fn rejoined(received: Bytes, rest: Body) -> Body {
-    let received = stream::iter([Ok(Frame::data(received))]);
-    body::boxed(StreamBody::new(received.chain(BodyStream::new(rest))))
+fn rejoined(mut received: Bytes, rest: Body) -> Body {
+    let chunks = iter::from_fn(move || {
+        let chunk = received.split_to(CHUNK.min(received.len()));
+        (!chunk.is_empty()).then(|| Ok(Frame::data(chunk)))
+    });
+    let chunks = stream::iter(chunks);
+    body::boxed(StreamBody::new(chunks.chain(BodyStream::new(rest))))
 }
 
 fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Response<Body> {

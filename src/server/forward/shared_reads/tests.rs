@@ -16,6 +16,7 @@ use crate::server::request::RequestInfo;
 use crate::shutdown;
 use crate::upstream::Client;
 
+const MIB: f64 = 1024.0 * 1024.0;
 const PODS: &str = "/api/v1/pods";
 
 /// A request that the API server received, as the sender of its answer.
@@ -190,6 +191,32 @@ async fn clients_that_stop_reading_release_their_permits() {
         let body = stalled.into_body().collect().await;
         body.expect_err("broken off");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_reads_a_long_answer_slowly_but_steadily_gets_all_of_it() {
+    let mut upstream = Upstream::start();
+    // Two calls are in flight, so the other readers share the next one.
+    let before = upstream.read(2, None);
+    let calls = upstream.calls(2).await;
+    let reads = upstream.read(2, None);
+    answer_all(calls, &Bytes::from("short"));
+    assert_eq!(partition(answers(before).await).0.len(), 2);
+    for _ in 0..2 {
+        answer_all(upstream.calls(1).await, &long_list());
+    }
+    let (responses, _) = partition(answers(reads).await);
+    let lengths = join_all(responses.into_iter().map(|response| async {
+        let (mut body, mut length) = (response.into_body(), 0);
+        while let Some(frame) = body.frame().await {
+            let read = frame.expect("not broken off").into_data().expect("data");
+            length += read.len();
+            // One MiB per second.
+            tokio::time::sleep(Duration::from_secs(1).mul_f64(read.len() as f64 / MIB)).await;
+        }
+        length
+    }));
+    assert_eq!(lengths.await, [MAX_SHARED_BYTES + 1; 2]);
 }
 
 #[tokio::test(start_paused = true)]
