@@ -2,8 +2,8 @@
 //!
 //! GETs and LISTs hold memory until their client has read the answer: a snapshot, a chunk of it, or
 //! what the API server has sent so far. So each holds a seat from the moment when its answer is
-//! made or forwarded until its body was sent or dropped. A read that only waits for a cache or a
-//! proof holds none, and neither do long-running requests and writes.
+//! made or forwarded until its body was sent or dropped. A read that only waits for a cache, a proof
+//! or the permit of a long read holds none, and neither do long-running requests and writes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,6 +56,8 @@ struct TakenSeats {
 pub(super) struct Seat {
     in_flight: InFlight,
     connection: ClientConnection,
+    /// False while the request waits without its seat.
+    is_taken: bool,
 }
 
 /// The request needs a seat, and its connection can't have another one now.
@@ -115,16 +117,13 @@ impl InFlight {
         if !needs_seat(info) {
             return Ok(None);
         }
-        let taken = self.inner.taken.lock().take(connection, self.inner.limit);
-        if !taken {
-            self.inner.metrics.rejected.inc();
-            return Err(TooManyRequests);
-        }
-        self.inner.metrics.seats.inc();
-        Ok(Some(Seat {
+        let mut seat = Seat {
             in_flight: self.clone(),
             connection,
-        }))
+            is_taken: false,
+        };
+        seat.take()?;
+        Ok(Some(seat))
     }
 }
 
@@ -157,14 +156,49 @@ impl TakenSeats {
 
 // === impl Seat ===
 
+impl Seat {
+    /// Waits without the seat, and takes one again. Cancel safe: the request has no seat then.
+    ///
+    /// # Errors
+    ///
+    /// [`TooManyRequests`], which is also counted, if the connection can't have a seat after `wait`.
+    pub(super) async fn free_during<T>(
+        &mut self,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, TooManyRequests> {
+        self.release();
+        let output = wait.await;
+        self.take()?;
+        Ok(output)
+    }
+
+    fn take(&mut self) -> Result<(), TooManyRequests> {
+        let inner = &self.in_flight.inner;
+        let taken = inner.taken.lock().take(self.connection, inner.limit);
+        if !taken {
+            inner.metrics.rejected.inc();
+            return Err(TooManyRequests);
+        }
+        inner.metrics.seats.inc();
+        self.is_taken = true;
+        Ok(())
+    }
+
+    fn release(&mut self) {
+        if std::mem::take(&mut self.is_taken) {
+            let inner = &self.in_flight.inner;
+            inner.taken.lock().release(self.connection);
+            inner.metrics.seats.dec();
+        }
+    }
+}
+
 /// A seat is held until the body of the answer is dropped.
 impl BodyGuard for Seat {}
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let inner = &self.in_flight.inner;
-        inner.taken.lock().release(self.connection);
-        inner.metrics.seats.dec();
+        self.release();
     }
 }
 

@@ -319,7 +319,7 @@ impl Server {
         limit: Option<Arc<Semaphore>>,
         deadline: Option<Instant>,
     ) -> (Response<Body>, Outcome) {
-        let Ok(seat) = self.seat(&request, info) else {
+        let Ok(mut seat) = self.seat(&request, info) else {
             return (rescue::too_many_requests(), Outcome::Rejected);
         };
         let refusal = Refusal::of(&request);
@@ -329,7 +329,7 @@ impl Server {
             rest_mapper.with(|mapper| mapper.is_native(&gvr))
         });
         let forwarding = &self.inner.forwarding;
-        let forwarded = forwarding.forward(request, info, is_native, limit);
+        let forwarded = forwarding.forward(request, info, is_native, limit, seat.as_mut());
         let forwarded = within(deadline, forwarded).await;
         let response = forwarded
             .unwrap_or_else(|| Err(Status::timeout()))

@@ -28,6 +28,7 @@ use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 use crate::upstream::PendingUpgrade;
 
+use super::in_flight::Seat;
 use super::request::RequestInfo;
 use super::request::has_identity;
 use super::rescue::FailureLog;
@@ -70,6 +71,7 @@ impl Forwarding {
     /// The API server's answer to `request`, which is sent with the caller's identity if it carries
     /// one, and otherwise with kubefan's. If `limit` is set, it is sent only with a permit. If
     /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
+    /// The request has no `seat` while it waits for its turn among reads with long answers.
     ///
     /// # Errors
     ///
@@ -80,6 +82,7 @@ impl Forwarding {
         info: &RequestInfo,
         is_native: bool,
         limit: Option<Arc<Semaphore>>,
+        seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, Status> {
         let identity = match has_identity(request.headers()) {
             true => Identity::Caller,
@@ -90,7 +93,7 @@ impl Forwarding {
         let answer = match (key, limit) {
             (Some(key), limit) => {
                 let audit_id = request.headers().get(AUDIT_ID).cloned();
-                self.shared_reads.forward(key, limit, audit_id).await
+                self.shared_reads.forward(key, limit, audit_id, seat).await
             }
             (None, Some(limit)) => match limit.try_acquire_owned() {
                 Ok(permit) if info.verb == "watch" => {

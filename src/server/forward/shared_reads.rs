@@ -49,6 +49,8 @@ use crate::body;
 use crate::body::Body;
 use crate::concurrency::CallSpacing;
 use crate::concurrency::GroupCommit;
+use crate::server::in_flight::Seat;
+use crate::server::in_flight::TooManyRequests;
 use crate::shutdown::Shutdown;
 use crate::upstream::Error;
 use crate::upstream::Forwarder;
@@ -96,7 +98,8 @@ struct Calls {
 pub(super) enum ForwardError {
     /// The cache is not proven fresh, and its limit allows no more concurrent reads without proof.
     TooManyUnproven,
-    /// The answer is long, and too many callers already wait for such answers.
+    /// The answer is long, and too many callers already wait for such answers, or the connection has
+    /// no seat left after the wait.
     TooManyLong,
     /// The API server can't be reached, or broke off its answer.
     Upstream(Arc<Error>),
@@ -162,7 +165,8 @@ impl SharedReads {
 
     /// The answer to the read `key`, from a call to the API server that is sent after this function
     /// was called. If all callers of the call have a `limit`, it needs a permit of one of them, and
-    /// fails instead of waiting if there is none. Cancel safe.
+    /// fails instead of waiting if there is none. A caller that waits for a permit of a long read
+    /// has no `seat` meanwhile. Cancel safe.
     ///
     /// # Errors
     ///
@@ -172,6 +176,7 @@ impl SharedReads {
         key: ReadKey,
         limit: Option<Arc<Semaphore>>,
         audit_id: Option<HeaderValue>,
+        seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
         let calls = &self.inner.calls;
         let caller = Caller {
@@ -180,7 +185,7 @@ impl SharedReads {
             audit_id,
         };
         if let Some(permits) = calls.long_reads.permits(&key) {
-            return calls.call_alone(&key, caller, permits).await;
+            return calls.call_alone(&key, caller, permits, seat).await;
         }
         match self.shared_call(&key, caller.clone()).await {
             CallResult::Failed(failed) => Err(failed),
@@ -195,7 +200,7 @@ impl SharedReads {
                     Some(response) => Ok(response),
                     None => {
                         let permits = calls.long_reads.remember(&key);
-                        calls.call_alone(&key, caller, permits).await
+                        calls.call_alone(&key, caller, permits, seat).await
                     }
                 }
             }
@@ -307,12 +312,14 @@ impl Calls {
     }
 
     /// Makes a call for one caller of a long read, with a permit of the caller's limit. A caller
-    /// without a limit waits for one of `permits`, which are for all calls of this read.
+    /// without a limit waits for one of `permits`, which are for all calls of this read. Its `seat`
+    /// is free for other requests of its connection until then: a long wait holds no memory.
     async fn call_alone(
         &self,
         key: &ReadKey,
         caller: Caller,
         permits: Arc<Semaphore>,
+        seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
         let permit = match caller.limit {
             Some(limit) => {
@@ -320,8 +327,13 @@ impl Calls {
                 permit.map_err(|_| ForwardError::TooManyUnproven)?
             }
             None => {
-                let permit = timeout(PERMIT_WAIT, permits.acquire_owned()).await;
+                let waiting = timeout(PERMIT_WAIT, permits.acquire_owned());
+                let permit = match seat {
+                    Some(seat) => seat.free_during(waiting).await,
+                    None => Ok(waiting.await),
+                };
                 permit
+                    .map_err(|TooManyRequests| ForwardError::TooManyLong)?
                     .map_err(|_| ForwardError::TooManyLong)?
                     .expect("the semaphore is never closed")
             }

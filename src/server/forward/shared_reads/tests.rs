@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use futures_util::future::join_all;
+use http::Method;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -12,8 +13,12 @@ use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::net::ClientConnection;
+use crate::server::in_flight::InFlight;
+use crate::server::in_flight::InFlightMetrics;
 use crate::server::request::RequestInfo;
 use crate::shutdown;
+use crate::telemetry::Registry;
 use crate::upstream::Client;
 
 const MIB: f64 = 1024.0 * 1024.0;
@@ -68,7 +73,7 @@ impl Upstream {
     fn read(&self, count: usize, limit: Option<&Arc<Semaphore>>) -> Vec<Reading> {
         let reading = |_| {
             let (reads, limit) = (self.reads.clone(), limit.map(Arc::clone));
-            tokio::spawn(async move { reads.forward(key(), limit, None).await })
+            tokio::spawn(async move { reads.forward(key(), limit, None, None).await })
         };
         (0..count).map(reading).collect()
     }
@@ -250,6 +255,42 @@ async fn a_caller_waits_a_limited_time_for_a_permit() {
     assert_eq!(began.elapsed(), PERMIT_WAIT);
     answer_all(calls, &Bytes::from("list"));
     assert_eq!(partition(answers(reads).await).0.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_waits_for_a_permit_has_no_seat() {
+    let metrics = InFlightMetrics::new(&Registry::new());
+    let (in_flight, connection) = (InFlight::new(2, metrics), ClientConnection::next());
+    let seat = || {
+        let info = RequestInfo::parse(&Method::GET, PODS, "");
+        in_flight.take(&info, connection)
+    };
+    let mut upstream = Upstream::start();
+    upstream.reads.inner.calls.long_reads.remember(&key());
+    for has_seat_left in [true, false] {
+        let reads = upstream.read(2, None);
+        let calls = upstream.calls(2).await;
+        let mut waiting_seat = seat().expect("the first one");
+        // The connection may hold one of the two seats.
+        assert!(matches!(seat(), Err(TooManyRequests)));
+        let forwarder = upstream.reads.clone();
+        let waiting = tokio::spawn(async move {
+            let seat = waiting_seat.as_mut();
+            forwarder.forward(key(), None, None, seat).await
+        });
+        // The paused clock advances when the third reader waits.
+        tokio::time::sleep(PERMIT_WAIT / 2).await;
+        let other = seat().expect("it is free while the reader waits");
+        let other = other.filter(|_| !has_seat_left);
+        answer_all(calls, &Bytes::from("list"));
+        assert_eq!(partition(answers(reads).await).0.len(), 2);
+        if has_seat_left {
+            answer_all(upstream.calls(1).await, &Bytes::from("list"));
+        }
+        let answer = waiting.await.expect("no panic");
+        assert_eq!(answer.is_ok(), has_seat_left, "{answer:?}");
+        drop(other);
+    }
 }
 
 #[tokio::test(start_paused = true)]
