@@ -1,4 +1,4 @@
-//! Limits how fast an HTTP/2 peer may reset streams before it has received a part of their answers.
+//! Limits how fast an HTTP/2 peer may reset streams before it takes a part of their answers' bodies.
 //!
 //! Such a stream does not count in the limit of concurrent streams any more, but its request was
 //! parsed and started. So a peer that opens and resets streams in turn ("rapid reset",
@@ -40,7 +40,8 @@ struct Budget {
 pub(super) struct Unanswered(Option<Arc<ResetLimit>>);
 
 /// The body of an answer. The request counts as answered when the body is first polled: a reset
-/// before that drops the body as it is.
+/// before that drops the body as it is. So a peer that gets the head, but opens no window for the
+/// body, and then resets the stream, has reset an unanswered request: it can do that at any rate.
 #[derive(Debug)]
 pub(super) struct AnswerBody<B> {
     body: B,
