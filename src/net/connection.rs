@@ -57,9 +57,9 @@ pub struct Config {
     pub max_pending_openings: NonZeroUsize,
     /// How long a TLS handshake may take. Default is 10 s.
     pub handshake_timeout: Duration,
-    /// How long a connection may last, whatever it does; `None`, the default, for no limit. With a
-    /// limit, open connections count as pending too: the oldest is closed if there are too many.
-    pub max_lifetime: Option<Duration>,
+    /// How long a connection may last; `None`, the default, for no limit. With a limit, open
+    /// connections count as pending too: the oldest is closed if there are too many.
+    pub max_lifetime: Option<Lifetime>,
     /// Whether HTTP/2 is served too. Default is true.
     pub http2: bool,
     /// How long a peer may take to send the head of a request, counted from the end of the request
@@ -79,8 +79,8 @@ pub struct Config {
     /// accepted them; with more, the connection ends. Default is 1,000: a client that cancels many
     /// watches at once has usually opened them long before.
     pub max_early_resets: usize,
-    /// How many streams per second an HTTP/2 peer may reset before it has received a part of their
-    /// answers, on average; [`Config::max_concurrent_streams`] of them may be reset at once. With
+    /// How many streams per second an HTTP/2 peer may reset before it takes a part of the bodies of
+    /// their answers, on average; [`Config::max_concurrent_streams`] of them may be reset at once. With
     /// more, the connection ends with a GOAWAY (ENHANCE_YOUR_CALM). Default is 100.
     pub max_resets_per_second: NonZeroU32,
     /// How long a peer may take no byte of the output, unless the connection was upgraded. Default
@@ -93,6 +93,15 @@ pub struct Config {
     /// nothing does not answer either; after this time and the interval, its watches may have
     /// expired anyway.
     pub ping_timeout: Duration,
+}
+
+/// How long a connection may last, from the moment when it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// How long it takes requests. An idle connection ends then; a busy one ends after its answer.
+    pub serving: Duration,
+    /// How long it may last in all, whatever it does.
+    pub total: Duration,
 }
 
 /// The HTTP version of a connection, which is known before the first request.
@@ -136,7 +145,8 @@ pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + 
 /// Serves the requests of a connection until it ends or is upgraded.
 ///
 /// When `stop` completes, an idle connection is closed, and a busy one is closed after its last
-/// response. The future completes with the end or the upgrade of the connection, never before.
+/// response; a request that has arrived by then is answered. The future completes with the end or
+/// the upgrade of the connection, never before.
 ///
 /// # Errors
 /// If the peer breaks the protocol, or an error of the service or a body ends the connection. A
@@ -206,13 +216,17 @@ where
     let mut stop = pin!(stop);
     let mut finish = Some(finish);
     let ended = poll_fn(|cx| {
-        if finish.is_some()
+        // Polled before `stop`, so that a request that has arrived is answered.
+        let mut polled = connection.as_mut().poll(cx);
+        if polled.is_pending()
+            && finish.is_some()
             && stop.as_mut().poll(cx).is_ready()
             && let Some(finish) = finish.take()
         {
             finish(connection.as_mut());
+            polled = connection.as_mut().poll(cx);
         }
-        if let Poll::Ready(ended) = connection.as_mut().poll(cx) {
+        if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended.map_err(BoxError::from));
         }
         match flush(cx) {
@@ -297,9 +311,15 @@ impl Config {
             // Connections that are being closed for new ones have slots too.
             max_connections: nonzero(2 * CONNECTIONS),
             max_pending_openings: nonzero(CONNECTIONS),
-            max_lifetime: Some(Duration::from_secs(60)),
+            // A scraper that sends a request when its idle connection is being closed gets no
+            // answer. So connections end between the times of scrapes every 5, 10, 15, 20, 30 or 60
+            // seconds, and not at a multiple of these.
+            max_lifetime: Some(Lifetime {
+                serving: Duration::from_secs(52),
+                total: Duration::from_secs(60),
+            }),
             http2: false,
-            head_timeout: Duration::from_secs(10),
+            head_timeout: Duration::from_secs(25),
             max_header_bytes: 16 << 10,
             write_timeout: Duration::from_secs(10),
             ..Config::default()

@@ -248,23 +248,35 @@ impl Context {
             Ok((stream, first, protocol))
         };
         let opened = tokio::select! {
+            biased;
+            // First, because a connection whose first bytes have arrived gets an answer in a drain.
             opened = opened => opened,
             () = &mut opening => Err(io::Error::other("too many connections are being opened")),
-            // The peer has sent too little to detect the protocol: the connection is idle.
+            // The peer has sent too little to detect the protocol, so no request. A handshake is
+            // broken off too, like those that wait in the kernel's queue: attackers could otherwise
+            // prolong each drain.
             () = stop.clone() => return None,
         };
         let (stream, first, protocol) = self.record_opening(address, opened)?;
         let peer = Peer { address, tls };
         let socket = ClientSocket::new(first, stream, slot);
+        let lifetime = self.config.max_lifetime;
+        let stop = async move {
+            match lifetime {
+                None => stop.await,
+                // Any end of the wait stops the connection.
+                Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
+            }
+        };
         let served = serve_connection(socket, protocol, peer, service, &self.config, stop);
-        let Some(lifetime) = self.config.max_lifetime else {
+        let Some(lifetime) = lifetime else {
             return Some(served);
         };
         Some(Box::pin(async move {
             tokio::select! {
                 served = served => served,
                 () = opening => Err("too many connections are open".into()),
-                () = sleep(lifetime) => Ok(()),
+                () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
             }
         }))
     }

@@ -22,6 +22,7 @@ pub use connection::ClientConnection;
 pub use connection::Config;
 pub use connection::ConnectionFuture;
 pub use connection::HttpService;
+pub use connection::Lifetime;
 pub use connection::Peer;
 pub use connection::Protocol;
 pub use connection::ResponseBody;

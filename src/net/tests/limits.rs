@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::net::Acceptor;
 use crate::net::Config;
+use crate::net::Lifetime;
 use crate::net::TlsFiles;
 use crate::net::client_socket::set_options;
 
@@ -266,11 +267,53 @@ async fn an_admin_listener_has_http1_and_closes_the_oldest_connection_for_a_new_
 #[tokio::test]
 async fn connections_with_a_lifetime_end_after_it() {
     let config = Config {
-        max_lifetime: Some(Duration::from_millis(50)),
+        max_lifetime: Some(Lifetime {
+            serving: Duration::from_millis(50),
+            total: Duration::from_millis(100),
+        }),
         ..Config::admin()
     };
     let server = Server::start(config, None).await;
     let mut client = http1_on(server.connect().await).await;
     soon(client.send_request(get("/wait"))).await.unwrap_err();
     only_the_accept_loop_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn an_answer_is_completed_after_the_time_in_which_its_connection_takes_requests() {
+    let config = Config {
+        max_lifetime: Some(Lifetime {
+            serving: Duration::from_millis(50),
+            total: Duration::from_secs(100),
+        }),
+        ..Config::admin()
+    };
+    let server = Server::start(config, None).await;
+    let mut client = http1_on(server.connect().await).await;
+    let response = soon(client.send_request(get("/stream"))).await.unwrap();
+    // The idle connection is younger, so the time of both is over when it has ended.
+    let mut idle = server.connect().await;
+    assert_eq!(soon(idle.read(&mut [0; 1])).await.unwrap(), 0);
+    server.send_chunk("metrics");
+    server.chunks.close_channel();
+    assert_eq!(soon(text_of(response)).await, "metrics");
+    only_the_accept_loop_is_left(&server).await;
+}
+
+/// A client does not see in time that the server closes its idle connection while it sends a request.
+#[test]
+fn regular_scrapes_never_meet_the_end_of_their_admin_connection() {
+    let config = Config::admin();
+    let lifetime = config.max_lifetime.unwrap();
+    assert!(lifetime.serving < lifetime.total);
+    for interval in [5, 10, 15, 20, 30, 60].map(Duration::from_secs) {
+        // With scrapes at the times 0, `interval`, and so on.
+        let end = match interval < config.head_timeout {
+            true => lifetime.serving,
+            false => config.head_timeout,
+        };
+        let since_last = end.as_secs() % interval.as_secs();
+        let until_next = interval.as_secs() - since_last;
+        assert!(since_last.min(until_next) >= 2, "{interval:?}");
+    }
 }

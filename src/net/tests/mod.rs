@@ -41,9 +41,11 @@ use crate::net::Error;
 use crate::net::Listener;
 use crate::net::Metrics;
 use crate::net::Peer;
+use crate::net::Protocol;
 use crate::net::SelfSigned;
 use crate::net::ServingThreads;
 use crate::net::TlsFiles;
+use crate::net::serve_connection;
 use crate::net::tls::acceptor::crypto_provider;
 use crate::net::tls::acceptor::read_certificates;
 use crate::shutdown;
@@ -408,6 +410,25 @@ async fn drain_waits_for_a_streaming_response() {
         }
         assert_eq!(soon(drain).await.unwrap(), Outcome::Drained);
     }
+}
+
+#[tokio::test]
+async fn a_request_that_arrived_before_the_stop_is_answered() {
+    let (near, mut far) = tokio::io::duplex(1024);
+    let head = b"GET /peer HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    far.write_all(head).await.unwrap();
+    let tasks = Shutdown::new(shutdown::Config::default());
+    let service = service_fn(move |request| answer(request, Arc::default(), tasks.clone()));
+    let peer = Peer {
+        address: ([127, 0, 0, 1], 1).into(),
+        tls: false,
+    };
+    let (config, stop) = (Config::default(), std::future::ready(()));
+    let served = serve_connection(near, Protocol::Http1, peer, service, &config, stop);
+    soon(served).await.unwrap();
+    let mut answered = String::new();
+    soon(far.read_to_string(&mut answered)).await.unwrap();
+    assert!(answered.starts_with("HTTP/1.1 200"), "{answered}");
 }
 
 #[tokio::test]
