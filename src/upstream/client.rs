@@ -15,8 +15,10 @@ use http::header::ACCEPT;
 use http::header::HeaderValue;
 use http::header::USER_AGENT;
 use http::uri::PathAndQuery;
+use hyper::rt::Executor;
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tower::ServiceExt;
 
@@ -68,7 +70,7 @@ struct Inner {
     stacks: ArcSwap<Stacks>,
     /// When the credentials were last reloaded after a 401. Locked during such a reload, so that
     /// all requests with the refused credentials share it.
-    renewed_at: tokio::sync::Mutex<Option<Instant>>,
+    renewed_at: Arc<tokio::sync::Mutex<Option<Instant>>>,
     /// The callers' credentials whose requests may share connections.
     accepted: AcceptedCredentials,
     warnings: Warnings,
@@ -88,7 +90,7 @@ impl Client {
             server,
             default_namespace: loaded.default_namespace().to_owned(),
             stacks: ArcSwap::from_pointee(loaded.stacks(None).await?),
-            renewed_at: tokio::sync::Mutex::default(),
+            renewed_at: Arc::default(),
             accepted: AcceptedCredentials::default(),
             warnings: Warnings::default(),
         };
@@ -124,7 +126,7 @@ impl Client {
             default_namespace: "default".to_owned(),
             stacks: ArcSwap::from_pointee(stacks),
             server,
-            renewed_at: tokio::sync::Mutex::default(),
+            renewed_at: Arc::default(),
             accepted: AcceptedCredentials::default(),
             warnings: Warnings::default(),
         };
@@ -372,9 +374,11 @@ impl Client {
     }
 
     /// Reloads the credentials after the API server refused those of `used`. Returns true if other
-    /// ones are in use now; they may be equal. Reloads at most every 10 s.
+    /// ones are in use now; they may be equal. Reloads at most every 10 s. A reload that has begun
+    /// continues if the future is dropped, because other requests wait for it, and because an exec
+    /// plugin may take longer than each of them.
     async fn renew(&self, used: &Arc<Stacks>) -> bool {
-        let mut renewed_at = self.inner.renewed_at.lock().await;
+        let mut renewed_at = Arc::clone(&self.inner.renewed_at).lock_owned().await;
         if !Arc::ptr_eq(used, &self.inner.stacks.load()) {
             return true;
         }
@@ -382,6 +386,18 @@ impl Client {
             return false;
         }
         *renewed_at = Some(Instant::now());
+        let (client, (done, reloaded)) = (self.clone(), oneshot::channel());
+        used.opener.executor().execute(async move {
+            let is_reloaded = client.reload_refused().await;
+            drop(renewed_at);
+            // Sending fails if the request was cancelled.
+            done.send(is_reloaded).ok();
+        });
+        reloaded.await.unwrap_or(false)
+    }
+
+    /// Reloads credentials that the API server refused; returns whether that succeeded.
+    async fn reload_refused(&self) -> bool {
         match self.reload().await {
             Ok(()) => {
                 tracing::warn!("the API server refused kubefan's credentials (401), reloaded them");

@@ -562,11 +562,15 @@ impl Rotating {
     }
 
     fn write(&self, token: &str) {
+        self.write_user(&json!({ "token": token }));
+    }
+
+    fn write_user(&self, user: &serde_json::Value) {
         let kubeconfig = json!({
             "current-context": "test",
             "contexts": [{ "name": "test", "context": { "cluster": "c", "user": "u" } }],
             "clusters": [{ "name": "c", "cluster": { "server": self.url } }],
-            "users": [{ "name": "u", "user": { "token": token } }],
+            "users": [{ "name": "u", "user": user }],
         });
         std::fs::write(self.file.path(), kubeconfig.to_string()).expect("a kubeconfig");
     }
@@ -598,6 +602,49 @@ async fn a_read_with_refused_credentials_is_sent_again_with_reloaded_ones() {
     for response in join_all(responses).await {
         assert_eq!(response.expect("an answer").status(), 200);
     }
+}
+
+#[tokio::test]
+async fn a_reload_of_refused_credentials_outlasts_the_request_that_began_it() {
+    let server = TestServer::plain(accept_new_token).await;
+    let rotating = Rotating::new(&server.url);
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let pipes = [path("started"), path("continue")];
+    let made = std::process::Command::new("mkfifo").args(&pipes).status();
+    assert!(made.expect("mkfifo").success());
+    // The first run after the file `renew` was made waits for the test.
+    let script = "cd $FOLDER; token=old; test -e renew && token=new && mkdir once 2>/dev/null \
+                  && echo > started && read line < continue; \
+                  echo $CREDENTIAL | sed s/TOKEN/$token/";
+    let credential = json!({
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": { "token": "TOKEN" },
+    });
+    rotating.write_user(&json!({ "exec": {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "interactiveMode": "Never",
+        "command": "/bin/sh",
+        "args": ["-c", script],
+        "env": [
+            { "name": "FOLDER", "value": folder.path().to_str().expect("text") },
+            { "name": "CREDENTIAL", "value": credential.to_string() },
+        ],
+    }}));
+    let client = rotating.client().await;
+    std::fs::write(path("renew"), "").expect("written");
+    let [started, go_on] = pipes;
+    // Opening a pipe waits for the plugin.
+    let started = tokio::task::spawn_blocking(|| std::fs::read(started).expect("read"));
+    tokio::select! {
+        response = client.request(Identity::Kubefan, get("/api")) => panic!("{response:?}"),
+        started = in_time(started) => assert_eq!(started.expect("no panic"), b"\n"),
+    }
+    let go_on = tokio::task::spawn_blocking(|| std::fs::write(go_on, "\n").expect("written"));
+    let response = in_time(client.request(Identity::Kubefan, get("/api"))).await;
+    assert_eq!(response.expect("an answer").status(), 200);
+    go_on.await.expect("no panic");
 }
 
 #[tokio::test]
