@@ -8,6 +8,7 @@ use kube::client::AuthError;
 use crate::api::Status;
 
 use super::connect::credentials_problem;
+use super::connect::replay::BrokenBody;
 
 /// A failed call to the API server.
 #[derive(Debug, thiserror::Error)]
@@ -60,7 +61,7 @@ pub enum Error {
         /// The largest accepted body, in bytes.
         limit: usize,
     },
-    /// The request is invalid, for example its URI, so it was not sent.
+    /// The request is invalid, for example its URI, or its body broke off, so it was not sent.
     #[error("the request to the API server is invalid")]
     Request(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
@@ -70,6 +71,7 @@ impl Error {
     pub(super) fn unsent(error: Box<dyn std::error::Error + Send + Sync>) -> Self {
         match error.downcast_ref::<AuthError>() {
             Some(error) => Self::Credentials(credentials_problem(error)),
+            None if error.is::<BrokenBody>() => Self::Request(error),
             None => Self::Unreachable(error),
         }
     }

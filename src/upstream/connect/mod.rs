@@ -8,7 +8,7 @@ pub(super) mod health;
 mod http2_pool;
 pub(super) mod kubeconfig;
 pub(super) mod last_read;
-mod replay;
+pub(super) mod replay;
 pub(super) mod route;
 pub(super) mod runtime_executor;
 mod token_file;

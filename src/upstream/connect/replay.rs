@@ -15,6 +15,11 @@ use crate::body::BoxError;
 /// The largest body, in bytes, that is kept in memory. Most objects are far smaller.
 const BODY_LIMIT: u64 = 256 << 10;
 
+/// The error of a request that was not sent, because its sender broke off the body.
+#[derive(Debug, thiserror::Error)]
+#[error("the body of the request broke off")]
+pub(in crate::upstream) struct BrokenBody(#[source] BoxError);
+
 /// A request whose whole body is in memory.
 pub(super) struct Replay {
     head: Parts,
@@ -27,16 +32,16 @@ impl Replay {
     /// unknown or more than 256 KiB.
     ///
     /// # Errors
-    /// If the body breaks off.
+    /// [`BrokenBody`] if the body breaks off.
     pub(super) async fn of(
         request: Request<Body>,
-    ) -> Result<Result<Self, Request<Body>>, BoxError> {
+    ) -> Result<Result<Self, Request<Body>>, BrokenBody> {
         let length = request.body().size_hint().exact();
         if length.is_none_or(|length| length > BODY_LIMIT) {
             return Ok(Err(request));
         }
         let (head, body) = request.into_parts();
-        let body = body.collect().await?;
+        let body = body.collect().await.map_err(BrokenBody)?;
         let trailers = body.trailers().cloned();
         let body = body.to_bytes();
         Ok(Ok(Self {

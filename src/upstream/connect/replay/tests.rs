@@ -1,6 +1,14 @@
 //! Tests with a server whose first connection refuses its first request.
 
+use std::io;
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+
+use bytes::Bytes;
 use http::Request;
+use http_body::Frame;
+use http_body::SizeHint;
 use http_body_util::BodyExt;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
@@ -8,6 +16,7 @@ use tokio::io::AsyncWrite;
 use tokio::io::AsyncWriteExt;
 
 use super::BODY_LIMIT;
+use crate::body::boxed;
 use crate::body::empty;
 use crate::body::full;
 use crate::upstream::Client;
@@ -74,6 +83,33 @@ async fn a_watch_that_is_sent_again_gets_an_http2_connection_of_its_own_again() 
     let response = client(&BROKEN).request_alone(Kubefan, watch).await;
     let response = response.expect("an answer");
     assert!(response.extensions().get::<LastRead>().is_some());
+}
+
+/// A body whose sender announced five bytes, and leaves before it has sent them.
+struct Abandoned;
+
+impl http_body::Body for Abandoned {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        Poll::Ready(Some(Err(io::ErrorKind::ConnectionReset.into())))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(5)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_its_sender_breaks_off_is_no_failure_of_the_api_server() {
+    let request = Request::post("/api").body(boxed(Abandoned));
+    let request = request.expect("a request");
+    let failed = client(&REFUSED).request(Kubefan, request).await;
+    assert!(matches!(failed, Err(Error::Request(_))), "{failed:?}");
 }
 
 #[tokio::test(start_paused = true)]
