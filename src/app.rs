@@ -100,7 +100,9 @@ impl App {
             Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
         };
         let admin_listener = listener("admin", admin_socket, net::Config::admin());
-        let mut client_listener = listener("clients", socket, config.connections);
+        let connections = config.connections;
+        let connections = connections.within_open_files(net::open_files_limit());
+        let mut client_listener = listener("clients", socket, connections);
         if let Some(acceptor) = &acceptor {
             client_listener = client_listener.with_tls(acceptor.clone());
         }
