@@ -4,6 +4,7 @@
 //! requests of informers; it supports no upgrades, and clients' credentials are replaced.
 
 use std::collections::BTreeMap;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio::time::Sleep;
 use tokio::time::sleep;
 
@@ -305,6 +307,9 @@ impl Drop for WholeList<'_> {
     }
 }
 
+/// A part of a body, or `None` at its end.
+type Arrival = Option<Result<Frame<Bytes>, String>>;
+
 /// The body of a watch's response: passes the upstream's bytes on, unless a test has ordered a
 /// delay, a silence or a cut.
 struct FaultyBody {
@@ -315,7 +320,11 @@ struct FaultyBody {
     is_silent: watch::Receiver<bool>,
     silence_end: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     control: Arc<Control>,
-    held: Option<(Pin<Box<Sleep>>, Frame<Bytes>)>,
+    /// What has arrived and is not due yet. The delays do not add up, because frames that arrive
+    /// meanwhile wait beside each other.
+    held: VecDeque<(Instant, Arrival)>,
+    timer: Pin<Box<Sleep>>,
+    is_over: bool,
 }
 
 impl FaultyBody {
@@ -335,7 +344,9 @@ impl FaultyBody {
             is_silent,
             silence_end: None,
             control,
-            held: None,
+            held: VecDeque::new(),
+            timer: Box::pin(sleep(Duration::ZERO)),
+            is_over: false,
         }
     }
 
@@ -353,24 +364,26 @@ impl FaultyBody {
         polled
     }
 
-    fn poll_upstream(
-        &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, String>>> {
-        if let Some((wait, _)) = &mut self.held {
-            std::task::ready!(wait.as_mut().poll(context));
-            return Poll::Ready(self.held.take().map(|(_, frame)| Ok(frame)));
-        }
-        let frame = std::task::ready!(Pin::new(&mut self.inner).poll_frame(context));
+    fn poll_upstream(&mut self, context: &mut Context<'_>) -> Poll<Arrival> {
         let delay = self.control.plan.lock().delay;
-        match frame {
-            Some(Ok(frame)) if !delay.is_zero() => {
-                self.held = Some((Box::pin(sleep(delay)), frame));
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            other => Poll::Ready(other.map(|frame| frame.map_err(|error| error.to_string()))),
+        while !self.is_over
+            && (self.held.is_empty() || !delay.is_zero())
+            && let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context)
+        {
+            self.is_over = !matches!(frame, Some(Ok(_)));
+            let frame = frame.map(|frame| frame.map_err(|error| error.to_string()));
+            self.held.push_back((Instant::now() + delay, frame));
         }
+        match self.held.front() {
+            Some((due, _)) if *due > Instant::now() => {
+                self.timer.as_mut().reset(*due);
+                std::task::ready!(self.timer.as_mut().poll(context));
+            }
+            Some(_) => {}
+            None if self.is_over => return Poll::Ready(None),
+            None => return Poll::Pending,
+        }
+        Poll::Ready(self.held.pop_front().and_then(|(_, frame)| frame))
     }
 
     fn shorten(&mut self, frame: Frame<Bytes>) -> Frame<Bytes> {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Event;
 use crate::support::clients::frames::Format;
@@ -80,6 +82,8 @@ async fn reads_follow_writes_even_when_events_are_late() {
     // A delay of 5 s is longer than kubefan waits for a proof, so it forwards those reads.
     for (delay, rounds) in [(0, 10), (200, 2), (5_000, 1)] {
         let faulty = FaultyUpstream::start(server).await;
+        let others = server.namespace("others").await;
+        let others = format!("/api/v1/namespaces/{others}/configmaps");
         faulty.create("there").await;
         let client = faulty.kubefan.client();
         for format in FORMATS {
@@ -89,6 +93,14 @@ async fn reads_follow_writes_even_when_events_are_late() {
                 .ok();
         }
         faulty.proxy.delay_watches(Duration::from_millis(delay));
+        // Events of another namespace are before those of the reads in the same upstream watch.
+        let other = json!({ "metadata": { "name": "other" } });
+        server.client().create(&others, &other).await.ok();
+        for number in 0..10 {
+            let change = json!({ "data": { "n": number.to_string() } });
+            let object = format!("{others}/other");
+            server.client().merge(&object, &change).await.ok();
+        }
         for round in 0..rounds {
             let name = format!("late-{delay}-{round}");
             let round = reads_its_writes(&faulty, &client, &name);
