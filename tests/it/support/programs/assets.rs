@@ -7,7 +7,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
-const HELPERS: [&str; 2] = ["stub-kubelet", "informers"];
+const HELPERS: [&str; 3] = ["stub-kubelet", "informers", "manager"];
 
 /// The two directories with the servers (kube-apiserver, etcd, kubectl) and with the helper
 /// programs of `tests/upstream`.
@@ -91,6 +91,10 @@ impl Assets {
 
     pub(crate) fn informers(&self) -> PathBuf {
         self.helpers.join("informers")
+    }
+
+    pub(crate) fn manager(&self) -> PathBuf {
+        self.helpers.join("manager")
     }
 }
 

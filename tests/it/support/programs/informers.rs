@@ -1,6 +1,8 @@
-//! The client-go test program `informers` of `tests/upstream`, which answers one command per line.
+//! The test programs `informers` (client-go) and `manager` (controller-runtime) of `tests/upstream`,
+//! which answer one command per line.
 
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -20,7 +22,7 @@ use crate::support::programs::assets::Assets;
 const DETECTOR: &str = "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR";
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A running `informers` program; it ends when its standard input is closed.
+/// A running `informers` or `manager` program; it ends when its standard input is closed.
 #[derive(Debug)]
 pub(crate) struct Informers {
     _child: Child,
@@ -29,11 +31,30 @@ pub(crate) struct Informers {
 }
 
 impl Informers {
-    /// Starts the program and waits until all its informers have synced.
+    /// Starts the program and waits until all its informers have synced. client-go's inconsistency
+    /// detector compares each watch-list with a LIST.
     pub(crate) async fn start(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Self {
-        let mut child = command(assets, kubeconfig, arguments)
-            .spawn()
-            .expect("it starts");
+        Self::spawn(command(assets, kubeconfig, arguments)).await
+    }
+
+    /// Like [`Informers::start`], without the LISTs of the detector.
+    pub(crate) async fn start_plainly(
+        assets: &Assets,
+        kubeconfig: &Path,
+        arguments: &[&str],
+    ) -> Self {
+        Self::spawn(plain_command(assets, kubeconfig, arguments)).await
+    }
+
+    /// Starts a manager that copies the ConfigMaps of a namespace to Secrets, and waits until its
+    /// caches have synced.
+    pub(crate) async fn start_manager(assets: &Assets, kubeconfig: &Path, namespace: &str) -> Self {
+        let arguments = ["--namespace", namespace];
+        Self::spawn(program(assets.manager(), kubeconfig, &arguments)).await
+    }
+
+    async fn spawn(mut command: Command) -> Self {
+        let mut child = command.spawn().expect("it starts");
         let stdin = child.stdin.take().expect("piped");
         let stdout = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut informers = Self {
@@ -46,8 +67,8 @@ impl Informers {
         informers
     }
 
-    /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`), and returns the
-    /// answer.
+    /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`; to a manager `report`),
+    /// and returns the answer.
     pub(crate) async fn send_command(&mut self, command: &str) -> Value {
         let line = format!("{command}\n");
         self.stdin
@@ -74,9 +95,7 @@ pub(crate) async fn run(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) 
 /// Runs the subcommand `herd` to its end, without the LISTs of client-go's inconsistency detector,
 /// which the other subcommands have switched on.
 pub(crate) async fn run_plainly(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Value {
-    let mut command = command(assets, kubeconfig, arguments);
-    command.env_remove(DETECTOR);
-    output(command, arguments).await
+    output(plain_command(assets, kubeconfig, arguments), arguments).await
 }
 
 async fn output(mut command: Command, arguments: &[&str]) -> Value {
@@ -87,10 +106,21 @@ async fn output(mut command: Command, arguments: &[&str]) -> Value {
 }
 
 fn command(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(assets.informers());
+    let mut command = plain_command(assets, kubeconfig, arguments);
+    command.env(DETECTOR, "true");
+    command
+}
+
+fn plain_command(assets: &Assets, kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = program(assets.informers(), kubeconfig, arguments);
+    command.env_remove(DETECTOR);
+    command
+}
+
+fn program(program: PathBuf, kubeconfig: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
     command
         .args(arguments)
-        .env(DETECTOR, "true")
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .stdin(Stdio::piped())

@@ -6,4 +6,5 @@ mod faults;
 mod goaway;
 mod isolation;
 mod restart;
+mod restart_of_real_clients;
 mod suspended;

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/url"
 	"os"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 )
@@ -16,7 +18,7 @@ import (
 const watchListGate = "KUBE_FEATURE_WatchListClient"
 
 type runningInformer struct {
-	source   source
+	name     string
 	informer cache.SharedIndexInformer
 	handler  cache.ResourceEventHandlerRegistration
 	events   tally
@@ -28,8 +30,18 @@ func runInformers(ctx context.Context, arguments []string) error {
 	connection.register(flags)
 	mode := flags.String("mode", "watchlist", "how informers start: rv0 (LIST at resourceVersion=0) or watchlist")
 	resources := flags.String("resources", defaultResources, "RESOURCE:CLIENT,… where CLIENT is typed, json, metadata or dynamic")
+	copies := flags.Int("copies", 1, "number of informers of each resource and selection")
+	var selections []string
+	flags.Func("selection", "labelSelector and fieldSelector as in a URL's query; may be repeated; everything if absent", func(query string) error {
+		selections = append(selections, query)
+		_, err := tweakFor(query)
+		return err
+	})
 	syncTimeout := flags.Duration("sync-timeout", time.Minute, "longest time until all informers have synced")
 	_ = flags.Parse(arguments)
+	if len(selections) == 0 {
+		selections = []string{""}
+	}
 
 	// client-go reads this feature gate from the environment when it is first used.
 	switch *mode {
@@ -54,16 +66,25 @@ func runInformers(ctx context.Context, arguments []string) error {
 	seen := &activity{}
 	var running []*runningInformer
 	for _, source := range sources {
-		informer, err := source.informer(requests.observe(config, source.String()), connection.namespace, nil)
-		if err != nil {
-			return err
+		for _, selection := range selections {
+			tweak, err := tweakFor(selection)
+			if err != nil {
+				return err
+			}
+			for number := range *copies {
+				name := nameOf(source, selection, number)
+				informer, err := source.informer(requests.observe(config, name), connection.namespace, tweak)
+				if err != nil {
+					return err
+				}
+				one := &runningInformer{name: name, informer: informer}
+				if err := one.observe(seen, watchErrors); err != nil {
+					return err
+				}
+				running = append(running, one)
+				go informer.RunWithContext(ctx)
+			}
 		}
-		one := &runningInformer{source: source, informer: informer}
-		if err := one.observe(seen, watchErrors); err != nil {
-			return err
-		}
-		running = append(running, one)
-		go informer.RunWithContext(ctx)
 	}
 
 	started := time.Now()
@@ -80,9 +101,33 @@ func runInformers(ctx context.Context, arguments []string) error {
 	})
 }
 
+// nameOf returns RESOURCE:CLIENT, with ?SELECTION unless it is empty, and with #NUMBER unless it is 0.
+func nameOf(source source, selection string, number int) string {
+	name := source.String()
+	if selection != "" {
+		name += "?" + selection
+	}
+	if number > 0 {
+		name += fmt.Sprintf("#%d", number)
+	}
+	return name
+}
+
+// tweakFor returns a function that sets the selectors of a URL's query.
+func tweakFor(query string) (func(*metav1.ListOptions), error) {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return nil, err
+	}
+	return func(options *metav1.ListOptions) {
+		options.LabelSelector = values.Get("labelSelector")
+		options.FieldSelector = values.Get("fieldSelector")
+	}, nil
+}
+
 func (r *runningInformer) observe(seen *activity, watchErrors *tally) error {
 	err := r.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		watchErrors.add(r.source.String() + ": " + reason(err))
+		watchErrors.add(r.name + ": " + reason(err))
 	})
 	if err != nil {
 		return err
@@ -101,7 +146,7 @@ func waitForSync(ctx context.Context, running []*runningInformer, limit time.Dur
 	var missing []string
 	for _, one := range running {
 		if !cache.WaitForCacheSync(limited.Done(), one.handler.HasSynced) {
-			missing = append(missing, one.source.String())
+			missing = append(missing, one.name)
 		}
 	}
 	if len(missing) == 0 {
@@ -122,9 +167,9 @@ func dumpInformers(running []*runningInformer) (any, error) {
 		}
 		state, err := stateOf(objects)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", one.source, err)
+			return nil, fmt.Errorf("%s: %w", one.name, err)
 		}
-		result.Resources[one.source.String()] = state
+		result.Resources[one.name] = state
 	}
 	return result, nil
 }
@@ -132,7 +177,7 @@ func dumpInformers(running []*runningInformer) (any, error) {
 func reportInformers(running []*runningInformer, watchErrors *tally, requests *requestLog) any {
 	events := map[string]map[string]int{}
 	for _, one := range running {
-		events[one.source.String()] = one.events.copy().Texts
+		events[one.name] = one.events.copy().Texts
 	}
 	return map[string]any{
 		"watchErrors": watchErrors.copy(),
