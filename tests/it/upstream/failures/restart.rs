@@ -57,6 +57,13 @@ impl Restartable {
     }
 }
 
+/// Writes to ConfigMaps of another namespace, so that the API server sends bookmarks for the resource.
+pub(super) async fn write_elsewhere(server: &ApiServer) -> JoinHandle<()> {
+    let elsewhere = server.namespace("elsewhere").await;
+    let path = format!("/api/v1/namespaces/{elsewhere}/configmaps");
+    write(server.client(), path)
+}
+
 /// Changes, deletes and creates ten objects until the task is aborted.
 pub(super) fn write(client: Client, path: String) -> JoinHandle<()> {
     tokio::spawn(async move {
@@ -96,6 +103,7 @@ async fn watches_resume_after_a_restart_without_410() {
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let running = Restartable::start(server).await;
     let writer = write(server.client(), path.clone());
+    let elsewhere = write_elsewhere(server).await;
     let client = running.kubefan.client();
     let kinds = FORMATS
         .into_iter()
@@ -150,6 +158,7 @@ async fn watches_resume_after_a_restart_without_410() {
             }
         }
     }
+    elsewhere.abort();
     eprintln!(
         "all watchers were current {:?} after kubefan was ready",
         ready.elapsed()
@@ -199,7 +208,6 @@ async fn informers_resume_after_a_restart_without_a_list() {
     let last = format!("last-{}", rand::random::<u32>());
     let object = json!({ "metadata": { "name": last } });
     server.client().create(&path, &object).await.ok();
-    writer.abort();
     for (mode, program) in &mut programs {
         eventually(mode, LIMIT, async || {
             let dump = program.send_command("dump").await.to_string();
@@ -247,4 +255,5 @@ async fn informers_resume_after_a_restart_without_a_list() {
         (joined, expired) => Err(format!("{joined} joined, {expired} expired: {watches:#?}")),
     })
     .await;
+    writer.abort();
 }

@@ -33,6 +33,7 @@ use super::restart::Restartable;
 use super::restart::SELECTORS;
 use super::restart::metric;
 use super::restart::write;
+use super::restart::write_elsewhere;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// The same objects in protobuf and in JSON.
@@ -307,6 +308,7 @@ async fn survive(copies: usize) -> Duration {
     // All informers start with an empty namespace, so they must see the same events.
     let mut clients = Clients::start(&server, &through, &namespace, copies).await;
     let writer = write(server.client(), path.clone());
+    let elsewhere = write_elsewhere(&server).await;
     clients.are_at_work().await;
     let lists = clients.lists().await;
 
@@ -340,6 +342,7 @@ async fn survive(copies: usize) -> Duration {
 
     let of = async |name, label| metric(&running.kubefan, name, label).await;
     assert_eq!(of("kubefan_bridged_watches_total", "expired").await, 0.0);
+    elsewhere.abort();
     let bridges = of("kubefan_bridge_upstream_watches_total", "").await;
     eprintln!("{bridges} upstream watches of bridges");
     // The manager adds its Secrets. A bridge may need a second watch, and a late client with an old
