@@ -4,7 +4,7 @@
 //! from the log. This module decides when an upstream watch is opened: one for all clients of a
 //! selection that wait, at the oldest of their versions. It has bookmarks and a `timeoutSeconds` of
 //! 3, so that the API server sends a bookmark after one to two seconds (two seconds before the
-//! timeout), even if nothing changes.
+//! timeout), even if nothing changes. If none arrives, a barrier precedes the next watch.
 //!
 //! A bridge sends its requests with kubefan's identity, as informers do. Only watches that the
 //! cache may answer get here.
@@ -240,6 +240,13 @@ async fn follow<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &Br
                 sleep(pause.max(wait)).await;
                 pause *= 2;
                 after = writer.reached();
+                // The API server sends a bookmark only if its cache of the resource has advanced
+                // beyond the last event before the watch. For a quiet resource, only a consistent
+                // read makes it advance. Guarded by
+                // `a_quiet_resource_is_bridged`.
+                if let Err(error) = source.barrier().await {
+                    tracing::debug!(%error, "a bridge could not read the current version");
+                }
             }
         }
     }

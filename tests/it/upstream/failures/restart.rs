@@ -9,12 +9,15 @@ use tokio::time::Instant;
 use tokio::time::interval;
 
 use crate::support::clients::client::Client;
+use crate::support::clients::frames::Event;
 use crate::support::clients::frames::Format;
 use crate::support::clients::watcher::Start;
 use crate::support::clients::watcher::Watcher;
+use crate::support::faulty::next;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::free_port;
+use crate::support::programs::apiserver::private;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig::User;
@@ -256,4 +259,50 @@ async fn informers_resume_after_a_restart_without_a_list() {
     })
     .await;
     writer.abort();
+}
+
+/// The API server sends no bookmark while its cache of the resource is at the resource's last event,
+/// and that cache advances only by events of the resource and by consistent reads.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quiet_resource_is_bridged() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let namespace = server.namespace("quiet").await;
+    let elsewhere = server.namespace("elsewhere").await;
+    let path =
+        |namespace: &str, resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}");
+    let configmaps = path(&namespace, "configmaps");
+    let client = server.client();
+    let object = json!({ "metadata": { "name": "one" } });
+    let created = client.create(&configmaps, &object).await.ok().json();
+    let version = created["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version");
+    let kubefan = Kubefan::start(&server, &[]).await;
+    // The last event of the resource is as new as kubefan's list, which the watch below causes.
+    client
+        .create(&path(&elsewhere, "configmaps"), &object)
+        .await
+        .ok();
+    let watch = format!("{configmaps}?watch=1&allowWatchBookmarks=true&resourceVersion={version}");
+    let mut stream = kubefan
+        .client()
+        .watch(&watch, Format::Json)
+        .await
+        .expect("a stream");
+    // Only other resources change from now on.
+    let secrets = path(&elsewhere, "secrets");
+    client.create(&secrets, &object).await.ok();
+    let writer = tokio::spawn(async move {
+        let mut ticks = interval(WRITE_PAUSE);
+        for round in 0_u64.. {
+            ticks.tick().await;
+            let change = json!({ "metadata": { "annotations": { "n": round.to_string() } } });
+            client.merge(&format!("{secrets}/one"), &change).await.ok();
+        }
+    });
+    let event = next(&mut stream).await;
+    writer.abort();
+    assert!(matches!(event, Event::Bookmark { .. }), "{event:?}");
 }
