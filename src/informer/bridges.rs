@@ -242,8 +242,7 @@ async fn follow<L: ListerWatcher>(writer: &BridgeWriter, source: &L, limits: &Br
                 after = writer.reached();
                 // The API server sends a bookmark only if its cache of the resource has advanced
                 // beyond the last event before the watch. For a quiet resource, only a consistent
-                // read makes it advance. Guarded by
-                // `a_quiet_resource_is_bridged`.
+                // read makes it advance. Guarded by `a_quiet_resource_is_bridged`.
                 if let Err(error) = source.barrier().await {
                     tracing::debug!(%error, "a bridge could not read the current version");
                 }
