@@ -19,6 +19,7 @@ use crate::config::Tls;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
+use crate::ledger::Ledger;
 use crate::net;
 use crate::net::Acceptor;
 use crate::net::Listener;
@@ -95,6 +96,8 @@ impl App {
         if threads.is_some() {
             shutdown.set_background_runtime();
         }
+        let ledger = Ledger::with_metrics(config.memory, &registry);
+        shutdown.spawn_background(ledger.clone().run());
         let metrics = net::Metrics::new(&registry);
         let listener = |name, socket, config| {
             Listener::new(name, socket, config, metrics.clone(), shutdown.clone())
@@ -102,7 +105,8 @@ impl App {
         let admin_listener = listener("admin", admin_socket, net::Config::admin());
         let connections = config.connections;
         let connections = connections.within_open_files(net::open_files_limit());
-        let mut client_listener = listener("clients", socket, connections);
+        let client_listener = listener("clients", socket, connections);
+        let mut client_listener = client_listener.with_ledger(ledger);
         if let Some(acceptor) = &acceptor {
             client_listener = client_listener.with_tls(acceptor.clone());
         }

@@ -114,6 +114,7 @@ pub use reader::Reader;
 pub use stats::EpochCause;
 pub use stats::Stats;
 pub use wake::Dispatcher;
+pub use watch::InitialObjects;
 pub use watch::WatchError;
 pub use watch::WatchFrom;
 pub use watch::WatchItem;

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
 
@@ -53,7 +54,7 @@ impl Reader {
 
     /// The newest snapshot; `None` while the cache is not ready.
     pub fn snapshot(&self) -> Option<Snapshot> {
-        self.shared.state.read().snapshot()
+        self.shared.snapshot(&self.shared.state.read())
     }
 
     /// The snapshot at exactly `rv`: the newest one, or a pinned one. `None` if there is neither,
@@ -61,7 +62,7 @@ impl Reader {
     pub fn snapshot_at(&self, rv: ResourceVersion) -> Option<Snapshot> {
         let state = self.shared.state.read();
         if state.applied() == Some(rv) {
-            return state.snapshot();
+            return self.shared.snapshot(&state);
         }
         if state.log.hole_around(rv).is_some() {
             return None;
@@ -96,9 +97,19 @@ impl Reader {
             let retention = self.shared.retention(content.store.bytes());
             let mut pins = self.shared.pins.lock();
             pins.add(snapshot.clone(), now);
-            pins.evict(retention, state.counters.replaced_bytes, now)
+            pins.evict(
+                retention,
+                self.shared.replaced_bytes.load(Ordering::Relaxed),
+                now,
+            )
         };
         drop(evicted);
+    }
+
+    /// The counter of the bytes of all objects that the cache has replaced or deleted. Its increase
+    /// since [`Snapshot::replaced_bytes`] is an upper bound of what the snapshot costs.
+    pub fn replaced_bytes(&self) -> &Arc<AtomicU64> {
+        &self.shared.replaced_bytes
     }
 
     /// Opens a watch of the objects that `selection` selects.

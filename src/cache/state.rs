@@ -1,8 +1,10 @@
 //! The state that the writer and all readers of a cache share, and the lock that guards it.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use parking_lot::RwLock;
@@ -37,6 +39,9 @@ pub(super) struct SharedCache {
     pub(super) watchers: AtomicUsize,
     /// The newest resource version that a proof has assigned to a snapshot.
     pub(super) proven: AtomicU64,
+    /// Bytes of all objects that were replaced or deleted in the store since the start. Changes only
+    /// under the lock of `state`.
+    pub(super) replaced_bytes: Arc<AtomicU64>,
 }
 
 /// The store and the log, which change together.
@@ -60,8 +65,6 @@ pub(super) struct Counters {
     pub(super) relists: u64,
     pub(super) epochs: u64,
     pub(super) last_epoch_cause: Option<EpochCause>,
-    /// Bytes of all objects that were replaced or deleted in the store since the start.
-    pub(super) replaced_bytes: u64,
 }
 
 // === impl SharedCache ===
@@ -86,28 +89,36 @@ impl SharedCache {
             opened_holes: AtomicU32::new(0),
             watchers: AtomicUsize::new(0),
             proven: AtomicU64::new(0),
+            replaced_bytes: Arc::default(),
         }
     }
 
     pub(super) fn retention(&self, store_bytes: usize) -> Retention {
         Retention::new(&self.config, store_bytes)
     }
+
+    /// Counts all objects of `content` as replaced, when the store drops it.
+    pub(super) fn count_replaced(&self, content: Option<&Content>) {
+        let bytes = content.map_or(0, |content| content.store.bytes() as u64);
+        self.replaced_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// The newest snapshot; `None` while the cache is not ready.
+    pub(super) fn snapshot(&self, state: &State) -> Option<Snapshot> {
+        let content = state.content.as_ref()?;
+        Some(Snapshot {
+            store: content.store.clone(),
+            resource_version: content.applied,
+            epoch: state.epoch,
+            replaced_bytes: self.replaced_bytes.load(Ordering::Relaxed),
+            list_began: state.list_began,
+        })
+    }
 }
 
 // === impl State ===
 
 impl State {
-    pub(super) fn snapshot(&self) -> Option<Snapshot> {
-        let content = self.content.as_ref()?;
-        Some(Snapshot {
-            store: content.store.clone(),
-            resource_version: content.applied,
-            epoch: self.epoch,
-            replaced_bytes: self.counters.replaced_bytes,
-            list_began: self.list_began,
-        })
-    }
-
     pub(super) fn applied(&self) -> Option<ResourceVersion> {
         self.content.as_ref().map(|content| content.applied)
     }

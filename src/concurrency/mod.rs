@@ -1,9 +1,12 @@
 //! Tools for tasks that share a resource: [`GroupCommit`] makes one call for all callers that wait
-//! for it, and [`CoopBudget`] makes long work yield to other tasks on the same thread.
+//! for it, [`CoopBudget`] makes long work yield to other tasks on the same thread, and a
+//! [`Revocable`] value can be taken away from its owner.
 
 mod coop_budget;
 mod group_commit;
+mod revocable;
 
 pub use coop_budget::CoopBudget;
 pub use group_commit::CallSpacing;
 pub use group_commit::GroupCommit;
+pub use revocable::Revocable;

@@ -167,6 +167,20 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
 
+    /// The most memory for what readers and callers hold, without the caches, such as 512Mi;
+    /// default: a quarter of the container's or machine's memory
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub memory_limit: Option<usize>,
+
+    /// The most memory for one client connection; default: a quarter of --memory-limit
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub connection_memory_limit: Option<usize>,
+
+    /// How many bytes per second a client must take of an answer that is not a watch, averaged over
+    /// 30 s in which bytes wait for it; 0 for no minimum
+    #[arg(long, value_name = "BYTES", default_value = "65536", value_parser = parse_bytes)]
+    pub min_body_rate: usize,
+
     /// The most GETs and LISTs that are answered concurrently; connections share them, and further
     /// ones get 429; 0 for no limit
     #[arg(long, value_name = "COUNT", default_value = "4000")]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::cache::GroupLimits;
 use crate::informer;
+use crate::ledger;
 use crate::net;
 use crate::server;
 
@@ -18,6 +19,7 @@ use super::problem::Problem;
 use super::settings::Limits;
 use super::settings::Settings;
 use super::sources::Sources;
+use super::units::ByteSize;
 
 /// The sizes that `limits.maxHeaderBytes` may have; hyper needs 8 KiB.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=16 << 20;
@@ -45,6 +47,8 @@ pub struct ServeConfig {
     pub tls: Tls,
     /// The limits of the listener for clients and of its connections.
     pub connections: net::Config,
+    /// The limits of the memory that is held for readers and callers.
+    pub memory: ledger::Limits,
     /// The limits of requests.
     pub requests: server::Config,
     /// How long running requests and watches may take at shutdown.
@@ -99,6 +103,7 @@ pub(super) fn check(
     let tls = checker.tls();
     let resources = checker.resources();
     checker.limits();
+    let memory = checker.memory();
     if !problems.is_empty() {
         return None;
     }
@@ -129,6 +134,7 @@ pub(super) fn check(
         },
         tls,
         connections: connections(&settings.limits)?,
+        memory,
         requests: server::Config {
             max_requests_inflight: settings.limits.max_requests_inflight,
             request_timeout: settings.limits.request_timeout.0,
@@ -217,6 +223,27 @@ impl Checker<'_> {
             let message = format!("{bytes} bytes are not from 8Ki to 16Mi");
             self.report("limits.maxHeaderBytes", &message);
         }
+    }
+
+    fn memory(&mut self) -> ledger::Limits {
+        let limits = &self.settings.limits;
+        let sizes = [
+            ("limits.memory", limits.memory, ledger::Limits::MIN_MEMORY),
+            (
+                "limits.connectionMemory",
+                limits.connection_memory,
+                ledger::Limits::MIN_CONNECTION_MEMORY,
+            ),
+        ];
+        let bytes = |size: ByteSize| size.0 as u64;
+        let [memory, connection_memory] = sizes.map(|(key, size, least)| {
+            let size = size.map(bytes);
+            if size.is_some_and(|size| size < least) {
+                self.report(key, &format!("must be at least {}Mi", least >> 20));
+            }
+            size
+        });
+        ledger::Limits::new(memory, connection_memory, bytes(limits.min_body_rate))
     }
 
     fn resources(&mut self) -> Resources {

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::cache::GroupLimits;
 use crate::informer;
+use crate::ledger;
 use crate::net;
 use crate::server;
 
@@ -122,6 +123,15 @@ pub(super) struct Cache {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Limits {
+    /// The most memory for what readers and callers hold: bytes, or a number and Ki, Mi or Gi. The
+    /// caches are not in it. New requests get 429 when it is used up. Default: a quarter of the
+    /// container's or machine's memory.
+    pub(super) memory: Option<ByteSize>,
+    /// The most memory for one client connection, as memory. Default: a quarter of memory.
+    pub(super) connection_memory: Option<ByteSize>,
+    /// How many bytes per second a client must take of an answer that is not a watch, averaged over
+    /// 30 s in which bytes wait for it; otherwise the answer is broken off. 0 for no minimum.
+    pub(super) min_body_rate: ByteSize,
     /// Number of GETs and LISTs that are answered concurrently. Connections share it: each may have
     /// at most as many as are free, but always one. Watches, writes, logs, exec and the like do not
     /// count, and neither does a read that waits for a cache. Further ones get 429. 0 for no limit.
@@ -240,6 +250,9 @@ impl Default for Limits {
         let connections = net::Config::default();
         let requests = server::Config::default();
         Self {
+            memory: None,
+            connection_memory: None,
+            min_body_rate: ByteSize(ledger::Limits::MINIMUM_RATE as usize),
             max_requests_inflight: requests.max_requests_inflight,
             request_timeout: Period(requests.request_timeout),
             max_connections: connections.max_connections,

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 31] = [
+pub(super) const SETTINGS: [Setting; 34] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -89,6 +89,19 @@ pub(super) const SETTINGS: [Setting; 31] = [
     }),
     setting("cache.retentionBytes", "retention_bytes", |to, _, serve| {
         to.cache.retention_bytes = serve.retention_bytes.map(ByteSize);
+    }),
+    setting("limits.memory", "memory_limit", |to, _, serve| {
+        to.limits.memory = serve.memory_limit.map(ByteSize);
+    }),
+    setting(
+        "limits.connectionMemory",
+        "connection_memory_limit",
+        |to, _, serve| {
+            to.limits.connection_memory = serve.connection_memory_limit.map(ByteSize);
+        },
+    ),
+    setting("limits.minBodyRate", "min_body_rate", |to, _, serve| {
+        to.limits.min_body_rate = ByteSize(serve.min_body_rate);
     }),
     setting(
         "limits.maxRequestsInflight",

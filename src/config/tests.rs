@@ -120,6 +120,21 @@ log: {format: xml, verbosity: 300}
 }
 
 #[test]
+fn limits_of_memory_that_are_too_small_are_reported() {
+    let text = "limits: {memory: 1Mi, connectionMemory: 100Ki, minBodyRate: -1}\n";
+    let expected = [
+        "1:18 limits.memory must be at least 16Mi",
+        "1:41 limits.connectionMemory must be at least 1Mi",
+        "1:61 limits.minBodyRate invalid type integer `-1`, expected a number of bytes",
+    ];
+    let reported = problems_of(text);
+    assert_eq!(reported.len(), expected.len(), "{reported:#?}");
+    for (reported, expected) in reported.iter().zip(expected) {
+        assert!(reported.starts_with(expected), "{reported}\n{expected}");
+    }
+}
+
+#[test]
 fn invalid_yaml_is_reported_with_its_position() {
     for (text, expected) in [
         ("a: b: c\n", "1:5 mapping values are not allowed"),

@@ -11,8 +11,6 @@ use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::time::Duration;
@@ -30,12 +28,16 @@ use hyper_util::rt::TokioTimer;
 use tower::Service;
 use tower::ServiceExt;
 
+use crate::ledger::Account;
+use crate::net::ClientConnection;
 use crate::net::Transport;
 use crate::net::coalesce::Reason;
 use crate::net::coalesce::coalesce;
 use crate::net::resets::AnswerBody;
 use crate::net::resets::ResetLimit;
 use crate::net::resets::Unanswered;
+use crate::net::starts::LimitedStarts;
+use crate::net::starts::Starts;
 use crate::net::write_timeout::WriteTimeout;
 
 /// Any error of a body or a service.
@@ -122,11 +124,6 @@ pub struct Peer {
     pub tls: bool,
 }
 
-/// Identifies the connection that a request arrived on, among all connections of the process. It is
-/// an extension of every request. Unlike [`Peer`], it never belongs to two connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientConnection(u64);
-
 /// A tower service that answers requests, and can be cloned for each of them.
 pub trait HttpService<B>:
     Service<Request<Incoming>, Response = Response<B>, Future: Send, Error: Into<BoxError>>
@@ -142,7 +139,13 @@ pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin +
 /// The future of [`serve_connection`]; boxed because its size differs much between protocols.
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
-/// Serves the requests of a connection until it ends or is upgraded.
+/// The error of a connection that was closed because it held the most memory.
+#[derive(Debug, thiserror::Error)]
+#[error("closed because memory is short and this connection holds the most")]
+struct ClosedForMemory;
+
+/// Serves the requests of a connection until it ends or is upgraded. Each request has `account` as
+/// an extension; if the ledger closes the account, the connection ends.
 ///
 /// When `stop` completes, an idle connection is closed, and a busy one is closed after its last
 /// response; a request that has arrived by then is answered. The future completes with the end or
@@ -157,6 +160,7 @@ pub fn serve_connection<I, B: ResponseBody, S: HttpService<B>>(
     peer: Peer,
     service: S,
     config: &Config,
+    account: Option<Arc<Account>>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> ConnectionFuture
 where
@@ -165,9 +169,16 @@ where
     let client_connection = ClientConnection::next();
     let resets = (protocol == Protocol::Http2).then(|| Arc::new(config.reset_limit()));
     let counted = resets.clone();
+    let charged = account.clone();
+    let starts = Arc::new(Starts::default());
+    let started = Arc::clone(&starts);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(client_connection);
+        if let Some(account) = &charged {
+            request.extensions_mut().insert(Arc::clone(account));
+        }
+        request.extensions_mut().insert(client_connection.clone());
         request.extensions_mut().insert(peer.clone());
+        started.record();
         let unanswered = Unanswered::new(counted.clone());
         let answer = service.clone().oneshot(request);
         async move {
@@ -182,23 +193,25 @@ where
             let connection = Box::pin(connection.with_upgrades());
             let finish = http1::UpgradeableConnection::graceful_shutdown;
             Box::pin(async move {
-                let ended = drive(connection, finish, stop, |_| Poll::Pending).await;
+                let ended = drive(connection, account, finish, stop, |_| Poll::Pending).await;
                 upgraded.set();
                 ended
             })
         }
         Protocol::Http2 => {
             let (io, flusher) = coalesce(io);
+            let io = LimitedStarts::new(io, Arc::clone(&starts));
             let connection = http2(config).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
             let flush = move |cx: &mut Context<'_>| {
+                starts.renew();
                 if resets.as_ref().is_some_and(|resets| resets.is_exceeded()) {
                     flusher.go_away(cx, Reason::EnhanceYourCalm);
                     return Poll::Ready(Err(io::Error::other("the peer resets streams too fast")));
                 }
                 flusher.poll_flush(cx)
             };
-            Box::pin(drive(Box::pin(connection), finish, stop, flush))
+            Box::pin(drive(Box::pin(connection), account, finish, stop, flush))
         }
     }
 }
@@ -206,6 +219,7 @@ where
 /// Polls the connection to its end, and calls `flush` after each poll that was pending.
 async fn drive<C>(
     mut connection: Pin<Box<C>>,
+    account: Option<Arc<Account>>,
     finish: impl FnOnce(Pin<&mut C>),
     stop: impl Future<Output = ()>,
     flush: impl Fn(&mut Context<'_>) -> Poll<io::Result<()>>,
@@ -215,7 +229,13 @@ where
 {
     let mut stop = pin!(stop);
     let mut finish = Some(finish);
+    let mut is_registered = false;
     let ended = poll_fn(|cx| {
+        if let Some(account) = &account
+            && account.poll_close(cx, &mut is_registered).is_ready()
+        {
+            return Poll::Ready(Err(ClosedForMemory.into()));
+        }
         // Polled before `stop`, so that a request that has arrived is answered.
         let mut polled = connection.as_mut().poll(cx);
         if polled.is_pending()
@@ -350,14 +370,6 @@ impl Default for Config {
 
 fn nonzero(count: usize) -> NonZeroUsize {
     NonZeroUsize::new(count).expect("a default is not zero")
-}
-
-impl ClientConnection {
-    /// An identifier that was not used before.
-    pub fn next() -> ClientConnection {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        ClientConnection(NEXT.fetch_add(1, Ordering::Relaxed))
-    }
 }
 
 impl Protocol {

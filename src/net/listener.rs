@@ -16,6 +16,8 @@ use tokio::time::timeout;
 use tracing::debug;
 use tracing::warn;
 
+use crate::ledger::Account;
+use crate::ledger::Ledger;
 use crate::net::Acceptor;
 use crate::net::Config;
 use crate::net::ConnectionFuture;
@@ -46,6 +48,7 @@ pub struct Listener {
     socket: TcpListener,
     tls: Option<Acceptor>,
     threads: Option<Arc<ServingThreads>>,
+    ledger: Option<Ledger>,
     context: Arc<Context>,
 }
 
@@ -62,6 +65,8 @@ struct Accepted {
     address: SocketAddr,
     slot: ConnectionSlot,
     opening: Opening,
+    /// What the connection's streams are charged to; `None` without a ledger.
+    account: Option<Arc<Account>>,
 }
 
 impl Listener {
@@ -83,6 +88,7 @@ impl Listener {
             socket,
             tls: None,
             threads: None,
+            ledger: None,
             context: Arc::new(context),
         }
     }
@@ -96,6 +102,12 @@ impl Listener {
     /// Serves connections on `threads`, in turn, instead of where [`Listener::serve`] runs.
     pub fn on_threads(mut self, threads: Arc<ServingThreads>) -> Listener {
         self.threads = Some(threads);
+        self
+    }
+
+    /// Opens an account of `ledger` for each connection.
+    pub fn with_ledger(mut self, ledger: Ledger) -> Listener {
+        self.ledger = Some(ledger);
         self
     }
 
@@ -122,6 +134,7 @@ impl Listener {
                 address,
                 slot,
                 opening: openings.begin(),
+                account: self.ledger.as_ref().map(Ledger::open_account),
             };
             let context = self.context.clone();
             let tls = self.tls.clone();
@@ -230,6 +243,7 @@ impl Context {
             address,
             slot,
             mut opening,
+            account,
         } = accepted;
         let stop = self.shutdown.reached(Phase::StopAccepting);
         let http2 = self.config.http2;
@@ -268,7 +282,7 @@ impl Context {
                 Some(lifetime) => drop(timeout(lifetime.serving, stop).await),
             }
         };
-        let served = serve_connection(socket, protocol, peer, service, &self.config, stop);
+        let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);
         let Some(lifetime) = lifetime else {
             return Some(served);
         };

@@ -4,6 +4,7 @@
 //! which ends with the connection; it runs on one of the [`ServingThreads`], if there are any. Each
 //! request reaches the service with its [`Peer`] and its [`ClientConnection`] as extensions.
 
+mod client_connection;
 mod client_socket;
 mod coalesce;
 mod connection;
@@ -14,12 +15,13 @@ mod open_files;
 mod pending_openings;
 mod resets;
 mod serving;
+mod starts;
 mod tls;
 mod transport;
 mod write_timeout;
 
+pub use client_connection::ClientConnection;
 pub use connection::BoxError;
-pub use connection::ClientConnection;
 pub use connection::Config;
 pub use connection::ConnectionFuture;
 pub use connection::HttpService;

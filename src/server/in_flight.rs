@@ -112,14 +112,14 @@ impl InFlight {
     pub(super) fn take(
         &self,
         info: &RequestInfo,
-        connection: ClientConnection,
+        connection: &ClientConnection,
     ) -> Result<Option<Seat>, TooManyRequests> {
         if !needs_seat(info) {
             return Ok(None);
         }
         let mut seat = Seat {
             in_flight: self.clone(),
-            connection,
+            connection: connection.clone(),
             is_taken: false,
         };
         seat.take()?;
@@ -131,25 +131,25 @@ impl InFlight {
 
 impl TakenSeats {
     /// Takes a seat for `connection` if it may have one more; returns whether it may.
-    fn take(&mut self, connection: ClientConnection, limit: usize) -> bool {
-        let held = self.by_connection.get(&connection).copied();
+    fn take(&mut self, connection: &ClientConnection, limit: usize) -> bool {
+        let held = self.by_connection.get(connection).copied();
         let held = held.unwrap_or_default();
         let may_take = may_take(held, self.total, limit);
         if may_take {
             self.total += 1;
-            self.by_connection.insert(connection, held + 1);
+            self.by_connection.insert(connection.clone(), held + 1);
         }
         may_take
     }
 
-    fn release(&mut self, connection: ClientConnection) {
-        let Some(held) = self.by_connection.get_mut(&connection) else {
+    fn release(&mut self, connection: &ClientConnection) {
+        let Some(held) = self.by_connection.get_mut(connection) else {
             return;
         };
         self.total -= 1;
         *held -= 1;
         if *held == 0 {
-            self.by_connection.remove(&connection);
+            self.by_connection.remove(connection);
         }
     }
 }
@@ -174,7 +174,7 @@ impl Seat {
 
     fn take(&mut self) -> Result<(), TooManyRequests> {
         let inner = &self.in_flight.inner;
-        let taken = inner.taken.lock().take(self.connection, inner.limit);
+        let taken = inner.taken.lock().take(&self.connection, inner.limit);
         if !taken {
             inner.metrics.rejected.inc();
             return Err(TooManyRequests);
@@ -187,7 +187,7 @@ impl Seat {
     fn release(&mut self) {
         if std::mem::take(&mut self.is_taken) {
             let inner = &self.in_flight.inner;
-            inner.taken.lock().release(self.connection);
+            inner.taken.lock().release(&self.connection);
             inner.metrics.seats.dec();
         }
     }

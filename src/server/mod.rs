@@ -135,6 +135,7 @@ use deliver::Delivery;
 use deliver::GzipCache;
 use deliver::over_websocket;
 use deliver::with_proof_header;
+use filters::ChargeLayer;
 use filters::GzipLayer;
 use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
@@ -305,7 +306,7 @@ impl Server {
         info: &RequestInfo,
     ) -> Result<Option<Seat>, TooManyRequests> {
         let connection = request.extensions().get::<ClientConnection>();
-        let connection = *connection.expect("net adds it to every request");
+        let connection = connection.expect("net adds it to every request");
         self.inner.in_flight.take(info, connection)
     }
 
@@ -392,7 +393,8 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
     }
 }
 
-/// Wraps `handler` in the filters that every request passes: trace, gzip, recover, local only.
+/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, local
+/// only.
 pub fn with_filters<H, F>(
     metrics: RequestMetrics,
     handler: H,
@@ -407,6 +409,7 @@ where
     ServiceBuilder::new()
         .map_request(|request: Request<Incoming>| request.map(body::boxed))
         .layer(TraceLayer::new(metrics))
+        .layer(ChargeLayer)
         .layer(GzipLayer)
         .layer(RecoverLayer)
         .layer(LocalOnlyLayer)

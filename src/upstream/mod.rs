@@ -13,6 +13,9 @@ mod warnings;
 #[cfg(test)]
 mod tests;
 
+/// Bytes of an answer that the API server may send while nothing reads the answer.
+pub const STREAM_WINDOW: u64 = connect::http2_pool::STREAM_WINDOW as u64;
+
 pub use answer::collect;
 pub use client::Client;
 pub use client::Identity;

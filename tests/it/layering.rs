@@ -39,21 +39,22 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "informer",
         "shutdown telemetry concurrency mutation api codec cache upstream",
     ),
-    (Proxy, "net", "shutdown telemetry"),
+    (Proxy, "ledger", "telemetry"),
+    (Proxy, "net", "shutdown telemetry ledger"),
     (
         Proxy,
         "server",
-        "shutdown telemetry concurrency body api codec cache upstream informer net",
+        "shutdown telemetry concurrency body api codec cache upstream informer ledger net",
     ),
     (
         Proxy,
         "config",
-        "shutdown telemetry api cache upstream informer net server",
+        "shutdown telemetry api cache upstream informer ledger net server",
     ),
     (
         Proxy,
         "app",
-        "shutdown telemetry api codec cache upstream informer net server config",
+        "shutdown telemetry api codec cache upstream informer ledger net server config",
     ),
     (Proxy, "process", "shutdown telemetry config"),
     (Tools, "tools/workload", ""),
@@ -67,7 +68,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Tools,
         "tools/app",
-        "shutdown telemetry api informer net server config app tools/workload tools/sim tools/config",
+        "shutdown telemetry api informer ledger net server config app tools/workload tools/sim tools/config",
     ),
     (
         Tools,
@@ -97,14 +98,14 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("kube", "upstream"),
     (
         "prometheus",
-        "telemetry net cache upstream informer server app",
+        "telemetry ledger net cache upstream informer server app",
     ),
     ("rcgen", "net"),
     ("rustls", "net upstream"),
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body net cache upstream informer server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net cache upstream informer server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
 ];

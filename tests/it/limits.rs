@@ -1,6 +1,9 @@
 //! The limits of requests and connections, with `kubefan serve` as a program before the simulator.
 
+use std::time::Duration;
+
 use bytes::Bytes;
+use futures::StreamExt;
 use http::Method;
 use http::Request;
 use http::Response;
@@ -15,6 +18,7 @@ use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
+use crate::support::poll::eventually;
 use crate::support::programs::kubefan::Kubefan;
 use crate::support::programs::sim::Sim;
 
@@ -179,4 +183,80 @@ async fn a_watch_with_one_selector_too_many_that_no_index_answers_gets_429() {
     };
     assert!(metrics.lines().any(counted), "{metrics}");
     drop((open, connection));
+}
+
+/// Bytes of memory that the process uses.
+fn resident(kubefan: &Kubefan) -> u64 {
+    let path = format!("/proc/{}/status", kubefan.pid());
+    let status = std::fs::read_to_string(path).expect("a running process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    let kibibytes: u64 = kibibytes
+        .and_then(|text| text.parse().ok())
+        .expect("a size");
+    kibibytes << 10
+}
+
+/// Bytes that the ledger holds for readers, of all kinds.
+async fn held(kubefan: &Kubefan) -> f64 {
+    let metrics = kubefan.metrics().await;
+    let lines = metrics.lines();
+    let of_kinds = lines.filter_map(|line| line.strip_prefix("kubefan_reader_memory_bytes{"));
+    let values = of_kinds.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_that_no_client_reads_take_little_memory() {
+    const CONNECTIONS: usize = 4;
+    const STREAMS: usize = 1_000;
+    const OBJECTS: usize = 5_000;
+    let sim = Sim::start(&[]).await;
+    let client = sim.client();
+    let create = |number| {
+        let (client, name) = (client.clone(), format!("map-{number}"));
+        async move {
+            let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(1_000)}});
+            client.create(MAPS, &object).await.ok();
+        }
+    };
+    let all = futures::stream::iter((0..OBJECTS).map(create));
+    all.buffer_unordered(16).collect::<()>().await;
+    let flags = ["-r", "configmaps", "--max-requests-inflight", "0"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let list = format!("{MAPS}?resourceVersion=0");
+    let (_, length) = kubefan.client().drain(&list).await;
+    assert!(length > OBJECTS * 1_000, "{length} bytes");
+
+    let before = resident(&kubefan);
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let connection = http2(&kubefan, 0).await;
+        let answers = (0..STREAMS).map(|_| {
+            let mut connection = connection.clone();
+            let (kubefan, list) = (&kubefan, &list);
+            async move { get(kubefan, &mut connection, list).await }
+        });
+        let answers = futures::future::join_all(answers).await;
+        assert!(answers.iter().all(|answer| answer.status() == 200));
+        connections.push((connection, answers));
+    }
+    let grown = resident(&kubefan).saturating_sub(before);
+    println!("{} lists: {} KiB", CONNECTIONS * STREAMS, grown >> 10);
+    assert!(grown <= 100_000_000, "{grown} bytes");
+    // The ledger has not less than what the process really uses. Memory that the allocator keeps
+    // after requests is in the growth too.
+    let charged = held(&kubefan).await;
+    assert!(charged * 1.25 >= grown as f64, "{charged} of {grown} bytes");
+
+    drop(connections);
+    eventually(
+        "an empty ledger",
+        Duration::from_secs(20),
+        async || match held(&kubefan).await {
+            0.0 => Ok(()),
+            bytes => Err(format!("{bytes} bytes")),
+        },
+    )
+    .await;
 }

@@ -14,6 +14,7 @@ use crate::api::EventType;
 use crate::api::Selection;
 use crate::cache::log::Batch;
 use crate::cache::log::Event;
+use crate::cache::log::batch_length;
 use crate::cache::sync::AtomicU64;
 use crate::cache::sync::RwLock;
 use crate::cache::wake::Registration;
@@ -250,7 +251,8 @@ impl Queue {
         };
         let from = usize::try_from(skipped).unwrap_or(usize::MAX);
         let from = from.min(self.entries.len());
-        let to = from.saturating_add(max).min(self.entries.len());
+        let waiting = self.entries.range(from..).map(|queued| &queued.event);
+        let to = from + batch_length(waiting, max);
         let mut next = position;
         for queued in self.entries.range(from..to) {
             // The writer queues an event after it has appended it to the log, so the stream may

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
 use crate::cache::log::batch::Batch;
+use crate::cache::log::batch::batch_length;
 use crate::cache::log::event::Event;
 use crate::cache::log::expired::Expired;
 use crate::cache::log::retention::Retention;
@@ -188,7 +189,8 @@ impl EventLog {
         let skipped = position.checked_sub(self.first).ok_or(PositionEvicted)?;
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let from = skipped.min(self.entries.len());
-        let to = from.saturating_add(max).min(self.entries.len());
+        let next = self.entries.range(from..).map(|entry| &entry.event);
+        let to = from + batch_length(next, max);
         batch.extend(
             self.entries
                 .range(from..to)

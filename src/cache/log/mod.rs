@@ -11,6 +11,7 @@ mod expired;
 mod retention;
 
 pub(in crate::cache) use batch::Batch;
+pub(in crate::cache) use batch::batch_length;
 pub use event::Event;
 pub(in crate::cache) use event_log::EventLog;
 pub(in crate::cache) use event_log::NewEntries;

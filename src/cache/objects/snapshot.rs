@@ -83,6 +83,12 @@ impl Snapshot {
         self.store.count(namespace, Some(after)).keys
     }
 
+    /// The value of [`Reader::replaced_bytes`](crate::cache::Reader::replaced_bytes) when this
+    /// snapshot was taken.
+    pub fn replaced_bytes(&self) -> u64 {
+        self.replaced_bytes
+    }
+
     /// The number of all objects.
     pub fn len(&self) -> usize {
         self.store.len()

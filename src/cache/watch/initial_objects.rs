@@ -13,7 +13,7 @@ use crate::cache::objects::Snapshot;
 const MAX_EXAMINED: usize = 256;
 
 /// The selected objects of one snapshot, in key order.
-pub(super) struct InitialObjects {
+pub struct InitialObjects {
     snapshot: Snapshot,
     /// The last key that was examined; `None` before the first batch.
     after: Option<ObjectKey>,
@@ -27,6 +27,11 @@ impl InitialObjects {
             after: None,
             fetched: VecDeque::new(),
         }
+    }
+
+    /// The snapshot from which the objects are read.
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.snapshot
     }
 
     /// The next fetched object; `None` if another batch must be fetched first.

@@ -9,6 +9,7 @@ mod start;
 mod watch_error;
 mod watch_stream;
 
+pub use initial_objects::InitialObjects;
 pub(in crate::cache) use start::LogReach;
 pub use start::WatchFrom;
 pub(in crate::cache) use start::needs_bridge;

@@ -3,6 +3,7 @@
 use crate::api::ResourceVersion;
 use crate::cache::log::Expired;
 use crate::cache::objects::Snapshot;
+use crate::cache::state::SharedCache;
 use crate::cache::state::State;
 use crate::mutation;
 use crate::mutation::Mutation;
@@ -45,12 +46,16 @@ pub(in crate::cache) enum LogReach {
 
 impl WatchFrom {
     /// The start, and the snapshot whose objects the watch delivers first, if it does.
-    pub(super) fn locate(self, state: &State) -> Result<(Start, Option<Snapshot>), Expired> {
+    pub(super) fn locate(
+        self,
+        shared: &SharedCache,
+        state: &State,
+    ) -> Result<(Start, Option<Snapshot>), Expired> {
         match (self, state.applied()) {
             (Self::After(version), _) => Ok((Start::resumed(state, version)?, None)),
             (Self::Tip, Some(applied)) => Ok((Start::after(state, applied)?, None)),
             (Self::Snapshot, Some(applied)) => {
-                Ok((Start::after(state, applied)?, state.snapshot()))
+                Ok((Start::after(state, applied)?, shared.snapshot(state)))
             }
             (Self::Tip | Self::Snapshot, None) => Err(not_ready(ResourceVersion::ZERO)),
         }

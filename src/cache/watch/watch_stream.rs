@@ -33,6 +33,7 @@ use crate::cache::watch::start::Start;
 use crate::cache::watch::start::WatchFrom;
 use crate::cache::watch::watch_error::WatchError;
 use crate::concurrency::CoopBudget;
+use crate::concurrency::Revocable;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -71,7 +72,7 @@ pub struct WatchStream {
 }
 
 enum Phase {
-    Initial(Box<InitialObjects>),
+    Initial(Revocable<InitialObjects>),
     Live,
     Ended,
 }
@@ -112,7 +113,7 @@ impl WatchStream {
         selection: Arc<Selection>,
     ) -> Result<Self, WatchError> {
         let state = shared.state.read();
-        let (start, snapshot) = from.locate(&state)?;
+        let (start, snapshot) = from.locate(shared, &state)?;
         let mut stream = Self::begin(shared, state, start, &selection)?;
         stream.phase = snapshot.map_or(Phase::Live, Phase::initial);
         Ok(stream)
@@ -226,6 +227,15 @@ impl WatchStream {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The objects that the stream still has to deliver first, with their snapshot; `None` if it
+    /// delivers only changes. If they are revoked, the stream expires at its next read.
+    pub fn initial_objects(&self) -> Option<Revocable<InitialObjects>> {
+        match &self.phase {
+            Phase::Initial(initial) => Some(initial.clone()),
+            Phase::Live | Phase::Ended => None,
+        }
+    }
+
     /// The resource version for a bookmark that is sent now. `None` if the stream has not delivered
     /// all applied changes, or if the version is not above the start.
     pub fn bookmark(&self) -> Option<ResourceVersion> {
@@ -258,7 +268,7 @@ impl WatchStream {
     /// Takes the next item that concerns this client from the fetched batch.
     fn take(&mut self) -> Option<WatchItem> {
         if let Phase::Initial(initial) = &mut self.phase {
-            return initial.take().map(WatchItem::Initial);
+            return initial.with(InitialObjects::take)?.map(WatchItem::Initial);
         }
         while let Some((event, verdict)) = self.batch.pop_front() {
             self.seen = self.seen.max(event.resource_version);
@@ -293,10 +303,11 @@ impl WatchStream {
             return FillOutcome::Expired(self.expired(&state));
         }
         drop(state);
-        if let Phase::Initial(initial) = &mut self.phase {
-            let examined = initial.fill(&self.group.selection, BATCH);
-            if examined > 0 {
-                return FillOutcome::Batch(examined);
+        if let Phase::Initial(initial) = &self.phase {
+            match initial.with(|initial| initial.fill(&self.group.selection, BATCH)) {
+                None => return FillOutcome::Expired(self.expired(&self.shared.state.read())),
+                Some(0) => {}
+                Some(examined) => return FillOutcome::Batch(examined),
             }
         }
         self.phase = Phase::Live;
@@ -400,7 +411,7 @@ impl Drop for WatchStream {
 
 impl Phase {
     fn initial(snapshot: Snapshot) -> Self {
-        Self::Initial(Box::new(InitialObjects::new(snapshot)))
+        Self::Initial(Revocable::new(InitialObjects::new(snapshot)))
     }
 }
 

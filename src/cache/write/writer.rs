@@ -41,8 +41,6 @@ pub struct Writer {
     /// Appended events that are not in the groups' queues yet, with their log positions. Empty
     /// between changes.
     unpublished: VecDeque<(u64, Arc<Event>)>,
-    /// Bytes of all objects that were replaced or deleted in the store since the start.
-    replaced_bytes: u64,
     /// Stored objects whose frames the log has evicted; copying their bodies may save memory.
     frame_backed: FrameBackedQueue,
     #[cfg(test)]
@@ -82,7 +80,6 @@ impl Writer {
             to_wake: Vec::new(),
             wakers: Vec::new(),
             unpublished: VecDeque::new(),
-            replaced_bytes: 0,
             frame_backed: FrameBackedQueue::default(),
             #[cfg(test)]
             held_back: 0,
@@ -284,6 +281,7 @@ impl Writer {
             state.counters.evicted_early += state.log.evicted_early();
             let content = std::mem::replace(&mut state.content, content);
             state.list_began = list_began;
+            self.shared.count_replaced(content.as_ref());
             let log = std::mem::replace(&mut state.log, log);
             self.shared.queued_to.store(0, Ordering::Release);
             let interest = self.shared.interest.lock().expire();
@@ -321,7 +319,7 @@ impl Writer {
         self.wake();
         self.frame_backed.extend(&evicted);
         let unpinned = {
-            let replaced_bytes = self.replaced_bytes;
+            let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
             let mut pins = self.shared.pins.lock();
             pins.evict(retention, replaced_bytes, now)
         };
@@ -342,14 +340,15 @@ impl Writer {
         } = update;
         let events = block.into_iter().chain(changes);
         let events: Vec<_> = events.map(Arc::new).collect();
-        self.replaced_bytes += replaced + self.frame_backed.detach_bodies(&mut content);
+        let replaced = replaced + self.frame_backed.detach_bodies(&mut content);
         let ledger = self.shared.state.read().log.ledger();
         let entries = NewEntries::new(&events, &ledger, now);
         let mut state = self.shared.state.write();
         let position = state.log.tip();
         let before = state.append(content, entries, opens_hole.then_some(now));
-        state.counters.replaced_bytes = self.replaced_bytes;
         state.list_began = list_began.unwrap_or(state.list_began);
+        let counter = &self.shared.replaced_bytes;
+        counter.fetch_add(replaced, Ordering::Relaxed);
         if opens_hole {
             self.shared.opened_holes.fetch_add(1, Ordering::Release);
         }
@@ -445,7 +444,9 @@ impl Drop for Writer {
             let interest = self.shared.interest.lock();
             self.to_wake.extend(interest.groups().cloned());
             self.to_wake.iter().for_each(|group| group.close());
-            (state.content.take(), self.shared.pins.lock().take())
+            let content = state.content.take();
+            self.shared.count_replaced(content.as_ref());
+            (content, self.shared.pins.lock().take())
         };
         self.wake();
         drop(dropped);

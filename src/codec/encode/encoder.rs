@@ -158,13 +158,17 @@ impl Encoder {
     }
 
     /// The object's bytes between the constant parts of an answer: its body or its metadata.
-    pub(crate) fn body_of(&self, object: &Object) -> Bytes {
+    pub(crate) fn body_of<'a>(&self, object: &'a Object) -> Cow<'a, Bytes> {
         match self.partial {
-            None => object.body.clone(),
+            None => Cow::Borrowed(&object.body),
             Some(partial) => {
                 let body = &object.body;
                 let partial = partial_body(partial.from, self.format, partial.hidden, body, None);
-                partial.unwrap_or_else(|_| bare_body(self.format, object, object.resource_version))
+                Cow::Owned(
+                    partial.unwrap_or_else(|_| {
+                        bare_body(self.format, object, object.resource_version)
+                    }),
+                )
             }
         }
     }
@@ -268,7 +272,7 @@ impl Encoder {
                 protobuf::ENVELOPE_END,
             ),
         };
-        let mut parts = vec![start, body, Bytes::from_static(end)];
+        let mut parts = vec![start, body.into_owned(), Bytes::from_static(end)];
         parts.retain(|part| !part.is_empty());
         parts
     }

@@ -16,31 +16,42 @@ use crate::codec::protobuf::put_number;
 use crate::codec::protobuf::put_prefix;
 use crate::codec::protobuf::varint_length;
 
+/// Longest prefix, in bytes, of an item in a protobuf list: a tag and a length.
+const MAX_PREFIX: usize = 11;
+
 /// An iterator over the parts of a LIST body. The objects' bodies are not copied.
 ///
 /// A clone returns the remaining parts. Made by [`Encoder::list_parts`] and [`ListItems::finish`].
+///
+/// `B` returns the items' bodies. An empty body is not an item: it is returned as an empty part.
 #[derive(Clone, Debug)]
-pub struct ListParts {
+pub struct ListParts<B = std::vec::IntoIter<Bytes>> {
     head: Option<Bytes>,
-    bodies: std::vec::IntoIter<Bytes>,
+    bodies: B,
     separators: Separators,
     /// The body of the item whose separator was returned last; it is the next part.
     body: Option<Bytes>,
+    /// Number of items whose body was not taken yet.
+    left: usize,
     tail: Option<Bytes>,
     /// Length in bytes of the remaining parts.
     length: u64,
 }
 
-/// Collects the items of a LIST body one by one.
+/// Counts and collects the items of a LIST body one by one.
 ///
 /// A list may have many items, and finding the metadata of each takes time, so a caller can yield
 /// to other tasks between two items.
 #[derive(Debug)]
 pub struct ListItems<'a> {
     encoder: &'a Encoder,
-    bodies: Vec<Bytes>,
+    /// The bodies of all items; `None` if they are not kept.
+    bodies: Option<Vec<Bytes>>,
+    count: usize,
     /// Sum of the lengths of the bodies in bytes.
     length: usize,
+    /// Sum of the lengths of the prefixes that the bodies have in a protobuf list.
+    prefixes_length: usize,
     /// Number of bodies that start with `{`, which are complete JSON objects.
     whole_count: usize,
 }
@@ -56,11 +67,8 @@ enum Separators {
         /// Number of bytes of `open` that are left out before the first item.
         skip: usize,
     },
-    /// The tags and lengths of all items, concatenated, and the size in bytes of each prefix.
-    Protobuf {
-        prefixes: Bytes,
-        lengths: std::vec::IntoIter<u8>,
-    },
+    /// A tag with this field number, and the length of the body.
+    Protobuf { number: u32 },
 }
 
 /// The parts of a list other than its items.
@@ -88,15 +96,18 @@ impl Encoder {
         for item in items {
             list.push(&item);
         }
-        list.finish(rv, continue_token, remaining)
+        let bodies = list.bodies.take().unwrap_or_default();
+        list.finish(rv, continue_token, remaining, bodies.into_iter())
     }
 
     /// Starts the body of a LIST without items.
     pub fn list_items(&self) -> ListItems<'_> {
         ListItems {
             encoder: self,
-            bodies: Vec::new(),
+            bodies: Some(Vec::new()),
+            count: 0,
             length: 0,
+            prefixes_length: 0,
             whole_count: 0,
         }
     }
@@ -194,36 +205,56 @@ impl ListItems<'_> {
     /// Adds the next item.
     pub fn push(&mut self, item: &Object) {
         let body = self.encoder.body_of(item);
+        self.count += 1;
         self.length += body.len();
+        self.prefixes_length += 1 + varint_length(body.len() as u64);
         self.whole_count += usize::from(body.first() == Some(&b'{'));
-        self.bodies.push(body);
+        if let Some(bodies) = &mut self.bodies {
+            bodies.push(body.into_owned());
+        }
+    }
+
+    /// Drops the bodies of the added items. Those of further items are not kept either.
+    pub fn forget_bodies(&mut self) {
+        self.bodies = None;
+    }
+
+    /// Takes the bodies of the added items; `None` if they are not kept.
+    pub fn take_bodies(&mut self) -> Option<Vec<Bytes>> {
+        self.bodies.take()
+    }
+
+    /// The bytes of the bodies that are kept; `None` if they are not kept.
+    pub fn kept(&self) -> Option<usize> {
+        self.bodies.as_ref().map(|_| self.length)
     }
 
     /// The number of items added.
     pub fn len(&self) -> usize {
-        self.bodies.len()
+        self.count
     }
 
     /// True if no item was added.
     pub fn is_empty(&self) -> bool {
-        self.bodies.is_empty()
+        self.count == 0
     }
 
-    /// Encodes the list of the added items, in parts; `remaining` is `remainingItemCount`.
-    pub fn finish(
+    /// Encodes the list of the added items, in parts; `remaining` is `remainingItemCount`. `bodies`
+    /// returns the bodies of exactly these items, in the same order. If it ends before, the parts
+    /// end without the list's end.
+    pub fn finish<B: Iterator<Item = Bytes>>(
         self,
         rv: ResourceVersion,
         continue_token: Option<&str>,
         remaining: Option<u64>,
-    ) -> ListParts {
-        let Self {
-            encoder, bodies, ..
-        } = self;
+        bodies: B,
+    ) -> ListParts<B> {
+        let encoder = self.encoder;
         let list = ListMeta {
             rv,
             token: continue_token.unwrap_or_default(),
             remaining,
-            is_empty: bodies.is_empty(),
+            is_empty: self.is_empty(),
         };
         let (head, separators, tail) = match encoder.format {
             WireFormat::Json => {
@@ -231,20 +262,26 @@ impl ListItems<'_> {
                 (head, encoder.json_separators(), tail)
             }
             WireFormat::Protobuf => {
-                let lengths = bodies.iter().map(Bytes::len);
-                let items_length = lengths.clone().map(protobuf_item_length).sum();
-                let separators = protobuf_separators(encoder.item_number(), lengths);
+                let items_length = self.prefixes_length + self.length;
+                let number = encoder.item_number();
                 let (head, tail) = encoder.protobuf_list_ends(list, items_length);
-                (head, separators, tail)
+                (head, Separators::Protobuf { number }, tail)
             }
         };
-        let between = separators.length(bodies.len(), self.whole_count);
+        let between = match &separators {
+            Separators::Protobuf { .. } => self.prefixes_length,
+            Separators::Json { .. } if self.is_empty() => 0,
+            Separators::Json { open, whole, skip } => {
+                whole * self.whole_count + open.len() * (self.count - self.whole_count) - skip
+            }
+        };
         let length = head.len() + between + self.length + tail.len();
         ListParts {
             head: Some(head),
-            bodies: bodies.into_iter(),
+            bodies,
             separators,
             body: None,
+            left: self.count,
             tail: Some(tail),
             length: length as u64,
         }
@@ -252,19 +289,6 @@ impl ListItems<'_> {
 }
 
 impl Separators {
-    /// The length in bytes of all separators of `count` bodies, of which `whole` start with `{`.
-    fn length(&self, count: usize, whole: usize) -> usize {
-        match self {
-            _ if count == 0 => 0,
-            Self::Json {
-                open,
-                whole: before_whole,
-                skip,
-            } => before_whole * whole + open.len() * (count - whole) - skip,
-            Self::Protobuf { prefixes, .. } => prefixes.len(),
-        }
-    }
-
     fn next(&mut self, body: &[u8]) -> Bytes {
         match self {
             Self::Json { open, whole, skip } => {
@@ -274,15 +298,16 @@ impl Separators {
                     _ => open.slice(skip..),
                 }
             }
-            Self::Protobuf { prefixes, lengths } => {
-                let length = lengths.next().unwrap_or_default();
-                prefixes.split_to(usize::from(length))
+            Self::Protobuf { number } => {
+                let mut prefix = Vec::with_capacity(MAX_PREFIX);
+                put_prefix(&mut prefix, *number, body.len());
+                prefix.into()
             }
         }
     }
 }
 
-impl ListParts {
+impl<B: Iterator<Item = Bytes>> ListParts<B> {
     /// The length in bytes of the remaining parts.
     pub fn length(&self) -> u64 {
         self.length
@@ -292,9 +317,13 @@ impl ListParts {
         if let Some(part) = self.head.take().or_else(|| self.body.take()) {
             return Some(part);
         }
-        match self.bodies.next() {
-            None => self.tail.take(),
-            Some(body) => {
+        if self.left == 0 {
+            return self.tail.take();
+        }
+        match self.bodies.next()? {
+            body if body.is_empty() => Some(body),
+            body => {
+                self.left -= 1;
                 let separator = self.separators.next(&body);
                 if separator.is_empty() {
                     Some(body)
@@ -307,32 +336,12 @@ impl ListParts {
     }
 }
 
-impl Iterator for ListParts {
+impl<B: Iterator<Item = Bytes>> Iterator for ListParts<B> {
     type Item = Bytes;
 
     fn next(&mut self) -> Option<Bytes> {
         let part = self.part()?;
         self.length -= part.len() as u64;
         Some(part)
-    }
-}
-
-/// The length in bytes of a protobuf list item, including its tag and length.
-fn protobuf_item_length(body: usize) -> usize {
-    1 + varint_length(body as u64) + body
-}
-
-fn protobuf_separators(number: u32, bodies: impl Iterator<Item = usize>) -> Separators {
-    let mut prefixes = Vec::new();
-    let mut lengths = Vec::new();
-    for body in bodies {
-        let start = prefixes.len();
-        put_prefix(&mut prefixes, number, body);
-        // At most 11 bytes: the tag has one byte, the length at most ten.
-        lengths.push((prefixes.len() - start) as u8);
-    }
-    Separators::Protobuf {
-        prefixes: prefixes.into(),
-        lengths: lengths.into_iter(),
     }
 }

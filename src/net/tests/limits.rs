@@ -1,5 +1,8 @@
 //! The limits of connections, with real sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -11,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 
 use crate::net::Acceptor;
+use crate::net::ClientConnection;
 use crate::net::Config;
 use crate::net::Lifetime;
 use crate::net::TlsFiles;
@@ -228,6 +232,33 @@ async fn a_peer_that_resets_unanswered_streams_too_fast_is_sent_away() {
     assert!(received.ends_with(&go_away), "{received:?}");
     assert!(soon(sender).await.unwrap() >= 10);
     only_the_accept_loop_is_left(&server).await;
+}
+
+#[tokio::test]
+async fn a_connection_with_many_long_reads_leaves_time_to_others() {
+    const STEPS: usize = 10;
+    let steps = Arc::new(AtomicUsize::new(0));
+    let work = |connection: &ClientConnection| {
+        let (connection, steps) = (connection.clone(), Arc::clone(&steps));
+        async move {
+            let _turn = connection.turn().await;
+            for _ in 0..STEPS {
+                tokio::task::yield_now().await;
+                steps.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let (busy, other) = (ClientConnection::next(), ClientConnection::next());
+    let mut running = tokio::task::JoinSet::new();
+    for _ in 0..100 {
+        running.spawn(work(&busy));
+    }
+    work(&other).await;
+    // The other connection made as many steps as each of the two reads that had a turn.
+    let before = steps.load(Ordering::Relaxed);
+    assert!((STEPS..=4 * STEPS).contains(&before), "{before} steps");
+    running.join_all().await;
+    assert_eq!(steps.load(Ordering::Relaxed), 101 * STEPS);
 }
 
 #[tokio::test]

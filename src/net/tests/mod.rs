@@ -424,7 +424,7 @@ async fn a_request_that_arrived_before_the_stop_is_answered() {
         tls: false,
     };
     let (config, stop) = (Config::default(), std::future::ready(()));
-    let served = serve_connection(near, Protocol::Http1, peer, service, &config, stop);
+    let served = serve_connection(near, Protocol::Http1, peer, service, &config, None, stop);
     soon(served).await.unwrap();
     let mut answered = String::new();
     soon(far.read_to_string(&mut answered)).await.unwrap();

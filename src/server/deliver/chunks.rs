@@ -13,13 +13,14 @@ use crate::body;
 use crate::body::Body;
 use crate::body::YieldingBody;
 use crate::codec::Indenter;
+use crate::concurrency::CoopBudget;
+
+use super::chunk_size::ChunkSize;
 
 /// Longest answer, in bytes, that is sent uncompressed; the API server has the same threshold.
 pub(crate) const GZIP_THRESHOLD: u64 = 128 << 10;
 /// Approximate size, in bytes, of the chunks in which indented JSON is sent.
 const INDENTED_CHUNK: usize = 32 << 10;
-/// Largest size, in bytes, of a chunk into which short parts are copied.
-const GATHER_SIZE: usize = 64 << 10;
 
 /// A body of slices, sent without copying. A clone sends what the original has not sent yet.
 #[derive(Clone, Debug)]
@@ -36,6 +37,7 @@ struct GatheredChunks<P> {
     chunks: Chunks<P>,
     /// A part that did not fit into the last frame.
     pending: Option<Bytes>,
+    size: ChunkSize,
 }
 
 impl<P> Chunks<P>
@@ -83,6 +85,7 @@ where
             None => body::boxed(YieldingBody::new(GatheredChunks {
                 chunks: self,
                 pending: None,
+                size: ChunkSize::default(),
             })),
         }
     }
@@ -124,9 +127,9 @@ where
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.next().map(|chunk| Ok(Frame::data(chunk))))
+        frame_or_yield(self.next(), cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -147,22 +150,44 @@ impl<P> GatheredChunks<P>
 where
     P: Iterator<Item = Bytes>,
 {
+    /// The next chunk; empty if the next part is.
     fn gather(&mut self) -> Option<Bytes> {
         let first = self.pending.take().or_else(|| self.chunks.next())?;
-        if first.len() >= GATHER_SIZE {
+        let size = self.size.next();
+        if first.is_empty() || first.len() >= size {
+            self.size.record(first.len());
             return Some(first);
         }
-        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(GATHER_SIZE);
-        let mut gathered = Vec::with_capacity(whole.min(GATHER_SIZE));
+        let whole = first.len() + usize::try_from(self.chunks.left).unwrap_or(size);
+        let mut gathered = Vec::with_capacity(whole.min(size));
         gathered.extend_from_slice(&first);
         for part in self.chunks.by_ref() {
-            if gathered.len() + part.len() > GATHER_SIZE {
+            if gathered.len() + part.len() > size {
                 self.pending = Some(part);
+                break;
+            }
+            if part.is_empty() {
                 break;
             }
             gathered.extend_from_slice(&part);
         }
+        self.size.record(gathered.len());
         Some(gathered.into())
+    }
+}
+
+/// A frame with `chunk`, or pending and woken if it is empty: then the parts need more time.
+fn frame_or_yield(
+    chunk: Option<Bytes>,
+    cx: &mut Context<'_>,
+) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    match chunk {
+        Some(chunk) if chunk.is_empty() => {
+            let mut spent = CoopBudget::new();
+            spent.charge(CoopBudget::UNITS);
+            spent.poll_proceed(cx).map(|()| None)
+        }
+        chunk => Poll::Ready(chunk.map(|chunk| Ok(Frame::data(chunk)))),
     }
 }
 
@@ -175,9 +200,9 @@ where
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.gather().map(|part| Ok(Frame::data(part))))
+        frame_or_yield(self.gather(), cx)
     }
 
     fn is_end_stream(&self) -> bool {
@@ -197,6 +222,7 @@ mod tests {
 
     use super::*;
     use crate::codec;
+    use crate::server::deliver::chunk_size;
 
     #[tokio::test]
     async fn indented_whether_short_or_long() {
@@ -227,15 +253,17 @@ mod tests {
     async fn gathered_sends_the_same_bytes_in_fewer_frames() {
         let sizes = [
             1,
-            GATHER_SIZE,
+            chunk_size::LARGEST,
             70_000,
             1,
             7_000,
             1,
             60_000,
-            GATHER_SIZE - 1,
+            chunk_size::LARGEST - 1,
             1,
             1,
+            // Empty parts: the iterator needs more time.
+            0,
             0,
             2,
         ];
@@ -256,7 +284,7 @@ mod tests {
         }
         assert!(sent == whole);
         assert!(body.is_end_stream());
-        assert_eq!(frames, 7);
+        assert_eq!(frames, 8);
     }
 
     #[tokio::test]

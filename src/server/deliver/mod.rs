@@ -1,10 +1,15 @@
 //! Builds the bodies of answers: chunks of shared bytes, bursts of events, gzip, and WebSockets.
 
+mod chunk_size;
 mod chunks;
 mod gzip;
+mod held_body;
+mod list_bodies;
 mod merged;
 mod watch_body;
 mod websocket;
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderName;
@@ -12,13 +17,22 @@ use http::HeaderValue;
 use http::Request;
 use http::Response;
 use http::Version;
+use tokio::sync::SemaphorePermit;
 
 use crate::body;
 use crate::body::Body;
 use crate::body::YieldingBody;
+use crate::cache::InitialObjects;
 use crate::codec::ListParts;
 use crate::codec::Representation;
+use crate::codec::View;
+use crate::concurrency::Revocable;
 use crate::informer::ProofMethod;
+use crate::ledger::Account;
+use crate::ledger::Held;
+use crate::ledger::Hold;
+use crate::ledger::SnapshotAge;
+use crate::net::ClientConnection;
 
 use super::rescue;
 
@@ -28,9 +42,13 @@ pub(crate) use gzip::GzipBody;
 pub(crate) use gzip::GzipCache;
 pub(crate) use gzip::GzipCacheMetrics;
 pub(crate) use gzip::ListKey;
+pub(crate) use gzip::OwnCompressor;
 pub(crate) use gzip::SharedList;
 pub(crate) use gzip::client_accepts_gzip;
 pub(crate) use gzip::with_gzip_headers;
+pub(crate) use held_body::HeldBody;
+pub(crate) use list_bodies::ListBodies;
+pub(crate) use list_bodies::RoomForBodies;
 pub(crate) use watch_body::WatchBody;
 pub(crate) use watch_body::WatchSource;
 #[cfg(test)]
@@ -50,6 +68,17 @@ pub(super) struct Delivery<'a> {
     /// Whether each event of a watch is a frame of its own, even if several events are waiting.
     /// Over a WebSocket each event is one message.
     pub(super) one_event_per_frame: bool,
+    /// The account of the client's connection; `None` in the simulator.
+    account: Option<Arc<Account>>,
+    /// The client's connection; `None` if the request was not received from one.
+    connection: Option<ClientConnection>,
+}
+
+/// The stream expires when the client goes on reading.
+impl Held for Revocable<InitialObjects> {
+    fn revoke(&self) {
+        Revocable::revoke(self);
+    }
 }
 
 impl<'a> Delivery<'a> {
@@ -65,6 +94,8 @@ impl<'a> Delivery<'a> {
             gzip_cache: client_accepts_gzip(request).then_some(gzip_cache),
             is_http2: request.version() == Version::HTTP_2,
             one_event_per_frame: is_websocket,
+            account: request.extensions().get().cloned(),
+            connection: request.extensions().get().cloned(),
         }
     }
 
@@ -76,6 +107,8 @@ impl<'a> Delivery<'a> {
             gzip_cache: None,
             is_http2: false,
             one_event_per_frame: true,
+            account: None,
+            connection: None,
         }
     }
 
@@ -120,12 +153,17 @@ impl<'a> Delivery<'a> {
     pub(super) fn list(
         &self,
         key: Option<ListKey>,
-        chunks: Chunks<ListParts>,
+        chunks: Chunks<ListParts<ListBodies>>,
         has_more: bool,
     ) -> Response<Body> {
         match (self.gzip_cache, key) {
             (Some(gzip_cache), Some(key)) if chunks.is_long() => {
-                self.compressed(gzip_cache.compress(key, chunks, has_more))
+                let list = gzip_cache.compress(key, chunks, has_more);
+                let mut response = self.compressed(list.body);
+                if let Some(compressor) = list.compressor {
+                    response.extensions_mut().insert(compressor);
+                }
+                response
             }
             _ => self.answer(chunks),
         }
@@ -134,6 +172,27 @@ impl<'a> Delivery<'a> {
     /// The response with `body`, which is gzip already.
     pub(super) fn compressed(&self, body: Body) -> Response<Body> {
         with_gzip_headers(self.response(body))
+    }
+
+    /// Waits for a turn to do long work for the client. Cancel safe.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.connection.as_ref()?.turn().await
+    }
+
+    /// The memory for the bodies of a list that are collected before it is sent.
+    pub(super) fn room_for_bodies(&self) -> RoomForBodies {
+        let is_converted = self.representation.view != View::Whole;
+        RoomForBodies::new(is_converted, self.account.clone())
+    }
+
+    /// Registers the initial objects of a watch, so that the ledger may drop them.
+    pub(super) fn hold(
+        &self,
+        initial: Revocable<InitialObjects>,
+        snapshot: SnapshotAge,
+    ) -> Option<Hold> {
+        let account = self.account.as_ref()?;
+        Some(account.hold(initial, Some(snapshot)))
     }
 
     /// The response to a WATCH, with the events of `stream`.

@@ -31,6 +31,7 @@ use crate::codec::Encoder;
 use crate::codec::MetaVersion;
 use crate::codec::Representation;
 use crate::codec::View;
+use crate::ledger::Hold;
 use crate::shutdown::WatchEnd;
 
 use crate::server::collection::Collection;
@@ -73,6 +74,8 @@ pub(crate) struct WatchBody {
     /// A frame that did not fit into the last burst.
     leftover: Option<Bytes>,
     drain: WatchEnd,
+    /// Registers the initial objects at the ledger, until all were fetched.
+    hold: Option<Hold>,
 }
 
 /// Where the events of a watch come from when it is opened.
@@ -137,7 +140,14 @@ impl WatchBody {
             one_event_per_frame,
             leftover: None,
             drain,
+            hold: None,
         }
+    }
+
+    /// Keeps `hold` until all initial objects were fetched.
+    pub(crate) fn holding(mut self, hold: Option<Hold>) -> Self {
+        self.hold = hold;
+        self
     }
 
     fn poll_state(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
@@ -161,6 +171,9 @@ impl WatchBody {
                     Poll::Pending => return Poll::Pending,
                 },
             };
+            if !matches!(item, Some(WatchItem::Initial(_))) {
+                self.hold = None;
+            }
             let last = match item {
                 None => State::Ended,
                 Some(WatchItem::Expired(expired)) => {

@@ -1,5 +1,7 @@
 //! A WATCH over a WebSocket: the same stream of events, with each event in a message of its own.
 
+use std::future::poll_fn;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -32,10 +34,13 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::OpCode;
 use crate::api::Query;
 use crate::api::WireFormat;
 use crate::body::Body;
+use crate::ledger::Account;
+use crate::ledger::Kind;
 use crate::net;
 use crate::net::Transport;
 use crate::net::limit_stalls;
 use crate::server::request::Handshake;
+use crate::server::rescue;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 
@@ -43,6 +48,8 @@ use crate::shutdown::Shutdown;
 const READ_BUFFER: usize = 1 << 10;
 /// Size, in bytes, of the buffer in which messages are written together.
 const WRITE_BUFFER: usize = 16 << 10;
+/// Bytes that a watch over a WebSocket holds: both buffers, a message and the task.
+const WEBSOCKET_BYTES: u64 = 48 << 10;
 /// Longest message, in bytes, that a client may send. All its messages are ignored.
 const MAX_RECEIVED: usize = 1 << 20;
 /// How long the server waits for the client's close message after the end of the watch.
@@ -77,6 +84,12 @@ pub(crate) fn over_websocket(
     let Some(upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
         return watch;
     };
+    let account = request.extensions().get::<Arc<Account>>().cloned();
+    let charge = account.as_ref();
+    let charge = charge.map(|account| account.charge(Kind::WebSocket, WEBSOCKET_BYTES));
+    let Ok(charge) = charge.transpose() else {
+        return rescue::too_many_requests();
+    };
     let until_stuck = until_stuck(request.uri().query(), shutdown);
     let framing = Framing::of(watch.headers());
     let events = watch.into_body();
@@ -85,9 +98,13 @@ pub(crate) fn over_websocket(
             Ok(connection) => tokio::select! {
                 () = send(TokioIo::new(connection), events, framing) => {}
                 () = until_stuck => tracing::debug!("the client of a WebSocket watch reads nothing"),
+                () = closed(account.as_deref()) => {
+                    tracing::debug!("memory is short, and this WebSocket watch holds the most");
+                }
             },
             Err(error) => tracing::debug!(%error, "connection could not be upgraded"),
         }
+        drop(charge);
     });
     handshake.into_response()
 }
@@ -141,6 +158,17 @@ fn until_stuck(
             () = over => {}
             () = done => {}
         }
+    }
+}
+
+/// Completes when the ledger closes the connection of `account`.
+async fn closed(account: Option<&Account>) {
+    match account {
+        Some(account) => {
+            let mut is_registered = false;
+            poll_fn(|cx| account.poll_close(cx, &mut is_registered)).await;
+        }
+        None => std::future::pending().await,
     }
 }
 

@@ -18,6 +18,7 @@ use crate::body;
 use crate::body::Body;
 use crate::server::deliver::GZIP_THRESHOLD;
 use crate::server::deliver::GzipBody;
+use crate::server::deliver::OwnCompressor;
 use crate::server::deliver::client_accepts_gzip;
 use crate::server::deliver::with_gzip_headers;
 use crate::server::outcome::Outcome;
@@ -79,7 +80,9 @@ fn compressed(response: Response<Body>) -> Response<Body> {
     if is_forwarded || is_encoded || length <= GZIP_THRESHOLD {
         return response;
     }
-    with_gzip_headers(response.map(|body| body::boxed(GzipBody::new(body))))
+    let mut response = with_gzip_headers(response.map(|body| body::boxed(GzipBody::new(body))));
+    response.extensions_mut().insert(OwnCompressor);
+    response
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The layers that every request passes first, one file each.
 
+mod charge;
 mod gzip;
 mod local_only;
 mod recover;
@@ -13,6 +14,7 @@ use http::Response;
 
 use crate::body::Body;
 
+pub(super) use charge::ChargeLayer;
 pub(super) use gzip::GzipLayer;
 pub(super) use local_only::LocalOnlyLayer;
 pub(super) use recover::RecoverLayer;

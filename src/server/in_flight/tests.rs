@@ -85,11 +85,11 @@ proptest! {
         let mut held = [0_usize; 6];
         for (index, takes) in steps {
             if takes {
-                let was_taken = taken.take(connections[index], limit);
+                let was_taken = taken.take(&connections[index], limit);
                 prop_assert!(was_taken || held[index] > 0);
                 held[index] += usize::from(was_taken);
             } else if held[index] > 0 {
-                taken.release(connections[index]);
+                taken.release(&connections[index]);
                 held[index] -= 1;
             }
             prop_assert_eq!(taken.total, held.iter().sum::<usize>());
@@ -109,13 +109,13 @@ proptest! {
     ) {
         let connections = connections(count);
         let mut taken = TakenSeats::default();
-        while taken.take(connections[first % count], limit) {}
+        while taken.take(&connections[first % count], limit) {}
         for round in 0..2 * limit {
             for index in 0..count {
-                taken.release(connections[(index + round) % count]);
+                taken.release(&connections[(index + round) % count]);
                 // The connections ask in turn, beginning with the one that has just lost a seat.
                 for asking in 0..count {
-                    taken.take(connections[(index + round + asking) % count], limit);
+                    taken.take(&connections[(index + round + asking) % count], limit);
                 }
             }
         }
@@ -134,19 +134,19 @@ fn a_seat_is_counted_until_it_is_dropped() {
     let watch = info(Method::GET, "/api/v1/pods?watch=1");
     let has_metric = |line: &str| registry.render().1.lines().any(|found| found == line);
 
-    let seat = in_flight.take(&list, first).expect("the first seat");
+    let seat = in_flight.take(&list, &first).expect("the first seat");
     assert!(seat.is_some());
-    assert_eq!(in_flight.take(&list, first).err(), Some(TooManyRequests));
+    assert_eq!(in_flight.take(&list, &first).err(), Some(TooManyRequests));
     assert!(
         in_flight
-            .take(&watch, first)
+            .take(&watch, &first)
             .is_ok_and(|seat| seat.is_none())
     );
-    let other = in_flight.take(&list, second).expect("its first seat");
+    let other = in_flight.take(&list, &second).expect("its first seat");
     assert!(has_metric("kubefan_inflight_requests 2"));
     assert!(has_metric("kubefan_inflight_rejected_total 1"));
     drop((seat, other));
     assert!(has_metric("kubefan_inflight_requests 0"));
-    assert!(in_flight.take(&list, first).is_ok());
+    assert!(in_flight.take(&list, &first).is_ok());
     assert!(in_flight.inner.taken.lock().by_connection.is_empty());
 }

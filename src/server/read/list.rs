@@ -1,5 +1,7 @@
 //! LIST of a collection.
 
+use std::sync::Arc;
+
 use http::Response;
 
 use crate::api::ContinueToken;
@@ -9,13 +11,16 @@ use crate::body::Body;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
 use crate::codec::ListParts;
-use crate::codec::View;
 use crate::concurrency::CoopBudget;
 use crate::server::collection::Collection;
 use crate::server::decide::Page;
 use crate::server::decide::Read;
 use crate::server::deliver::Delivery;
+use crate::server::deliver::ListBodies;
 use crate::server::deliver::ListKey;
+use crate::server::deliver::RoomForBodies;
+
+use super::snapshot_age;
 
 /// Units of a task's budget that one item of a list costs; about half a microsecond.
 const ITEM_UNITS: usize = 1 << 10;
@@ -30,7 +35,7 @@ const VISIT_UNITS: usize = ITEM_UNITS / 16;
 /// If `can_page` is true and there is a next page, pins the snapshot for it.
 pub(super) async fn list(
     read: &Read,
-    selection: &Selection,
+    selection: &Arc<Selection>,
     page: &Page,
     collection: &dyn Collection,
     snapshot: &Snapshot,
@@ -49,12 +54,18 @@ pub(super) async fn list(
         pin(found.has_more);
         return delivery.compressed(found.body);
     }
+    // The answer keeps the snapshot, or objects of it, until the client has read it.
+    let age = snapshot_age(collection.reader(), snapshot);
     let encoder = collection.encoder_for(read.representation);
-    let is_converted = read.representation.view != View::Whole;
-    let (parts, has_more) = parts(&encoder, snapshot, selection, page, is_converted).await;
+    let turn = delivery.turn().await;
+    let room = delivery.room_for_bodies();
+    let (parts, has_more) = parts(&encoder, snapshot, selection, page, room).await;
+    drop(turn);
     pin(has_more);
     let length = parts.length();
-    delivery.list(key, delivery.chunks(parts, length), has_more)
+    let mut answer = delivery.list(key, delivery.chunks(parts, length), has_more);
+    answer.extensions_mut().insert(age);
+    answer
 }
 
 fn list_key(
@@ -77,13 +88,17 @@ fn list_key(
 }
 
 /// The text of the page, and whether it names a next page.
+///
+/// The objects of a long page are examined twice unless there is room for their bodies: here for the
+/// length of the page, and again while it is sent. So a client that does not read costs a position
+/// in the snapshot, not a list.
 async fn parts(
-    encoder: &Encoder,
+    encoder: &Arc<Encoder>,
     snapshot: &Snapshot,
-    selection: &Selection,
+    selection: &Arc<Selection>,
     page: &Page,
-    is_converted: bool,
-) -> (ListParts, bool) {
+    mut room: RoomForBodies,
+) -> (ListParts<ListBodies>, bool) {
     let mut budget = CoopBudget::new();
     let mut items = encoder.list_items();
     let mut last = None;
@@ -95,8 +110,13 @@ async fn parts(
         let mut units = VISIT_UNITS;
         if selection.matches(item) {
             items.push(item);
+            if let Some(bytes) = items.kept()
+                && !room.fits(items.len(), bytes)
+            {
+                items.forget_bodies();
+            }
             last = Some(item);
-            units = item_units(item, is_converted);
+            units = item_units(item, room.is_converted());
         }
         budget.charge(units);
         budget.proceed().await;
@@ -120,7 +140,12 @@ async fn parts(
         let namespace = selection.namespace.as_deref();
         snapshot.count_after(namespace, last.key.as_str()) as u64
     });
-    let parts = items.finish(snapshot.resource_version(), continued.as_deref(), remaining);
+    let bodies = match items.take_bodies() {
+        Some(bodies) => room.holding(bodies),
+        None => ListBodies::from_snapshot(snapshot, selection, encoder, page.after.clone()),
+    };
+    let version = snapshot.resource_version();
+    let parts = items.finish(version, continued.as_deref(), remaining, bodies);
     (parts, continued.is_some())
 }
 

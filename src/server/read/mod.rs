@@ -15,6 +15,7 @@ use crate::cache::Snapshot;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
+use crate::ledger::SnapshotAge;
 use crate::shutdown::Shutdown;
 
 use super::collection::Collection;
@@ -89,6 +90,14 @@ pub(super) fn without_proof(
         Plan::Watch { .. } => watch::without_proof(unproven, read, informer, delivery),
         Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),
     }
+}
+
+/// The age of `snapshot`, from which the ledger can see what it costs.
+fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
+    SnapshotAge::new(
+        Arc::clone(reader.replaced_bytes()),
+        snapshot.replaced_bytes(),
+    )
 }
 
 /// The snapshot that meets `need`; for the most recent state only the one of `proof`.

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::cache::InitialObjects;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
+use crate::cache::WatchStream;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
@@ -53,6 +55,7 @@ pub(super) fn watch(
             reader.watch(from, selection)
         }
     };
+    let initial = stream.as_ref().ok().and_then(WatchStream::initial_objects);
     let source = match (stream, from) {
         (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => collection
             .bridge(version, request)
@@ -71,6 +74,11 @@ pub(super) fn watch(
         Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
     };
     let representation = read.representation;
+    let hold = initial.and_then(|initial| {
+        let age = |initial: &mut InitialObjects| super::snapshot_age(reader, initial.snapshot());
+        let age = initial.with(age)?;
+        delivery.hold(initial, age)
+    });
     let body = WatchBody::new(
         Arc::clone(collection),
         source,
@@ -79,7 +87,7 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    Ok(delivery.watch(body))
+    Ok(delivery.watch(body.holding(hold)))
 }
 
 /// The answer to a WATCH whose cache could not be proven fresh: an error in the stream (504), as

@@ -18,6 +18,7 @@ use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
 use crate::informer;
+use crate::ledger;
 use crate::net;
 use crate::server;
 use crate::shutdown;
@@ -169,6 +170,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         informer: informer::Config::default(),
         tls: Tls::Plain,
         connections: net::Config::default(),
+        memory: ledger::Limits::default(),
         requests: server::Config::default(),
         shutdown_grace_period: GRACE,
     });

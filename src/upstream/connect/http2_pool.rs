@@ -47,7 +47,7 @@ const SPARE_STREAMS: usize = STREAMS_PER_CONNECTION / 2;
 /// `STREAM_WINDOW`, so streams that are not read can't block the others.
 const CONNECTION_WINDOW: u32 = 1 << 30;
 /// Flow-control window of one stream, in bytes.
-const STREAM_WINDOW: u32 = 1 << 20;
+pub(in crate::upstream) const STREAM_WINDOW: u32 = 1 << 20;
 /// The most bytes of a request's body that a stream buffers.
 const SEND_BUFFER: usize = 64 << 10;
 /// The largest response headers, in bytes. It is generous because `Warning` headers can be long.

@@ -5,7 +5,7 @@ mod config;
 pub(super) mod connector;
 mod error;
 pub(super) mod health;
-mod http2_pool;
+pub(super) mod http2_pool;
 pub(super) mod kubeconfig;
 pub(super) mod last_read;
 pub(super) mod replay;

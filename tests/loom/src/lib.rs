@@ -42,6 +42,14 @@ mod cache {
         }
 
         pub(crate) type Batch = VecDeque<(Arc<Event>, Option<EventType>)>;
+
+        /// The events have no bytes here, so only their number limits a batch.
+        pub(in crate::cache) fn batch_length<'a>(
+            events: impl ExactSizeIterator<Item = &'a Arc<Event>>,
+            max: usize,
+        ) -> usize {
+            events.len().min(max)
+        }
     }
 
     #[path = "../../../../src/cache/wake/mod.rs"]

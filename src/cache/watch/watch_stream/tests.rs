@@ -229,3 +229,54 @@ async fn a_relist_is_reported_once_and_its_version_can_be_a_bookmark() {
     let mut newcomer = reader.watch(WatchFrom::Tip, everything()).unwrap();
     assert!(!newcomer.has_hole_opened());
 }
+
+#[test]
+fn the_initial_objects_can_be_taken_from_a_stream_that_is_not_polled() {
+    let (mut writer, reader) = two_hundred(config());
+    let mut stream = reader.watch(WatchFrom::Snapshot, everything()).unwrap();
+    assert!(matches!(
+        poll(&mut stream),
+        Poll::Ready(Some(WatchItem::Initial(_)))
+    ));
+    let initial = stream.initial_objects().unwrap();
+    let first = reader.snapshot().unwrap().list(&everything(), None).next();
+    let first = Arc::downgrade(&first.unwrap());
+    let last = with_key_of_last(&reader);
+    // The stream and its first batch keep the objects that the cache replaces and forgets.
+    for version in 2_000..2_400 {
+        let name = format!("a/{:03}", version % 200);
+        let changed = object(&name, "new", version, "web");
+        writer.apply(EventType::Modified, changed, None).unwrap();
+    }
+    writer.forget_history();
+    let mut newest = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    assert!(drain(&mut newest).is_empty());
+    assert!(first.upgrade().is_some() && last.upgrade().is_some());
+    initial.revoke();
+    assert!(first.upgrade().is_none() && last.upgrade().is_none());
+    assert_eq!(describe(&drain(&mut stream)), ["expired"]);
+    assert!(stream.initial_objects().is_none());
+}
+
+fn with_key_of_last(reader: &Reader) -> std::sync::Weak<crate::api::Object> {
+    let snapshot = reader.snapshot().unwrap();
+    Arc::downgrade(&snapshot.list(&everything(), None).last().unwrap())
+}
+
+#[test]
+fn all_objects_count_as_replaced_when_the_cache_drops_them() {
+    let (mut writer, reader) = two_hundred(config());
+    let before = reader.snapshot().unwrap().replaced_bytes();
+    let bytes = reader.stats().bytes as u64;
+    let replaced = || reader.replaced_bytes().load(Ordering::Relaxed) - before;
+    assert_eq!(replaced(), 0);
+    writer.new_epoch(crate::cache::EpochCause::WentBack);
+    assert_eq!(replaced(), bytes);
+    writer.replace(writer.relist(), ResourceVersion(5_000));
+    writer
+        .apply(EventType::Added, object("a/0", "x", 5_001, "web"), None)
+        .unwrap();
+    let one = reader.stats().bytes as u64;
+    writer.close();
+    assert_eq!(replaced(), bytes + one);
+}

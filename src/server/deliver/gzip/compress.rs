@@ -65,6 +65,15 @@ pub(crate) struct GzipWriter {
     output: usize,
 }
 
+/// Marks a response with a compressor of its own, which it does not share with other clients.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnCompressor;
+
+impl OwnCompressor {
+    /// Bytes of the compressor's window, hash tables and buffers.
+    pub(crate) const BYTES: u64 = 320 << 10;
+}
+
 /// Compresses another body while it is sent. Holds at most one part and one compressed chunk.
 pub(crate) struct GzipBody {
     body: Body,

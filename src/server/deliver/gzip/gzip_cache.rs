@@ -35,10 +35,12 @@ use crate::telemetry::Registry;
 
 use super::compress::GzipBody;
 use super::compress::GzipWriter;
+use super::compress::OwnCompressor;
 use super::gzip_stream::GzipStream;
 use super::gzip_stream::Remainder;
 use super::gzip_stream::StreamEnd;
 use crate::server::deliver::chunks::Chunks;
+use crate::server::deliver::list_bodies::ListBodies;
 
 /// Upper limit of compressed bytes in memory, including those that slow clients have not read yet.
 /// If there is no more room, each client's list is compressed separately.
@@ -109,6 +111,21 @@ pub(crate) struct ListKey {
     pub limit: Option<usize>,
 }
 
+/// A list as gzip.
+pub(crate) struct CompressedList {
+    /// The bytes, which may still be being compressed.
+    pub body: Body,
+    /// Set if the list is compressed for one client only.
+    pub compressor: Option<OwnCompressor>,
+}
+
+impl CompressedList {
+    fn shared(body: Body) -> Self {
+        let compressor = None;
+        Self { body, compressor }
+    }
+}
+
 /// A list that another client has asked for before.
 pub(crate) struct SharedList {
     /// The list as gzip.
@@ -122,7 +139,7 @@ struct Producer {
     inner: Arc<Inner>,
     key: ListKey,
     stream: Arc<GzipStream>,
-    chunks: Chunks<ListParts>,
+    chunks: Chunks<ListParts<ListBodies>>,
 }
 
 // === impl GzipCacheMetrics ===
@@ -187,7 +204,12 @@ impl GzipCache {
 
     /// The list of `key`, as gzip. Starts to compress `chunks` unless the cache already has the
     /// list.
-    pub(crate) fn compress(&self, key: ListKey, chunks: Chunks<ListParts>, has_more: bool) -> Body {
+    pub(crate) fn compress(
+        &self,
+        key: ListKey,
+        chunks: Chunks<ListParts<ListBodies>>,
+        has_more: bool,
+    ) -> CompressedList {
         let Inner {
             metrics, shutdown, ..
         } = self.inner.as_ref();
@@ -196,11 +218,14 @@ impl GzipCache {
         {
             let mut cached = self.inner.cached.lock();
             if let Some(found) = self.inner.find(&mut cached, &key) {
-                return found.body;
+                return CompressedList::shared(found.body);
             }
             if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
                 metrics.count("alone");
-                return body::boxed(GzipBody::new(chunks.boxed()));
+                return CompressedList {
+                    body: body::boxed(GzipBody::new(chunks.boxed())),
+                    compressor: Some(OwnCompressor),
+                };
             }
             let entry = CachedList {
                 stream: Arc::clone(&stream),
@@ -227,7 +252,7 @@ impl GzipCache {
             drop(permit);
             inner.expire(&key, &weak).await;
         });
-        body::boxed(body)
+        CompressedList::shared(body::boxed(body))
     }
 }
 

@@ -21,6 +21,7 @@ use crate::codec::ListParts;
 use super::compress::GzipBody;
 use super::compress::GzipWriter;
 use crate::server::deliver::chunks::Chunks;
+use crate::server::deliver::list_bodies::ListBodies;
 
 /// The compressed part of a text, and its readers.
 pub(super) struct GzipStream {
@@ -54,7 +55,7 @@ pub(super) enum StreamEnd {
 /// Everything that is needed to compress the rest of a cut stream.
 pub(super) struct Remainder {
     /// The text that was not compressed yet.
-    pub chunks: Chunks<ListParts>,
+    pub chunks: Chunks<ListParts<ListBodies>>,
     /// Checksum of the text before the cut.
     pub crc: Crc,
 }

@@ -5,6 +5,7 @@ mod gzip_cache;
 mod gzip_stream;
 
 pub(crate) use compress::GzipBody;
+pub(crate) use compress::OwnCompressor;
 pub(crate) use compress::client_accepts_gzip;
 pub(crate) use compress::with_gzip_headers;
 pub(crate) use gzip_cache::GzipCache;

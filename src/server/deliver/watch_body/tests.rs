@@ -1,6 +1,7 @@
 //! Tests when watches send bookmarks and when they end, in paused time.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http_body_util::BodyExt;
@@ -23,12 +24,16 @@ use crate::api::WireFormat;
 use crate::cache;
 use crate::cache::Bridge;
 use crate::cache::BridgeWriter;
+use crate::cache::EpochCause;
 use crate::cache::Reader;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::Writer;
 use crate::codec::Encoder;
 use crate::codec::Representation;
+use crate::ledger::Ledger;
+use crate::ledger::Limits;
+use crate::ledger::SnapshotAge;
 use crate::server::collection::Collection;
 use crate::server::decide::WatchTerms;
 use crate::shutdown::Shutdown;
@@ -458,4 +463,60 @@ async fn a_stream_that_is_never_idle_ends_too() {
         }
     }
     assert!(version > 15, "{version}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_ledger_takes_the_snapshot_of_a_stalled_watch_without_a_poll() {
+    let collection = TestCollection::new();
+    let limits = Limits {
+        memory: 64 << 10,
+        ..Limits::default()
+    };
+    let ledger = Ledger::new(limits);
+    let account = ledger.open_account();
+    let stream = collection.reader.watch(WatchFrom::Snapshot, Arc::default());
+    let stream = stream.expect("the cache is ready");
+    let initial = stream.initial_objects();
+    let initial = initial.expect("it starts with the objects");
+    let mut watch = collection.watch(WatchFrom::Snapshot, None);
+    let terms = WatchTerms {
+        bookmarks: false,
+        initial_events_end: false,
+        timeout: None,
+    };
+    let collection_of_watch: Arc<dyn Collection> = collection.clone();
+    let age = SnapshotAge::new(Arc::clone(collection.reader.replaced_bytes()), 0);
+    watch.body = WatchBody::new(
+        collection_of_watch,
+        WatchSource::Stream(stream),
+        Representation::plain(WireFormat::Json),
+        terms,
+        true,
+        Shutdown::new(crate::shutdown::Config::default()).watch_end(),
+    )
+    .holding(Some(account.hold(initial.clone(), Some(age))));
+    let mut version = 11;
+    while !initial.is_revoked() {
+        collection.writer.lock().new_epoch(EpochCause::WentBack);
+        let mut list = collection.writer.lock().relist();
+        list.add(object("old", version));
+        collection
+            .writer
+            .lock()
+            .replace(list, ResourceVersion(version));
+        version += 1;
+        assert!(version < 10_000, "the snapshot is never taken");
+        ledger.sweep(Instant::now(), &mut false);
+    }
+    let replaced = collection.reader.replaced_bytes().load(Ordering::Relaxed);
+    assert!(replaced > limits.memory / 2, "{replaced}");
+    let frame = watch
+        .body
+        .frame()
+        .await
+        .expect("a frame")
+        .expect("no error");
+    let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
+    assert!(text.contains("\"code\":410"), "{text}");
+    assert!(watch.body.frame().await.is_none());
 }

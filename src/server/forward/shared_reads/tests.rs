@@ -263,7 +263,7 @@ async fn a_caller_that_waits_for_a_permit_has_no_seat() {
     let (in_flight, connection) = (InFlight::new(2, metrics), ClientConnection::next());
     let seat = || {
         let info = RequestInfo::parse(&Method::GET, PODS, "");
-        in_flight.take(&info, connection)
+        in_flight.take(&info, &connection)
     };
     let mut upstream = Upstream::start();
     upstream.reads.inner.calls.long_reads.remember(&key());

@@ -14,6 +14,7 @@ use crate::api::ObjectKey;
 use crate::api::ObjectValues;
 use crate::api::WireFormat;
 use crate::body;
+use crate::server::deliver::RoomForBodies;
 use crate::shutdown;
 
 fn encoder() -> Arc<Encoder> {
@@ -21,7 +22,7 @@ fn encoder() -> Arc<Encoder> {
 }
 
 /// A list at `version` of `count` pods of 10 KiB each, which hardly compress.
-fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts> {
+fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts<ListBodies>> {
     let mut state = 7_u32;
     let noise = std::iter::repeat_with(|| {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -36,7 +37,11 @@ fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts> {
         let values = ObjectValues::default();
         Arc::new(Object::new(key, ResourceVersion(1), &values, body.into()))
     });
-    let parts = encoder.list_parts(ResourceVersion(version), None, None, items);
+    let mut list = encoder.list_items();
+    items.for_each(|item: Arc<Object>| list.push(&item));
+    let bodies = list.take_bodies().expect("all are kept");
+    let bodies = RoomForBodies::new(true, None).holding(bodies);
+    let parts = list.finish(ResourceVersion(version), None, None, bodies);
     let length = parts.length();
     Chunks::new(parts, length)
 }
@@ -76,7 +81,7 @@ fn counted(cache: &GzipCache, how: &str) -> u64 {
     metrics.lists.with_label_values(&[how]).get()
 }
 
-fn plain(chunks: Chunks<ListParts>) -> Vec<u8> {
+fn plain(chunks: Chunks<ListParts<ListBodies>>) -> Vec<u8> {
     chunks.flatten().collect()
 }
 
@@ -102,7 +107,7 @@ async fn concurrent_requests_share_one_compression() {
     let list = chunks(&encoder, 1, 30);
     let text = plain(list.clone());
     let bodies: Vec<_> = (0..50)
-        .map(|_| decoded(cache.compress(key(&encoder, 1), list.clone(), false)))
+        .map(|_| decoded(cache.compress(key(&encoder, 1), list.clone(), false).body))
         .collect();
     for body in join_all(bodies).await {
         assert!(body == text);
@@ -119,7 +124,9 @@ async fn any_difference_in_the_key_is_a_different_list() {
     let cache = roomy();
     let encoder = encoder();
     let first = key(&encoder, 1);
-    let body = cache.compress(first.clone(), chunks(&encoder, 1, 30), true);
+    let body = cache
+        .compress(first.clone(), chunks(&encoder, 1, 30), true)
+        .body;
     let found = cache.get(&first.clone()).expect("the same");
     assert!(found.has_more);
     let other = |change: &dyn Fn(&mut ListKey)| {
@@ -145,7 +152,9 @@ async fn any_difference_in_the_key_is_a_different_list() {
     ] {
         assert!(cache.get(&key).is_none(), "{what}");
     }
-    let second = cache.compress(key(&encoder, 2), chunks(&encoder, 2, 30), false);
+    let second = cache
+        .compress(key(&encoder, 2), chunks(&encoder, 2, 30), false)
+        .body;
     assert!(decoded(second).await == plain(chunks(&encoder, 2, 30)));
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
     assert_eq!(counted(&cache, "rendered"), 2);
@@ -158,7 +167,9 @@ async fn a_stream_without_readers_is_aborted() {
     let metrics = cache.inner.metrics.clone();
     // The reader leaves before the compression has begun, and then while it runs.
     for has_begun in [false, true] {
-        let body = cache.compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false);
+        let body = cache
+            .compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false)
+            .body;
         if has_begun {
             until(|| metrics.bytes_held() > 0).await;
         }
@@ -167,7 +178,9 @@ async fn a_stream_without_readers_is_aborted() {
         until(|| metrics.bytes_held() == 0).await;
     }
     // The next client gets a new list.
-    let body = cache.compress(key(&encoder, 1), chunks(&encoder, 1, 30), false);
+    let body = cache
+        .compress(key(&encoder, 1), chunks(&encoder, 1, 30), false)
+        .body;
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
 }
 
@@ -176,7 +189,11 @@ async fn a_reader_that_leaves_does_not_disturb_the_others() {
     let cache = roomy();
     let encoder = encoder();
     let mut bodies: Vec<_> = (0..3)
-        .map(|_| cache.compress(key(&encoder, 1), chunks(&encoder, 1, 200), false))
+        .map(|_| {
+            cache
+                .compress(key(&encoder, 1), chunks(&encoder, 1, 200), false)
+                .body
+        })
         .collect();
     let mut leaving = bodies.remove(0);
     leaving.frame().await.expect("a frame").expect("no failure");
@@ -195,7 +212,11 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
     let encoder = encoder();
     let text = plain(chunks(&encoder, 1, 100));
     let bodies: Vec<_> = (0..3)
-        .map(|_| cache.compress(key(&encoder, 1), chunks(&encoder, 1, 100), false))
+        .map(|_| {
+            cache
+                .compress(key(&encoder, 1), chunks(&encoder, 1, 100), false)
+                .body
+        })
         .collect();
     let metrics = &cache.inner.metrics;
     until(|| cache.inner.cached.lock().is_empty()).await;
@@ -206,7 +227,9 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
         metrics.bytes_held()
     );
     // While these bytes are held, there is no room for another list.
-    let alone = cache.compress(key(&encoder, 2), chunks(&encoder, 2, 100), false);
+    let alone = cache
+        .compress(key(&encoder, 2), chunks(&encoder, 2, 100), false)
+        .body;
     assert_eq!(counted(&cache, "alone"), 1);
     assert!(decoded(alone).await == plain(chunks(&encoder, 2, 100)));
     for body in bodies {
@@ -223,12 +246,16 @@ async fn the_least_recently_used_list_is_evicted() {
     });
     let encoder = encoder();
     for version in 1..=2 {
-        let body = cache.compress(key(&encoder, version), chunks(&encoder, version, 30), false);
+        let body = cache
+            .compress(key(&encoder, version), chunks(&encoder, version, 30), false)
+            .body;
         decoded(body).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     assert!(cache.get(&key(&encoder, 1)).is_some());
-    let third = cache.compress(key(&encoder, 3), chunks(&encoder, 3, 30), false);
+    let third = cache
+        .compress(key(&encoder, 3), chunks(&encoder, 3, 30), false)
+        .body;
     assert!(cache.get(&key(&encoder, 1)).is_some());
     assert!(cache.get(&key(&encoder, 2)).is_none());
     decoded(third).await;
@@ -239,7 +266,12 @@ async fn a_list_stays_cached_for_seconds_after_its_last_use() {
     let cache = roomy();
     let encoder = encoder();
     let key = key(&encoder, 1);
-    decoded(cache.compress(key.clone(), chunks(&encoder, 1, 30), false)).await;
+    decoded(
+        cache
+            .compress(key.clone(), chunks(&encoder, 1, 30), false)
+            .body,
+    )
+    .await;
     sleep(UNSHARED_TTL - Duration::from_millis(10)).await;
     assert!(cache.get(&key).is_some());
     sleep(SHARED_TTL - Duration::from_millis(10)).await;

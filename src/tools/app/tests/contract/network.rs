@@ -99,7 +99,8 @@ impl Link {
             let stop = shutdown.reached(Phase::StopAccepting);
             tokio::spawn(async move {
                 let config = net::Config::default();
-                let served = serve_connection(far, Protocol::Http1, peer(), service, &config, stop);
+                let served =
+                    serve_connection(far, Protocol::Http1, peer(), service, &config, None, stop);
                 tokio::select! {
                     biased;
                     // Dropping the server's end breaks the connection for the client too.

@@ -1,0 +1,363 @@
+//! Account: the bytes that are held for one connection.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::Kind;
+use super::MinimumRate;
+use super::QUANTUM;
+use super::Shared;
+
+/// Bytes of a connection's own state and buffers, charged with its first request.
+const CONNECTION_BYTES: u64 = 16 << 10;
+
+/// The bytes that are held for one connection, and what the ledger may drop of them.
+pub struct Account {
+    id: u64,
+    ledger: Arc<Shared>,
+    state: Mutex<State>,
+    is_closing: AtomicBool,
+    /// The connection's task.
+    task: AtomicWaker,
+}
+
+#[derive(Default)]
+struct State {
+    /// Bytes that are leased from the ledger; never less than the sum of `used`.
+    leased: u64,
+    /// Bytes of all charges, by kind.
+    used: [u64; Kind::COUNT],
+    held: HashMap<u64, Arc<Holding>>,
+    next_held: u64,
+}
+
+/// Bytes of one kind that are charged to an account until this value is dropped.
+pub struct Charge {
+    account: Arc<Account>,
+    kind: Kind,
+    bytes: u64,
+}
+
+/// The limit that refused a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Short {
+    /// The limit of the connection.
+    #[error("the connection holds too much memory")]
+    Connection,
+    /// The limit of the process.
+    #[error("the process holds too much memory")]
+    Process,
+}
+
+/// Something that waits for a reader, and that the ledger may drop at any time.
+pub trait Held: Send + Sync {
+    /// Drops what is held. The reader gets an error when it goes on reading.
+    fn revoke(&self);
+
+    /// True if the reader is slower than `rate`. By default it never is.
+    fn is_too_slow(&self, _now: Instant, _rate: MinimumRate) -> bool {
+        false
+    }
+
+    /// Bytes that the API server may have sent and that wait for the reader at `now`. By default
+    /// there are none.
+    fn unread(&self, _now: Instant) -> u64 {
+        0
+    }
+}
+
+/// When a snapshot was taken, as a count of the bytes that its cache had replaced until then.
+#[derive(Clone, Debug)]
+pub struct SnapshotAge {
+    replaced: Arc<AtomicU64>,
+    replaced_before: u64,
+}
+
+/// What the ledger may drop, and the snapshot in it.
+pub(super) struct Holding {
+    pub(super) held: Box<dyn Held>,
+    pub(super) snapshot: Option<SnapshotAge>,
+    /// True if it was dropped already. It stays registered until its owner notices.
+    is_revoked: AtomicBool,
+}
+
+/// Something that the ledger may drop, and whose bytes are measured instead of charged.
+pub(super) enum Measured {
+    /// A snapshot: its cache, and what it costs.
+    Snapshot(usize, u64),
+    /// Bytes of an answer of the API server.
+    Forwarded(u64),
+}
+
+/// Keeps a [`Held`] registered until this value is dropped.
+pub struct Hold {
+    account: Arc<Account>,
+    key: u64,
+}
+
+// === impl Account ===
+
+impl Account {
+    pub(super) fn new(id: u64, ledger: Arc<Shared>) -> Self {
+        Self {
+            id,
+            ledger,
+            state: Mutex::default(),
+            is_closing: AtomicBool::new(false),
+            task: AtomicWaker::new(),
+        }
+    }
+
+    /// Charges `bytes` until the returned value is dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes do not fit into the limit of the connection or of the process.
+    pub fn charge(self: &Arc<Self>, kind: Kind, bytes: u64) -> Result<Charge, Short> {
+        self.add(kind, bytes)?;
+        Ok(Charge {
+            account: Arc::clone(self),
+            kind,
+            bytes,
+        })
+    }
+
+    /// Registers `held` so that the ledger may drop it. `snapshot` is the one that it keeps alive.
+    pub fn hold(
+        self: &Arc<Self>,
+        held: impl Held + 'static,
+        snapshot: Option<SnapshotAge>,
+    ) -> Hold {
+        let holding = Arc::new(Holding {
+            held: Box::new(held),
+            snapshot,
+            is_revoked: AtomicBool::new(false),
+        });
+        let mut state = self.state.lock();
+        let key = state.next_held;
+        state.next_held += 1;
+        state.held.insert(key, holding);
+        drop(state);
+        Hold {
+            account: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// Ready when the connection must be closed. `is_registered` is the caller's note that the
+    /// task of `cx` will be woken for it; the task must not change.
+    pub fn poll_close(&self, cx: &Context<'_>, is_registered: &mut bool) -> Poll<()> {
+        if !std::mem::replace(is_registered, true) {
+            self.task.register(cx.waker());
+        }
+        match self.is_closing.load(Ordering::Acquire) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+
+    pub(super) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.task.wake();
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.state.lock().total()
+    }
+
+    pub(super) fn used(&self, kind: Kind) -> u64 {
+        self.state.lock().used[kind as usize]
+    }
+
+    pub(super) fn add_holdings(&self, holdings: &mut Vec<Arc<Holding>>) {
+        let state = self.state.lock();
+        let held = state.held.values();
+        holdings.extend(held.filter(|holding| !holding.is_revoked()).cloned());
+    }
+
+    fn add(&self, kind: Kind, bytes: u64) -> Result<(), Short> {
+        if kind == Kind::List {
+            self.ledger.add_to_lists(bytes)?;
+        }
+        let mut state = self.state.lock();
+        let own = match state.used[Kind::Connection as usize] {
+            0 => CONNECTION_BYTES,
+            _ => 0,
+        };
+        let more = bytes.saturating_add(own);
+        let added = state.lease(more, &self.ledger);
+        match added {
+            Ok(()) => {
+                state.used[Kind::Connection as usize] += own;
+                state.used[kind as usize] += bytes;
+            }
+            // The list is answered without this memory.
+            Err(_) if kind == Kind::List => self.ledger.subtract_from_lists(bytes),
+            Err(short) => {
+                let total = state.total().saturating_add(more);
+                self.ledger.note_refusal(short, total);
+            }
+        }
+        added
+    }
+
+    fn subtract(&self, kind: Kind, bytes: u64) {
+        if kind == Kind::List {
+            self.ledger.subtract_from_lists(bytes);
+        }
+        let mut state = self.state.lock();
+        state.used[kind as usize] -= bytes;
+        let spare = state.give_back();
+        drop(state);
+        if spare > 0 {
+            self.ledger.give_back(spare);
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.ledger.give_back(self.state.get_mut().leased);
+        self.ledger.accounts.lock().remove(&self.id);
+        self.ledger.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl State ===
+
+impl State {
+    fn total(&self) -> u64 {
+        self.used.iter().sum()
+    }
+
+    /// Makes sure that `bytes` more than those in use are leased.
+    fn lease(&mut self, bytes: u64, ledger: &Shared) -> Result<(), Short> {
+        let total = self.total().checked_add(bytes);
+        let total = total.filter(|total| *total <= ledger.limits.connection_memory);
+        let total = total.ok_or(Short::Connection)?;
+        if let Some(missing) = total.checked_sub(self.leased).filter(|bytes| *bytes > 0) {
+            let quanta = missing.next_multiple_of(QUANTUM);
+            ledger.lease(quanta, total)?;
+            self.leased += quanta;
+        }
+        Ok(())
+    }
+
+    /// Takes what the account need not keep out of its lease. A busy connection keeps a quantum
+    /// that it does not use, so that not every request touches the ledger; an idle one does not.
+    fn give_back(&mut self) -> u64 {
+        let total = self.total();
+        let is_idle = total <= CONNECTION_BYTES;
+        let kept = total.next_multiple_of(QUANTUM) + if is_idle { 0 } else { QUANTUM };
+        let spare = self.leased.saturating_sub(kept);
+        self.leased -= spare;
+        spare
+    }
+}
+
+// === impl Charge ===
+
+impl Charge {
+    /// The bytes that are charged.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Charges `bytes` instead of the bytes before.
+    ///
+    /// # Errors
+    ///
+    /// If the bytes do not fit into a limit. The charge is unchanged then.
+    pub fn resize(&mut self, bytes: u64) -> Result<(), Short> {
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            self.account.add(self.kind, more)?;
+        } else {
+            self.account.subtract(self.kind, self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.account.subtract(self.kind, self.bytes);
+    }
+}
+
+// === impl Short ===
+
+impl Short {
+    /// The value of the metric label `limit`.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Process => "process",
+        }
+    }
+}
+
+// === impl SnapshotAge ===
+
+impl SnapshotAge {
+    /// The age of a snapshot that was taken when its cache had replaced `replaced_before` bytes;
+    /// `replaced` counts the bytes that the cache has replaced.
+    pub fn new(replaced: Arc<AtomicU64>, replaced_before: u64) -> Self {
+        Self {
+            replaced,
+            replaced_before,
+        }
+    }
+
+    /// Upper limit of the bytes that only this snapshot and newer ones of the cache keep in memory.
+    pub(super) fn cost(&self) -> u64 {
+        let replaced = self.replaced.load(Ordering::Relaxed);
+        replaced.saturating_sub(self.replaced_before)
+    }
+
+    /// Identifies the cache.
+    pub(super) fn cache(&self) -> usize {
+        Arc::as_ptr(&self.replaced).addr()
+    }
+}
+
+// === impl Holding ===
+
+impl Holding {
+    pub(super) fn revoke(&self) {
+        self.is_revoked.store(true, Ordering::Relaxed);
+        self.held.revoke();
+    }
+
+    fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::Relaxed)
+    }
+
+    /// What is measured of this at `now`; `None` if it costs nothing.
+    pub(super) fn measure(&self, now: Instant) -> Option<Measured> {
+        if let Some(snapshot) = &self.snapshot {
+            return Some(Measured::Snapshot(snapshot.cache(), snapshot.cost()));
+        }
+        let unread = self.held.unread(now);
+        (unread > 0).then_some(Measured::Forwarded(unread))
+    }
+}
+
+// === impl Hold ===
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let holding = self.account.state.lock().held.remove(&self.key);
+        // Dropping may run any code, so the lock is released before.
+        drop(holding);
+    }
+}
