@@ -1,6 +1,7 @@
 //! Tests of kubefan against a real kube-apiserver. If its binaries are missing, these tests are
 //! skipped and one line on stderr says so.
 
+mod abuse; // hostile clients, by hand
 mod clients; // real clients: informers, controllers, kubectl, exec and attach, every protocol
 mod consistency; // reads of the most recent state
 mod differential; // the tables of tests/differential

@@ -31,10 +31,12 @@ func main() {
 		err = runHerd(ctx, arguments)
 	case "watchers":
 		err = runWatchers(ctx, arguments)
+	case "probe":
+		err = runProbe(ctx, arguments)
 	case "restarts":
 		err = runRestarts(ctx, arguments)
 	default:
-		err = fmt.Errorf("unknown command %q: use run, list, churn, herd, watchers or restarts", command)
+		err = fmt.Errorf("unknown command %q: use run, list, churn, herd, watchers, probe or restarts", command)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "informers:", err)

@@ -1,0 +1,243 @@
+//! The servers and honest clients around an attack, and what they measure.
+
+use std::fmt;
+use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::time::Instant;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::pods;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private_with;
+use crate::support::programs::informers::Informers;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::settings::setting;
+
+const SAMPLE: Duration = Duration::from_millis(100);
+/// The longest time after an attack until the memory is released.
+const RECOVERY: Duration = Duration::from_secs(30);
+/// Waits below this are not compared with the twin's, because the scheduler alone causes them.
+const NOISE: f64 = 25.0;
+const OPERATIONS: [&str; 4] = ["write", "event", "list", "get"];
+
+/// The number of objects in the collection that attackers read.
+const PODS: usize = 5_000;
+
+pub(super) struct Scene {
+    pub(super) server: ApiServer,
+    pub(super) victim: Kubefan,
+    /// The path of a collection of 5,000 pods.
+    pub(super) path: String,
+    honest: Informers,
+    twins: Informers,
+    _twin: Kubefan,
+}
+
+/// What one attack did to kubefan and to the honest client.
+pub(super) struct Row {
+    name: &'static str,
+    before: u64,
+    peak: u64,
+    after: u64,
+    honest: Value,
+    twins: Value,
+}
+
+impl Scene {
+    /// Starts all programs; `flags` are those of the kubefan that is attacked. With `tls`, clients
+    /// connect to both with TLS. `None` if there are no binaries.
+    pub(super) async fn start(flags: &[&str], tls: bool) -> Option<Self> {
+        let server = private_with(&["--allow-privileged=true"]).await?;
+        let path = format!(
+            "/api/v1/namespaces/{}/pods",
+            server.namespace("abuse").await
+        );
+        pods::create(&server.client(), &path, scaled(PODS)).await;
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let tls_dir = folder.path().to_str().expect("text");
+        let tls_flags: &[&str] = match tls {
+            true => &["--tls-self-signed", "--tls-dir", tls_dir],
+            false => &[],
+        };
+        let victim = Kubefan::start(&server, &[flags, tls_flags].concat()).await;
+        let twin = Kubefan::start(&server, tls_flags).await;
+        let authority = tls.then(|| fs::read_to_string(folder.path().join("ca.crt")));
+        let authority = authority.map(|read| read.expect("kubefan's CA"));
+        let client = |kubefan: &Kubefan| match &authority {
+            Some(authority) => Client::new(
+                kubefan.url(),
+                Connector::tls(authority, None, &["http/1.1"]),
+            ),
+            None => kubefan.client(),
+        };
+        for kubefan in [&victim, &twin] {
+            let cached = format!("{path}?resourceVersion=0");
+            client(kubefan).get(&cached).await.ok();
+        }
+        let probe = async |kubefan: &Kubefan, name| {
+            let namespace = server.namespace(name).await;
+            let config = kubefan.file("config");
+            kubeconfig::write(
+                &config,
+                kubefan.url(),
+                authority.as_deref(),
+                &User::Anonymous,
+            );
+            Informers::start(
+                server.assets(),
+                &config,
+                &["probe", "--namespace", &namespace],
+            )
+            .await
+        };
+        let honest = probe(&victim, "honest").await;
+        let twins = probe(&twin, "twin").await;
+        Some(Self {
+            victim,
+            path,
+            honest,
+            twins,
+            _twin: twin,
+            server,
+        })
+    }
+
+    /// The address of the kubefan that is attacked.
+    pub(super) fn target(&self) -> SocketAddr {
+        let (_, address) = self.victim.url().split_once("://").expect("a scheme");
+        address.parse().expect("an address")
+    }
+
+    /// Runs an attack, waits until the memory is released, and measures.
+    pub(super) async fn run(&mut self, name: &'static str, attack: impl AsyncFn(&Self)) -> Row {
+        self.honest.send_command("report").await;
+        self.twins.send_command("report").await;
+        let pid = self.victim.pid();
+        let before = resident(pid);
+        let peak = Arc::new(AtomicU64::new(before));
+        let sampler = tokio::spawn({
+            let peak = peak.clone();
+            async move {
+                loop {
+                    peak.fetch_max(resident(pid), Ordering::Relaxed);
+                    tokio::time::sleep(SAMPLE).await;
+                }
+            }
+        });
+        attack(self).await;
+        let honest = self.honest.send_command("report").await;
+        let twins = self.twins.send_command("report").await;
+        sampler.abort();
+        let peak = peak.load(Ordering::Relaxed);
+        let after = self.released(before).await;
+        let row = Row {
+            name,
+            before,
+            peak,
+            after,
+            honest,
+            twins,
+        };
+        println!("{row}");
+        row
+    }
+
+    /// Waits until the memory is about what it was before, and returns what is resident then or at
+    /// the end of `RECOVERY`.
+    async fn released(&self, before: u64) -> u64 {
+        let deadline = Instant::now() + RECOVERY;
+        loop {
+            let now = resident(self.victim.pid());
+            if now <= idle(before) || Instant::now() >= deadline {
+                return now;
+            }
+            tokio::time::sleep(SAMPLE).await;
+        }
+    }
+}
+
+/// The most memory that may be resident after an attack, when `before` was resident before it. The
+/// allocator keeps some free pages.
+fn idle(before: u64) -> u64 {
+    before + before / 5 + (32 << 20)
+}
+
+impl Row {
+    pub(super) fn problems(&self, limit: u64) -> Vec<String> {
+        let mut problems = Vec::new();
+        let most = self.before + limit + limit / 5;
+        if self.peak > most {
+            problems.push(format!("{}: {} bytes, not {most}", self.name, self.peak));
+        }
+        if self.after > idle(self.before) {
+            let (after, before) = (self.after, self.before);
+            problems.push(format!(
+                "{}: {after} bytes after, {before} before",
+                self.name
+            ));
+        }
+        if self.honest["failures"]["count"] != 0 {
+            problems.push(format!("{}: {}", self.name, self.honest["failures"]));
+        }
+        for operation in OPERATIONS {
+            let wait = |report: &Value| report["waits"][operation]["p99Milliseconds"].as_f64();
+            match (wait(&self.honest), wait(&self.twins)) {
+                (Some(honest), Some(twin)) if honest <= 2.0 * twin.max(NOISE) => {}
+                waits => problems.push(format!("{}: {operation}: {waits:?}", self.name)),
+            }
+        }
+        problems
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes >> 20;
+        let (before, peak, after) = (mib(self.before), mib(self.peak), mib(self.after));
+        write!(
+            f,
+            "{:<28} RSS {before:>4} → {peak:>4} → {after:>4} MiB",
+            self.name
+        )?;
+        for operation in OPERATIONS {
+            let wait = |report: &Value| {
+                report["waits"][operation]["p99Milliseconds"]
+                    .as_f64()
+                    .unwrap_or(f64::NAN)
+            };
+            let (honest, twin) = (wait(&self.honest), wait(&self.twins));
+            write!(f, "; {operation} p99 {honest:.0} ({twin:.0}) ms")?;
+        }
+        write!(f, "; failures {}", self.honest["failures"]["count"])
+    }
+}
+
+/// A part of a number, by `KUBEFAN_SCALE`; at least 1.
+pub(super) fn scaled(number: usize) -> usize {
+    let scale: f64 = setting("KUBEFAN_SCALE", 1.0);
+    ((number as f64 * scale) as usize).max(1)
+}
+
+/// True if the attack `name` is to run, by `KUBEFAN_ATTACKS`.
+pub(super) fn is_chosen(name: &str) -> bool {
+    name.contains(&setting("KUBEFAN_ATTACKS", String::new()))
+}
+
+/// The resident memory of a process, in bytes.
+fn resident(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a running process");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.split_whitespace().next());
+    kib.and_then(|kib| kib.parse::<u64>().ok())
+        .expect("a number")
+        << 10
+}
