@@ -218,7 +218,7 @@ pub struct ServeArgs {
     pub http2_max_streams_per_connection: NonZeroU32,
 
     /// The most requests per second that a client may cancel on an HTTP/2 connection before it has
-    /// received a part of the answer; clients that cancel more are disconnected
+    /// received a part of the answer; requests of clients that cancel more are read later
     #[arg(long, value_name = "COUNT", default_value = "100")]
     pub http2_max_resets_per_second: NonZeroU32,
 

@@ -155,8 +155,8 @@ pub(super) struct Limits {
     /// Number of concurrent requests, watches included, on an HTTP/2 connection.
     pub(super) http2_max_streams_per_connection: NonZeroU32,
     /// Number of requests per second that a client may cancel on an HTTP/2 connection before it has
-    /// received a part of the answer. It may cancel as many at once as it may have open. Clients
-    /// that cancel more are disconnected.
+    /// received a part of the answer. It may cancel the requests of two seconds at once. Requests of
+    /// clients that cancel more are read later.
     pub(super) http2_max_resets_per_second: NonZeroU32,
     /// Number of different selectors without an index that watches of a resource may have. Such a
     /// selector requires no name, namespace, field value or label value, as in app!=web, so that

@@ -28,11 +28,6 @@ pub(super) const MAX_BUFFERED: usize = 256 << 10;
 /// From this many bytes on, a write does not wait for more output, which would take more memory.
 const FLUSH_THRESHOLD: usize = 64 << 10;
 
-/// The type of the GOAWAY frame (RFC 9113, 6.8).
-const GOAWAY: u8 = 7;
-/// The highest stream identifier: a GOAWAY with it does not say which requests were processed.
-const LAST_STREAM: u32 = u32::MAX >> 1;
-
 thread_local! {
     /// A buffer that connections of this thread take in turn, each for the duration of a write.
     static SPARE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -55,15 +50,6 @@ struct Inner<I> {
     has_yielded: bool,
     /// False if `io` may hold bytes that it has not flushed.
     is_flushed: bool,
-    /// True if the last bytes that were gathered end within an HTTP/2 frame.
-    is_within_frame: bool,
-}
-
-/// Why a connection ends: an error code of HTTP/2 (RFC 9113, 7).
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Reason {
-    /// The peer causes too much load.
-    EnhanceYourCalm = 0xb,
 }
 
 /// Returns both ends of `io`, which must not be used in any other way.
@@ -75,7 +61,6 @@ pub(super) fn coalesce<I>(io: I) -> (CoalescedIo<I>, Flusher<I>) {
         taken: 0,
         has_yielded: false,
         is_flushed: true,
-        is_within_frame: false,
     }));
     (CoalescedIo(Arc::clone(&inner)), Flusher(inner))
 }
@@ -95,28 +80,12 @@ impl<I: Transport> Flusher<I> {
         }
         inner.poll_drain(cx)
     }
-
-    /// Adds a GOAWAY frame to the output and tries to send it; the connection must end after that.
-    /// The frame is left out if the output ends within another frame.
-    pub(super) fn go_away(&self, cx: &mut Context<'_>, reason: Reason) {
-        let mut inner = self.0.lock();
-        if !inner.is_within_frame {
-            let [a, b, c, d] = (reason as u32).to_be_bytes();
-            let [e, f, g, h] = LAST_STREAM.to_be_bytes();
-            let frame = [0, 0, 8, GOAWAY, 0, 0, 0, 0, 0, e, f, g, h, a, b, c, d];
-            inner.gathered.extend_from_slice(&frame);
-        }
-        // If the socket accepts no bytes or is closed, the peer sees the end of the connection.
-        let _ = inner.poll_drain(cx);
-    }
 }
 
 // === impl Inner ===
 
 impl<I: Transport> Inner<I> {
     fn gather(&mut self, cx: &mut Context<'_>, data: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        // `h2` offers all that it has of its current frame.
-        self.is_within_frame = true;
         if self.is_full() && !self.pass_to_io()? {
             ready!(self.poll_make_room(cx))?;
         }
@@ -138,7 +107,6 @@ impl<I: Transport> Inner<I> {
                 rest = later;
             }
         }
-        self.is_within_frame = false;
         Poll::Ready(Ok(taken))
     }
 

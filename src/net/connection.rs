@@ -31,13 +31,12 @@ use tower::ServiceExt;
 use crate::ledger::Account;
 use crate::net::ClientConnection;
 use crate::net::Transport;
-use crate::net::coalesce::Reason;
 use crate::net::coalesce::coalesce;
+use crate::net::paced_reads::PacedReads;
+use crate::net::paced_reads::Starts;
 use crate::net::resets::AnswerBody;
 use crate::net::resets::ResetLimit;
 use crate::net::resets::Unanswered;
-use crate::net::starts::LimitedStarts;
-use crate::net::starts::Starts;
 use crate::net::write_timeout::WriteTimeout;
 
 /// Any error of a body or a service.
@@ -48,6 +47,9 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Flow-control window, in bytes, of a connection for the bodies of all its requests together.
 const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// The number of seconds whose resets a peer may send at once.
+const RESET_BURST_SECONDS: NonZeroU32 = NonZeroU32::new(2).expect("two is not zero");
 
 /// Limits and timeouts of a listener and its connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +84,8 @@ pub struct Config {
     /// watches at once has usually opened them long before.
     pub max_early_resets: usize,
     /// How many streams per second an HTTP/2 peer may reset before it takes a part of the bodies of
-    /// their answers, on average; [`Config::max_concurrent_streams`] of them may be reset at once. With
-    /// more, the connection ends with a GOAWAY (ENHANCE_YOUR_CALM). Default is 100.
+    /// their answers, on average. It may reset the streams of two seconds at once. If it resets more, its
+    /// socket is read later. Default is 100.
     pub max_resets_per_second: NonZeroU32,
     /// How long a peer may take no byte of the output, unless the connection was upgraded. Default
     /// is five minutes: a client's process may be stopped for a while, and costs only the
@@ -167,8 +169,8 @@ where
     I: Transport + Send + 'static,
 {
     let client_connection = ClientConnection::next();
-    let resets = (protocol == Protocol::Http2).then(|| Arc::new(config.reset_limit()));
-    let counted = resets.clone();
+    let resets = Arc::new(config.reset_limit());
+    let counted = (protocol == Protocol::Http2).then(|| Arc::clone(&resets));
     let charged = account.clone();
     let starts = Arc::new(Starts::default());
     let started = Arc::clone(&starts);
@@ -200,15 +202,11 @@ where
         }
         Protocol::Http2 => {
             let (io, flusher) = coalesce(io);
-            let io = LimitedStarts::new(io, Arc::clone(&starts));
+            let io = PacedReads::new(io, Arc::clone(&starts), resets);
             let connection = http2(config).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
             let flush = move |cx: &mut Context<'_>| {
                 starts.renew();
-                if resets.as_ref().is_some_and(|resets| resets.is_exceeded()) {
-                    flusher.go_away(cx, Reason::EnhanceYourCalm);
-                    return Poll::Ready(Err(io::Error::other("the peer resets streams too fast")));
-                }
                 flusher.poll_flush(cx)
             };
             Box::pin(drive(Box::pin(connection), account, finish, stop, flush))
@@ -318,7 +316,8 @@ impl Config {
     pub const DEFAULT_WRITE_TIMEOUT: Duration = Duration::from_secs(300);
 
     fn reset_limit(&self) -> ResetLimit {
-        ResetLimit::new(self.max_concurrent_streams, self.max_resets_per_second)
+        let rate = self.max_resets_per_second;
+        ResetLimit::new(rate.saturating_mul(RESET_BURST_SECONDS), rate)
     }
 }
 

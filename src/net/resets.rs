@@ -1,9 +1,12 @@
-//! Limits how fast an HTTP/2 peer may reset streams before it takes a part of their answers' bodies.
+//! Counts how fast an HTTP/2 peer resets streams before it takes a part of their answers' bodies.
 //!
 //! Such a stream does not count in the limit of concurrent streams any more, but its request was
 //! parsed and started. So a peer that opens and resets streams in turn ("rapid reset",
 //! CVE-2023-44487) could cause any amount of work. `h2` limits only resets of streams that the
 //! server has not accepted yet, and hyper accepts streams at once.
+//!
+//! The socket of a peer that is too fast is read later. The peer is not sent away, because it could
+//! connect again and would get a new budget at once.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;
@@ -12,6 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
 
 use http_body::Body;
 use http_body::Frame;
@@ -23,10 +27,11 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct ResetLimit {
     budget: Mutex<Budget>,
+    /// False if there is no need to look at the budget.
     is_exceeded: AtomicBool,
 }
 
-/// How many resets are allowed now: a token bucket.
+/// How many resets are allowed now: a token bucket. Its level is negative when there were too many.
 #[derive(Debug)]
 struct Budget {
     capacity: f64,
@@ -65,13 +70,20 @@ impl ResetLimit {
         }
     }
 
-    /// True from the first reset on that was too many.
-    pub(super) fn is_exceeded(&self) -> bool {
-        self.is_exceeded.load(Ordering::Relaxed)
+    /// How long the socket must not be read; `None` if it may be read now.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        if !self.is_exceeded.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut budget = self.budget.lock();
+        let pause = budget.pause(Instant::now());
+        self.is_exceeded.store(pause.is_some(), Ordering::Relaxed);
+        pause
     }
 
     fn record(&self) {
-        if !self.budget.lock().take(Instant::now()) {
+        let mut budget = self.budget.lock();
+        if budget.take(Instant::now()) {
             self.is_exceeded.store(true, Ordering::Relaxed);
         }
     }
@@ -80,17 +92,30 @@ impl ResetLimit {
 // === impl Budget ===
 
 impl Budget {
-    /// Takes one reset at the time `now`; false if none is left.
-    fn take(&mut self, now: Instant) -> bool {
+    fn is_overdrawn(&self) -> bool {
+        // The sum of many parts of a reset is not exact.
+        self.left < -1e-6
+    }
+
+    fn refill(&mut self, now: Instant) {
         let elapsed = now.saturating_duration_since(self.updated);
         let refilled = self.left + elapsed.as_secs_f64() * self.per_second;
         self.left = refilled.min(self.capacity);
         self.updated = now;
-        let has_one = self.left >= 1.0;
-        if has_one {
-            self.left -= 1.0;
-        }
-        has_one
+    }
+
+    /// Takes one reset at the time `now`. Returns true if it was one too many.
+    fn take(&mut self, now: Instant) -> bool {
+        self.refill(now);
+        self.left -= 1.0;
+        self.is_overdrawn()
+    }
+
+    /// The time from `now` on until the budget is no longer overdrawn; `None` if it is not.
+    fn pause(&mut self, now: Instant) -> Option<Duration> {
+        self.refill(now);
+        self.is_overdrawn()
+            .then(|| Duration::from_secs_f64(-self.left / self.per_second))
     }
 }
 
@@ -146,29 +171,42 @@ impl<B: Body + Unpin> Body for AnswerBody<B> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn count(count: u32) -> NonZeroU32 {
         NonZeroU32::new(count).expect("not zero")
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn resets_are_allowed_in_bursts_and_at_a_rate() {
+    #[test]
+    fn resets_beyond_a_burst_and_a_rate_cause_a_pause() {
         let start = Instant::now();
-        // (milliseconds since the start, resets, allowed resets), with a burst of 4 and 2 a second.
+        // (milliseconds since the start, resets, pause in milliseconds after them), with a burst of
+        // 4 and 2 a second.
         for rows in [
-            vec![(0, 4, 4), (0, 1, 0)],
-            vec![(0, 9, 4), (499, 1, 0), (500, 1, 1), (1_500, 3, 2)],
+            vec![
+                (0, 4, None),
+                (0, 1, Some(500)),
+                (499, 0, Some(1)),
+                (500, 0, None),
+            ],
+            vec![
+                (0, 8, Some(2_000)),
+                (1_000, 2, Some(2_000)),
+                (3_000, 0, None),
+            ],
             // The budget does not grow above the burst.
-            vec![(60_000, 9, 4)],
+            vec![(60_000, 5, Some(500))],
         ] {
             let limit = ResetLimit::new(count(4), count(2));
-            for (milliseconds, resets, allowed) in &rows {
+            let mut budget = limit.budget.lock();
+            for (milliseconds, resets, expected) in &rows {
                 let now = start + Duration::from_millis(*milliseconds);
-                let taken = (0..*resets).filter(|_| limit.budget.lock().take(now));
-                assert_eq!(taken.count(), *allowed, "{rows:?} at {milliseconds}");
+                for _ in 0..*resets {
+                    budget.take(now);
+                }
+                let pause = budget.pause(now).map(|pause| pause.as_secs_f64() * 1e3);
+                let pause = pause.map(|pause| pause.round() as u64);
+                assert_eq!(pause, *expected, "{rows:?} at {milliseconds}");
             }
         }
     }
@@ -185,10 +223,10 @@ mod tests {
                 .await
                 .expect("a body");
         }
-        assert!(!limit.is_exceeded());
+        assert_eq!(limit.pause(), None);
         drop(unanswered());
-        assert!(!limit.is_exceeded());
+        assert_eq!(limit.pause(), None);
         drop(AnswerBody::new(text("x"), unanswered()));
-        assert!(limit.is_exceeded());
+        assert!(limit.pause().is_some());
     }
 }

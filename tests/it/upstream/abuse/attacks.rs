@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::sleep_until;
+use tokio::time::timeout;
 use tokio::time::timeout_at;
 
 use super::attacker::Http2;
@@ -147,7 +148,8 @@ async fn silent_after(scene: &Scene, start: &[u8]) {
     sleep(DURATION).await;
 }
 
-/// Connections that open streams and reset them at once, and reconnect when they are closed.
+/// Connections that open streams and reset them at once, and reconnect when they are closed or not
+/// read.
 pub(super) async fn resets(scene: &Scene) {
     let end = Instant::now() + DURATION;
     let path = format!("{}?resourceVersion=0", scene.path);
@@ -156,7 +158,10 @@ pub(super) async fn resets(scene: &Scene) {
             let Ok(mut attacker) = Http2::connect(scene.target(), 0).await else {
                 continue;
             };
-            while Instant::now() < end && attacker.get_and_reset(&path, 100).await.is_ok() {
+            let stall = Duration::from_millis(100);
+            while Instant::now() < end
+                && let Ok(Ok(())) = timeout(stall, attacker.get_and_reset(&path, 100)).await
+            {
                 sleep(Duration::from_millis(1)).await;
             }
         }

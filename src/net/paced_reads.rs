@@ -1,0 +1,187 @@
+//! Decides when the socket of an HTTP/2 connection is read, so that its requests leave time to those
+//! of other connections.
+//!
+//! One read from the socket can bring hundreds of requests, and one poll of the connection reads
+//! until the socket is empty. A client that resets its streams at once can send any number of them
+//! (RFC 9113 §5.1.2 does not count closed streams), and each is a task that the other connections'
+//! tasks wait for. So a poll reads no more when it has started some requests, and a peer that resets
+//! streams too fast is read later.
+
+use std::future::Future;
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+
+use tokio::io::AsyncRead;
+use tokio::io::AsyncWrite;
+use tokio::io::ReadBuf;
+use tokio::time::Sleep;
+use tokio::time::sleep;
+
+use crate::net::resets::ResetLimit;
+
+/// Number of requests after which one poll of a connection reads no more. A read may bring more.
+const MAX_STARTS: usize = 32;
+
+/// The number of requests that a connection has started in the current poll.
+#[derive(Debug, Default)]
+pub(super) struct Starts(AtomicUsize);
+
+/// A transport that is not read while too many requests were started or reset.
+pub(super) struct PacedReads<I> {
+    io: I,
+    starts: Arc<Starts>,
+    resets: Arc<ResetLimit>,
+    /// Runs while the peer has reset too many streams.
+    pause: Option<Pin<Box<Sleep>>>,
+}
+
+// === impl Starts ===
+
+impl Starts {
+    /// A request was started.
+    pub(super) fn record(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A poll of the connection has ended.
+    pub(super) fn renew(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= MAX_STARTS
+    }
+}
+
+// === impl PacedReads ===
+
+impl<I> PacedReads<I> {
+    pub(super) fn new(io: I, starts: Arc<Starts>, resets: Arc<ResetLimit>) -> Self {
+        Self {
+            io,
+            starts,
+            resets,
+            pause: None,
+        }
+    }
+}
+
+impl<I> PacedReads<I> {
+    fn poll_pause(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(pause) = self.resets.pause() {
+            let timer = self.pause.get_or_insert_with(|| Box::pin(sleep(pause)));
+            ready!(timer.as_mut().poll(cx));
+            self.pause = None;
+        }
+        self.pause = None;
+        Poll::Ready(())
+    }
+}
+
+impl<I: AsyncRead + Unpin> AsyncRead for PacedReads<I> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.starts.are_too_many() {
+            // The next poll goes on, after the tasks that are ready now.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        ready!(self.poll_pause(cx));
+        Pin::new(&mut self.io).poll_read(cx, buffer)
+    }
+}
+
+impl<I: AsyncWrite + Unpin> AsyncWrite for PacedReads<I> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, data)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write_vectored(cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::net::resets::Unanswered;
+
+    fn reading(text: &'static [u8]) -> (PacedReads<&'static [u8]>, Arc<Starts>, Arc<ResetLimit>) {
+        let two = NonZeroU32::new(2).expect("not zero");
+        let (starts, resets) = (Arc::default(), Arc::new(ResetLimit::new(two, two)));
+        let io = PacedReads::new(text, Arc::clone(&starts), Arc::clone(&resets));
+        (io, starts, resets)
+    }
+
+    /// The number of bytes that were read, at most one.
+    fn read(io: &mut PacedReads<&'static [u8]>) -> Poll<usize> {
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        let mut cx = Context::from_waker(Waker::noop());
+        let polled = Pin::new(io).poll_read(&mut cx, &mut buffer);
+        polled.map(|read| read.map(|()| buffer.filled().len()).expect("no error"))
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_has_started_many_requests_reads_in_its_next_poll() {
+        let (mut io, starts, _) = reading(b"abc");
+        (1..MAX_STARTS).for_each(|_| starts.record());
+        assert_eq!(read(&mut io), Poll::Ready(1));
+        starts.record();
+        assert_eq!(read(&mut io), Poll::Pending);
+        starts.renew();
+        assert_eq!(read(&mut io), Poll::Ready(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_resets_too_fast_is_read_later() {
+        let (mut io, _, resets) = reading(b"abc");
+        let reset = |count: usize| {
+            (0..count).for_each(|_| drop(Unanswered::new(Some(Arc::clone(&resets)))));
+        };
+        reset(2);
+        assert_eq!(read(&mut io), Poll::Ready(1));
+        reset(4);
+        assert_eq!(read(&mut io), Poll::Pending);
+        advance(Duration::from_millis(1_900)).await;
+        assert_eq!(read(&mut io), Poll::Pending);
+        advance(Duration::from_millis(101)).await;
+        assert_eq!(read(&mut io), Poll::Ready(1));
+    }
+}
