@@ -1,5 +1,5 @@
-//! The test programs `informers` (client-go) and `manager` (controller-runtime) of `tests/upstream`,
-//! which answer one command per line.
+//! The test programs `informers` (client-go) and `manager` (controller-runtime) of
+//! `tests/upstream`, which answer one command per line.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -67,8 +67,8 @@ impl Informers {
         informers
     }
 
-    /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`; to a manager `report`),
-    /// and returns the answer.
+    /// Sends a command (`dump`, `errors`, `requests` or `settle MILLISECONDS`; to a manager
+    /// `report`), and returns the answer.
     pub(crate) async fn send_command(&mut self, command: &str) -> Value {
         let line = format!("{command}\n");
         self.stdin

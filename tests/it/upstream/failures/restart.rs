@@ -7,6 +7,7 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::interval;
+use tokio::time::sleep;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Event;
@@ -49,8 +50,9 @@ impl Restartable {
         Self { port, kubefan }
     }
 
-    pub(super) async fn kill_and_start(self, server: &ApiServer) -> Self {
+    pub(super) async fn kill_and_start(self, server: &ApiServer, pause: Duration) -> Self {
         self.kubefan.kill();
+        sleep(pause).await;
         let listen = format!("127.0.0.1:{}", self.port);
         let kubefan = Kubefan::start(server, &["--listen", &listen]).await;
         Self {
@@ -60,7 +62,8 @@ impl Restartable {
     }
 }
 
-/// Writes to ConfigMaps of another namespace, so that the API server sends bookmarks for the resource.
+/// Writes to ConfigMaps of another namespace, so that the API server sends bookmarks for the
+/// resource.
 pub(super) async fn write_elsewhere(server: &ApiServer) -> JoinHandle<()> {
     let elsewhere = server.namespace("elsewhere").await;
     let path = format!("/api/v1/namespaces/{elsewhere}/configmaps");
@@ -126,7 +129,7 @@ async fn watches_resume_after_a_restart_without_410() {
         .iter()
         .map(|(_, _, watcher)| watcher.counts().streams)
         .sum();
-    let running = running.kill_and_start(server).await;
+    let running = running.kill_and_start(server, Duration::ZERO).await;
     let ready = Instant::now();
     eventually("every client has a stream again", LIMIT, async || {
         let now: u32 = watchers
@@ -214,7 +217,7 @@ async fn informers_resume_after_a_restart_without_a_list() {
         })
         .await;
     }
-    let running = running.kill_and_start(server).await;
+    let running = running.kill_and_start(server, Duration::ZERO).await;
     let ready = Instant::now();
     let last = format!("last-{}", rand::random::<u32>());
     let object = json!({ "metadata": { "name": last } });
@@ -269,8 +272,8 @@ async fn informers_resume_after_a_restart_without_a_list() {
     writer.abort();
 }
 
-/// The API server sends no bookmark while its cache of the resource is at the resource's last event,
-/// and that cache advances only by events of the resource and by consistent reads.
+/// The API server sends no bookmark while its cache of the resource is at the resource's last
+/// event, and that cache advances only by events of the resource and by consistent reads.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_resource_is_bridged() {
     let Some(server) = private().await else {

@@ -1,5 +1,6 @@
 //! What two kube-state-metrics cost the API server, directly and through kubefan. It prints the
-//! counts, and is run by hand with a program that `tests/upstream/build --kube-state-metrics` builds:
+//! counts, and is run by hand with a program that `tests/upstream/build --kube-state-metrics`
+//! builds:
 //!
 //! ```sh
 //! KUBEFAN_KUBE_STATE_METRICS=$(tests/upstream/build --kube-state-metrics)/kube-state-metrics \
