@@ -29,9 +29,13 @@ impl<T> Revocable<T> {
 
     /// Drops the value. Later calls do nothing.
     pub fn revoke(&self) {
-        let revoked = self.0.lock().take();
         // Dropping may take long or run any code, so the lock is released before.
-        drop(revoked);
+        drop(self.take());
+    }
+
+    /// Takes the value away from its owner; `None` if it was revoked.
+    pub fn take(&self) -> Option<T> {
+        self.0.lock().take()
     }
 
     /// True if the value was revoked.

@@ -177,7 +177,7 @@ pub struct ServeArgs {
     pub connection_memory_limit: Option<usize>,
 
     /// How many bytes per second a client must take of an answer that is not a watch, averaged over
-    /// 30 s in which bytes wait for it; 0 for no minimum
+    /// 30 s in which bytes wait for it; shared by the answers of a connection; 0 for no minimum
     #[arg(long, value_name = "BYTES", default_value = "65536", value_parser = parse_bytes)]
     pub min_body_rate: usize,
 

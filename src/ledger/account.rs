@@ -1,12 +1,15 @@
 //! Account: the bytes that are held for one connection.
 
 use std::collections::HashMap;
+use std::future::pending;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
+use std::time::Duration;
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -38,6 +41,9 @@ struct State {
     used: [u64; Kind::COUNT],
     held: HashMap<u64, Arc<Holding>>,
     next_held: u64,
+    /// The largest number of bodies with a minimum rate since `peak_since`, and in the period before.
+    peaks: (usize, usize),
+    peak_since: Option<Instant>,
 }
 
 /// Bytes of one kind that are charged to an account until this value is dropped.
@@ -65,6 +71,12 @@ pub trait Held: Send + Sync {
 
     /// True if the reader is slower than `rate`. By default it never is.
     fn is_too_slow(&self, _now: Instant, _rate: MinimumRate) -> bool {
+        false
+    }
+
+    /// True if the reader must not be slower than a minimum rate, and bytes wait for it. By default
+    /// it may be as slow as it likes.
+    fn is_paced(&self) -> bool {
         false
     }
 
@@ -102,6 +114,18 @@ pub(super) enum Measured {
 pub struct Hold {
     account: Arc<Account>,
     key: u64,
+}
+
+/// Completes when the ledger closes the connection of `account`; never without an account. Only for
+/// the task that has the connection after an upgrade.
+pub async fn closed(account: Option<&Account>) {
+    match account {
+        Some(account) => {
+            let mut is_registered = false;
+            poll_fn(|cx| account.poll_close(cx, &mut is_registered)).await;
+        }
+        None => pending().await,
+    }
 }
 
 // === impl Account ===
@@ -165,9 +189,28 @@ impl Account {
         }
     }
 
-    pub(super) fn close(&self) {
+    /// Closes the connection.
+    pub fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.task.wake();
+    }
+
+    /// True if the connection must be closed.
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// The largest number of bodies that needed a minimum rate together in the last `period` or two;
+    /// `count` do now.
+    pub(super) fn peak_of_paced(&self, count: usize, period: Duration, now: Instant) -> usize {
+        let mut state = self.state.lock();
+        let since = *state.peak_since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= period {
+            state.peaks = (0, state.peaks.0);
+            state.peak_since = Some(now);
+        }
+        state.peaks.0 = state.peaks.0.max(count);
+        state.peaks.0.max(state.peaks.1)
     }
 
     pub(super) fn total(&self) -> u64 {
@@ -200,8 +243,11 @@ impl Account {
                 state.used[Kind::Connection as usize] += own;
                 state.used[kind as usize] += bytes;
             }
-            // The list is answered without this memory.
-            Err(_) if kind == Kind::List => self.ledger.subtract_from_lists(bytes),
+            Err(_) if kind.is_optional() => {
+                if kind == Kind::List {
+                    self.ledger.subtract_from_lists(bytes);
+                }
+            }
             Err(short) => {
                 let total = state.total().saturating_add(more);
                 self.ledger.note_refusal(short, total);

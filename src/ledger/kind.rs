@@ -7,14 +7,22 @@ pub enum Kind {
     Connection,
     /// The state of a request and the head of both messages.
     Stream,
+    /// Bodies of requests that are kept until the API server has answered.
+    Request,
     /// Chunks of bodies that the HTTP library has taken and the client has not.
     Body,
     /// Items of lists that were converted before the list is sent.
     List,
-    /// Chunks of watches, and events that a watch has fetched.
+    /// The state of watches, and initial events that are being sent.
     Watch,
+    /// Events of watches that were copied into one chunk.
+    Burst,
     /// The buffers of a WebSocket.
     WebSocket,
+    /// The buffers of an upgraded connection that was forwarded.
+    Upgrade,
+    /// Answers of the API server that several callers share.
+    Shared,
     /// A compressor that works for one client only.
     Gzip,
 }
@@ -24,25 +32,39 @@ impl Kind {
     pub(super) const COUNT: usize = Self::ALL.len();
 
     /// All kinds, in the order of their indexes.
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Connection,
         Self::Stream,
+        Self::Request,
         Self::Body,
         Self::List,
         Self::Watch,
+        Self::Burst,
         Self::WebSocket,
+        Self::Upgrade,
+        Self::Shared,
         Self::Gzip,
     ];
+
+    /// True if the work can also be done without this memory, so that a refusal is no sign that
+    /// memory is short.
+    pub(super) fn is_optional(self) -> bool {
+        matches!(self, Self::List | Self::Burst | Self::Shared)
+    }
 
     /// The value of the metric label `kind`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
             Self::Stream => "stream",
+            Self::Request => "request",
             Self::Body => "body",
             Self::List => "list",
             Self::Watch => "watch",
+            Self::Burst => "burst",
             Self::WebSocket => "websocket",
+            Self::Upgrade => "upgrade",
+            Self::Shared => "shared",
             Self::Gzip => "gzip",
         }
     }

@@ -56,6 +56,7 @@ pub use account::Held;
 pub use account::Hold;
 pub use account::Short;
 pub use account::SnapshotAge;
+pub use account::closed;
 pub use kind::Kind;
 pub use machine::available_memory;
 pub use pace::MinimumRate;
@@ -90,7 +91,8 @@ pub struct Limits {
     pub memory: u64,
     /// Upper limit in bytes of the charges of one connection.
     pub connection_memory: u64,
-    /// How fast a client must take a body that is not a watch; `None` for no minimum.
+    /// How fast a client must take the bodies of a connection together, without those of watches and
+    /// other long-running requests; `None` for no minimum.
     pub minimum_rate: Option<MinimumRate>,
 }
 
@@ -294,17 +296,11 @@ impl Ledger {
         let accounts = shared.accounts();
         let mut holdings: Vec<Arc<Holding>> = Vec::new();
         for account in &accounts {
+            let first = holdings.len();
             account.add_holdings(&mut holdings);
-        }
-        if let Some(rate) = shared.limits.minimum_rate {
-            holdings.retain(|holding| {
-                let is_too_slow = holding.held.is_too_slow(now, rate);
-                if is_too_slow {
-                    holding.revoke();
-                    swept.slow += 1;
-                }
-                !is_too_slow
-            });
+            if let Some(rate) = shared.limits.minimum_rate {
+                swept.slow += drop_slow(account, &mut holdings, first, rate, now);
+            }
         }
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
@@ -312,7 +308,11 @@ impl Ledger {
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
         let stays_short = is_short && *was_short && dropped == 0;
         if is_unfair || stays_short {
-            let totals = accounts.iter().map(|account| account.total());
+            // A connection that is being closed holds its memory for a moment longer.
+            let totals = accounts.iter().map(|account| match account.is_closing() {
+                true => 0,
+                false => account.total(),
+            });
             if let Some(index) = largest(totals) {
                 accounts[index].close();
                 swept.connections += 1;
@@ -445,6 +445,37 @@ impl Shared {
             metrics.dropped.with_label_values(&[why]).inc_by(count);
         }
     }
+}
+
+/// Drops those of `holdings` from `first` on, all of `account`, whose reader is too slow. Returns
+/// their number. Bodies that are sent on one connection need the rate together: a line that is slow
+/// but fast enough for one of them is shared by all.
+fn drop_slow(
+    account: &Account,
+    holdings: &mut Vec<Arc<Holding>>,
+    first: usize,
+    rate: MinimumRate,
+    now: Instant,
+) -> u64 {
+    let paced = holdings[first..]
+        .iter()
+        .filter(|holding| holding.held.is_paced());
+    let share = account.peak_of_paced(paced.count(), rate.period, now);
+    let rate = MinimumRate {
+        bytes_per_second: rate.bytes_per_second.div_ceil(share.max(1) as u64),
+        ..rate
+    };
+    let own = holdings.split_off(first);
+    let before = own.len();
+    let kept = own.into_iter().filter(|holding| {
+        let is_too_slow = holding.held.is_too_slow(now, rate);
+        if is_too_slow {
+            holding.revoke();
+        }
+        !is_too_slow
+    });
+    holdings.extend(kept);
+    (first + before - holdings.len()) as u64
 }
 
 #[cfg(test)]

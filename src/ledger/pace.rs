@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How fast a client must take a body.
+/// How fast a client must take a body, or several bodies together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinimumRate {
     /// Bytes per second, averaged over `period`.
@@ -33,6 +33,11 @@ impl Pace {
         self.waiting = Some((bytes, now));
     }
 
+    /// True if bytes wait for the reader.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.is_some()
+    }
+
     /// How long bytes have waited for the reader without a break.
     pub fn waiting(&self, now: Instant) -> Option<Duration> {
         let (_, since) = self.waiting?;
@@ -48,15 +53,20 @@ impl Pace {
     }
 
     /// True if the reader was slower than `rate`. Judges only when bytes have waited for the rate's
-    /// period since the last judgement; a reader that passes starts again.
+    /// period since the last judgement. The bytes that wait count as taken, because the reader may
+    /// have taken a part of them. A reader that has taken bytes and passes starts again.
     pub fn is_below(&mut self, rate: MinimumRate, now: Instant) -> bool {
-        let waiting = self.waiting.map(|(_, since)| now - since);
-        let waited = self.waited + waiting.unwrap_or_default();
+        let waited = self.waited + self.waiting(now).unwrap_or_default();
         if waited < rate.period {
             return false;
         }
-        if (self.taken as f64) < rate.bytes_per_second as f64 * waited.as_secs_f64() {
+        let waiting = self.waiting.map_or(0, |(bytes, _)| bytes);
+        let taken = self.taken.saturating_add(waiting);
+        if (taken as f64) < rate.bytes_per_second as f64 * waited.as_secs_f64() {
             return true;
+        }
+        if self.taken == 0 {
+            return false;
         }
         *self = Self {
             waiting: self.waiting.map(|(bytes, _)| (bytes, now)),

@@ -14,7 +14,8 @@ use tokio::sync::SemaphorePermit;
 const TURNS: usize = 2;
 
 /// The connection that a request arrived on, among all connections of the process. It is an
-/// extension of every request. Unlike [`Peer`](crate::net::Peer), it never belongs to two connections. Cheap to clone.
+/// extension of every request. Unlike [`Peer`](crate::net::Peer), it never belongs to two
+/// connections. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ClientConnection {
     id: u64,

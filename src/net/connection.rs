@@ -22,15 +22,16 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::TokioExecutor;
 use hyper_util::rt::TokioIo;
 use hyper_util::rt::TokioTimer;
 use tower::Service;
 use tower::ServiceExt;
 
 use crate::ledger::Account;
+use crate::net::Abort;
 use crate::net::ClientConnection;
 use crate::net::Transport;
+use crate::net::abort::StreamExecutor;
 use crate::net::coalesce::coalesce;
 use crate::net::paced_reads::PacedReads;
 use crate::net::paced_reads::Starts;
@@ -141,13 +142,14 @@ pub trait ResponseBody: Body<Data: Send, Error: Into<BoxError>> + Send + Unpin +
 /// The future of [`serve_connection`]; boxed because its size differs much between protocols.
 pub type ConnectionFuture = Pin<Box<dyn Future<Output = Result<(), BoxError>> + Send>>;
 
-/// The error of a connection that was closed because it held the most memory.
+/// The error of a connection that the ledger has closed.
 #[derive(Debug, thiserror::Error)]
-#[error("closed because memory is short and this connection holds the most")]
+#[error("closed because its client reads too slowly, or memory is short and it holds the most")]
 struct ClosedForMemory;
 
 /// Serves the requests of a connection until it ends or is upgraded. Each request has `account` as
-/// an extension; if the ledger closes the account, the connection ends.
+/// an extension; if the ledger closes the account, the connection ends. Each request then also
+/// has an [`Abort`] as an extension.
 ///
 /// When `stop` completes, an idle connection is closed, and a busy one is closed after its last
 /// response; a request that has arrived by then is answered. The future completes with the end or
@@ -174,8 +176,15 @@ where
     let charged = account.clone();
     let starts = Arc::new(Starts::default());
     let started = Arc::clone(&starts);
+    let executor = StreamExecutor::default();
+    let streams = executor.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         if let Some(account) = &charged {
+            let abort = match protocol {
+                Protocol::Http1 => Abort::of_connection(Arc::clone(account)),
+                Protocol::Http2 => streams.abort_of_next(),
+            };
+            request.extensions_mut().insert(abort);
             request.extensions_mut().insert(Arc::clone(account));
         }
         request.extensions_mut().insert(client_connection.clone());
@@ -203,7 +212,7 @@ where
         Protocol::Http2 => {
             let (io, flusher) = coalesce(io);
             let io = PacedReads::new(io, Arc::clone(&starts), resets);
-            let connection = http2(config).serve_connection(TokioIo::new(io), service);
+            let connection = http2(config, executor).serve_connection(TokioIo::new(io), service);
             let finish = http2::Connection::graceful_shutdown;
             let flush = move |cx: &mut Context<'_>| {
                 starts.renew();
@@ -286,8 +295,8 @@ fn http1(config: &Config) -> http1::Builder {
     builder
 }
 
-fn http2(config: &Config) -> http2::Builder<TokioExecutor> {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+fn http2(config: &Config, executor: StreamExecutor) -> http2::Builder<StreamExecutor> {
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(config.max_concurrent_streams.get())

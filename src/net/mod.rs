@@ -2,8 +2,10 @@
 //!
 //! A [`Listener`] accepts the connections of a bound socket. Each connection has a task of its own,
 //! which ends with the connection; it runs on one of the [`ServingThreads`], if there are any. Each
-//! request reaches the service with its [`Peer`] and its [`ClientConnection`] as extensions.
+//! request reaches the service with its [`Peer`], its [`ClientConnection`] and its [`Abort`] as
+//! extensions.
 
+mod abort;
 mod client_connection;
 mod client_socket;
 mod coalesce;
@@ -20,6 +22,7 @@ mod tls;
 mod transport;
 mod write_timeout;
 
+pub use abort::Abort;
 pub use client_connection::ClientConnection;
 pub use connection::BoxError;
 pub use connection::Config;

@@ -82,7 +82,7 @@ fn needs_seat(info: &RequestInfo) -> bool {
 
 /// The rule of kube-apiserver's `BasicLongRunningRequestCheck`, with the verbs and subresources
 /// that kube-apiserver configures.
-fn is_long_running(info: &RequestInfo) -> bool {
+pub(super) fn is_long_running(info: &RequestInfo) -> bool {
     let subresource = info.subresource.as_str();
     LONG_RUNNING_VERBS.contains(&info.verb.as_str())
         || info.is_resource_request && LONG_RUNNING_SUBRESOURCES.contains(&subresource)

@@ -144,7 +144,9 @@ use forward::Forwarding;
 use in_flight::InFlight;
 use in_flight::Seat;
 use in_flight::TooManyRequests;
+use in_flight::is_long_running;
 use miss::CacheAnswer;
+use outcome::LongRunning;
 use prove::prove;
 use request::Facts;
 use request::Handshake;
@@ -355,6 +357,9 @@ impl Server {
         });
         let request_outcome = RequestOutcome::new(&info.verb, known, outcome);
         response.extensions_mut().insert(request_outcome);
+        if is_long_running(info) {
+            response.extensions_mut().insert(LongRunning);
+        }
         response
     }
 }

@@ -17,6 +17,11 @@ pub struct RequestOutcome {
     pub outcome: Outcome,
 }
 
+/// Marks the answer to a long-running request: a watch, or a connection to a pod. Its client may
+/// read as slowly as it likes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LongRunning;
+
 /// Whether a cache or the API server answered a request, or kubefan refused it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {

@@ -7,6 +7,7 @@ use futures::StreamExt;
 use http::Method;
 use http::Request;
 use http::Response;
+use http_body_util::BodyExt;
 use http_body_util::Empty;
 use hyper::body::Incoming;
 use hyper::client::conn::http2::Builder;
@@ -212,16 +213,7 @@ async fn lists_that_no_client_reads_take_little_memory() {
     const STREAMS: usize = 1_000;
     const OBJECTS: usize = 5_000;
     let sim = Sim::start(&[]).await;
-    let client = sim.client();
-    let create = |number| {
-        let (client, name) = (client.clone(), format!("map-{number}"));
-        async move {
-            let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(1_000)}});
-            client.create(MAPS, &object).await.ok();
-        }
-    };
-    let all = futures::stream::iter((0..OBJECTS).map(create));
-    all.buffer_unordered(16).collect::<()>().await;
+    create_maps(&sim, OBJECTS).await;
     let flags = ["-r", "configmaps", "--max-requests-inflight", "0"];
     let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
     let list = format!("{MAPS}?resourceVersion=0");
@@ -229,18 +221,7 @@ async fn lists_that_no_client_reads_take_little_memory() {
     assert!(length > OBJECTS * 1_000, "{length} bytes");
 
     let before = resident(&kubefan);
-    let mut connections = Vec::new();
-    for _ in 0..CONNECTIONS {
-        let connection = http2(&kubefan, 0).await;
-        let answers = (0..STREAMS).map(|_| {
-            let mut connection = connection.clone();
-            let (kubefan, list) = (&kubefan, &list);
-            async move { get(kubefan, &mut connection, list).await }
-        });
-        let answers = futures::future::join_all(answers).await;
-        assert!(answers.iter().all(|answer| answer.status() == 200));
-        connections.push((connection, answers));
-    }
+    let connections = open(&kubefan, &list, (CONNECTIONS, STREAMS), 0).await;
     let grown = resident(&kubefan).saturating_sub(before);
     println!("{} lists: {} KiB", CONNECTIONS * STREAMS, grown >> 10);
     assert!(grown <= 100_000_000, "{grown} bytes");
@@ -250,13 +231,123 @@ async fn lists_that_no_client_reads_take_little_memory() {
     assert!(charged * 1.25 >= grown as f64, "{charged} of {grown} bytes");
 
     drop(connections);
+    ledger_is_empty(&kubefan).await;
+}
+
+async fn ledger_is_empty(kubefan: &Kubefan) {
     eventually(
         "an empty ledger",
         Duration::from_secs(20),
-        async || match held(&kubefan).await {
+        async || match held(kubefan).await {
             0.0 => Ok(()),
             bytes => Err(format!("{bytes} bytes")),
         },
     )
     .await;
+}
+
+/// Creates `count` objects of a kilobyte.
+async fn create_maps(sim: &Sim, count: usize) {
+    let client = sim.client();
+    let create = |number| {
+        let (client, name) = (client.clone(), format!("map-{number}"));
+        async move {
+            let object = json!({"metadata": {"name": name}, "data": {"text": "x".repeat(1_000)}});
+            client.create(MAPS, &object).await.ok();
+        }
+    };
+    let all = futures::stream::iter((0..count).map(create));
+    all.buffer_unordered(16).collect::<()>().await;
+}
+
+type Unread = (SendRequest<Empty<Bytes>>, Vec<Response<Incoming>>);
+
+/// Requests `path` on many streams of many connections, each of which takes `window` bytes that are
+/// not read. All must get 200.
+async fn open(
+    kubefan: &Kubefan,
+    path: &str,
+    (connections, streams): (usize, usize),
+    window: u32,
+) -> Vec<Unread> {
+    let mut opened = Vec::new();
+    for _ in 0..connections {
+        let connection = http2(kubefan, window).await;
+        let answers = (0..streams).map(|_| {
+            let mut connection = connection.clone();
+            async move { get(kubefan, &mut connection, path).await }
+        });
+        let answers = futures::future::join_all(answers).await;
+        assert!(answers.iter().all(|answer| answer.status() == 200));
+        opened.push((connection, answers));
+    }
+    opened
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_whose_initial_events_no_client_reads_take_little_memory() {
+    const CONNECTIONS: usize = 4;
+    const STREAMS: usize = 1_000;
+    let sim = Sim::start(&[]).await;
+    create_maps(&sim, 5_000).await;
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["-r", "configmaps"]).await;
+    kubefan
+        .client()
+        .drain(&format!("{MAPS}?resourceVersion=0"))
+        .await;
+    let watch = format!("{MAPS}?watch=1&resourceVersion=0");
+    // With a window of a byte, the HTTP library holds one chunk more.
+    for window in [0, 1] {
+        let before = resident(&kubefan);
+        let watches = open(&kubefan, &watch, (CONNECTIONS, STREAMS), window).await;
+        let grown = resident(&kubefan).saturating_sub(before);
+        let charged = held(&kubefan).await;
+        println!(
+            "window {window}: {} KiB, charged {}",
+            grown >> 10,
+            charged as u64 >> 10
+        );
+        assert!(grown <= 100_000_000, "{grown} bytes");
+        // As above; some of the growth is what the allocator keeps after the requests.
+        assert!(charged * 1.5 >= grown as f64, "{charged} of {grown} bytes");
+        drop(watches);
+        ledger_is_empty(&kubefan).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_idle_watches_fit_in_the_memory_of_a_small_container() {
+    let sim = Sim::start(&[]).await;
+    // The default in a container of 256 MiB.
+    let flags = ["-r", "configmaps", "--memory-limit", "64Mi"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let watch = format!("{MAPS}?watch=1");
+    let before = resident(&kubefan);
+    let watches = open(&kubefan, &watch, (100, 100), 65_535).await;
+    let grown = resident(&kubefan).saturating_sub(before);
+    let charged = held(&kubefan).await;
+    println!(
+        "10,000 watches: {} KiB, charged {}",
+        grown >> 10,
+        charged as u64 >> 10
+    );
+    assert!(charged * 1.25 >= grown as f64, "{charged} of {grown} bytes");
+    drop(watches);
+    ledger_is_empty(&kubefan).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stream_of_a_client_that_reads_nothing_is_reset() {
+    let sim = Sim::start(&[]).await;
+    create_maps(&sim, 1).await;
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &["-r", "configmaps"]).await;
+    let list = format!("{MAPS}?resourceVersion=0");
+    // The list fits into one chunk: the HTTP library has all of it, and does not poll the body.
+    let mut connection = http2(&kubefan, 0).await;
+    let answer = get(&kubefan, &mut connection, &list).await;
+    let ended = tokio::time::timeout(Duration::from_secs(60), answer.into_body().collect());
+    let error = ended.await.expect("an end").expect_err("no clean end");
+    assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
+    drop(connection);
+    ledger_is_empty(&kubefan).await;
 }

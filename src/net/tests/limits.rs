@@ -168,6 +168,47 @@ async fn heads_and_urls_that_are_too_long_are_refused() {
 }
 
 #[tokio::test]
+async fn a_stream_whose_url_is_too_long_is_reset() {
+    let server = Server::plain().await;
+    let mut stream = server.connect().await;
+    stream
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+        .await
+        .unwrap();
+    // GET, http, and a path of 65,535 bytes as a literal; its length is an integer of RFC 7541.
+    let mut head = b"\x82\x86\x04\x7f\x80\xff\x03".to_vec();
+    head.extend_from_slice(&b"/".repeat(65_535));
+    head.extend_from_slice(b"\x41\x01x");
+    let parts: Vec<_> = head.chunks(16_384).collect();
+    for (number, part) in parts.iter().enumerate() {
+        let [_, a, b, c] = u32::try_from(part.len()).unwrap().to_be_bytes();
+        let kind = if number == 0 { 1 } else { 9 };
+        let end_stream = u8::from(number == 0);
+        let end_headers = 4 * u8::from(number + 1 == parts.len());
+        let frame = [a, b, c, kind, end_stream + end_headers, 0, 0, 0, 1];
+        stream.write_all(&frame).await.unwrap();
+        stream.write_all(part).await.unwrap();
+    }
+    let (mut read, mut write) = stream.into_split();
+    loop {
+        let mut head = [0; 9];
+        soon(read.read_exact(&mut head)).await.unwrap();
+        let mut payload = vec![0; usize::from(head[2]) + 256 * usize::from(head[1])];
+        read.read_exact(&mut payload).await.unwrap();
+        // HEADERS, GOAWAY
+        assert!(![1, 7].contains(&head[3]), "{head:?} {payload:?}");
+        if head[3] == 3 {
+            assert_eq!(
+                (&head[5..], &payload[..]),
+                (&[0, 0, 0, 1][..], &[0, 0, 0, 1][..])
+            );
+            break;
+        }
+    }
+    soon(ping(&mut read, &mut write)).await;
+}
+
+#[tokio::test]
 async fn the_kernel_ends_connections_whose_peer_is_gone() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

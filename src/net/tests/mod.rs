@@ -35,6 +35,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower::service_fn;
 
+use crate::ledger::Ledger;
+use crate::ledger::Limits;
+use crate::net::Abort;
 use crate::net::Acceptor;
 use crate::net::Config;
 use crate::net::Error;
@@ -60,7 +63,8 @@ type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
-/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers.
+/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/aborted` answers with
+/// 8 KiB of an endless body, and aborts it at the first chunk of the test.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -74,7 +78,8 @@ impl Server {
         let shutdown = Shutdown::new(shutdown::Config::default());
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let metrics = Metrics::new(&registry);
-        let mut listener = Listener::new("test", socket, config, metrics, shutdown.clone());
+        let listener = Listener::new("test", socket, config, metrics, shutdown.clone());
+        let mut listener = listener.with_ledger(Ledger::new(Limits::default()));
         if let Some(acceptor) = tls {
             listener = listener.with_tls(acceptor);
         }
@@ -136,6 +141,19 @@ async fn answer(
                 .unwrap()
         }
         "/wait" => std::future::pending().await,
+        "/aborted" => {
+            let abort = request.extensions().get::<Abort>().unwrap().clone();
+            let mut chunks = stream.lock().await.take().unwrap();
+            tasks.spawn(async move {
+                chunks.next().await;
+                abort.abort();
+            });
+            let first = Frame::data(Bytes::from(vec![b'x'; 8 << 10]));
+            let endless = futures::stream::iter([Ok(first)]).chain(futures::stream::pending());
+            response
+                .body(StreamBody::new(endless).boxed_unsync())
+                .unwrap()
+        }
         "/upgrade" => {
             tasks.spawn(async move {
                 let upgraded = hyper::upgrade::on(request).await.unwrap();
@@ -240,6 +258,50 @@ async fn a_preface_in_two_parts_is_still_http2() {
         frame_head[3], 4,
         "a SETTINGS frame comes first: {frame_head:?}"
     );
+}
+
+#[tokio::test]
+async fn an_aborted_answer_is_reset_whatever_its_client_has_read() {
+    // A window of one byte lets h2 keep the rest of a chunk in its own buffer.
+    for window in [0, 1, 65_535] {
+        let server = Server::plain().await;
+        let io = TokioIo::new(server.connect().await);
+        let (mut client, connection) = http2::Builder::new(TokioExecutor::new())
+            .initial_stream_window_size(window)
+            .handshake(io)
+            .await
+            .unwrap();
+        tokio::spawn(connection);
+        let waiting = client.send_request(get("/wait"));
+        let answer = soon(client.send_request(get("/aborted"))).await.unwrap();
+        server.send_chunk("now");
+        let body = answer.into_body().collect();
+        let error = soon(body).await.expect_err("no clean end");
+        let cause = std::error::Error::source(&error).unwrap();
+        let reset: &h2::Error = cause.downcast_ref().unwrap();
+        assert_eq!(reset.reason(), Some(h2::Reason::CANCEL), "window {window}");
+        // Other streams of the connection go on.
+        let other = soon(client.send_request(get("/nowhere"))).await.unwrap();
+        assert_eq!(other.status(), StatusCode::NOT_FOUND);
+        drop(waiting);
+    }
+}
+
+#[tokio::test]
+async fn an_aborted_answer_over_http1_ends_without_its_last_chunk() {
+    let server = Server::plain().await;
+    let mut stream = server.connect().await;
+    let request = b"GET /aborted HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut head = [0; 15];
+    soon(stream.read_exact(&mut head)).await.unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200 OK");
+    server.send_chunk("now");
+    let mut rest = Vec::new();
+    soon(stream.read_to_end(&mut rest)).await.unwrap();
+    let text = String::from_utf8(rest).unwrap();
+    assert!(text.contains("Transfer-Encoding: chunked"), "{text}");
+    assert!(!text.ends_with("0\r\n\r\n"), "a clean end");
 }
 
 async fn tls_server() -> (Server, TempDir, Arc<RootCertStore>) {

@@ -2,15 +2,19 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::task::AtomicWaker;
 use http_body::Body as _;
 use http_body::Frame;
 use http_body::SizeHint;
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -23,41 +27,76 @@ use crate::ledger::Hold;
 use crate::ledger::MinimumRate;
 use crate::ledger::Pace;
 use crate::ledger::SnapshotAge;
+use crate::net::Abort;
 
 use super::chunk_size;
 use super::chunk_size::ChunkSize;
 
-/// Number of chunks that the HTTP library may hold: one that it took before it had room, and those
-/// in the stream's send buffer, which holds at most a chunk more than its limit.
-const CHUNKS_TAKEN: u64 = 2;
-
 /// How long a reader takes nothing until the API server is assumed to have sent all that it may.
 const STALL: Duration = Duration::from_secs(1);
 
-/// A body whose chunks start small and grow, and are charged to the connection of its reader.
+/// A body whose chunks start small and grow, and are charged to the connection of its reader until
+/// the HTTP library has sent or dropped them.
 ///
 /// If the ledger drops the rest of the body, the reader gets an error: over HTTP/2 its stream is
 /// reset, over HTTP/1.1 the connection ends before the end of the body.
 pub(crate) struct HeldBody {
     waiting: Revocable<Waiting>,
-    charge: Charge,
+    charges: Arc<Charges>,
     has_failed: bool,
     _hold: Hold,
+}
+
+/// What a [`HeldBody`] is made for.
+pub(crate) struct Holder<'a> {
+    /// The account of the reader's connection.
+    pub account: &'a Arc<Account>,
+    /// What the stream is charged for, whatever its body holds.
+    pub stream: Charge,
+    /// The charge for chunks, of at least [`HeldBody::FIRST_CHARGE`] bytes.
+    pub chunks: Charge,
+    /// The snapshot that the body keeps alive.
+    pub snapshot: Option<SnapshotAge>,
+    /// The number of bytes that the API server may have sent while the reader takes nothing; 0 if
+    /// the answer is from a cache.
+    pub window: u64,
+    /// False if the reader may be as slow as it likes.
+    pub has_minimum_rate: bool,
+    /// Ends the answer if the HTTP library does not poll the body; `None` if nothing can.
+    pub abort: Option<Abort>,
 }
 
 /// What waits for the reader.
 struct Waiting {
     body: Body,
-    /// The rest of a frame that was longer than a chunk.
+    /// The rest of a frame that was longer than a chunk, or had no room.
     rest: Bytes,
     size: ChunkSize,
-    /// Size of the chunks that are charged.
-    granted: usize,
     pace: Pace,
+    has_minimum_rate: bool,
     /// The reader's task, if it waits for the body.
     task: Option<Waker>,
     /// Bytes that the producer may have sent while the reader takes nothing.
     window: u64,
+    abort: Option<Abort>,
+}
+
+/// What is charged for a body and its chunks. The HTTP library may hold chunks when it has dropped
+/// the body already, so they own this too.
+struct Charges {
+    _stream: Charge,
+    /// Not less than the bytes of the chunks that the HTTP library holds.
+    chunks: Mutex<Charge>,
+    /// Bytes of these chunks.
+    taken: AtomicUsize,
+    /// The reader's task, if it waits for the HTTP library to send a chunk.
+    task: AtomicWaker,
+}
+
+/// A chunk that the HTTP library has taken.
+struct Taken {
+    bytes: Bytes,
+    charges: Arc<Charges>,
 }
 
 /// The error of a body that the ledger has dropped.
@@ -66,35 +105,35 @@ struct Waiting {
 struct Dropped;
 
 impl HeldBody {
-    /// The bytes that must be charged before the body is made.
-    pub(crate) const FIRST_CHARGE: u64 = CHUNKS_TAKEN * chunk_size::FIRST as u64;
-    /// Length of the longest body that need not be held: the HTTP library takes it at once.
-    pub(crate) const MAX_TAKEN_AT_ONCE: u64 = chunk_size::FIRST as u64;
+    /// The bytes that must be charged before the body is made: a chunk that the HTTP library sends,
+    /// and one that it has taken already.
+    pub(crate) const FIRST_CHARGE: u64 = 2 * chunk_size::FIRST as u64;
 
-    /// Holds `body` for a reader on the connection of `account`. `charge` has at least
-    /// [`HeldBody::FIRST_CHARGE`] bytes; `snapshot` is the one that the body keeps alive. `window`
-    /// is the number of bytes that the API server may have sent while the reader takes nothing; 0
-    /// if the answer is from a cache.
-    pub(crate) fn new(
-        body: Body,
-        account: &Arc<Account>,
-        charge: Charge,
-        snapshot: Option<SnapshotAge>,
-        window: u64,
-    ) -> Self {
+    /// Holds `body` for its reader.
+    pub(crate) fn new(body: Body, holder: Holder<'_>) -> Self {
+        let mut pace = Pace::default();
+        // A reader that never takes the body is as slow as one that takes nothing of it.
+        pace.offer(0, Instant::now());
         let waiting = Revocable::new(Waiting {
             body,
             rest: Bytes::new(),
             size: ChunkSize::default(),
-            granted: chunk_size::FIRST,
-            pace: Pace::default(),
+            pace,
+            has_minimum_rate: holder.has_minimum_rate,
             task: None,
-            window,
+            window: holder.window,
+            abort: holder.abort,
         });
+        let charges = Charges {
+            _stream: holder.stream,
+            chunks: Mutex::new(holder.chunks),
+            taken: AtomicUsize::new(0),
+            task: AtomicWaker::new(),
+        };
         Self {
-            _hold: account.hold(waiting.clone(), snapshot),
+            _hold: holder.account.hold(waiting.clone(), holder.snapshot),
             waiting,
-            charge,
+            charges: Arc::new(charges),
             has_failed: false,
         }
     }
@@ -103,60 +142,117 @@ impl HeldBody {
 impl Waiting {
     fn poll_chunk(
         &mut self,
-        charge: &mut Charge,
+        charges: &Arc<Charges>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.pace.take(Instant::now());
-        let frame = if self.rest.is_empty() {
+        if self.rest.is_empty() {
+            self.pace.take(Instant::now());
             match Pin::new(&mut self.body).poll_frame(cx) {
-                Poll::Ready(Some(Ok(frame))) => frame,
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => self.rest = data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
                 Poll::Pending => {
                     self.task = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
                 end => return end,
             }
-        } else {
-            Frame::data(std::mem::take(&mut self.rest))
+        }
+        let wanted = self.size.next().min(self.rest.len());
+        let Poll::Ready(length) = charges.poll_take(wanted, cx) else {
+            self.task = Some(cx.waker().clone());
+            if self.pace.waiting(Instant::now()).is_none() {
+                self.pace.offer(0, Instant::now());
+            }
+            return Poll::Pending;
         };
-        let frame = frame.map_data(|data| self.chunk_of(data, charge));
-        let length = frame.data_ref().map_or(0, Bytes::len);
+        self.pace.take(Instant::now());
+        let bytes = match length < self.rest.len() {
+            // A slice would keep the whole allocation, which the ledger could not drop.
+            true => Bytes::copy_from_slice(&self.rest.split_to(length)),
+            false => std::mem::take(&mut self.rest),
+        };
+        self.size.record(length);
         self.pace.offer(length as u64, Instant::now());
-        Poll::Ready(Some(Ok(frame)))
+        let charges = Arc::clone(charges);
+        let chunk = Bytes::from_owner(Taken { bytes, charges });
+        Poll::Ready(Some(Ok(Frame::data(chunk))))
+    }
+}
+
+impl Charges {
+    /// Takes room for a chunk of `wanted` bytes, or for a smaller one if memory is short. Pending
+    /// if there is not even room for a small one until the HTTP library has sent others.
+    fn poll_take(&self, wanted: usize, cx: &Context<'_>) -> Poll<usize> {
+        let least = wanted.min(chunk_size::FIRST);
+        let mut length = self.grow(wanted);
+        if length < least {
+            self.task.register(cx.waker());
+            // A chunk may have been sent before the task was registered.
+            length = self.grow(wanted);
+        }
+        if length < least {
+            return Poll::Pending;
+        }
+        self.taken.fetch_add(length, Ordering::Relaxed);
+        Poll::Ready(length)
     }
 
-    /// The first chunk of `data`; the rest waits.
-    fn chunk_of(&mut self, mut data: Bytes, charge: &mut Charge) -> Bytes {
-        let wanted = self.size.next().min(data.len());
-        if wanted > self.granted {
-            let more = CHUNKS_TAKEN * (wanted - self.granted) as u64;
-            if charge.resize(charge.bytes() + more).is_ok() {
-                self.granted = wanted;
-            }
+    /// The room for a chunk of up to `wanted` bytes, after more was charged if necessary.
+    fn grow(&self, wanted: usize) -> usize {
+        let taken = self.taken.load(Ordering::Acquire);
+        let mut charge = self.chunks.lock();
+        let needed = (taken + wanted) as u64;
+        if needed > charge.bytes() && charge.resize(needed).is_ok() {
+            return wanted;
         }
-        if data.len() > self.granted {
-            // A slice would keep the whole allocation, which the ledger could not drop.
-            self.rest = data.split_off(self.granted);
-            data = Bytes::copy_from_slice(&data);
-        }
-        self.size.record(data.len());
-        data
+        let charged = usize::try_from(charge.bytes()).unwrap_or(usize::MAX);
+        charged.saturating_sub(taken).min(wanted)
+    }
+}
+
+impl AsRef<[u8]> for Taken {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let length = self.bytes.len();
+        self.charges.taken.fetch_sub(length, Ordering::Release);
+        self.charges.task.wake();
     }
 }
 
 impl Held for Revocable<Waiting> {
     fn revoke(&self) {
-        let task = self.with(|waiting| waiting.task.take()).flatten();
-        Revocable::revoke(self);
-        // A body that was pending can no longer wake its reader.
+        // The task is taken together with the body: a reader that polls between the two would wait
+        // for a body that is gone.
+        let Some(mut waiting) = self.take() else {
+            return;
+        };
+        let (task, abort) = (waiting.task.take(), waiting.abort.take());
+        // Dropped first, so that the seat of the request is free when its reader is told.
+        drop(waiting);
+        // The reader waits for the body, or the HTTP library for the client.
         if let Some(task) = task {
             task.wake();
+        }
+        if let Some(abort) = abort {
+            abort.abort();
         }
     }
 
     fn is_too_slow(&self, now: Instant, rate: MinimumRate) -> bool {
         // If the body is in use, the reader is just taking from it.
-        self.try_with(|waiting| waiting.pace.is_below(rate, now))
+        self.try_with(|waiting| waiting.has_minimum_rate && waiting.pace.is_below(rate, now))
+            .unwrap_or(false)
+    }
+
+    fn is_paced(&self) -> bool {
+        self.try_with(|waiting| waiting.has_minimum_rate && waiting.pace.is_waiting())
             .unwrap_or(false)
     }
 
@@ -166,6 +262,14 @@ impl Held for Revocable<Waiting> {
             (stall >= STALL).then_some(waiting.window)
         });
         stalled.flatten().unwrap_or(0)
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        // A sweep may have found the body before. It must not end an answer that is complete: over
+        // HTTP/1.1 it would end the next one.
+        drop(self.waiting.take());
     }
 }
 
@@ -181,8 +285,8 @@ impl http_body::Body for HeldBody {
         if this.has_failed {
             return Poll::Ready(None);
         }
-        let charge = &mut this.charge;
-        let polled = this.waiting.with(|waiting| waiting.poll_chunk(charge, cx));
+        let charges = &this.charges;
+        let polled = this.waiting.with(|waiting| waiting.poll_chunk(charges, cx));
         polled.unwrap_or_else(|| {
             this.has_failed = true;
             Poll::Ready(Some(Err(Dropped.into())))

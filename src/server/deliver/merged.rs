@@ -1,9 +1,16 @@
 //! Merges the frames of a burst into one buffer, which watches share that send the same burst.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::Weak;
 
 use bytes::Bytes;
 use bytes::BytesMut;
+
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
 
 /// Largest size, in bytes, of merged frames: as much as an HTTP/2 DATA frame or a TLS record holds.
 pub(crate) const MAX_MERGED: usize = 16 << 10;
@@ -15,23 +22,37 @@ pub(crate) struct Burst {
     length: usize,
     merged: Vec<Bytes>,
     whole: Bytes,
+    /// What is charged for `whole` while a watch sends it.
+    charge: Weak<Charge>,
+}
+
+/// A burst that a watch sends.
+struct Sent {
+    whole: Bytes,
+    /// Shared by all watches that send the burst.
+    _charge: Arc<Charge>,
 }
 
 thread_local! {
     static BURST: RefCell<Burst> = RefCell::default();
 }
 
-/// Merges `first` and the frames that `next` returns into one buffer. Returns the buffer, the
-/// number of frames in it, and the frame that no longer fitted, if any.
+/// Merges `first` and the frames that `next` returns into one buffer of up to `limit` bytes, at most
+/// [`MAX_MERGED`]. Returns the buffer and the number of frames in it; those that are left are
+/// appended to `leftover`, which must be empty.
 ///
-/// Watches on one thread that are equally far behind get the same buffer, copied once.
+/// Watches on one thread that are equally far behind get the same buffer, copied once. It is
+/// charged once, to the `account` of the first of them. If memory is short, nothing is merged.
 pub(crate) fn merge(
     first: Bytes,
     next: impl FnMut() -> Option<Bytes>,
-) -> (Bytes, usize, Option<Bytes>) {
+    limit: usize,
+    leftover: &mut VecDeque<Bytes>,
+    account: Option<&Arc<Account>>,
+) -> (Bytes, usize) {
     // The value is taken, not borrowed, because `next` may run any code, even another merge.
     let mut burst = BURST.take();
-    let merged = burst.merge(first, next);
+    let merged = burst.merge(first, next, limit, leftover, account);
     BURST.set(burst);
     merged
 }
@@ -41,26 +62,51 @@ impl Burst {
         &mut self,
         first: Bytes,
         mut next: impl FnMut() -> Option<Bytes>,
-    ) -> (Bytes, usize, Option<Bytes>) {
+        limit: usize,
+        leftover: &mut VecDeque<Bytes>,
+        account: Option<&Arc<Account>>,
+    ) -> (Bytes, usize) {
         self.length = first.len();
         self.frames.push(first);
-        let mut leftover = None;
-        while self.length < MAX_MERGED
+        let mut too_long = None;
+        while self.length < limit
             && let Some(frame) = next()
         {
-            if self.length + frame.len() > MAX_MERGED {
-                leftover = Some(frame);
+            if self.length + frame.len() > limit {
+                too_long = Some(frame);
                 break;
             }
             self.length += frame.len();
             self.frames.push(frame);
         }
-        let count = self.frames.len();
-        if count == 1 {
-            let only = self.frames.pop().unwrap_or_default();
-            return (only, 1, leftover);
-        }
-        if !are_same_slices(&self.frames, &self.merged) {
+        let mut count = self.frames.len();
+        let whole = match count {
+            1 => None,
+            _ => self.whole(account),
+        };
+        let frame = whole.unwrap_or_else(|| {
+            leftover.extend(self.frames.drain(1..));
+            count = 1;
+            self.frames.pop().unwrap_or_default()
+        });
+        leftover.extend(too_long);
+        self.frames.clear();
+        (frame, count)
+    }
+
+    /// All frames in one buffer; `None` if the ledger refuses the memory for it.
+    fn whole(&mut self, account: Option<&Arc<Account>>) -> Option<Bytes> {
+        let is_new = !are_same_slices(&self.frames, &self.merged);
+        let charge = match account {
+            None => None,
+            Some(account) => {
+                let shared = self.charge.upgrade().filter(|_| !is_new);
+                let bytes = self.length as u64;
+                let charge = || account.charge(Kind::Burst, bytes).ok().map(Arc::new);
+                Some(shared.or_else(charge)?)
+            }
+        };
+        if is_new {
             let mut whole = BytesMut::with_capacity(self.length);
             for frame in &self.frames {
                 whole.extend_from_slice(frame);
@@ -68,8 +114,21 @@ impl Burst {
             self.whole = whole.freeze();
             std::mem::swap(&mut self.frames, &mut self.merged);
         }
-        self.frames.clear();
-        (self.whole.clone(), count, leftover)
+        let whole = self.whole.clone();
+        Some(match charge {
+            None => whole,
+            Some(charge) => {
+                self.charge = Arc::downgrade(&charge);
+                let _charge = charge;
+                Bytes::from_owner(Sent { whole, _charge })
+            }
+        })
+    }
+}
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        &self.whole
     }
 }
 
@@ -83,14 +142,77 @@ fn are_same_slices(frames: &[Bytes], others: &[Bytes]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ledger::Ledger;
+    use crate::ledger::Limits;
 
     fn frame(length: usize) -> Bytes {
         Bytes::from(vec![b'x'; length])
     }
 
     fn merged(frames: &[Bytes]) -> (Bytes, usize, Option<Bytes>) {
+        let (whole, count, mut leftover) = merged_for(frames, None);
+        assert!(leftover.len() <= 1);
+        (whole, count, leftover.pop())
+    }
+
+    fn merged_for(frames: &[Bytes], account: Option<&Arc<Account>>) -> (Bytes, usize, Vec<Bytes>) {
         let mut rest = frames[1..].iter().cloned();
-        merge(frames[0].clone(), || rest.next())
+        let mut leftover = VecDeque::new();
+        let (whole, count) = merge(
+            frames[0].clone(),
+            || rest.next(),
+            MAX_MERGED,
+            &mut leftover,
+            account,
+        );
+        (whole, count, leftover.into())
+    }
+
+    #[test]
+    fn a_burst_is_charged_once_while_a_watch_sends_it() {
+        let ledger = Ledger::new(Limits::new(Some(1 << 30), None, 0));
+        let (one, other) = (ledger.open_account(), ledger.open_account());
+        let charged = || {
+            let usage = ledger.usage();
+            let bursts = usage.iter().find(|(kind, _)| *kind == "burst");
+            bursts.map_or(0, |(_, bytes)| *bytes)
+        };
+        let frames = [frame(1_000), frame(2_000)];
+        let (first, count, _) = merged_for(&frames, Some(&one));
+        assert_eq!((count, charged()), (2, 3_000));
+        let (second, _, _) = merged_for(&frames, Some(&other));
+        assert_eq!((second.as_ptr(), charged()), (first.as_ptr(), 3_000));
+        drop(first);
+        assert_eq!(charged(), 3_000);
+        drop(second);
+        assert_eq!(charged(), 0);
+        let again = merged_for(&frames, Some(&other));
+        assert_eq!(charged(), 3_000);
+        drop((again, one, other));
+        assert_eq!(ledger.leased(), 0);
+    }
+
+    #[test]
+    fn nothing_is_merged_while_memory_is_short() {
+        let limits = Limits {
+            connection_memory: 20 << 10,
+            ..Limits::new(Some(1 << 30), None, 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let frames = [frame(4_000), frame(5_000), frame(6_000), frame(7_000)];
+        let (alone, count, leftover) = merged_for(&frames, Some(&account));
+        assert_eq!((alone.as_ptr(), count), (frames[0].as_ptr(), 1));
+        assert_eq!(leftover, frames[1..]);
+        // Events go on without it, so it is no sign that the process is short of memory.
+        let mut was_short = true;
+        assert_eq!(
+            ledger
+                .sweep(tokio::time::Instant::now(), &mut was_short)
+                .connections,
+            0
+        );
+        assert!(!was_short);
     }
 
     #[test]

@@ -47,6 +47,7 @@ pub(crate) use gzip::SharedList;
 pub(crate) use gzip::client_accepts_gzip;
 pub(crate) use gzip::with_gzip_headers;
 pub(crate) use held_body::HeldBody;
+pub(crate) use held_body::Holder;
 pub(crate) use list_bodies::ListBodies;
 pub(crate) use list_bodies::RoomForBodies;
 pub(crate) use watch_body::WatchBody;
@@ -145,7 +146,7 @@ impl<'a> Delivery<'a> {
 
     /// The compressed list of `key`, if another client asked for it recently.
     pub(super) fn shared_list(&self, key: &ListKey) -> Option<SharedList> {
-        self.gzip_cache?.get(key)
+        self.gzip_cache?.get(key, self.account.as_ref())
     }
 
     /// The response with the list in `chunks`. If the client accepts gzip, a long list with a `key`
@@ -158,7 +159,7 @@ impl<'a> Delivery<'a> {
     ) -> Response<Body> {
         match (self.gzip_cache, key) {
             (Some(gzip_cache), Some(key)) if chunks.is_long() => {
-                let list = gzip_cache.compress(key, chunks, has_more);
+                let list = gzip_cache.compress(key, chunks, has_more, self.account.as_ref());
                 let mut response = self.compressed(list.body);
                 if let Some(compressor) = list.compressor {
                     response.extensions_mut().insert(compressor);
@@ -197,6 +198,7 @@ impl<'a> Delivery<'a> {
 
     /// The response to a WATCH, with the events of `stream`.
     pub(super) fn watch(&self, stream: WatchBody) -> Response<Body> {
+        let stream = stream.charged_to(self.account.clone());
         self.watch_response(body::boxed(YieldingBody::new(stream)))
     }
 

@@ -1,5 +1,6 @@
 //! The body of a WATCH from a cache: encodes the events of a stream, adds bookmarks, ends in time.
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -31,13 +32,18 @@ use crate::codec::Encoder;
 use crate::codec::MetaVersion;
 use crate::codec::Representation;
 use crate::codec::View;
+use crate::ledger::Account;
+use crate::ledger::Charge;
 use crate::ledger::Hold;
+use crate::ledger::Kind;
 use crate::shutdown::WatchEnd;
 
 use crate::server::collection::Collection;
 use crate::server::decide::WatchTerms;
 
+use super::chunk_size::ChunkSize;
 use super::merged;
+use super::merged::MAX_MERGED;
 
 /// How often a watch that allows bookmarks gets one.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
@@ -49,6 +55,8 @@ const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
 const COUNT_BATCH: u64 = 64;
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longest initial event, in bytes, that is not charged by itself: bursts of them are.
+const FREE_FRAME: usize = 4 << 10;
 /// A watch without `timeoutSeconds` ends after a random time between this and twice this.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
@@ -71,11 +79,23 @@ pub(crate) struct WatchBody {
     bookmarks: Option<Bookmarks>,
     initial_events_end: bool,
     one_event_per_frame: bool,
-    /// A frame that did not fit into the last burst.
-    leftover: Option<Bytes>,
+    /// Frames that were fetched but did not fit into the last burst.
+    leftover: VecDeque<Bytes>,
+    /// The size of the next burst: a client that reads nothing gets a small one.
+    size: ChunkSize,
     drain: WatchEnd,
     /// Registers the initial objects at the ledger, until all were fetched.
     hold: Option<Hold>,
+    /// True until all initial objects were sent.
+    has_initial: bool,
+    /// The account of the client's connection; `None` in the simulator.
+    account: Option<Arc<Account>>,
+}
+
+/// A large initial event, which is charged while it is sent.
+struct InitialFrame {
+    bytes: Bytes,
+    _charge: Charge,
 }
 
 /// Where the events of a watch come from when it is opened.
@@ -124,6 +144,10 @@ impl WatchBody {
             WatchSource::Stream(stream) => State::Streaming(stream),
             WatchSource::Bridge(bridged) => State::Bridging(items_of(bridged)),
         };
+        let has_initial = match &state {
+            State::Streaming(stream) => stream.initial_objects().is_some(),
+            State::Last(_) | State::Bridging(_) | State::Ended => false,
+        };
         let bookmarks = terms.bookmarks.then(|| Bookmarks::new(deadline));
         let due = bookmarks.as_ref().map_or(deadline, |next| next.due);
         Self {
@@ -138,15 +162,24 @@ impl WatchBody {
             bookmarks,
             initial_events_end: terms.initial_events_end,
             one_event_per_frame,
-            leftover: None,
+            leftover: VecDeque::new(),
+            size: ChunkSize::default(),
             drain,
             hold: None,
+            has_initial,
+            account: None,
         }
     }
 
     /// Keeps `hold` until all initial objects were fetched.
     pub(crate) fn holding(mut self, hold: Option<Hold>) -> Self {
         self.hold = hold;
+        self
+    }
+
+    /// Charges what the watch holds to `account`.
+    pub(crate) fn charged_to(mut self, account: Option<Arc<Account>>) -> Self {
+        self.account = account;
         self
     }
 
@@ -173,6 +206,7 @@ impl WatchBody {
             };
             if !matches!(item, Some(WatchItem::Initial(_))) {
                 self.hold = None;
+                self.has_initial = false;
             }
             let last = match item {
                 None => State::Ended,
@@ -221,6 +255,31 @@ impl WatchBody {
         }
     }
 
+    /// `frame`, charged if it is a large initial event: unlike later events, no other client shares
+    /// it. `None` if the ledger refuses it; then the watch expires.
+    fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
+        let is_charged = self.has_initial && frame.len() > FREE_FRAME;
+        let Some(account) = self.account.as_ref().filter(|_| is_charged) else {
+            return Some(frame);
+        };
+        if let Ok(charge) = account.charge(Kind::Watch, frame.len() as u64) {
+            return Some(Bytes::from_owner(InitialFrame {
+                bytes: frame,
+                _charge: charge,
+            }));
+        }
+        // The client must not take the end for that of the initial events.
+        let expired = Expired {
+            requested: ResourceVersion::ZERO,
+            oldest: self.collection.reader().applied().unwrap_or_default(),
+        };
+        self.leftover.clear();
+        self.has_initial = false;
+        self.hold = None;
+        self.state = State::Last(expired_frame(&self.encoder, expired));
+        None
+    }
+
     /// The next frame of an event that the stream has already fetched. `None` says nothing about
     /// the cache: the connection polls the body again if it can send more.
     fn fetched_frame(&mut self) -> Option<Bytes> {
@@ -233,24 +292,45 @@ impl WatchBody {
 
     /// The next frame to send, merged from as many waiting events as fit.
     fn poll_burst(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
-        let first = match self.leftover.take() {
-            Some(leftover) => leftover,
-            None => match ready!(self.poll_state(cx)) {
-                Some(first) => first,
-                None => return Poll::Ready(None),
-            },
-        };
-        if self.one_event_per_frame {
-            self.uncounted += 1;
-            return Poll::Ready(Some(first));
+        loop {
+            let first = match self.leftover.pop_front() {
+                Some(leftover) => leftover,
+                None => match ready!(self.poll_state(cx)) {
+                    Some(first) => first,
+                    None => return Poll::Ready(None),
+                },
+            };
+            let (frame, count) = match self.one_event_per_frame {
+                true => (first, 1),
+                false => self.burst(first),
+            };
+            let frame = match count {
+                1 => self.charged(frame),
+                _ => Some(frame),
+            };
+            let Some(frame) = frame else { continue };
+            self.size.record(frame.len());
+            self.uncounted += count as u64;
+            if self.uncounted >= COUNT_BATCH && !self.one_event_per_frame {
+                self.count();
+            }
+            return Poll::Ready(Some(frame));
         }
-        let (frame, count, leftover) = merged::merge(first, || self.fetched_frame());
-        self.leftover = leftover;
-        self.uncounted += count as u64;
-        if self.uncounted >= COUNT_BATCH {
-            self.count();
-        }
-        Poll::Ready(Some(frame))
+    }
+
+    /// `first` and the events that are waiting after it, as many as fit, and their number.
+    fn burst(&mut self, first: Bytes) -> (Bytes, usize) {
+        // Those that are left of the last burst come before newer ones.
+        let mut leftover = std::mem::take(&mut self.leftover);
+        let account = self.account.take();
+        let mut rest = VecDeque::new();
+        let limit = self.size.next().min(MAX_MERGED);
+        let next = || leftover.pop_front().or_else(|| self.fetched_frame());
+        let burst = merged::merge(first, next, limit, &mut rest, account.as_ref());
+        self.account = account;
+        rest.append(&mut leftover);
+        self.leftover = rest;
+        burst
     }
 
     /// True if the watch must end, even if events are waiting. Cheap, as it is checked for every
@@ -349,7 +429,7 @@ impl http_body::Body for WatchBody {
         let this = self.get_mut();
         // Checked first, because a watch that always has events waiting must end too.
         if this.is_over(cx) {
-            this.leftover = None;
+            this.leftover.clear();
             this.state = State::Ended;
         }
         let frame = match this.poll_burst(cx) {
@@ -360,6 +440,12 @@ impl http_body::Body for WatchBody {
             }
         };
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
+    }
+}
+
+impl AsRef<[u8]> for InitialFrame {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

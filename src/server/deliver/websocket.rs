@@ -1,6 +1,5 @@
 //! A WATCH over a WebSocket: the same stream of events, with each event in a message of its own.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ use crate::api::WireFormat;
 use crate::body::Body;
 use crate::ledger::Account;
 use crate::ledger::Kind;
+use crate::ledger::closed;
 use crate::net;
 use crate::net::Transport;
 use crate::net::limit_stalls;
@@ -158,17 +158,6 @@ fn until_stuck(
             () = over => {}
             () = done => {}
         }
-    }
-}
-
-/// Completes when the ledger closes the connection of `account`.
-async fn closed(account: Option<&Account>) {
-    match account {
-        Some(account) => {
-            let mut is_registered = false;
-            poll_fn(|cx| account.poll_close(cx, &mut is_registered)).await;
-        }
-        None => std::future::pending().await,
     }
 }
 

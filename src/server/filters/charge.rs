@@ -21,8 +21,11 @@ use crate::ledger::Charge;
 use crate::ledger::Kind;
 use crate::ledger::Short;
 use crate::ledger::SnapshotAge;
+use crate::net::Abort;
 use crate::server::deliver::HeldBody;
+use crate::server::deliver::Holder;
 use crate::server::deliver::OwnCompressor;
+use crate::server::outcome::LongRunning;
 use crate::server::outcome::Outcome;
 use crate::server::outcome::RequestOutcome;
 use crate::server::rescue;
@@ -32,8 +35,12 @@ use super::AnswerFuture;
 
 /// Bytes of a request's task, its state in the HTTP library, and the head of its answer.
 const STREAM_BYTES: u64 = 12 << 10;
-/// Bytes of chunks that the HTTP library may hold of a watch, and of events that it has fetched.
-const WATCH_BYTES: u64 = 16 << 10;
+/// Bytes of an open watch: its task, its state in the HTTP library, and its position in the cache.
+/// Events are the cache's, and bursts and initial events are charged while they are sent.
+const WATCH_BYTES: u64 = 4 << 10;
+/// Largest body of a request, in bytes, that is charged. What sends the request to the API server
+/// keeps no longer ones.
+const MAX_REQUEST_BODY: u64 = 256 << 10;
 
 /// The layer that adds [`ChargeToLedger`].
 #[derive(Clone, Copy, Debug)]
@@ -76,10 +83,17 @@ where
         };
         let head = request.uri().path_and_query();
         let head = head.map_or(0, |target| target.as_str().len()) + size(request.headers());
-        match charges(&account, head as u64) {
-            Ok(charges) => {
+        let abort = request.extensions().get::<Abort>().cloned();
+        let charges = charge_body(&account, request.body());
+        let charges = charges.and_then(|body| Ok((body, charges_of(&account, head as u64)?)));
+        match charges {
+            Ok((body, charges)) => {
                 let answer: AnswerFuture = Box::pin(self.inner.call(request));
-                Box::pin(async move { Ok(charged(answer.await?, &account, charges)) })
+                Box::pin(async move {
+                    let answer = answer.await?;
+                    drop(body);
+                    Ok(charged(answer, &account, charges, abort))
+                })
             }
             Err(_) => Box::pin(async { Ok(rescue::too_many_requests()) }),
         }
@@ -94,8 +108,17 @@ fn size(headers: &HeaderMap) -> usize {
     bytes.sum()
 }
 
+/// The charge of a request's body, which may be kept until the API server has answered; `None` if
+/// there is no body, or if its length is unknown, so that it is streamed.
+fn charge_body(account: &Arc<Account>, body: &Body) -> Result<Option<Charge>, Short> {
+    let length = body.size_hint().exact();
+    let kept = length.filter(|length| (1..=MAX_REQUEST_BODY).contains(length));
+    kept.map(|length| account.charge(Kind::Request, length))
+        .transpose()
+}
+
 /// The charges of a request whose head has `head` bytes, and of the first chunks of its answer.
-fn charges(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Short> {
+fn charges_of(account: &Arc<Account>, head: u64) -> Result<(Charge, Charge), Short> {
     let stream = account.charge(Kind::Stream, STREAM_BYTES + head)?;
     let chunks = account.charge(Kind::Body, HeldBody::FIRST_CHARGE)?;
     Ok((stream, chunks))
@@ -106,16 +129,20 @@ fn charged(
     mut response: Response<Body>,
     account: &Arc<Account>,
     (stream, chunks): (Charge, Charge),
+    abort: Option<Abort>,
 ) -> Response<Body> {
     let snapshot = response.extensions_mut().remove::<SnapshotAge>();
     let compressor = response.extensions_mut().remove::<OwnCompressor>();
+    let is_long_running = response.extensions_mut().remove::<LongRunning>().is_some();
     let outcome = response.extensions().get::<RequestOutcome>();
     let is_watch = outcome.is_some_and(|outcome| outcome.verb == "watch");
     let outcome = outcome.map(|outcome| outcome.outcome);
-    if is_watch && response.status().is_success() {
-        drop(chunks);
+    let is_forwarded = matches!(outcome, Some(Outcome::Forwarded(_)));
+    if is_watch && !is_forwarded && response.status().is_success() {
+        // The head of the request is not kept.
+        drop((stream, chunks));
         return match account.charge(Kind::Watch, WATCH_BYTES) {
-            Ok(events) => guarded(guarded(response, Some(events)), Some(stream)),
+            Ok(watch) => guarded(response, Some(watch)),
             Err(_) => rescue::too_many_requests(),
         };
     }
@@ -125,15 +152,21 @@ fn charged(
     };
     // The charge ends when the ledger drops the compressor with the body.
     let response = guarded(response, gzip);
-    let length = response.body().size_hint().upper();
-    if length.is_some_and(|length| length <= HeldBody::MAX_TAKEN_AT_ONCE) {
-        return guarded(guarded(response, Some(chunks)), Some(stream));
+    if response.body().is_end_stream() {
+        return guarded(response, Some(stream));
     }
-    let is_forwarded = matches!(outcome, Some(Outcome::Forwarded(_)));
+    let length = response.body().size_hint().upper();
     let window = length.unwrap_or(u64::MAX).min(upstream::STREAM_WINDOW);
-    let window = if is_forwarded { window } else { 0 };
-    let held = |body| HeldBody::new(body, account, chunks, snapshot, window);
-    guarded(response.map(|body| body::boxed(held(body))), Some(stream))
+    let holder = Holder {
+        account,
+        stream,
+        chunks,
+        snapshot,
+        window: if is_forwarded { window } else { 0 },
+        has_minimum_rate: !is_long_running,
+        abort,
+    };
+    response.map(|body| body::boxed(HeldBody::new(body, holder)))
 }
 
 #[cfg(test)]
@@ -223,6 +256,72 @@ mod tests {
         }
         drop(account);
         assert_eq!(ledger.leased(), 0);
+    }
+
+    #[tokio::test]
+    async fn the_body_of_a_request_is_charged_until_it_is_answered() {
+        let limits = Limits::new(Some(64 << 20), Some(1 << 20), 0);
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let (answers, _) = tokio::sync::broadcast::channel::<()>(1);
+        let sent = |length: usize| {
+            let answer = answers.subscribe();
+            let handler = service_fn(move |request: Request<Body>| {
+                let mut answer = answer.resubscribe();
+                async move {
+                    drop(request);
+                    answer.recv().await.ok();
+                    Ok::<_, Infallible>(Response::new(body::empty()))
+                }
+            });
+            let mut request = Request::new(body::full(vec![b'x'; length]));
+            request.extensions_mut().insert(Arc::clone(&account));
+            tokio::spawn(ChargeLayer.layer(handler).oneshot(request))
+        };
+        let mut writes: Vec<_> = (0..2).map(|_| sent(MAX_REQUEST_BODY as usize)).collect();
+        // A longer body is streamed.
+        writes.push(sent(MAX_REQUEST_BODY as usize + 1));
+        while used(&ledger, Kind::Stream) < 3 * STREAM_BYTES {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(used(&ledger, Kind::Request), 2 * MAX_REQUEST_BODY);
+        writes.push(sent(MAX_REQUEST_BODY as usize));
+        writes.push(sent(MAX_REQUEST_BODY as usize));
+        let refused = writes.pop().expect("five").await.expect("no panic");
+        let status = refused.unwrap_or_else(|error| match error {}).status();
+        assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+        answers.send(()).expect("they wait");
+        for write in writes {
+            let answered = write.await.expect("no panic");
+            let answered = answered.unwrap_or_else(|error| match error {});
+            assert_eq!(answered.status(), StatusCode::OK);
+        }
+        assert_eq!(used(&ledger, Kind::Request), 0);
+        drop(account);
+        assert_eq!(ledger.leased(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_short_requests_have_a_minimum_rate() {
+        let limits = Limits::new(Some(1 << 30), None, 64 << 10);
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let forwarded = Outcome::Forwarded(crate::server::Reason::NotCacheable);
+        let short = send(&account, "get", forwarded, None).await;
+        let handler = service_fn(move |_: Request<Body>| async move {
+            let mut log = answer("get", forwarded, None);
+            log.extensions_mut().insert(LongRunning);
+            Ok::<_, Infallible>(log)
+        });
+        let mut request = Request::new(body::empty());
+        request.extensions_mut().insert(Arc::clone(&account));
+        let log = ChargeLayer.layer(handler).oneshot(request).await;
+        let log = log.unwrap_or_else(|error| match error {});
+        tokio::time::advance(std::time::Duration::from_secs(60)).await;
+        let swept = ledger.sweep(tokio::time::Instant::now(), &mut false);
+        assert_eq!(swept.slow, 1);
+        assert!(short.into_body().collect().await.is_err());
+        assert!(log.into_body().collect().await.is_ok());
     }
 
     #[tokio::test]

@@ -22,8 +22,13 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::body::BodyGuard;
 use crate::body::guarded;
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
+use crate::ledger::closed;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
+use crate::upstream;
 use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 use crate::upstream::PendingUpgrade;
@@ -31,6 +36,7 @@ use crate::upstream::PendingUpgrade;
 use super::in_flight::Seat;
 use super::request::RequestInfo;
 use super::request::has_identity;
+use super::rescue;
 use super::rescue::FailureLog;
 
 use read_key::AUDIT_ID;
@@ -50,6 +56,10 @@ pub(super) struct Forwarding {
     failures: FailureLog,
     shutdown: Shutdown,
 }
+
+/// Bytes that an upgraded connection holds: the buffers in which bytes are copied both ways, those
+/// of both connections, and the task.
+const UPGRADE_BYTES: u64 = 48 << 10;
 
 /// What a forwarded watch holds until it ends.
 struct ForwardedWatch {
@@ -93,7 +103,9 @@ impl Forwarding {
         let answer = match (key, limit) {
             (Some(key), limit) => {
                 let audit_id = request.headers().get(AUDIT_ID).cloned();
-                self.shared_reads.forward(key, limit, audit_id, seat).await
+                let account = request.extensions().get().cloned();
+                let reads = &self.shared_reads;
+                reads.forward(key, limit, audit_id, account, seat).await
             }
             (None, Some(limit)) => match limit.try_acquire_owned() {
                 Ok(permit) if info.verb == "watch" => {
@@ -121,6 +133,13 @@ impl Forwarding {
         info: &RequestInfo,
         permit: Option<OwnedSemaphorePermit>,
     ) -> Result<Response<Body>, ForwardError> {
+        let account = request.extensions().get::<Arc<Account>>().cloned();
+        let is_upgrade = upstream::is_upgrade(request.headers());
+        let charge = account.as_ref().filter(|_| is_upgrade);
+        let charge = charge.map(|account| account.charge(Kind::Upgrade, UPGRADE_BYTES));
+        let Ok(charge) = charge.transpose() else {
+            return Ok(rescue::too_many_requests());
+        };
         let forwarded = self.forwarder.forward(request, identity).await;
         let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
         let mut watch = (info.verb == "watch").then(|| ForwardedWatch {
@@ -128,7 +147,7 @@ impl Forwarding {
             _permit: permit,
         });
         if let Some(upgrade) = forwarded.upgrade {
-            self.join_upgrade(upgrade, watch.take());
+            self.join_upgrade(upgrade, watch.take(), account, charge);
         }
         let mut response = forwarded.response;
         if is_proxied(info) {
@@ -141,7 +160,13 @@ impl Forwarding {
 
     /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch
     /// at its scheduled moment; exec and similar upgrades may use the whole grace period.
-    fn join_upgrade(&self, upgrade: PendingUpgrade, watch: Option<ForwardedWatch>) {
+    fn join_upgrade(
+        &self,
+        upgrade: PendingUpgrade,
+        watch: Option<ForwardedWatch>,
+        account: Option<Arc<Account>>,
+        charge: Option<Charge>,
+    ) {
         self.shutdown.spawn(async move {
             let ended = async {
                 match watch {
@@ -156,7 +181,11 @@ impl Forwarding {
                     }
                 }
                 () = ended => {}
+                () = closed(account.as_deref()) => {
+                    tracing::debug!("memory is short, and this upgraded connection holds the most");
+                }
             }
+            drop(charge);
         });
     }
 }
@@ -175,9 +204,129 @@ impl BodyGuard for ForwardedWatch {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use http::Method;
+    use http::StatusCode;
+    use http_body_util::Empty;
+    use hyper::body::Incoming;
+    use hyper::client::conn::http1 as client;
+    use hyper::server::conn::http1 as server;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::DuplexStream;
+    use tokio::io::duplex;
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::body;
+    use crate::ledger::Ledger;
+    use crate::ledger::Limits;
+    use crate::shutdown;
+    use crate::upstream::Client;
+
+    /// Grants an upgrade, and sends back what it gets then.
+    async fn echo(request: Request<Incoming>) -> Result<Response<Empty<bytes::Bytes>>, Infallible> {
+        tokio::spawn(async move {
+            let upgraded = hyper::upgrade::on(request).await.expect("an upgrade");
+            let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+            // The connection ends with an error if the test closes it.
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+        });
+        let granted = Response::builder()
+            .status(StatusCode::SWITCHING_PROTOCOLS)
+            .header("connection", "upgrade")
+            .header("upgrade", "SPDY/3.1");
+        Ok(granted.body(Empty::new()).expect("a response"))
+    }
+
+    /// A client's connection that `forwarding` serves, with `account`.
+    fn connect(forwarding: &Arc<Forwarding>, account: &Arc<Account>) -> DuplexStream {
+        let (near, far) = duplex(64 << 10);
+        let (forwarding, account) = (Arc::clone(forwarding), Arc::clone(account));
+        let service = service_fn(move |request: Request<Incoming>| {
+            let forwarding = Arc::clone(&forwarding);
+            let mut request = request.map(body::boxed);
+            request.extensions_mut().insert(Arc::clone(&account));
+            async move {
+                let info = RequestInfo::parse(request.method(), request.uri().path(), "");
+                let answer = forwarding.forward(request, &info, false, None, None).await;
+                Ok::<_, Infallible>(answer.expect("an answer"))
+            }
+        });
+        let io = TokioIo::new(far);
+        let connection = server::Builder::new().serve_connection(io, service);
+        tokio::spawn(connection.with_upgrades());
+        near
+    }
+
+    #[tokio::test]
+    async fn an_upgraded_connection_is_charged_and_can_be_closed() {
+        let client = Client::in_memory(
+            &(Arc::new(|| {
+                let (near, far) = duplex(64 << 10);
+                let service = service_fn(echo);
+                let io = TokioIo::new(far);
+                let connection = server::Builder::new().serve_connection(io, service);
+                tokio::spawn(connection.with_upgrades());
+                Ok(near)
+            }) as _),
+        );
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let forwarding = Arc::new(Forwarding::new(Forwarder::new(client), shutdown));
+        let limits = Limits {
+            memory: 4 * UPGRADE_BYTES,
+            ..Limits::new(None, Some(1 << 30), 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let charged = || {
+            let usage = ledger.usage();
+            let upgrades = usage.iter().find(|(kind, _)| *kind == "upgrade");
+            upgrades.map_or(0, |(_, bytes)| *bytes)
+        };
+        for is_closed_by_client in [true, false] {
+            let io = TokioIo::new(connect(&forwarding, &account));
+            let (mut sender, connection) = client::handshake(io).await.expect("HTTP/1.1");
+            tokio::spawn(connection.with_upgrades());
+            let request = Request::get("/api/v1/namespaces/n/pods/p/exec")
+                .header("host", "localhost")
+                .header("connection", "upgrade")
+                .header("upgrade", "SPDY/3.1");
+            let request = request
+                .body(Empty::<bytes::Bytes>::new())
+                .expect("a request");
+            let answer = sender.send_request(request).await.expect("an answer");
+            assert_eq!(answer.status(), StatusCode::SWITCHING_PROTOCOLS);
+            let upgraded = hyper::upgrade::on(answer).await.expect("an upgrade");
+            let mut upgraded = TokioIo::new(upgraded);
+            upgraded.write_all(b"x").await.expect("room");
+            let mut echoed = [0];
+            upgraded.read_exact(&mut echoed).await.expect("the echo");
+            assert_eq!(charged(), UPGRADE_BYTES);
+            if is_closed_by_client {
+                drop(upgraded);
+            } else {
+                // Another connection, which holds nothing, gets no memory.
+                let full = account.charge(Kind::Stream, UPGRADE_BYTES);
+                let refused = ledger
+                    .open_account()
+                    .charge(Kind::Stream, 2 * UPGRADE_BYTES);
+                assert!(full.is_ok() && refused.is_err());
+                let mut was_short = true;
+                let swept = ledger.sweep(Instant::now(), &mut was_short);
+                assert_eq!(swept.connections, 1);
+                let mut rest = Vec::new();
+                // The end may be a reset.
+                let _ = upgraded.read_to_end(&mut rest).await;
+            }
+            while charged() > 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
 
     #[test]
     fn answers_of_nodes_pods_and_services_are_proxied() {

@@ -49,6 +49,9 @@ use crate::body;
 use crate::body::Body;
 use crate::concurrency::CallSpacing;
 use crate::concurrency::GroupCommit;
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
 use crate::server::in_flight::Seat;
 use crate::server::in_flight::TooManyRequests;
 use crate::shutdown::Shutdown;
@@ -114,6 +117,8 @@ struct Caller {
     /// If set, a call for this caller alone needs a permit.
     limit: Option<Arc<Semaphore>>,
     audit_id: Option<HeaderValue>,
+    /// The account of the caller's connection, to which a shared answer may be charged.
+    account: Option<Arc<Account>>,
 }
 
 /// The result of a call.
@@ -134,6 +139,19 @@ enum CallResult {
 enum Beginning {
     Whole(Bytes),
     Part(Bytes, Body),
+}
+
+/// What is charged for the answer that is being read, until it is dropped.
+struct Room {
+    /// The account of one of the callers; `None` in tests and in the simulator.
+    account: Option<Arc<Account>>,
+    charge: Option<Charge>,
+}
+
+/// A shared answer and its charge.
+struct SharedAnswer {
+    bytes: Bytes,
+    _charge: Charge,
 }
 
 /// A caller's membership in a group. When the last one is dropped, the group is removed.
@@ -166,7 +184,8 @@ impl SharedReads {
     /// The answer to the read `key`, from a call to the API server that is sent after this function
     /// was called. If all callers of the call have a `limit`, it needs a permit of one of them, and
     /// fails instead of waiting if there is none. A caller that waits for a permit of a long read
-    /// has no `seat` meanwhile. Cancel safe.
+    /// has no `seat` meanwhile. An answer that several callers share is charged to the `account` of
+    /// one of them; without memory for it, it counts as too long to be shared. Cancel safe.
     ///
     /// # Errors
     ///
@@ -176,6 +195,7 @@ impl SharedReads {
         key: ReadKey,
         limit: Option<Arc<Semaphore>>,
         audit_id: Option<HeaderValue>,
+        account: Option<Arc<Account>>,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, ForwardError> {
         let calls = &self.inner.calls;
@@ -183,6 +203,7 @@ impl SharedReads {
             number: self.inner.next_caller.fetch_add(1, Ordering::Relaxed),
             limit,
             audit_id,
+            account,
         };
         if let Some(permits) = calls.long_reads.permits(&key) {
             return calls.call_alone(&key, caller, permits, seat).await;
@@ -264,11 +285,13 @@ impl Calls {
     ) -> Result<CallResult, ForwardError> {
         let permit = permit_for(callers)?;
         let deadline = Instant::now() + CALL_TIMEOUT;
+        let account = callers.iter().find_map(|caller| caller.account.clone());
         let mut callers = callers.iter();
         let single = callers.next().filter(|_| callers.next().is_none());
         let Some(single) = single else {
             let response = self.send(key.request(None), deadline).await?;
-            return self.share(key, response, permit, deadline).await;
+            let room = Room::of(account);
+            return self.share(key, response, permit, deadline, room).await;
         };
         let request = key.request(single.audit_id.clone());
         let response = self.send(request, deadline).await?;
@@ -286,11 +309,12 @@ impl Calls {
         response: Response<Body>,
         permit: Option<OwnedSemaphorePermit>,
         deadline: Instant,
+        room: Room,
     ) -> Result<CallResult, ForwardError> {
         let (mut parts, body) = response.into_parts();
         // Each caller's own audit ID is set later.
         parts.headers.remove(AUDIT_ID);
-        match in_time(deadline, beginning(body)).await? {
+        match in_time(deadline, beginning(body, room)).await? {
             Beginning::Whole(body) => Ok(CallResult::Buffered {
                 status: parts.status,
                 headers: Arc::new(parts.headers),
@@ -382,10 +406,10 @@ async fn in_time<T>(
     result.map_err(|error| ForwardError::Upstream(Arc::new(error)))
 }
 
-/// Reads `body` until it ends or is too long to be shared.
-async fn beginning(mut body: Body) -> Result<Beginning, Error> {
+/// Reads `body` until it ends, or is too long to be shared, or `room` has no memory for more.
+async fn beginning(mut body: Body, mut room: Room) -> Result<Beginning, Error> {
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > MAX_SHARED_BYTES {
+    if announced > MAX_SHARED_BYTES || !room.fits(announced) {
         return Ok(Beginning::Part(Bytes::new(), body));
     }
     let mut received = BytesMut::with_capacity(announced);
@@ -393,11 +417,11 @@ async fn beginning(mut body: Body) -> Result<Beginning, Error> {
         if let Ok(data) = frame.map_err(Error::Transport)?.into_data() {
             received.extend_from_slice(&data);
         }
-        if received.len() > MAX_SHARED_BYTES {
-            return Ok(Beginning::Part(received.freeze(), body));
+        if received.len() > MAX_SHARED_BYTES || !room.fits(received.capacity()) {
+            return Ok(Beginning::Part(room.holding(received), body));
         }
     }
-    Ok(Beginning::Whole(received.freeze()))
+    Ok(Beginning::Whole(room.holding(received)))
 }
 
 /// The body of which `received` was read and `rest` was not.
@@ -415,6 +439,45 @@ fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Re
     *response.status_mut() = status;
     *response.headers_mut() = headers.clone();
     response
+}
+
+// === impl Room ===
+
+impl Room {
+    fn of(account: Option<Arc<Account>>) -> Self {
+        Self {
+            account,
+            charge: None,
+        }
+    }
+
+    /// True if `bytes` are charged.
+    fn fits(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        match (&mut self.charge, &self.account) {
+            (Some(charge), _) => bytes <= charge.bytes() || charge.resize(bytes).is_ok(),
+            (None, Some(account)) => {
+                self.charge = account.charge(Kind::Shared, bytes).ok();
+                self.charge.is_some()
+            }
+            (None, None) => true,
+        }
+    }
+
+    /// What was read, which stays charged until its last clone is dropped.
+    fn holding(self, received: BytesMut) -> Bytes {
+        let bytes = received.freeze();
+        match self.charge {
+            Some(_charge) => Bytes::from_owner(SharedAnswer { bytes, _charge }),
+            None => bytes,
+        }
+    }
+}
+
+impl AsRef<[u8]> for SharedAnswer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 // === impl Caller, CallResult, GroupMembership ===

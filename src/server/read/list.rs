@@ -50,12 +50,14 @@ pub(super) async fn list(
     let key = delivery
         .shares_lists()
         .then(|| list_key(read, collection, snapshot, selection, page));
-    if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
-        pin(found.has_more);
-        return delivery.compressed(found.body);
-    }
     // The answer keeps the snapshot, or objects of it, until the client has read it.
     let age = snapshot_age(collection.reader(), snapshot);
+    if let Some(found) = key.as_ref().and_then(|key| delivery.shared_list(key)) {
+        pin(found.has_more);
+        let mut answer = delivery.compressed(found.body);
+        answer.extensions_mut().insert(age);
+        return answer;
+    }
     let encoder = collection.encoder_for(read.representation);
     let turn = delivery.turn().await;
     let room = delivery.room_for_bodies();

@@ -30,6 +30,7 @@ use crate::body::Body;
 use crate::codec::Encoder;
 use crate::codec::ListParts;
 use crate::codec::Representation;
+use crate::ledger::Account;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
@@ -197,27 +198,28 @@ impl GzipCache {
         }
     }
 
-    /// The list of `key`, if another client has asked for it recently.
-    pub(crate) fn get(&self, key: &ListKey) -> Option<SharedList> {
-        self.inner.find(&mut self.inner.cached.lock(), key)
+    /// The list of `key`, if another client has asked for it recently, for the client of `account`.
+    pub(crate) fn get(&self, key: &ListKey, account: Option<&Arc<Account>>) -> Option<SharedList> {
+        self.inner.find(&mut self.inner.cached.lock(), key, account)
     }
 
-    /// The list of `key`, as gzip. Starts to compress `chunks` unless the cache already has the
-    /// list.
+    /// The list of `key`, as gzip, for the client of `account`. Starts to compress `chunks` unless
+    /// the cache already has the list.
     pub(crate) fn compress(
         &self,
         key: ListKey,
         chunks: Chunks<ListParts<ListBodies>>,
         has_more: bool,
+        account: Option<&Arc<Account>>,
     ) -> CompressedList {
         let Inner {
             metrics, shutdown, ..
         } = self.inner.as_ref();
         let stream = Arc::new(GzipStream::new(metrics.bytes.clone()));
-        let body = stream.new_reader();
+        let body = stream.new_reader(account.cloned());
         {
             let mut cached = self.inner.cached.lock();
-            if let Some(found) = self.inner.find(&mut cached, &key) {
+            if let Some(found) = self.inner.find(&mut cached, &key, account) {
                 return CompressedList::shared(found.body);
             }
             if !self.inner.make_room(&mut cached, 1, OUTPUT_CHUNK) {
@@ -257,13 +259,18 @@ impl GzipCache {
 }
 
 impl Inner {
-    fn find(&self, cached: &mut HashMap<ListKey, CachedList>, key: &ListKey) -> Option<SharedList> {
+    fn find(
+        &self,
+        cached: &mut HashMap<ListKey, CachedList>,
+        key: &ListKey,
+        account: Option<&Arc<Account>>,
+    ) -> Option<SharedList> {
         let found = cached.get_mut(key)?;
         self.metrics.count("shared");
         found.last_used = Instant::now();
         found.is_shared = true;
         Some(SharedList {
-            body: body::boxed(found.stream.new_reader()),
+            body: body::boxed(found.stream.new_reader(account.cloned())),
             has_more: found.has_more,
         })
     }

@@ -17,9 +17,13 @@ use prometheus::IntGauge;
 use crate::body::Body;
 use crate::body::BoxError;
 use crate::codec::ListParts;
+use crate::ledger::Account;
+use crate::ledger::Charge;
+use crate::ledger::Kind;
 
 use super::compress::GzipBody;
 use super::compress::GzipWriter;
+use super::compress::OwnCompressor;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -73,6 +77,9 @@ pub(super) struct GzipStreamBody {
     sent: usize,
     /// Compresses the rest of the text; `None` until the end of a stream that was cut.
     remainder: Option<GzipBody>,
+    /// The account of the client's connection, to which the compressor is charged.
+    account: Option<Arc<Account>>,
+    charge: Option<Charge>,
 }
 
 // === impl GzipStream ===
@@ -86,8 +93,9 @@ impl GzipStream {
         }
     }
 
-    /// A body that reads the stream from the start.
-    pub(super) fn new_reader(self: &Arc<Self>) -> GzipStreamBody {
+    /// A body that reads the stream from the start. If the stream is cut, the body needs a
+    /// compressor of its own; if the ledger refuses it, the body fails.
+    pub(super) fn new_reader(self: &Arc<Self>, account: Option<Arc<Account>>) -> GzipStreamBody {
         let mut progress = self.progress.lock();
         progress.readers += 1;
         progress.last_reader += 1;
@@ -96,6 +104,8 @@ impl GzipStream {
             reader: progress.last_reader,
             sent: 0,
             remainder: None,
+            account,
+            charge: None,
         }
     }
 
@@ -177,6 +187,14 @@ impl http_body::Body for GzipStreamBody {
                     return Poll::Ready(Some(Err(CompressionAborted.into())));
                 }
                 Poll::Ready(Err(StreamEnd::Cut(remainder))) => {
+                    let account = self.account.take();
+                    let charge = |account: &Arc<_>| {
+                        Account::charge(account, Kind::Gzip, OwnCompressor::BYTES)
+                    };
+                    match account.as_ref().map(charge).transpose() {
+                        Ok(charge) => self.charge = charge,
+                        Err(short) => return Poll::Ready(Some(Err(short.into()))),
+                    }
                     let body: Body = remainder.chunks.clone().boxed();
                     self.remainder = Some(GzipBody::with(body, GzipWriter::resume(&remainder.crc)));
                 }

@@ -520,3 +520,30 @@ async fn the_ledger_takes_the_snapshot_of_a_stalled_watch_without_a_poll() {
     assert!(text.contains("\"code\":410"), "{text}");
     assert!(watch.body.frame().await.is_none());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_large_initial_event_without_memory_ends_the_watch() {
+    const LENGTH: usize = 100 << 10;
+    let collection = TestCollection::new();
+    let name = "x".repeat(LENGTH);
+    let mut list = collection.writer.lock().relist();
+    list.add(object(&name, 11));
+    collection.writer.lock().replace(list, ResourceVersion(11));
+    for (connection_memory, fits) in [(1 << 20, true), (50 << 10, false)] {
+        let limits = Limits {
+            connection_memory,
+            ..Limits::new(Some(1 << 30), None, 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let watch = collection.watch(WatchFrom::Snapshot, None);
+        let mut body = watch.body.charged_to(Some(Arc::clone(&account)));
+        let frame = body.frame().await.expect("a frame").expect("no error");
+        let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
+        assert_eq!(text.contains(&name), fits);
+        assert_eq!(text.contains("\"code\":410"), !fits, "{connection_memory}");
+        assert_eq!(ledger.leased() > LENGTH as u64, fits);
+        drop((frame, body, account));
+        assert_eq!(ledger.leased(), 0);
+    }
+}

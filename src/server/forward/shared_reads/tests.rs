@@ -13,6 +13,8 @@ use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::ledger::Ledger;
+use crate::ledger::Limits;
 use crate::net::ClientConnection;
 use crate::server::in_flight::InFlight;
 use crate::server::in_flight::InFlightMetrics;
@@ -71,9 +73,19 @@ impl Upstream {
 
     /// Starts `count` reads of the same list in their own tasks.
     fn read(&self, count: usize, limit: Option<&Arc<Semaphore>>) -> Vec<Reading> {
+        self.read_as(count, limit, None)
+    }
+
+    fn read_as(
+        &self,
+        count: usize,
+        limit: Option<&Arc<Semaphore>>,
+        account: Option<&Arc<Account>>,
+    ) -> Vec<Reading> {
         let reading = |_| {
             let (reads, limit) = (self.reads.clone(), limit.map(Arc::clone));
-            tokio::spawn(async move { reads.forward(key(), limit, None, None).await })
+            let account = account.map(Arc::clone);
+            tokio::spawn(async move { reads.forward(key(), limit, None, account, None).await })
         };
         (0..count).map(reading).collect()
     }
@@ -276,7 +288,7 @@ async fn a_caller_that_waits_for_a_permit_has_no_seat() {
         let forwarder = upstream.reads.clone();
         let waiting = tokio::spawn(async move {
             let seat = waiting_seat.as_mut();
-            forwarder.forward(key(), None, None, seat).await
+            forwarder.forward(key(), None, None, None, seat).await
         });
         // The paused clock advances when the third reader waits.
         tokio::time::sleep(PERMIT_WAIT / 2).await;
@@ -322,4 +334,63 @@ async fn the_others_are_served_when_the_first_caller_leaves() {
     assert!(first.await.expect_err("aborted").is_cancelled());
     answer_all(shared, &Bytes::from("list"));
     assert_eq!(partition(answers(served).await).0.len(), 4);
+}
+
+/// The charges of `ledger` for shared answers.
+fn charged(ledger: &Ledger) -> u64 {
+    let usage = ledger.usage();
+    let shared = usage.iter().find(|(kind, _)| *kind == "shared");
+    shared.map_or(0, |(_, bytes)| *bytes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_answer_is_charged_once_until_its_last_reader_has_it() {
+    const LENGTH: usize = 3 << 20;
+    let list = Bytes::from(vec![b'x'; LENGTH]);
+    let mut upstream = Upstream::start();
+    let ledger = Ledger::new(Limits::new(Some(1 << 30), None, 0));
+    let account = ledger.open_account();
+    let first = upstream.read(2, None);
+    let calls = upstream.calls(2).await;
+    let shared = upstream.read_as(3, None, Some(&account));
+    answer_all(calls, &list);
+    answer_all(upstream.calls(1).await, &list);
+    assert_eq!(partition(answers(first).await).0.len(), 2);
+    let (mut shared, _) = partition(answers(shared).await);
+    assert_eq!(shared.len(), 3);
+    let of_one = charged(&ledger);
+    assert!(
+        (LENGTH as u64..3 * LENGTH as u64).contains(&of_one),
+        "{of_one}"
+    );
+    shared.truncate(1);
+    assert_eq!(charged(&ledger), of_one);
+    drop((shared, account));
+    assert_eq!(ledger.leased(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_without_memory_for_it_is_not_shared() {
+    let list = Bytes::from(vec![b'x'; 3 << 20]);
+    let mut upstream = Upstream::start();
+    let ledger = Ledger::new(Limits::new(Some(1 << 30), Some(2 << 20), 0));
+    let account = ledger.open_account();
+    let mut rest = upstream.read(2, None);
+    let calls = upstream.calls(2).await;
+    rest.extend(upstream.read_as(3, None, Some(&account)));
+    answer_all(calls, &list);
+    let read = |reading: Reading| async {
+        let answer = reading.await.expect("no panic").expect("an answer");
+        length(answer).await
+    };
+    // The shared call, and one for each of the others.
+    let answering = async {
+        for _ in 0..3 {
+            answer_all(upstream.calls(1).await, &list);
+        }
+    };
+    let (lengths, ()) = tokio::join!(join_all(rest.into_iter().map(read)), answering);
+    assert_eq!(lengths, [list.len(); 5]);
+    drop(account);
+    assert_eq!(ledger.leased(), 0);
 }

@@ -14,6 +14,8 @@ use crate::api::ObjectKey;
 use crate::api::ObjectValues;
 use crate::api::WireFormat;
 use crate::body;
+use crate::ledger;
+use crate::ledger::Ledger;
 use crate::server::deliver::RoomForBodies;
 use crate::shutdown;
 
@@ -107,7 +109,13 @@ async fn concurrent_requests_share_one_compression() {
     let list = chunks(&encoder, 1, 30);
     let text = plain(list.clone());
     let bodies: Vec<_> = (0..50)
-        .map(|_| decoded(cache.compress(key(&encoder, 1), list.clone(), false).body))
+        .map(|_| {
+            decoded(
+                cache
+                    .compress(key(&encoder, 1), list.clone(), false, None)
+                    .body,
+            )
+        })
         .collect();
     for body in join_all(bodies).await {
         assert!(body == text);
@@ -115,7 +123,7 @@ async fn concurrent_requests_share_one_compression() {
     assert_eq!(counted(&cache, "rendered"), 1);
     assert_eq!(counted(&cache, "shared"), 49);
     // A client that asks after the end gets the cached list too.
-    let found = cache.get(&key(&encoder, 1)).expect("kept");
+    let found = cache.get(&key(&encoder, 1), None).expect("kept");
     assert!(decoded(found.body).await == text);
 }
 
@@ -125,9 +133,9 @@ async fn any_difference_in_the_key_is_a_different_list() {
     let encoder = encoder();
     let first = key(&encoder, 1);
     let body = cache
-        .compress(first.clone(), chunks(&encoder, 1, 30), true)
+        .compress(first.clone(), chunks(&encoder, 1, 30), true, None)
         .body;
-    let found = cache.get(&first.clone()).expect("the same");
+    let found = cache.get(&first.clone(), None).expect("the same");
     assert!(found.has_more);
     let other = |change: &dyn Fn(&mut ListKey)| {
         let mut key = first.clone();
@@ -150,10 +158,10 @@ async fn any_difference_in_the_key_is_a_different_list() {
         ("place", other(&|key| key.after = Some("a".into()))),
         ("limit", other(&|key| key.limit = Some(1))),
     ] {
-        assert!(cache.get(&key).is_none(), "{what}");
+        assert!(cache.get(&key, None).is_none(), "{what}");
     }
     let second = cache
-        .compress(key(&encoder, 2), chunks(&encoder, 2, 30), false)
+        .compress(key(&encoder, 2), chunks(&encoder, 2, 30), false, None)
         .body;
     assert!(decoded(second).await == plain(chunks(&encoder, 2, 30)));
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
@@ -168,7 +176,7 @@ async fn a_stream_without_readers_is_aborted() {
     // The reader leaves before the compression has begun, and then while it runs.
     for has_begun in [false, true] {
         let body = cache
-            .compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false)
+            .compress(key(&encoder, 1), chunks(&encoder, 1, 1000), false, None)
             .body;
         if has_begun {
             until(|| metrics.bytes_held() > 0).await;
@@ -179,7 +187,7 @@ async fn a_stream_without_readers_is_aborted() {
     }
     // The next client gets a new list.
     let body = cache
-        .compress(key(&encoder, 1), chunks(&encoder, 1, 30), false)
+        .compress(key(&encoder, 1), chunks(&encoder, 1, 30), false, None)
         .body;
     assert!(decoded(body).await == plain(chunks(&encoder, 1, 30)));
 }
@@ -191,7 +199,7 @@ async fn a_reader_that_leaves_does_not_disturb_the_others() {
     let mut bodies: Vec<_> = (0..3)
         .map(|_| {
             cache
-                .compress(key(&encoder, 1), chunks(&encoder, 1, 200), false)
+                .compress(key(&encoder, 1), chunks(&encoder, 1, 200), false, None)
                 .body
         })
         .collect();
@@ -214,7 +222,7 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
     let bodies: Vec<_> = (0..3)
         .map(|_| {
             cache
-                .compress(key(&encoder, 1), chunks(&encoder, 1, 100), false)
+                .compress(key(&encoder, 1), chunks(&encoder, 1, 100), false, None)
                 .body
         })
         .collect();
@@ -228,7 +236,7 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
     );
     // While these bytes are held, there is no room for another list.
     let alone = cache
-        .compress(key(&encoder, 2), chunks(&encoder, 2, 100), false)
+        .compress(key(&encoder, 2), chunks(&encoder, 2, 100), false, None)
         .body;
     assert_eq!(counted(&cache, "alone"), 1);
     assert!(decoded(alone).await == plain(chunks(&encoder, 2, 100)));
@@ -247,17 +255,22 @@ async fn the_least_recently_used_list_is_evicted() {
     let encoder = encoder();
     for version in 1..=2 {
         let body = cache
-            .compress(key(&encoder, version), chunks(&encoder, version, 30), false)
+            .compress(
+                key(&encoder, version),
+                chunks(&encoder, version, 30),
+                false,
+                None,
+            )
             .body;
         decoded(body).await;
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
-    assert!(cache.get(&key(&encoder, 1)).is_some());
+    assert!(cache.get(&key(&encoder, 1), None).is_some());
     let third = cache
-        .compress(key(&encoder, 3), chunks(&encoder, 3, 30), false)
+        .compress(key(&encoder, 3), chunks(&encoder, 3, 30), false, None)
         .body;
-    assert!(cache.get(&key(&encoder, 1)).is_some());
-    assert!(cache.get(&key(&encoder, 2)).is_none());
+    assert!(cache.get(&key(&encoder, 1), None).is_some());
+    assert!(cache.get(&key(&encoder, 2), None).is_none());
     decoded(third).await;
 }
 
@@ -268,12 +281,12 @@ async fn a_list_stays_cached_for_seconds_after_its_last_use() {
     let key = key(&encoder, 1);
     decoded(
         cache
-            .compress(key.clone(), chunks(&encoder, 1, 30), false)
+            .compress(key.clone(), chunks(&encoder, 1, 30), false, None)
             .body,
     )
     .await;
     sleep(UNSHARED_TTL - Duration::from_millis(10)).await;
-    assert!(cache.get(&key).is_some());
+    assert!(cache.get(&key, None).is_some());
     sleep(SHARED_TTL - Duration::from_millis(10)).await;
     assert!(cache.inner.cached.lock().contains_key(&key));
     sleep(Duration::from_millis(20)).await;
@@ -286,7 +299,7 @@ async fn a_waiting_reader_gets_an_error_when_the_producer_gives_up() {
     let cache = roomy();
     let encoder = encoder();
     let stream = Arc::new(GzipStream::new(cache.inner.metrics.bytes.clone()));
-    let mut body = body::boxed(stream.new_reader());
+    let mut body = body::boxed(stream.new_reader(None));
     assert!(body.frame().now_or_never().is_none());
     drop(Producer {
         inner: Arc::clone(&cache.inner),
@@ -299,4 +312,44 @@ async fn a_waiting_reader_gets_an_error_when_the_producer_gives_up() {
         frame.expect_err("a failure").to_string(),
         "compression of the answer was aborted"
     );
+}
+
+#[tokio::test]
+async fn a_compressor_for_the_rest_of_a_list_is_charged_to_its_reader() {
+    let encoder = encoder();
+    let text = plain(chunks(&encoder, 1, 1_000));
+    // The second connection has no memory for a compressor.
+    for (connection_memory, fits) in [(4 << 20, true), (128 << 10, false)] {
+        let cache = cache(Limits {
+            bytes: 2 * OUTPUT_CHUNK,
+            lists: MAX_LISTS,
+        });
+        let limits = ledger::Limits::new(Some(1 << 30), Some(connection_memory), 0);
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let list = chunks(&encoder, 1, 1_000);
+        let mut body = cache
+            .compress(key(&encoder, 1), list, false, Some(&account))
+            .body;
+        until(|| cache.inner.cached.lock().is_empty()).await;
+        let mut read = Vec::new();
+        let mut charged = 0;
+        let end = loop {
+            charged = charged.max(ledger.leased());
+            match body.frame().await {
+                Some(Ok(frame)) => read.extend_from_slice(frame.data_ref().expect("data")),
+                Some(Err(_)) => break false,
+                None => break true,
+            }
+        };
+        assert_eq!(end, fits);
+        assert_eq!(charged >= OwnCompressor::BYTES, fits, "{charged}");
+        let mut unpacked = Vec::new();
+        let decoded = GzDecoder::new(&read[..]).read_to_end(&mut unpacked);
+        // What a client has got of a list that failed is not a whole list.
+        assert_eq!(decoded.is_ok(), fits);
+        assert_eq!(unpacked == text, fits);
+        drop((body, account));
+        assert_eq!(ledger.leased(), 0);
+    }
 }

@@ -1,0 +1,95 @@
+//! Abort: ends the answer to a request from another task.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::OnceLock;
+
+use hyper::rt::Executor;
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::ledger::Account;
+
+/// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
+/// It is an extension of every request whose connection has an account. Clones end the same answer.
+///
+/// A body can end its answer with an error, but only when it is polled. The HTTP library does not
+/// poll the body of a client that opens no flow-control window, or takes nothing from its socket.
+#[derive(Clone, Debug)]
+pub struct Abort(Target);
+
+#[derive(Clone)]
+enum Target {
+    /// The task of an HTTP/2 stream, which is known as soon as it is spawned.
+    Stream(Arc<OnceLock<AbortHandle>>),
+    /// An HTTP/1.1 connection.
+    Connection(Arc<Account>),
+}
+
+/// Runs the streams of an HTTP/2 connection, each in a task that its [`Abort`] can end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StreamExecutor {
+    /// The one of the request that has just been passed to the service. hyper calls the service for
+    /// a request, and then at once the executor with the request's stream.
+    next: Arc<Mutex<Option<Arc<OnceLock<AbortHandle>>>>>,
+}
+
+// === impl Abort ===
+
+impl Abort {
+    /// Ends the HTTP/1.1 connection of `account`.
+    pub(crate) fn of_connection(account: Arc<Account>) -> Self {
+        Self(Target::Connection(account))
+    }
+
+    /// Ends the answer, unless the HTTP library has taken all of it already.
+    pub fn abort(&self) {
+        match &self.0 {
+            // The task drops the stream. That resets it, and drops what is buffered for it.
+            Target::Stream(task) => {
+                if let Some(task) = task.get() {
+                    task.abort();
+                }
+            }
+            Target::Connection(account) => account.close(),
+        }
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stream(_) => "stream",
+            Self::Connection(_) => "connection",
+        })
+    }
+}
+
+// === impl StreamExecutor ===
+
+impl StreamExecutor {
+    /// What ends the next stream that is executed.
+    pub(super) fn abort_of_next(&self) -> Abort {
+        let task = Arc::default();
+        *self.next.lock() = Some(Arc::clone(&task));
+        Abort(Target::Stream(task))
+    }
+}
+
+impl<F> Executor<F> for StreamExecutor
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the task ends with its connection, which a drain waits for"
+    )]
+    fn execute(&self, stream: F) {
+        let task = tokio::spawn(stream);
+        if let Some(next) = self.next.lock().take() {
+            // Set only here, and each is taken only once.
+            let _ = next.set(task.abort_handle());
+        }
+    }
+}
