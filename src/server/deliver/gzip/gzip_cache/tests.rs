@@ -218,21 +218,21 @@ async fn each_reader_compresses_the_rest_of_a_list_too_long_to_cache() {
         lists: MAX_LISTS,
     });
     let encoder = encoder();
-    let text = plain(chunks(&encoder, 1, 100));
+    let text = plain(chunks(&encoder, 1, 1_000));
     let bodies: Vec<_> = (0..3)
         .map(|_| {
             cache
-                .compress(key(&encoder, 1), chunks(&encoder, 1, 100), false, None)
+                .compress(key(&encoder, 1), chunks(&encoder, 1, 1_000), false, None)
                 .body
         })
         .collect();
     let metrics = &cache.inner.metrics;
     until(|| cache.inner.cached.lock().is_empty()).await;
     // No client has read anything; the compression stopped soon after the limit.
+    let held = metrics.bytes_held();
     assert!(
-        metrics.bytes_held() <= 4 * OUTPUT_CHUNK,
-        "{}",
-        metrics.bytes_held()
+        (2 * OUTPUT_CHUNK..=4 * OUTPUT_CHUNK).contains(&held),
+        "{held}"
     );
     // While these bytes are held, there is no room for another list.
     let alone = cache
