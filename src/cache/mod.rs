@@ -25,14 +25,15 @@
 //! that are queued later, and a bookmark has to wait until all events of the log are queued.
 //!
 //! After each change the writer wakes the streams of the groups concerned, either directly or
-//! through the [`Dispatcher`] of their thread. A relist wakes all streams, because they may need to
-//! send a bookmark. A wake is the only signal from the writer to the readers.
+//! through the [`Dispatcher`] of their thread. A relist wakes all streams at its end, because they
+//! may need to send a bookmark. A wake is the only signal from the writer to the readers.
 //!
 //! # Relists, holes, blocks and epochs
 //!
 //! When the upstream watch is lost at resource version `r`, the reflector lists again. The new list
 //! is complete at `L`, but does not show the single events between `r` and `L`. [`Writer::replace`]
-//! appends the difference between the store and the list to the log, so that open watches continue:
+//! appends the difference between the store and the list to the log, so that open watches continue.
+//! [`Writer::replace_cooperatively`] does the same, and yields to other tasks meanwhile:
 //!
 //! 1. the *block*: DELETED events for the objects that are gone or were recreated. For a watch with
 //!    a selector, it also has DELETED events for the changed objects that no longer match. All

@@ -130,14 +130,15 @@ impl State {
         &mut self,
         content: Content,
         events: NewEntries,
-        hole: Option<Instant>,
+        opens_hole: bool,
+        now: Instant,
     ) -> Option<Content> {
-        if let Some(opened_at) = hole {
+        if opens_hole {
             let before = self.applied().unwrap_or_default();
-            self.log.open_hole(before, content.applied, opened_at);
+            self.log.open_hole(before, content.applied, now);
         }
         let before = self.log.tip();
-        self.log.append(events);
+        self.log.append(events, now);
         self.counters.events += self.log.tip() - before;
         self.content.replace(content)
     }

@@ -15,10 +15,10 @@ use crate::cache::objects::Store;
 /// A new store and new events, applied together in one critical section.
 pub(super) struct Update {
     pub(super) content: Content,
-    /// Deletions that the upstream watch missed. They carry the resource version that was applied
-    /// before this update, and some of them concern only certain selections.
-    pub(super) block: Vec<Event>,
-    pub(super) changes: Vec<Event>,
+    /// First the block: deletions that the upstream watch missed. They carry the resource version
+    /// that was applied before this update, and some of them concern only certain selections. Then
+    /// the changes.
+    pub(super) events: Vec<Arc<Event>>,
     /// True if events between the version applied before and the new version may be unknown.
     pub(super) opens_hole: bool,
     /// When the list began that this update is the result of; `None` for a change.
@@ -31,8 +31,7 @@ impl Update {
     pub(super) fn without_events(store: Arc<Store>, applied: ResourceVersion) -> Self {
         Self {
             content: Content { store, applied },
-            block: Vec::new(),
-            changes: Vec::new(),
+            events: Vec::new(),
             opens_hole: false,
             list_began: None,
         }
@@ -55,7 +54,7 @@ impl Update {
             upstream_frame,
         );
         Self {
-            changes: vec![event],
+            events: vec![Arc::new(event)],
             ..Self::without_events(Arc::new(store), applied)
         }
     }
@@ -85,25 +84,17 @@ impl Update {
             None => EventType::Added,
         };
         let imply = |missed| Event::implied_deletion(missed, content.applied);
-        let block: Vec<_> = missed.into_iter().map(imply).collect();
+        let block = missed.map(imply);
+        let change = Event::new(event_type, object, previous, upstream_frame);
         Self {
-            opens_hole: !block.is_empty(),
-            block,
-            changes: vec![Event::new(event_type, object, previous, upstream_frame)],
+            opens_hole: block.is_some(),
+            events: block.into_iter().chain([change]).map(Arc::new).collect(),
             ..Self::without_events(Arc::new(store), applied)
         }
     }
 
     /// True if the update changes objects; false for a bookmark.
     pub(super) fn has_events(&self) -> bool {
-        !self.block.is_empty() || !self.changes.is_empty()
-    }
-
-    /// Bytes of the objects that this update replaces or deletes in the store.
-    pub(super) fn replaced_bytes(&self) -> u64 {
-        let events = self.block.iter().chain(&self.changes);
-        let events = events.filter(|event| !event.is_departure());
-        let previous = events.filter_map(|event| event.previous.as_ref());
-        previous.map(|object| object.size() as u64).sum()
+        !self.events.is_empty()
     }
 }

@@ -256,8 +256,9 @@ impl BridgeWriter {
             }
             let frame = Some((event_type, frame));
             let event = Event::new(event_type, Arc::new(object), None, frame);
-            let entry = NewEntries::new(&[Arc::new(event)], &self.bridge.totals.buffered, now);
-            state.log.append(entry);
+            let mut entries = NewEntries::with_capacity(1, state.log.ledger());
+            entries.push(&Arc::new(event));
+            state.log.append(entries, now);
             let evicted = state.log.evict(retention, now, usize::MAX);
             (evicted, self.bridge.advance(state, version))
         });

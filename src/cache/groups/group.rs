@@ -54,7 +54,7 @@ struct Queue {
     status: QueueStatus,
 }
 
-struct QueuedEvent {
+pub(super) struct QueuedEvent {
     /// The event's position in the log.
     position: u64,
     event: Arc<Event>,
@@ -168,17 +168,18 @@ impl Group {
         dropped
     }
 
-    /// Makes the group's streams expire at their next read, because the epoch has ended. Guarded by
+    /// Makes the group's streams expire at their next read, because the epoch has ended. Returns
+    /// the queued events, so that the caller can drop them outside of its locks. Guarded by
     /// `model_needs_queues_to_end_with_their_epoch`.
-    pub(in crate::cache) fn expire(&self) {
+    pub(super) fn expire(&self) -> VecDeque<QueuedEvent> {
         if mutation::is_active(Mutation::QueueKeptAtEpoch) {
-            return;
+            return VecDeque::new();
         }
         let mut queue = self.queue.write();
         queue.status = QueueStatus::Expired;
         queue.first = queue.end();
-        queue.entries = VecDeque::new();
         self.tip.store(NO_TIP, Ordering::SeqCst);
+        std::mem::take(&mut queue.entries)
     }
 
     /// Makes the group's streams end when they have delivered the queued events.

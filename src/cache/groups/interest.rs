@@ -16,6 +16,7 @@ use crate::api::Selection;
 use crate::cache::config::Config;
 use crate::cache::groups::group::Group;
 use crate::cache::groups::group::QUEUED_EVENT_BYTES;
+use crate::cache::groups::group::QueuedEvent;
 use crate::cache::groups::group::shrink;
 use crate::cache::groups::group_index::GroupIndex;
 use crate::cache::groups::group_index::IndexedBy;
@@ -66,6 +67,13 @@ pub(in crate::cache) struct Joined {
     pub(in crate::cache) group: Arc<Group>,
     /// The group that gave way. Freeing its queue may take long.
     pub(in crate::cache) replaced: Option<Arc<Group>>,
+}
+
+/// The result of [`Interest::expire`].
+pub(in crate::cache) struct ExpiredGroups {
+    interest: Interest,
+    /// The events that were queued in the groups.
+    _queues: Vec<VecDeque<QueuedEvent>>,
 }
 
 // === impl Interest ===
@@ -232,7 +240,7 @@ impl Interest {
     /// Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
     pub(in crate::cache) fn evict(&mut self, first: u64) {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
-            self.groups().for_each(|group| group.expire());
+            self.groups().for_each(|group| drop(group.expire()));
         }
         while let Some((position, _)) = self.queue_order.front()
             && (*position < first || self.queue_bytes() > self.limits.queue_bytes)
@@ -258,10 +266,11 @@ impl Interest {
         self.members.values().map(|member| &member.group)
     }
 
-    /// Ends the epoch: expires all streams and removes all groups. Returns the removed groups, so
-    /// that the caller can drop them outside of its locks.
-    pub(in crate::cache) fn expire(&mut self) -> Self {
-        self.groups().for_each(|group| group.expire());
+    /// Ends the epoch: expires all streams and removes all groups. Returns the removed groups and
+    /// their events, so that the caller can drop them outside of its locks.
+    pub(in crate::cache) fn expire(&mut self) -> ExpiredGroups {
+        let queues = self.groups().map(|group| group.expire());
+        let queues = queues.filter(|queue| !queue.is_empty()).collect();
         let fresh = Self {
             limits: self.limits,
             idle_age: self.idle_age,
@@ -269,7 +278,19 @@ impl Interest {
             next_id: self.next_id,
             ..Self::default()
         };
-        std::mem::replace(self, fresh)
+        let interest = std::mem::replace(self, fresh);
+        ExpiredGroups {
+            interest,
+            _queues: queues,
+        }
+    }
+}
+
+// === impl ExpiredGroups ===
+
+impl ExpiredGroups {
+    pub(in crate::cache) fn groups(&self) -> impl Iterator<Item = &Arc<Group>> {
+        self.interest.groups()
     }
 }
 

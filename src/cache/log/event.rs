@@ -130,8 +130,14 @@ impl Event {
     }
 
     /// True for an event from [`Event::implied_departure`]. Its change has a second event.
-    pub(in crate::cache) fn is_departure(&self) -> bool {
+    fn is_departure(&self) -> bool {
         self.part == ChangePart::Departure
+    }
+
+    /// Bytes of the object that this change replaces or deletes in the store.
+    pub(in crate::cache) fn replaced_bytes(&self) -> u64 {
+        let previous = self.previous.as_ref().filter(|_| !self.is_departure());
+        previous.map_or(0, |previous| previous.size() as u64)
     }
 
     /// The event type that this change has for a client that sees only the objects of `selection`;

@@ -41,8 +41,12 @@ struct Entry {
 }
 
 /// Events that are ready to be appended. Making this takes a while for a large relist, so it is made
-/// before the lock is taken.
-pub(in crate::cache) struct NewEntries(Vec<Entry>);
+/// before the lock is taken. The bytes of events that are never appended are subtracted again.
+pub(in crate::cache) struct NewEntries {
+    events: Vec<Arc<Event>>,
+    /// The total of the log that the events will be appended to.
+    ledger: Arc<AtomicUsize>,
+}
 
 /// Resource versions whose single events are unknown; [`crate::cache`] has the rules.
 #[derive(Clone, Copy, Debug)]
@@ -108,13 +112,18 @@ impl EventLog {
         self.first + self.entries.len() as u64
     }
 
-    /// The total of the bytes of all events, to which [`NewEntries::new`] adds.
+    /// The total of the bytes of all events, to which [`NewEntries::push`] adds.
     pub(in crate::cache) fn ledger(&self) -> Arc<AtomicUsize> {
         Arc::clone(&self.ledger)
     }
 
-    pub(in crate::cache) fn append(&mut self, entries: NewEntries) {
-        self.entries.extend(entries.0);
+    /// Appends `entries`, whose age begins at `now`.
+    pub(in crate::cache) fn append(&mut self, mut entries: NewEntries, now: Instant) {
+        let entry = |event| Entry {
+            event,
+            appended_at: now,
+        };
+        self.entries.extend(entries.events.drain(..).map(entry));
     }
 
     /// Records a hole. Call this before appending the events of the relist's difference.
@@ -277,19 +286,23 @@ impl EventLog {
 // === impl NewEntries ===
 
 impl NewEntries {
-    /// Adds the bytes of `events` to `ledger`, the total of the log that they will be appended to.
-    pub(in crate::cache) fn new(
-        events: &[Arc<Event>],
-        ledger: &Arc<AtomicUsize>,
-        now: Instant,
-    ) -> Self {
-        let entry = |event: &Arc<Event>| {
-            event.charge_to(ledger);
-            Entry {
-                event: Arc::clone(event),
-                appended_at: now,
-            }
-        };
-        Self(events.iter().map(entry).collect())
+    /// Creates an empty list for up to `capacity` events of the log with this `ledger`.
+    pub(in crate::cache) fn with_capacity(capacity: usize, ledger: Arc<AtomicUsize>) -> Self {
+        Self {
+            events: Vec::with_capacity(capacity),
+            ledger,
+        }
+    }
+
+    /// Adds `event`, and its bytes to the log's total.
+    pub(in crate::cache) fn push(&mut self, event: &Arc<Event>) {
+        event.charge_to(&self.ledger);
+        self.events.push(Arc::clone(event));
+    }
+}
+
+impl Drop for NewEntries {
+    fn drop(&mut self) {
+        self.events.iter().for_each(|event| event.discharge());
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the whole cache: invariants, relists, retention, memory, and a random model.
 
+mod interrupted;
 mod invariants;
 mod memory;
 mod model;

@@ -1,6 +1,7 @@
 //! Helpers of the cache's tests: objects, selections, and reading streams without a runtime.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
@@ -20,8 +21,12 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Config;
 use crate::cache::GroupLimits;
+use crate::cache::Relist;
+use crate::cache::ReplaceOutcome;
 use crate::cache::WatchItem;
 use crate::cache::WatchStream;
+use crate::cache::Writer;
+use crate::cache::write::Pace;
 
 pub(in crate::cache) fn config() -> Config {
     Config {
@@ -95,6 +100,27 @@ pub(in crate::cache) fn with_field(field: Field, equal: bool, value: &str) -> Se
         },
         ..Selection::default()
     }
+}
+
+/// Replaces the content as slowly as possible. The relist is interrupted after `steps` polls; then
+/// returns `None`, unless it was complete before.
+pub(in crate::cache) fn replace_in_steps(
+    writer: &mut Writer,
+    relist: Relist,
+    version: ResourceVersion,
+    steps: usize,
+) -> Option<ReplaceOutcome> {
+    let mut pace = Pace::slowest();
+    let mut replaced = pin!(writer.replace_at(relist, version, &mut pace));
+    let mut poll = || {
+        replaced
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+    };
+    (0..steps).find_map(|_| match poll() {
+        Poll::Ready(outcome) => Some(outcome),
+        Poll::Pending => None,
+    })
 }
 
 /// Polls `stream` once, with a waker that does nothing.

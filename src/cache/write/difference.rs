@@ -12,6 +12,8 @@ use crate::cache::log::Event;
 use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
+use crate::cache::write::pace::COMPARED;
+use crate::cache::write::pace::Pace;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -51,43 +53,51 @@ impl Difference {
     /// hole even if nothing differs. Guarded by `model_needs_the_block_at_the_previous_version`,
     /// `unseen_departures_from_a_selection_are_sent_before_other_changes` and
     /// `model_needs_a_hole_for_a_relist_that_finds_no_difference`.
-    pub(super) fn into_update(self, applied: ResourceVersion, list: ResourceVersion) -> Update {
+    pub(super) async fn into_update(
+        self,
+        applied: ResourceVersion,
+        list: ResourceVersion,
+        pace: &mut Pace,
+    ) -> Update {
         let is_unchanged = self.deleted.is_empty() && self.changed.is_empty();
         let is_hole_ignored =
             is_unchanged && mutation::is_active(Mutation::UnchangedListWithoutHole);
         let has_departures = !mutation::is_active(Mutation::DepartureWithChange);
-        let departure = |(object, previous): &(Arc<Object>, Option<Arc<Object>>)| {
-            Event::implied_departure(object, previous.as_ref()?, applied)
+        let block_version = match mutation::is_active(Mutation::BlockAtList) {
+            true => list,
+            false => applied,
         };
-        let changed = self.changed.iter().filter(|_| has_departures);
-        let departures: Vec<_> = changed.filter_map(departure).collect();
-        let change = |(object, previous): (Arc<Object>, Option<Arc<Object>>)| {
+        let mut events = Vec::with_capacity(self.deleted.len() + self.changed.len());
+        for missed in self.deleted {
+            events.push(Arc::new(Event::implied_deletion(missed, block_version)));
+            pace.spend(COMPARED).await;
+        }
+        for (object, previous) in self.changed.iter().filter(|_| has_departures) {
+            let departs = |previous| Event::implied_departure(object, previous, block_version);
+            events.extend(previous.as_ref().and_then(departs).map(Arc::new));
+            pace.spend(COMPARED).await;
+        }
+        let block = events.len();
+        for (object, previous) in self.changed {
             let event_type = match previous {
                 Some(_) => EventType::Modified,
                 None => EventType::Added,
             };
             let event = Event::new(event_type, object, previous, None);
-            if has_departures {
-                event.without_departure()
-            } else {
-                event
-            }
-        };
-        let imply = |missed| Event::implied_deletion(missed, applied);
-        let deletions = self.deleted.into_iter().map(imply);
-        let mut update = Update {
-            opens_hole: list > applied && !is_hole_ignored,
-            block: deletions.chain(departures).collect(),
-            changes: self.changed.into_iter().map(change).collect(),
-            ..Update::without_events(Arc::new(self.store), list)
-        };
-        if mutation::is_active(Mutation::BlockAtList) {
-            for mut event in update.block.drain(..) {
-                event.resource_version = list;
-                update.changes.push(event);
-            }
+            events.push(Arc::new(match has_departures {
+                true => event.without_departure(),
+                false => event,
+            }));
+            pace.spend(COMPARED).await;
         }
-        update
+        if mutation::is_active(Mutation::BlockAtList) {
+            events.rotate_left(block);
+        }
+        Update {
+            opens_hole: list > applied && !is_hole_ignored,
+            events,
+            ..Update::without_events(Arc::new(self.store), list)
+        }
     }
 
     pub(super) fn outcome(&self) -> ReplaceOutcome {

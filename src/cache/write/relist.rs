@@ -1,5 +1,6 @@
 //! Relist: a new full list while it is received, and its difference from the store.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -11,6 +12,9 @@ use crate::api::ResourceVersion;
 use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
 use crate::cache::write::difference::Difference;
+use crate::cache::write::pace::COMPARED;
+use crate::cache::write::pace::Pace;
+use crate::cache::write::pace::STORED;
 
 /// A list that is being received, page by page or as the initial events of a watch-list.
 ///
@@ -73,25 +77,27 @@ impl Relist {
     }
 
     /// Fills the store `empty`, which determines the indexes, with the objects of the list.
-    pub(super) fn to_store(&self, mut empty: Store) -> Store {
+    pub(super) async fn to_store(&self, mut empty: Store, pace: &mut Pace) -> Store {
         for object in self.items.values() {
             empty.insert(object.clone());
+            pace.spend(STORED).await;
         }
         empty
     }
 
     /// The difference between `before`, which is the state at `applied`, and this list, which is
-    /// complete at `list`.
+    /// complete at `list`. Cancel safe.
     ///
     /// # Errors
     ///
     /// Events cannot express the difference, so a new epoch must start. Guarded by
     /// `a_list_that_no_events_explain_starts_a_new_epoch`.
-    pub(super) fn difference(
+    pub(super) async fn difference(
         &self,
         before: &Store,
         applied: ResourceVersion,
         list: ResourceVersion,
+        pace: &mut Pace,
     ) -> Result<Difference, EpochCause> {
         if list < applied {
             return Err(EpochCause::WentBack);
@@ -103,25 +109,29 @@ impl Relist {
             if listed.is_none_or(|listed| listed.uid() != stored.uid()) {
                 store.remove(&stored.key);
                 deleted.push(stored.clone());
+                pace.spend(STORED).await;
             }
+            pace.spend(COMPARED).await;
         }
         // One resource version cannot have two different states.
         if list == applied && !deleted.is_empty() {
             return Err(EpochCause::WentBack);
         }
-        let mut changed = Vec::new();
-        for listed in self.items.values() {
+        // A map sorts a little with each object. To sort all of them at once takes too long.
+        let mut by_version = BTreeMap::new();
+        for (index, listed) in self.items.values().enumerate() {
             let stored = store.get(listed.key.as_str());
             if is_change(stored, listed, applied, list)? {
-                changed.push(listed.clone());
+                by_version.insert((listed.resource_version, index), listed);
             }
+            pace.spend(COMPARED).await;
         }
-        changed.sort_unstable_by_key(|object| object.resource_version);
-        let mut put = |object: Arc<Object>| {
+        let mut changed = Vec::with_capacity(by_version.len());
+        for object in by_version.into_values() {
             let previous = store.insert(object.clone());
-            (object, previous)
-        };
-        let changed = changed.into_iter().map(&mut put).collect();
+            changed.push((object.clone(), previous));
+            pace.spend(STORED).await;
+        }
         Ok(Difference {
             store,
             deleted,

@@ -24,25 +24,25 @@ use crate::cache::reader::Reader;
 use crate::cache::state::SharedCache;
 use crate::cache::stats::EpochCause;
 use crate::cache::update::Update;
-use crate::cache::write::difference::ReplaceOutcome;
 use crate::cache::write::frame_backed_objects::FrameBackedQueue;
+use crate::cache::write::free::drop_elsewhere;
 use crate::cache::write::relist::Relist;
-use crate::mutation;
-use crate::mutation::Mutation;
 
 /// Write access to a cache. A cache has exactly one writer. Dropping the writer closes the cache
 /// and ends all watches cleanly.
 pub struct Writer {
-    shared: Arc<SharedCache>,
+    pub(super) shared: Arc<SharedCache>,
     reader: Reader,
     /// The groups whose streams must be woken; empty between changes, and kept for its memory.
-    to_wake: Vec<Arc<Group>>,
-    wakers: Vec<Waker>,
+    pub(super) to_wake: Vec<Arc<Group>>,
+    pub(super) wakers: Vec<Waker>,
     /// Appended events that are not in the groups' queues yet, with their log positions. Empty
-    /// between changes.
-    unpublished: VecDeque<(u64, Arc<Event>)>,
+    /// between changes, except after a relist that was interrupted.
+    pub(super) unpublished: VecDeque<(u64, Arc<Event>)>,
+    /// True if a relist has opened a hole and was interrupted before it woke all streams.
+    pub(super) owes_wakes: bool,
     /// Stored objects whose frames the log has evicted; copying their bodies may save memory.
-    frame_backed: FrameBackedQueue,
+    pub(super) frame_backed: FrameBackedQueue,
     #[cfg(test)]
     held_back: usize,
 }
@@ -61,12 +61,22 @@ pub struct WentBack {
 /// Number of groups and of wakers for which memory is kept between changes.
 const IDLE_CAPACITY: usize = 4096;
 /// Number of events that one critical section evicts. It limits the pause of readers.
-const EVICTED_AT_ONCE: usize = 64;
+pub(super) const EVICTED_AT_ONCE: usize = 64;
 /// Number of critical sections in which a bookmark drops idle groups, some milliseconds in all. On a
 /// quiet resource only bookmarks arrive, and they delay no client.
 const IDLE_SLICES_OF_BOOKMARK: usize = 16;
 /// Number of groups that are checked in one critical section, about 70 ns each.
-const CHECKED_AT_ONCE: usize = 1024;
+pub(super) const CHECKED_AT_ONCE: usize = 1024;
+/// Number of critical sections in which a dropped writer queues events of an interrupted relist,
+/// some milliseconds in all.
+const SLICES_AT_DROP: usize = 64;
+
+/// What one critical section has evicted.
+pub(super) struct Evicted {
+    pub(super) events: Vec<Arc<Event>>,
+    pub(super) has_more_events: bool,
+    pub(super) has_more_groups: bool,
+}
 
 // === impl Writer ===
 
@@ -80,6 +90,7 @@ impl Writer {
             to_wake: Vec::new(),
             wakers: Vec::new(),
             unpublished: VecDeque::new(),
+            owes_wakes: false,
             frame_backed: FrameBackedQueue::default(),
             #[cfg(test)]
             held_back: 0,
@@ -157,31 +168,6 @@ impl Writer {
         Relist::new(stored.unwrap_or_else(empty))
     }
 
-    /// Makes the cache equal to `relist`, which is complete at `rv`.
-    pub fn replace(&mut self, mut relist: Relist, rv: ResourceVersion) -> ReplaceOutcome {
-        if mutation::is_active(Mutation::ListDatedAtEnd) {
-            relist.began = Instant::now();
-        }
-        let Some(content) = self.content() else {
-            self.begin(relist, rv, None);
-            return ReplaceOutcome::First;
-        };
-        match relist.difference(&content.store, content.applied, rv) {
-            Ok(difference) => {
-                let replaced = difference.outcome();
-                let mut update = difference.into_update(content.applied, rv);
-                update.list_began = Some(relist.began);
-                self.shared.state.write().counters.relists += 1;
-                self.commit(update);
-                replaced
-            }
-            Err(cause) => {
-                self.begin(relist, rv, Some(cause));
-                ReplaceOutcome::NewEpoch(cause)
-            }
-        }
-    }
-
     /// Starts a new epoch: drops the store, the log and all pinned snapshots, and expires all
     /// watches. The cache is not ready until the next [`Writer::replace`].
     pub fn new_epoch(&mut self, cause: EpochCause) {
@@ -218,6 +204,7 @@ impl Writer {
     }
 
     /// Closes the cache. Each watch delivers the events that are in the log, and then ends cleanly.
+    /// After a relist that was interrupted, it ends earlier: it may deliver only the first events.
     pub fn close(self) {
         drop(self);
     }
@@ -240,31 +227,20 @@ impl Writer {
         !self.unpublished.is_empty()
     }
 
-    fn content(&self) -> Option<Content> {
+    pub(super) fn content(&self) -> Option<Content> {
         self.shared.state.read().content.clone()
-    }
-
-    /// Makes `relist` the first content of the cache, or of a new epoch if there is a `cause`.
-    fn begin(&mut self, relist: Relist, rv: ResourceVersion, cause: Option<EpochCause>) {
-        let began = relist.began;
-        let store = relist.to_store(Store::new(&self.shared.config));
-        let content = Content {
-            store: Arc::new(store),
-            applied: rv,
-        };
-        self.shared.state.write().counters.relists += 1;
-        self.restart(Some(content), began, cause);
     }
 
     /// Replaces store and log by `content` and an empty log, in a new epoch if there is a `cause`.
     /// The list of `content` began at `list_began`.
-    fn restart(
+    pub(super) fn restart(
         &mut self,
         content: Option<Content>,
         list_began: Instant,
         cause: Option<EpochCause>,
     ) {
         self.publish(0);
+        self.owes_wakes = false;
         let start = content.as_ref().map(|content| content.applied);
         let log = EventLog::new(start.unwrap_or_default());
         let dropped = {
@@ -289,8 +265,10 @@ impl Writer {
             (content, log, interest, self.shared.pins.lock().take())
         };
         self.wake();
-        // Freeing this memory may take long, so do it after unlocking and waking.
-        drop(dropped);
+        match &dropped {
+            (Some(_), ..) => drop_elsewhere(dropped),
+            (None, ..) => drop(dropped),
+        }
     }
 
     /// Applies `update` to store and log in one critical section. Then queues the events in the
@@ -298,6 +276,9 @@ impl Writer {
     /// `i1_the_log_tip_is_the_store_version` and `i1_the_wake_up_comes_after_both`.
     fn commit(&mut self, update: Update) {
         self.publish(0);
+        if std::mem::take(&mut self.owes_wakes) {
+            self.wake_all();
+        }
         let now = Instant::now();
         let opens_hole = update.opens_hole;
         let idle_slices = match update.has_events() {
@@ -305,16 +286,19 @@ impl Writer {
             false => IDLE_SLICES_OF_BOOKMARK,
         };
         let retention = self.shared.retention(update.content.store.bytes());
-        let removed = self.append(update, now);
+        let ledger = self.shared.state.read().log.ledger();
+        let mut entries = NewEntries::with_capacity(update.events.len(), ledger);
+        update.events.iter().for_each(|event| entries.push(event));
+        let replaced = update.events.iter().map(|event| event.replaced_bytes());
+        let replaced = replaced.sum();
+        let removed = self.append(update, entries, replaced, now);
         self.shared.wakes.notify(&mut self.wakers);
         self.publish(self.held_back());
         let evicted = self.evict(retention, now, idle_slices);
         if opens_hole {
             // Wake all streams: they may now send a bookmark, or must expire because the hole
             // contains the future version at which they start.
-            self.to_wake.clear();
-            let interest = self.shared.interest.lock();
-            self.to_wake.extend(interest.groups().cloned());
+            self.wake_all();
         }
         self.wake();
         self.frame_backed.extend(&evicted);
@@ -327,26 +311,29 @@ impl Writer {
         drop((removed, evicted, unpinned));
     }
 
-    /// Replaces the content and appends the events of `update` to the log. Returns the content
-    /// before. All that takes long is done before the lock is taken.
-    fn append(&mut self, update: Update, now: Instant) -> Option<Content> {
-        let replaced = update.replaced_bytes();
+    /// Replaces the content and appends the events of `update`, which are `entries`, to the log.
+    /// Returns the content before. All that takes long is done before the lock is taken.
+    pub(super) fn append(
+        &mut self,
+        update: Update,
+        entries: NewEntries,
+        replaced: u64,
+        now: Instant,
+    ) -> Option<Content> {
         let Update {
             mut content,
-            block,
-            changes,
+            events,
             opens_hole,
             list_began,
         } = update;
-        let events = block.into_iter().chain(changes);
-        let events: Vec<_> = events.map(Arc::new).collect();
         let replaced = replaced + self.frame_backed.detach_bodies(&mut content);
-        let ledger = self.shared.state.read().log.ledger();
-        let entries = NewEntries::new(&events, &ledger, now);
         let mut state = self.shared.state.write();
         let position = state.log.tip();
-        let before = state.append(content, entries, opens_hole.then_some(now));
-        state.list_began = list_began.unwrap_or(state.list_began);
+        let before = state.append(content, entries, opens_hole, now);
+        if let Some(list_began) = list_began {
+            state.list_began = list_began;
+            state.counters.relists += 1;
+        }
         let counter = &self.shared.replaced_bytes;
         counter.fetch_add(replaced, Ordering::Relaxed);
         if opens_hole {
@@ -358,27 +345,34 @@ impl Writer {
     }
 
     /// Queues the appended events, except the last `keep`, in the groups that they concern. It
-    /// unlocks now and then, so that streams can join and leave during a large relist.
+    /// unlocks now and then, so that streams can join and leave meanwhile.
+    fn publish(&mut self, keep: usize) {
+        while self.unpublished.len() > keep {
+            self.publish_slice(keep, CHECKED_AT_ONCE);
+        }
+    }
+
+    /// Queues the next of the appended events, except the last `keep`, in one critical section that
+    /// checks about `at_once` events and groups. Returns how many it has checked.
     ///
     /// Streams read and join meanwhile. One that joins has perhaps read some of the events from the
     /// log, and skips them in the queue. Guarded by
     /// `model_needs_events_read_from_the_log_to_be_skipped` and
     /// `model_needs_bookmarks_to_wait_for_the_queues`.
-    fn publish(&mut self, keep: usize) {
-        while self.unpublished.len() > keep {
-            let mut interest = self.shared.interest.lock();
-            let mut checked = 0;
-            while checked < CHECKED_AT_ONCE
-                && self.unpublished.len() > keep
-                && let Some((position, event)) = self.unpublished.pop_front()
-            {
-                checked += 1 + interest.publish(position, &event, &mut self.to_wake);
-                // Evicting after each event keeps the queues within their limit.
-                interest.evict(0);
-                let queued_to = position + 1;
-                self.shared.queued_to.store(queued_to, Ordering::Release);
-            }
+    pub(super) fn publish_slice(&mut self, keep: usize, at_once: usize) -> usize {
+        let mut interest = self.shared.interest.lock();
+        let mut checked = 0;
+        while checked < at_once
+            && self.unpublished.len() > keep
+            && let Some((position, event)) = self.unpublished.pop_front()
+        {
+            checked += 1 + interest.publish(position, &event, &mut self.to_wake);
+            // Evicting after each event keeps the queues within their limit.
+            interest.evict(0);
+            let queued_to = position + 1;
+            self.shared.queued_to.store(queued_to, Ordering::Release);
         }
+        checked
     }
 
     /// Drops what exceeds `retention` from the log, then from the groups' queues, a few events per
@@ -392,39 +386,60 @@ impl Writer {
     ) -> Vec<Arc<Event>> {
         let mut evicted = Vec::new();
         loop {
-            let (some, first) = {
-                let mut state = self.shared.state.write();
-                let some = state.log.evict(retention, now, EVICTED_AT_ONCE);
-                (some, state.log.first())
-            };
-            let idle = {
-                let mut interest = self.shared.interest.lock();
-                interest.evict(first);
-                interest.remove_idle(now)
-            };
-            let has_more_events = some.len() == EVICTED_AT_ONCE;
-            let has_more_groups = idle.len() == DROPPED_AT_ONCE;
-            drop(idle);
-            evicted.extend(some);
+            let slice = self.evict_slice(retention, now, EVICTED_AT_ONCE);
+            evicted.extend(slice.events);
             idle_slices = idle_slices.saturating_sub(1);
-            let is_done = !has_more_groups || idle_slices == 0;
-            if is_done && !has_more_events {
+            let is_done = !slice.has_more_groups || idle_slices == 0;
+            if is_done && !slice.has_more_events {
                 return evicted;
             }
         }
     }
 
+    /// Drops up to `at_once` events and some idle groups, in one critical section each.
+    pub(super) fn evict_slice(
+        &mut self,
+        retention: Retention,
+        now: Instant,
+        at_once: usize,
+    ) -> Evicted {
+        let (events, first) = {
+            let mut state = self.shared.state.write();
+            let events = state.log.evict(retention, now, at_once);
+            (events, state.log.first())
+        };
+        let idle = {
+            let mut interest = self.shared.interest.lock();
+            interest.evict(first);
+            interest.remove_idle(now)
+        };
+        Evicted {
+            has_more_events: events.len() == at_once,
+            has_more_groups: idle.len() == DROPPED_AT_ONCE,
+            events,
+        }
+    }
+
     /// The number of events that the next change leaves out of the groups' queues. Tests set it, to
     /// let readers run between the append and the end of [`Writer::publish`].
-    fn held_back(&self) -> usize {
+    pub(super) fn held_back(&self) -> usize {
         #[cfg(test)]
         return self.held_back;
         #[cfg(not(test))]
         0
     }
 
+    /// Wakes all streams.
+    pub(super) fn wake_all(&mut self) {
+        self.to_wake.clear();
+        let groups = self.shared.interest.lock();
+        self.to_wake.extend(groups.groups().cloned());
+        drop(groups);
+        self.wake();
+    }
+
     /// Wakes all readers that wait for a version, and the streams of the groups in `to_wake`.
-    fn wake(&mut self) {
+    pub(super) fn wake(&mut self) {
         self.shared.wakes.notify(&mut self.wakers);
         for group in self.to_wake.drain(..) {
             group.wakes.notify(&mut self.wakers);
@@ -436,7 +451,11 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.publish(0);
+        // After an interrupted relist there may be too many. Then the streams end earlier, and their
+        // clients resume from the last event that they got.
+        for _ in 0..SLICES_AT_DROP {
+            self.publish_slice(0, CHECKED_AT_ONCE);
+        }
         // Streams still deliver the rest of their queues. All other reads find the cache not ready.
         let dropped = {
             let mut state = self.shared.state.write();

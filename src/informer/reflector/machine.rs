@@ -18,6 +18,7 @@ use crate::cache::Relist;
 use crate::cache::ReplaceOutcome;
 use crate::cache::WentBack;
 use crate::cache::Writer;
+use crate::concurrency::CoopBudget;
 use crate::informer::WireShape;
 use crate::upstream;
 use crate::upstream::ListCall;
@@ -44,6 +45,9 @@ use super::signals::RelistRequests;
 
 /// The `timeoutSeconds` of each upstream watch is a random number in this range, as in client-go.
 const WATCH_SECONDS: std::ops::Range<u64> = 300..600;
+/// Budget units of an object of a list: the reflector yields after 1,024 of them.
+const UNITS_PER_OBJECT: usize = CoopBudget::UNITS / 1024;
+
 /// The state of a reflector. `E` is the type of an upstream watch's stream.
 pub(super) enum State<E> {
     /// All objects are fetched next: by watch-list, or by LIST if upstream has no watch-list.
@@ -89,6 +93,8 @@ pub(super) struct Machine<L> {
     lister_watcher: L,
     config: ReflectorConfig,
     failures: Failures,
+    /// Limits the work on a list between two yields.
+    budget: CoopBudget,
     rng: StdRng,
     watch_list_support: WatchListSupport,
 }
@@ -107,6 +113,7 @@ impl<L: ListerWatcher> Machine<L> {
             shape: None,
             lister_watcher,
             failures: Failures::new(&config, StdRng::from_rng(&mut rng)),
+            budget: CoopBudget::new(),
             rng,
             watch_list_support: if config.watch_list {
                 WatchListSupport::Unknown
@@ -158,11 +165,14 @@ impl<L: ListerWatcher> Machine<L> {
     }
 
     async fn collect(&mut self, mut session: Session<L::Events>, mut relist: Relist) -> Flow<L> {
+        // The next frames may be there already, and then nothing else lets other tasks run.
+        self.budget.proceed().await;
+        self.budget.charge(UNITS_PER_OBJECT);
         match session.next(self.config.silence_limit).await {
             Ok(Frame::Bookmark(bookmark)) if bookmark.initial_events_end => {
                 self.watch_list_support = WatchListSupport::Supported;
                 self.update_shape(&bookmark);
-                self.replace(relist, bookmark.resource_version);
+                self.replace(relist, bookmark.resource_version).await;
                 session.begin_following();
                 return ControlFlow::Continue(State::Watching { session });
             }
@@ -173,10 +183,14 @@ impl<L: ListerWatcher> Machine<L> {
             }) => relist.remove(&object.key),
             Ok(Frame::Change { object, bytes, .. }) => relist.add_from_frame(object, &bytes),
             Ok(Frame::Bookmark(_)) => {
+                self.writer.discard(relist);
                 return self
                     .watch_list_failed(Error::NoInitialEventsEnd, WatchListProgress::Stream);
             }
-            Err(error) => return self.watch_list_failed(error, WatchListProgress::Stream),
+            Err(error) => {
+                self.writer.discard(relist);
+                return self.watch_list_failed(error, WatchListProgress::Stream);
+            }
         }
         ControlFlow::Continue(State::Collecting { session, relist })
     }
@@ -187,9 +201,16 @@ impl<L: ListerWatcher> Machine<L> {
         let call = self.lister_watcher.list(request);
         let page = match with_timeout(self.config.list_timeout, call).await {
             Ok(page) => page,
-            Err(error) => return self.list_failed(error, is_first_page),
+            Err(error) => {
+                self.writer.discard(relist);
+                return self.list_failed(error, is_first_page);
+            }
         };
-        page.items.into_iter().for_each(|object| relist.add(object));
+        for object in page.items {
+            relist.add(object);
+            self.budget.charge(UNITS_PER_OBJECT);
+            self.budget.proceed().await;
+        }
         if page.continue_token.is_some() {
             let request = ListCall {
                 limit,
@@ -197,7 +218,7 @@ impl<L: ListerWatcher> Machine<L> {
             };
             return ControlFlow::Continue(State::Listing { request, relist });
         }
-        self.replace(relist, page.resource_version);
+        self.replace(relist, page.resource_version).await;
         ControlFlow::Continue(State::Opening {
             after: page.resource_version,
             follows_list: true,
@@ -299,8 +320,9 @@ impl<L: ListerWatcher> Machine<L> {
         }
     }
 
-    fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
-        let replaced = self.writer.replace(relist, resource_version);
+    async fn replace(&mut self, relist: Relist, resource_version: ResourceVersion) {
+        let replaced = self.writer.replace_cooperatively(relist, resource_version);
+        let replaced = replaced.await;
         self.failures.list_succeeded();
         if replaced != ReplaceOutcome::First {
             increment(&self.metrics.relists);

@@ -40,6 +40,16 @@ fn run_model(
     max_shrink_iters: u32,
     retention: &[Option<usize>],
 ) -> Result<usize, String> {
+    run_prepared(cases, max_shrink_iters, retention, |_| {})
+}
+
+/// Runs the model after `prepare` has changed each world.
+fn run_prepared(
+    cases: u32,
+    max_shrink_iters: u32,
+    retention: &[Option<usize>],
+    prepare: impl Fn(&mut World),
+) -> Result<usize, String> {
     let settings = RunnerConfig {
         cases,
         max_shrink_iters,
@@ -55,6 +65,7 @@ fn run_model(
     let outcome = runner.run(&(limits, choice, operations()), |input| {
         let (limits, choice, operations) = input;
         let mut world = World::new(limits, choice);
+        prepare(&mut world);
         let outcome = world.run(operations);
         served.set(served.get() + world.served);
         outcome.map_err(TestCaseError::fail)
@@ -74,6 +85,23 @@ fn every_client_ends_with_the_true_view_or_expires() {
             served > 2 * cases as usize,
             "views were checked only {served} times in {cases} cases"
         ),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Three of four relists are interrupted at some step. The next change or relist continues from what
+/// they have left.
+#[test]
+fn every_client_ends_with_the_true_view_if_relists_are_interrupted() {
+    let cases = RunnerConfig::default().cases;
+    let seed = Cell::new(0);
+    let served = run_prepared(cases, 10_000, &RETENTION, |world| {
+        seed.set(seed.get() + 1);
+        let steps = (seed.get()..).map(|number| [7, 23, 41, 1_000_000][number % 4] + number % 17);
+        world.interrupt_relists(steps);
+    });
+    match served {
+        Ok(served) => assert!(served > cases as usize, "views were checked {served} times"),
         Err(error) => panic!("{error}"),
     }
 }

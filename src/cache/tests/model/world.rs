@@ -28,14 +28,19 @@ use crate::cache::tests::model::operation::Op;
 use crate::cache::tests::support::config;
 use crate::cache::tests::support::in_namespace;
 use crate::cache::tests::support::key;
+use crate::cache::tests::support::replace_in_steps;
 use crate::cache::tests::support::with_field;
 use crate::cache::tests::support::with_label;
+
+type Interruptions = Box<dyn Iterator<Item = usize>>;
 
 pub(super) struct World {
     etcd: Etcd,
     writer: Writer,
     reader: Reader,
     clients: Vec<Client>,
+    /// The number of steps after which each relist is interrupted, if it has so many.
+    interruptions: Option<Interruptions>,
     /// How often a client had all changes and its view was correct.
     pub(super) served: usize,
 }
@@ -64,8 +69,14 @@ impl World {
             writer,
             reader,
             clients: choice.into_iter().map(client).collect(),
+            interruptions: None,
             served: 0,
         }
+    }
+
+    /// Makes the next relists end after these numbers of steps.
+    pub(super) fn interrupt_relists(&mut self, after: impl Iterator<Item = usize> + 'static) {
+        self.interruptions = Some(Box::new(after));
     }
 
     fn applied(&self) -> ResourceVersion {
@@ -182,7 +193,14 @@ impl World {
                 EventType::Added | EventType::Modified => relist.add(object),
             }
         }
-        match self.writer.replace(relist, list) {
+        let replaced = match self.interruptions.as_mut().and_then(Iterator::next) {
+            None => self.writer.replace(relist, list),
+            Some(steps) => match replace_in_steps(&mut self.writer, relist, list, steps) {
+                Some(replaced) => replaced,
+                None => return Ok(()),
+            },
+        };
+        match replaced {
             ReplaceOutcome::Diffed { .. } => Ok(()),
             other => Err(format!("a relist at {list} on {applied}: {other:?}")),
         }

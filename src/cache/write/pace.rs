@@ -1,0 +1,59 @@
+//! Pace: when a relist lets other tasks run.
+
+use crate::concurrency::CoopBudget;
+
+/// Yields to other tasks after a certain amount of work, or never.
+pub(in crate::cache) struct Pace {
+    budget: CoopBudget,
+    /// Budget units that each unit of work costs.
+    scale: usize,
+}
+
+/// Budget units of the comparison of two objects, or of making an event.
+pub(super) const COMPARED: usize = CoopBudget::UNITS / 1024;
+/// Budget units of a change of the store and its indexes.
+pub(super) const STORED: usize = CoopBudget::UNITS / 128;
+/// Budget units of one group that is checked for an event, and perhaps woken.
+pub(super) const CHECKED: usize = CoopBudget::UNITS / 4096;
+/// Budget units of an event that is evicted and freed.
+pub(super) const EVICTED: usize = CoopBudget::UNITS / 512;
+
+// === impl Pace ===
+
+impl Pace {
+    /// Never yields.
+    pub(super) fn unlimited() -> Self {
+        Self::with_scale(0)
+    }
+
+    /// Yields several times per millisecond.
+    pub(super) fn cooperative() -> Self {
+        Self::with_scale(1)
+    }
+
+    /// Yields after each piece of work.
+    #[cfg(test)]
+    pub(in crate::cache) fn slowest() -> Self {
+        Self::with_scale(CoopBudget::UNITS)
+    }
+
+    fn with_scale(scale: usize) -> Self {
+        let budget = CoopBudget::new();
+        Self { budget, scale }
+    }
+
+    /// How much of work that is usually done `at_once` may be done before the next yield.
+    pub(super) fn at_once(&self, at_once: usize) -> usize {
+        match self.scale {
+            0 | 1 => at_once,
+            _ => 1,
+        }
+    }
+
+    /// Yields if the work up to now, with these `units`, is enough for one turn. Cancel safe.
+    pub(super) async fn spend(&mut self, units: usize) {
+        if !self.budget.charge(units * self.scale) {
+            self.budget.proceed().await;
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Replace: how a complete list becomes the content of the cache.
+//!
+//! A relist of a hundred thousand changed objects takes seconds of CPU time if many groups are
+//! checked for each event. So this code is asynchronous and yields to other tasks. It prepares the
+//! new store and all events first, and appends them in one critical section. Then it queues the
+//! events in the groups, little by little. Only this last part can be interrupted after readers have
+//! seen the new content; the writer records what is missing, and does it before the next change.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+
+use tokio::time::Instant;
+
+use crate::api::ResourceVersion;
+use crate::cache::log::NewEntries;
+use crate::cache::objects::Content;
+use crate::cache::objects::Store;
+use crate::cache::stats::EpochCause;
+use crate::cache::update::Update;
+use crate::cache::write::difference::ReplaceOutcome;
+use crate::cache::write::free::drop_elsewhere;
+use crate::cache::write::pace::CHECKED;
+use crate::cache::write::pace::COMPARED;
+use crate::cache::write::pace::EVICTED;
+use crate::cache::write::pace::Pace;
+use crate::cache::write::relist::Relist;
+use crate::cache::write::writer::CHECKED_AT_ONCE;
+use crate::cache::write::writer::EVICTED_AT_ONCE;
+use crate::cache::write::writer::Writer;
+use crate::mutation;
+use crate::mutation::Mutation;
+
+/// From this number of objects or events on, memory is freed on another thread.
+const MANY: usize = 1000;
+
+// === impl Writer ===
+
+impl Writer {
+    /// Makes the cache equal to `relist`, which is complete at `rv`.
+    pub fn replace(&mut self, relist: Relist, rv: ResourceVersion) -> ReplaceOutcome {
+        let mut pace = Pace::unlimited();
+        let replaced = pin!(self.replace_at(relist, rv, &mut pace));
+        match replaced.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => unreachable!("an unlimited pace never yields"),
+        }
+    }
+
+    /// Makes the cache equal to `relist`, which is complete at `rv`, like [`Writer::replace`]. After
+    /// about a millisecond of work it yields to other tasks.
+    ///
+    /// Readers see the content before, until all at once they see the new content and all events
+    /// for it. After that, the streams get the events in order, a part at a time.
+    ///
+    /// Cancel safe: the cache then has either the content before or the new content. If streams lack
+    /// a part of the events, the next change of this writer delivers it first. If the writer is
+    /// dropped instead, the streams end without them, and none gets a bookmark beyond what it has.
+    pub async fn replace_cooperatively(
+        &mut self,
+        relist: Relist,
+        rv: ResourceVersion,
+    ) -> ReplaceOutcome {
+        self.replace_at(relist, rv, &mut Pace::cooperative()).await
+    }
+
+    /// Drops a relist that will not be completed, on another thread if it is long.
+    pub fn discard(&self, relist: Relist) {
+        if relist.len() >= MANY {
+            drop_elsewhere(relist);
+        }
+    }
+
+    /// Makes the cache equal to `relist` at `pace`.
+    pub(in crate::cache) async fn replace_at(
+        &mut self,
+        mut relist: Relist,
+        rv: ResourceVersion,
+        pace: &mut Pace,
+    ) -> ReplaceOutcome {
+        self.deliver(0, pace).await;
+        if mutation::is_active(Mutation::ListDatedAtEnd) {
+            relist.began = Instant::now();
+        }
+        let Some(content) = self.content() else {
+            self.begin(relist, rv, None, pace).await;
+            return ReplaceOutcome::First;
+        };
+        let difference = relist.difference(&content.store, content.applied, rv, pace);
+        match difference.await {
+            Ok(difference) => {
+                let replaced = difference.outcome();
+                let began = relist.began;
+                self.discard(relist);
+                let mut update = difference.into_update(content.applied, rv, pace).await;
+                update.list_began = Some(began);
+                drop(content);
+                self.commit_relist(update, pace).await;
+                replaced
+            }
+            Err(cause) => {
+                self.begin(relist, rv, Some(cause), pace).await;
+                ReplaceOutcome::NewEpoch(cause)
+            }
+        }
+    }
+
+    /// Makes `relist` the first content of the cache, or of a new epoch if there is a `cause`.
+    async fn begin(
+        &mut self,
+        relist: Relist,
+        rv: ResourceVersion,
+        cause: Option<EpochCause>,
+        pace: &mut Pace,
+    ) {
+        let empty = Store::new(&self.shared.config);
+        let content = Content {
+            store: Arc::new(relist.to_store(empty, pace).await),
+            applied: rv,
+        };
+        self.shared.state.write().counters.relists += 1;
+        self.restart(Some(content), relist.began, cause);
+        self.discard(relist);
+    }
+
+    /// Applies the update of a relist, like [`Writer::commit`].
+    async fn commit_relist(&mut self, update: Update, pace: &mut Pace) {
+        let retention = self.shared.retention(update.content.store.bytes());
+        let ledger = self.shared.state.read().log.ledger();
+        let mut entries = NewEntries::with_capacity(update.events.len(), ledger);
+        let mut replaced = 0;
+        for event in &update.events {
+            entries.push(event);
+            replaced += event.replaced_bytes();
+            pace.spend(COMPARED).await;
+        }
+        // A dropped future ends this function only where it yields. So what it owes to the streams
+        // is recorded together with the append.
+        let now = Instant::now();
+        let is_large = update.events.len() >= MANY;
+        self.owes_wakes |= update.opens_hole;
+        let removed = self.append(update, entries, replaced, now);
+        self.shared.wakes.notify(&mut self.wakers);
+        match is_large {
+            true => drop_elsewhere(removed),
+            false => drop(removed),
+        }
+        self.deliver(self.held_back(), pace).await;
+        loop {
+            let slice = self.evict_slice(retention, now, pace.at_once(EVICTED_AT_ONCE));
+            self.frame_backed.extend(&slice.events);
+            pace.spend(EVICTED * slice.events.len()).await;
+            if !slice.has_more_events && !slice.has_more_groups {
+                break;
+            }
+        }
+        let unpinned = {
+            let replaced_bytes = self.shared.replaced_bytes.load(Ordering::Relaxed);
+            let mut pins = self.shared.pins.lock();
+            pins.evict(retention, replaced_bytes, now)
+        };
+        if !unpinned.is_empty() {
+            drop_elsewhere(unpinned);
+        }
+    }
+
+    /// Queues the appended events, except the last `keep`, in the groups that they concern, and
+    /// wakes the streams of these groups now and then. In the end it wakes all streams if a hole was
+    /// opened: they may now send a bookmark, or must expire because the hole contains the future
+    /// version at which they start.
+    async fn deliver(&mut self, keep: usize, pace: &mut Pace) {
+        while self.unpublished.len() > keep {
+            let checked = self.publish_slice(keep, pace.at_once(CHECKED_AT_ONCE));
+            // Each event has added its groups again.
+            self.to_wake.sort_unstable_by_key(|group| group.id);
+            self.to_wake.dedup_by_key(|group| group.id);
+            self.wake();
+            pace.spend(CHECKED * checked).await;
+        }
+        if std::mem::take(&mut self.owes_wakes) {
+            self.wake_all();
+        }
+    }
+}
