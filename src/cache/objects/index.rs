@@ -24,6 +24,8 @@ use crate::cache::objects::key_range::Objects;
 #[derive(Clone, Debug)]
 pub(super) struct Indexer {
     indexes: Vec<(IndexFunction, Index)>,
+    /// True if values that become common or rare are left to [`Indexer::settle`].
+    is_deferred: bool,
 }
 
 /// Maps the values of one field or label to the keys of the objects. It holds only hashes of the
@@ -35,6 +37,16 @@ struct Index {
     /// The number of objects for each value that at least `MIN_COUNTED` objects have. A count stays
     /// until far fewer objects have the value.
     counts: OrdMap<ValueHash, ValueCount>,
+    /// Common values that still have entries; empty unless [`Indexer::settle`] has work to do.
+    surplus: Vec<ValueHash>,
+}
+
+/// A walk over all objects that adds entries for a value, up to the last key that was examined.
+#[derive(Debug)]
+pub(in crate::cache) struct IndexScan {
+    index: usize,
+    value: ValueHash,
+    examined: Option<ObjectKey>,
 }
 
 /// The hash of a value, which is stored in place of the value.
@@ -90,7 +102,76 @@ impl Indexer {
             indexes: indexes
                 .map(|function| (function, Index::default()))
                 .collect(),
+            is_deferred: false,
         }
+    }
+
+    /// From now on, leaves values that become common or rare to [`Indexer::settle`].
+    pub(super) fn defer(&mut self) {
+        self.is_deferred = true;
+    }
+
+    /// Drops or adds entries of values that have become common or rare, after an examination of up
+    /// to `max` of them. Returns false if nothing is left to do. Call it again with the same `scan`,
+    /// which is `None` at first, and change nothing in between.
+    pub(super) fn settle(
+        &mut self,
+        objects: &Objects,
+        scan: &mut Option<IndexScan>,
+        max: usize,
+    ) -> bool {
+        if let Some((_, index)) = self.indexes.iter_mut().find(|i| !i.1.surplus.is_empty()) {
+            index.drop_surplus(max);
+            return true;
+        }
+        if scan.is_none() {
+            *scan = self.next_scan(objects.len());
+        }
+        let Some(IndexScan {
+            index,
+            value,
+            examined,
+        }) = scan
+        else {
+            self.is_deferred = false;
+            return false;
+        };
+        let (function, index) = &mut self.indexes[*index];
+        let from = examined.as_ref().map(ObjectKey::as_str);
+        let from = from.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut next = objects.range::<_, str>((from, Bound::Unbounded)).take(max);
+        let last = next.by_ref().fold(None, |_, (key, object)| {
+            if function.value_of(object).map(hash) == Some(*value) {
+                index.entries.insert(Entry::new(*value, key));
+            }
+            Some(key.clone())
+        });
+        if last.is_some() {
+            *examined = last;
+        } else {
+            index.end_scan(*value);
+            *scan = None;
+        }
+        true
+    }
+
+    /// The scan for a common value that too few of `objects` objects have.
+    fn next_scan(&self, objects: usize) -> Option<IndexScan> {
+        self.indexes
+            .iter()
+            .enumerate()
+            .find_map(|(index, (_, of))| {
+                let is_rare = |(_, value_count): &(&ValueHash, &ValueCount)| {
+                    value_count.is_common
+                        && (value_count.count == 0 || value_count.count < objects / RARE_DIVISOR)
+                };
+                let (value, _) = of.counts.iter().find(is_rare)?;
+                Some(IndexScan {
+                    index,
+                    value: *value,
+                    examined: None,
+                })
+            })
     }
 
     /// Moves a key to the entries of `object`'s values. `objects` is the store after the change.
@@ -100,6 +181,7 @@ impl Indexer {
         object: Option<&Object>,
         objects: &Objects,
     ) {
+        let is_deferred = self.is_deferred;
         for (function, index) in &mut self.indexes {
             let before = previous.and_then(|previous| function.value_of(previous));
             let after = object.and_then(|object| function.value_of(object));
@@ -108,15 +190,17 @@ impl Indexer {
             }
             if let (Some(previous), Some(value)) = (previous, before) {
                 let value = hash(value);
-                index.remove(value, &previous.key);
-                index.index_if_rare(value, function, objects);
+                index.remove(value, &previous.key, is_deferred);
+                if !is_deferred {
+                    index.index_if_rare(value, function, objects);
+                }
             }
             if let (Some(object), Some(value)) = (object, after) {
-                index.insert(hash(value), &object.key, objects.len());
+                index.insert(hash(value), &object.key, objects.len(), is_deferred);
             }
             // A value can become rare because the store has grown. Check this only when the size
             // reaches a power of two, because it scans all objects.
-            if previous.is_none() && objects.len().is_power_of_two() {
+            if !is_deferred && previous.is_none() && objects.len().is_power_of_two() {
                 index.index_all_rare(function, objects);
             }
         }
@@ -140,7 +224,7 @@ impl Indexer {
 // === impl Index ===
 
 impl Index {
-    fn insert(&mut self, value: ValueHash, key: &ObjectKey, objects: usize) {
+    fn insert(&mut self, value: ValueHash, key: &ObjectKey, objects: usize, is_deferred: bool) {
         let Some(value_count) = self.counts.get_mut(&value) else {
             self.entries.insert(Entry::new(value, key));
             let count = self.keys_with(value).take(MIN_COUNTED).count();
@@ -156,14 +240,16 @@ impl Index {
         }
         value_count.is_common =
             value_count.count >= MIN_COMMON && value_count.count > objects / COMMON_DIVISOR;
-        if value_count.is_common {
+        if value_count.is_common && is_deferred {
+            self.surplus.push(value);
+        } else if value_count.is_common {
             self.drop_entries(value);
         } else {
             self.entries.insert(Entry::new(value, key));
         }
     }
 
-    fn remove(&mut self, value: ValueHash, key: &ObjectKey) {
+    fn remove(&mut self, value: ValueHash, key: &ObjectKey, is_deferred: bool) {
         let Some(value_count) = self.counts.get_mut(&value) else {
             self.entries.remove(&Entry::new(value, key));
             return;
@@ -174,7 +260,9 @@ impl Index {
             self.entries.remove(&Entry::new(value, key));
         }
         // Drop the count only far below the limit, or it would be recomputed often near the limit.
-        if count == 0 || (!is_common && count < MIN_COUNTED / 2) {
+        // A common value that still has entries must keep its count.
+        let is_unused = count == 0 && !(is_common && is_deferred);
+        if is_unused || (!is_common && count < MIN_COUNTED / 2) {
             self.counts.remove(&value);
         }
     }
@@ -188,6 +276,30 @@ impl Index {
         let keys: Vec<_> = self.keys_with(value).cloned().collect();
         for key in keys {
             self.entries.remove(&Entry { value, key });
+        }
+    }
+
+    /// Drops up to `max` entries of a common value.
+    fn drop_surplus(&mut self, max: usize) {
+        let Some(value) = self.surplus.last().copied() else {
+            return;
+        };
+        let keys: Vec<_> = self.keys_with(value).take(max).cloned().collect();
+        if keys.len() < max {
+            self.surplus.pop();
+        }
+        for key in keys {
+            self.entries.remove(&Entry { value, key });
+        }
+    }
+
+    /// Makes a value rare, after all entries were added.
+    fn end_scan(&mut self, value: ValueHash) {
+        if let Some(value_count) = self.counts.get_mut(&value) {
+            value_count.is_common = false;
+            if value_count.count < MIN_COUNTED / 2 {
+                self.counts.remove(&value);
+            }
         }
     }
 

@@ -13,6 +13,7 @@ use crate::api::ObjectKey;
 use crate::api::Selection;
 use crate::cache::config::Config;
 use crate::cache::objects::index::Candidates;
+use crate::cache::objects::index::IndexScan;
 use crate::cache::objects::index::Indexer;
 use crate::cache::objects::key_range::KeyRange;
 use crate::cache::objects::key_range::Objects;
@@ -81,6 +82,22 @@ impl Store {
         self.indexer.update(Some(&removed), None, &self.objects);
         self.bytes -= removed.size();
         Some(removed)
+    }
+
+    /// From now on, leaves the part of the indexes' work that may take many milliseconds to
+    /// [`Store::settle_indexes`]. Until then, the store must not be read by selections.
+    pub(in crate::cache) fn defer_indexes(&mut self) {
+        self.indexer.defer();
+    }
+
+    /// Does some of the work that was deferred, for up to `max` objects. Returns false if nothing is
+    /// left to do. Call it again with the same `scan`, which is `None` at first.
+    pub(in crate::cache) fn settle_indexes(
+        &mut self,
+        scan: &mut Option<IndexScan>,
+        max: usize,
+    ) -> bool {
+        self.indexer.settle(&self.objects, scan, max)
     }
 
     /// The number of objects of `namespace`, or of all, with keys above `after`. It is found without

@@ -15,6 +15,7 @@ use crate::cache::write::difference::Difference;
 use crate::cache::write::pace::COMPARED;
 use crate::cache::write::pace::Pace;
 use crate::cache::write::pace::STORED;
+use crate::concurrency::CoopBudget;
 
 /// A list that is being received, page by page or as the initial events of a watch-list.
 ///
@@ -26,6 +27,9 @@ pub struct Relist {
     /// When this relist was started, which is before the list was sent.
     pub(super) began: Instant,
 }
+
+/// Number of objects for which the indexes are settled before the relist may yield.
+const SETTLED_AT_ONCE: usize = 256;
 
 // === impl Relist ===
 
@@ -103,6 +107,7 @@ impl Relist {
             return Err(EpochCause::WentBack);
         }
         let mut store = before.clone();
+        store.defer_indexes();
         let mut deleted = Vec::new();
         for stored in before.objects() {
             let listed = self.items.get(&stored.key);
@@ -131,6 +136,10 @@ impl Relist {
             let previous = store.insert(object.clone());
             changed.push((object.clone(), previous));
             pace.spend(STORED).await;
+        }
+        let mut scan = None;
+        while store.settle_indexes(&mut scan, SETTLED_AT_ONCE) {
+            pace.spend(CoopBudget::UNITS / 2).await;
         }
         Ok(Difference {
             store,

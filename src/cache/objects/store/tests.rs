@@ -167,6 +167,82 @@ fn a_value_that_becomes_common_and_then_rare_is_found() {
     assert_eq!(found(&snapshot, "web"), 300);
 }
 
+/// Settles the indexes of `store` in steps of up to `max` objects, and returns their number.
+fn settle(store: &mut Store, max: usize) -> usize {
+    let mut scan = None;
+    let mut steps = 0;
+    while store.settle_indexes(&mut scan, max) {
+        steps += 1;
+    }
+    steps
+}
+
+proptest! {
+    /// Values are on up to 2,000 objects, so they become common and rare.
+    #[test]
+    fn deferred_indexes_find_the_same_objects_once_they_are_settled(
+        writes in vec((0..1900_usize, 1..600_usize, prop_oneof!["web", "db", "x"], 0..4u8), 0..12),
+        max in prop_oneof![Just(1_usize), Just(7), Just(10_000)],
+    ) {
+        let mut stores = [Store::new(&config()), Store::new(&config())];
+        for store in &mut stores {
+            for number in 0..2_000 {
+                let name = format!("a/p{number:04}");
+                store.insert(Arc::new(object(&name, "u", 1, &format!("v{}", number % 300))));
+            }
+        }
+        stores[1].defer_indexes();
+        for (first, count, app, kind) in writes {
+            for number in first..first + count {
+                let name = format!("a/p{number:04}");
+                for store in &mut stores {
+                    match kind {
+                        0 => drop(store.remove(&key(&name))),
+                        _ => drop(store.insert(Arc::new(object(&name, "u", 2, &app)))),
+                    }
+                }
+            }
+        }
+        settle(&mut stores[1], max);
+        // A settled store counts on: further changes are not deferred.
+        for store in &mut stores {
+            store.insert(Arc::new(object("a/z", "u", 3, "db")));
+        }
+        for app in ["web", "db", "x", "v7"] {
+            let selection = with_field(Field::Value(0), true, app);
+            let [at_once, deferred] = [0, 1].map(|store| {
+                let listed: Vec<_> = stores[store].select(&selection, None).collect();
+                assert!(listed == naive(&stores[store], &selection, None));
+                listed.len()
+            });
+            prop_assert_eq!(at_once, deferred);
+        }
+    }
+}
+
+#[test]
+fn deferred_work_on_indexes_is_done_in_steps() {
+    let mut store = Store::new(&config());
+    let put = |store: &mut Store, app: &str| {
+        for number in 0..3_000 {
+            let name = format!("a/p{number:04}");
+            let app = if number % 300 == 0 { "rare" } else { app };
+            store.insert(Arc::new(object(&name, "u", 1, app)));
+        }
+    };
+    put(&mut store, "web");
+    store.defer_indexes();
+    put(&mut store, "db");
+    // For both the label and the field, 375 entries of `db` go, and 3,000 objects are searched.
+    let steps = settle(&mut store, 100);
+    assert!((60..90).contains(&steps), "{steps} steps");
+    for (app, is_indexed) in [("rare", true), ("web", true), ("db", false)] {
+        assert_eq!(store.uses_index(&with_label(app)), is_indexed, "{app}");
+    }
+    assert_eq!(store.select(&with_label("rare"), None).count(), 10);
+    assert_eq!(settle(&mut store, 1), 0);
+}
+
 #[test]
 fn bytes_are_released() {
     let mut store = Store::new(&config());
