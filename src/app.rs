@@ -16,6 +16,7 @@ use crate::cache::Dispatcher;
 use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
+use crate::identity::AccessControl;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
@@ -81,7 +82,9 @@ impl App {
         let registry = Registry::new();
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         start_configured(&config.resources, &rest_mapper, &informers)?;
+        let access = AccessControl::new(&config.access, client.clone(), &shutdown);
         let server = Server::new(
+            access,
             informers.clone(),
             Arc::clone(&rest_mapper),
             Forwarder::new(client.clone()),

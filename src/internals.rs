@@ -11,4 +11,4 @@ macro_rules! rooms {
     };
 }
 
-rooms! { app body commands concurrency config ledger net process server tools }
+rooms! { app body commands concurrency config identity ledger net process server tools }

@@ -114,6 +114,8 @@ mod commands;
 #[cfg(feature = "proxy")]
 mod config;
 #[cfg(feature = "proxy")]
+mod identity;
+#[cfg(feature = "proxy")]
 mod ledger;
 #[cfg(feature = "proxy")]
 mod net;

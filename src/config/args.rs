@@ -46,6 +46,18 @@ pub enum LogFormat {
     Json,
 }
 
+/// How callers are authenticated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AuthMode {
+    /// Not at all; kubefan answers with its own rights
+    None,
+    /// With their own credentials; the API server is asked with the caller's token
+    Caller,
+    /// With kubefan's rights to review tokens and access
+    Delegated,
+}
+
 /// Flags of `kubefan serve`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ServeArgs {
@@ -62,7 +74,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Address for clients; loopback only
+    /// Address for clients; beyond loopback only with authentication and TLS
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -70,6 +82,22 @@ pub struct ServeArgs {
         env = "KUBEFAN_LISTEN"
     )]
     pub listen: String,
+
+    /// Listen beyond loopback although callers are not authenticated or their tokens are not
+    /// encrypted; without authentication, everyone who reaches the address has kubefan's rights;
+    /// =false overrides the file
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub insecure_listen: bool,
 
     /// Address for health and metrics: /livez, /readyz and /metrics
     #[arg(
@@ -166,6 +194,28 @@ pub struct ServeArgs {
     /// directory
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
+
+    /// How callers are authenticated; default: caller with TLS, none without
+    #[arg(long, value_name = "MODE", value_enum, env = "KUBEFAN_AUTH")]
+    pub auth: Option<AuthMode>,
+
+    /// How long it is remembered who a token belongs to, unless it expires before
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub authentication_token_cache_ttl: Duration,
+
+    /// How long it is remembered that a user may read something
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
+    pub authorization_cache_authorized_ttl: Duration,
+
+    /// How long it is remembered that a user may not read something
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
+    pub authorization_cache_unauthorized_ttl: Duration,
+
+    /// A key of users' extra attributes that no authorizer of the cluster reads, such as
+    /// authentication.kubernetes.io/pod-name; users who differ only in these share decisions; may be
+    /// repeated
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub authorization_ignore_extra: Vec<String>,
 
     /// The most memory for what readers and callers hold, without the caches, such as 512Mi;
     /// default: a quarter of the container's or machine's memory

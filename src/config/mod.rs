@@ -21,6 +21,7 @@ mod units;
 mod tests;
 
 pub use args::ArgSources;
+pub use args::AuthMode;
 pub use args::GlobalArgs;
 pub use args::LogFormat;
 pub use args::ServeArgs;

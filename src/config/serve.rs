@@ -7,13 +7,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::cache::GroupLimits;
+use crate::identity;
 use crate::informer;
 use crate::ledger;
 use crate::net;
 use crate::server;
 
+use super::AuthMode;
 use super::address;
 use super::address::NOT_AUTHENTICATED;
+use super::address::NOT_ENCRYPTED;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
 use super::settings::Limits;
@@ -32,7 +35,7 @@ pub struct ServeConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; `None` for its current context.
     pub context: Option<String>,
-    /// Address for clients; always loopback.
+    /// Address for clients.
     pub listen: SocketAddr,
     /// Address for /livez, /readyz and /metrics.
     pub admin_listen: SocketAddr,
@@ -45,6 +48,8 @@ pub struct ServeConfig {
     pub informer: informer::Config,
     /// Whether clients connect with TLS, and with which certificate.
     pub tls: Tls,
+    /// How callers are authenticated and authorized.
+    pub access: identity::Config,
     /// The limits of the listener for clients and of its connections.
     pub connections: net::Config,
     /// The limits of the memory that is held for readers and callers.
@@ -98,9 +103,10 @@ pub(super) fn check(
         sources,
         problems,
     };
-    let listen = checker.loopback("listen.address", &settings.listen.address);
-    let admin_listen = checker.address("admin.address", &settings.admin.address);
     let tls = checker.tls();
+    let access = access(settings, &tls);
+    let listen = checker.listen(&access, &tls);
+    let admin_listen = checker.address("admin.address", &settings.admin.address);
     let resources = checker.resources();
     checker.limits();
     let memory = checker.memory();
@@ -133,6 +139,7 @@ pub(super) fn check(
             seed: None,
         },
         tls,
+        access,
         connections: connections(&settings.limits)?,
         memory,
         requests: server::Config {
@@ -161,9 +168,22 @@ impl Checker<'_> {
         address.map_err(|message| self.report(key, &message)).ok()
     }
 
-    fn loopback(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
-        let address = address::parse_loopback(text, NOT_AUTHENTICATED);
-        address.map_err(|message| self.report(key, &message)).ok()
+    /// The address for clients. Beyond loopback it needs authentication and TLS, unless the
+    /// operator insists.
+    fn listen(&mut self, access: &identity::Config, tls: &Tls) -> Option<SocketAddr> {
+        const KEY: &str = "listen.address";
+        let listen = &self.settings.listen;
+        let missing = match (access.mode, tls) {
+            _ if listen.insecure => None,
+            (identity::Mode::None, _) => Some(NOT_AUTHENTICATED),
+            (_, Tls::Plain) => Some(NOT_ENCRYPTED),
+            _ => None,
+        };
+        let Some(missing) = missing else {
+            return self.address(KEY, &listen.address);
+        };
+        let address = address::parse_loopback(&listen.address, missing);
+        address.map_err(|message| self.report(KEY, &message)).ok()
     }
 
     fn tls(&mut self) -> Tls {
@@ -264,6 +284,25 @@ impl Checker<'_> {
             true => Resources::All,
             false => Resources::Named(cache.resources.clone()),
         }
+    }
+}
+
+/// How callers are authenticated and authorized.
+fn access(settings: &Settings, tls: &Tls) -> identity::Config {
+    let (authentication, authorization) = (&settings.authentication, &settings.authorization);
+    let mode = match authentication.mode {
+        Some(AuthMode::None) => identity::Mode::None,
+        Some(AuthMode::Caller) => identity::Mode::Caller,
+        Some(AuthMode::Delegated) => identity::Mode::Delegated,
+        None if *tls == Tls::Plain => identity::Mode::None,
+        None => identity::Mode::Caller,
+    };
+    identity::Config {
+        mode,
+        token_ttl: authentication.token_ttl.0,
+        allowed_ttl: authorization.allowed_ttl.0,
+        denied_ttl: authorization.denied_ttl.0,
+        ignored_extra: authorization.ignore_extra.clone(),
     }
 }
 

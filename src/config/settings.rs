@@ -14,11 +14,13 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use crate::cache::GroupLimits;
+use crate::identity;
 use crate::informer;
 use crate::ledger;
 use crate::net;
 use crate::server;
 
+use super::AuthMode;
 use super::LogFormat;
 use super::freshness_rule::FreshnessRule;
 use super::units::ByteSize;
@@ -35,6 +37,10 @@ pub(super) struct Settings {
     pub(super) listen: Listen,
     /// The listener for health and metrics.
     pub(super) admin: Admin,
+    /// How callers are authenticated.
+    pub(super) authentication: Authentication,
+    /// What the API server's decisions about callers are used for, and for how long.
+    pub(super) authorization: Authorization,
     /// Which resources are cached, and for how long.
     pub(super) cache: Cache,
     /// Limits of what clients may use, and of how long caches serve without the API server.
@@ -60,8 +66,12 @@ pub(super) struct Upstream {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Listen {
-    /// Address for clients, ADDRESS:PORT. Loopback only, because callers are not authenticated yet.
+    /// Address for clients, ADDRESS:PORT. Beyond loopback, callers must be authenticated and TLS
+    /// must be served, or insecure must be set.
     pub(super) address: String,
+    /// Listen beyond loopback although callers are not authenticated or their tokens are not
+    /// encrypted. Without authentication, everyone who reaches the address has kubefan's rights.
+    pub(super) insecure: bool,
     /// TLS for clients. Default: plain HTTP. Set certFile and keyFile, or selfSigned.
     pub(super) tls: ListenTls,
     /// Number of threads that serve clients. Default: one per core.
@@ -90,6 +100,33 @@ pub(super) struct ListenTls {
 pub(super) struct Admin {
     /// Address for /livez, /readyz and /metrics, ADDRESS:PORT.
     pub(super) address: String,
+}
+
+/// How callers are authenticated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Authentication {
+    /// Whose word counts: none (callers are not authenticated, and kubefan answers with its own
+    /// rights), caller (the API server is asked with the caller's token), or delegated (it is asked
+    /// with kubefan's rights to review tokens and access). Default: caller with TLS, none without.
+    pub(super) mode: Option<AuthMode>,
+    /// How long it is remembered who a token belongs to, unless it expires before. A number and ms,
+    /// s, m or h.
+    pub(super) token_ttl: Period,
+}
+
+/// What the API server's decisions about callers are used for, and for how long.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Authorization {
+    /// How long it is remembered that a user may read something. A number and ms, s, m or h.
+    pub(super) allowed_ttl: Period,
+    /// How long it is remembered that a user may not read something. Not remembered for nodes. A
+    /// number and ms, s, m or h.
+    pub(super) denied_ttl: Period,
+    /// Keys of users' extra attributes that no authorizer of the cluster reads, such as
+    /// authentication.kubernetes.io/pod-name. Users who differ only in these share decisions.
+    pub(super) ignore_extra: Vec<String>,
 }
 
 /// Which resources are cached, and for how long.
@@ -218,6 +255,7 @@ impl Default for Listen {
     fn default() -> Self {
         Self {
             address: "127.0.0.1:8001".to_owned(),
+            insecure: false,
             tls: ListenTls::default(),
             threads: None,
         }
@@ -228,6 +266,27 @@ impl Default for Admin {
     fn default() -> Self {
         let address = "127.0.0.1:8002".to_owned();
         Self { address }
+    }
+}
+
+impl Default for Authentication {
+    fn default() -> Self {
+        let access = identity::Config::default();
+        Self {
+            mode: None,
+            token_ttl: Period(access.token_ttl),
+        }
+    }
+}
+
+impl Default for Authorization {
+    fn default() -> Self {
+        let access = identity::Config::default();
+        Self {
+            allowed_ttl: Period(access.allowed_ttl),
+            denied_ttl: Period(access.denied_ttl),
+            ignore_extra: access.ignored_extra,
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 34] = [
+pub(super) const SETTINGS: [Setting; 40] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -41,6 +41,9 @@ pub(super) const SETTINGS: [Setting; 34] = [
     }),
     setting("listen.address", "listen", |to, _, serve| {
         to.listen.address.clone_from(&serve.listen);
+    }),
+    setting("listen.insecure", "insecure_listen", |to, _, serve| {
+        to.listen.insecure = serve.insecure_listen;
     }),
     setting("listen.tls.certFile", "tls_cert_file", |to, _, serve| {
         to.listen.tls.cert_file.clone_from(&serve.tls_cert_file);
@@ -71,6 +74,39 @@ pub(super) const SETTINGS: [Setting; 34] = [
     setting("admin.address", "admin_listen", |to, _, serve| {
         to.admin.address.clone_from(&serve.admin_listen);
     }),
+    setting("authentication.mode", "auth", |to, _, serve| {
+        to.authentication.mode = serve.auth;
+    }),
+    setting(
+        "authentication.tokenTtl",
+        "authentication_token_cache_ttl",
+        |to, _, serve| {
+            to.authentication.token_ttl = Period(serve.authentication_token_cache_ttl);
+        },
+    ),
+    setting(
+        "authorization.allowedTtl",
+        "authorization_cache_authorized_ttl",
+        |to, _, serve| {
+            to.authorization.allowed_ttl = Period(serve.authorization_cache_authorized_ttl);
+        },
+    ),
+    setting(
+        "authorization.deniedTtl",
+        "authorization_cache_unauthorized_ttl",
+        |to, _, serve| {
+            to.authorization.denied_ttl = Period(serve.authorization_cache_unauthorized_ttl);
+        },
+    ),
+    setting(
+        "authorization.ignoreExtra",
+        "authorization_ignore_extra",
+        |to, _, serve| {
+            to.authorization
+                .ignore_extra
+                .clone_from(&serve.authorization_ignore_extra);
+        },
+    ),
     setting("cache.resources", "resources", |to, _, serve| {
         to.cache.resources.clone_from(&serve.resources);
     }),

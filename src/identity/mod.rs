@@ -3,7 +3,37 @@
 //! A cache is filled with kubefan's rights, and read by many users. So kubefan finds out who a
 //! caller is, and asks the API server whether this user may read what it requests. All answers come
 //! from the API server; kubefan only remembers them for some seconds.
+//!
+//! ```text
+//! module         question                                      who answers
+//! claims         does the request claim an identity?           its headers
+//! authenticator  who does a token belong to?                   SelfSubjectReview or TokenReview
+//! authorizer     may this user read that?                      SelfSubjectAccessReview or
+//!                                                              SubjectAccessReview
+//! answers        (remembers definite answers, and asks once for callers that wait together)
+//! reviews        (sends the reviews)
+//! ```
+//!
+//! What is not clear is never guessed: the request is forwarded with the caller's own credentials,
+//! and the API server answers it.
 
+mod access_control;
+mod answers;
+mod attributes;
+mod authenticator;
+mod authorizer;
+mod caller;
+mod claims;
+mod reviews;
+mod token;
 mod user;
 
+pub use access_control::AccessControl;
+pub use access_control::Config;
+pub use access_control::Mode;
+pub use attributes::Attributes;
+pub use authorizer::Verdict;
+pub use caller::Caller;
+pub use caller::KnownCaller;
+pub(crate) use claims::impersonate;
 pub use user::User;

@@ -30,7 +30,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Returns the informer for `read`, after its first list. If the read needs a resource version that
 /// the cache has not reached, this function also waits a moment for it.
 ///
-/// A GET starts no informer. A consistent LIST waits for the first list even if it is forwarded in
+/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent LIST waits for the first list even if it is forwarded in
 /// the end: its answer is then at least as new as the cache's first state, so a watch that starts
 /// from the answer finds its start in the event log.
 ///
@@ -41,11 +41,13 @@ pub(super) async fn acquire(
     informers: &InformerSet,
     rest_mapper: &LiveRestMapper,
     read: &Read,
+    may_start: bool,
 ) -> Result<Arc<Informer>, Miss> {
     let ready = || informers.get_ready(&read.spec, read.namespace.as_deref());
     let informer = match (&read.plan, read.need) {
         (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
         (_, Need::At(_)) => ready().ok_or(Reason::PastState)?,
+        _ if !may_start => ready().ok_or(Reason::NotCached)?,
         _ => match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
             Ok(informer) => informer?,
             Err(_) => return Err(not_synced(informers, read)),

@@ -11,11 +11,12 @@
 //!                                          panicked (recover); a 403 if a foreign web page may
 //!                                          have sent the request (local_only)
 //! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
-//!             (authentication will go here)
+//! (identity)  headers, certificate         the `Caller`, or a refusal
 //! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
-//!             (authorization will go here, before an informer is started for the caller)
 //!
 //! only for Read:
+//! access      the caller, `RequestInfo`    the attributes for the API server's authorizers, which
+//!                                          must allow the read before anything is started for it
 //! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
 //!                                          and waits for it if necessary
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
@@ -57,6 +58,7 @@
 //! - A cached answer is never a mixture: GET and LIST use exactly one snapshot. If a cache cannot
 //!   answer, the whole request is forwarded, and it never returns to a cache.
 
+mod access;
 mod acquire;
 mod admin;
 mod authoritative;
@@ -93,6 +95,9 @@ use crate::api::Status;
 use crate::api::WireFormat;
 use crate::body;
 use crate::body::guarded;
+use crate::identity::AccessControl;
+use crate::identity::Caller;
+use crate::identity::Verdict;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::InformerSpec;
@@ -100,6 +105,7 @@ use crate::informer::LiveRestMapper;
 use crate::informer::Proof;
 use crate::informer::ProofError;
 use crate::net::ClientConnection;
+use crate::net::Peer;
 use crate::shutdown::Shutdown;
 use crate::upstream::Forwarder;
 
@@ -126,9 +132,11 @@ pub use rescue::answer;
 pub use rescue::plain_text;
 pub use rescue::respond;
 
+use access::attributes;
 use acquire::acquire;
 use decide::Decision;
 use decide::KnownResources;
+use decide::Plan;
 use decide::Read;
 use decide::decide;
 use deliver::Delivery;
@@ -163,6 +171,7 @@ pub struct Server {
 }
 
 struct Inner {
+    access: AccessControl,
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
     forwarding: Forwarding,
@@ -174,8 +183,10 @@ struct Inner {
 }
 
 impl Server {
-    /// A server that answers reads from `informers`, and forwards all that it can't answer.
+    /// A server that answers reads from `informers` as far as `access` permits, and forwards all
+    /// that it can't answer.
     pub fn new(
+        access: AccessControl,
         informers: InformerSet,
         rest_mapper: Arc<LiveRestMapper>,
         forwarder: Forwarder,
@@ -184,6 +195,7 @@ impl Server {
         shutdown: Shutdown,
     ) -> Self {
         let inner = Inner {
+            access,
             informers,
             rest_mapper,
             forwarding: Forwarding::new(forwarder, shutdown.clone()),
@@ -206,19 +218,41 @@ impl Server {
     + Send
     + 'static {
         let metrics = self.inner.metrics.clone();
-        with_filters(metrics, move |request| {
+        // A page cannot send the credentials that identify a caller.
+        let local_only = !self.inner.access.is_on();
+        with_filters(metrics, local_only, move |request| {
             let server = self.clone();
             async move { server.answer(request).await }
         })
     }
 
     /// Answers a request that has passed the filters.
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
+        let (response, outcome) = match self.caller(&mut request).await {
+            Ok(caller) => self.answer_caller(request, &info, &caller).await,
+            Err(status) => (Refusal::of(&request).respond(&status), Outcome::Rejected),
+        };
+        self.with_outcome(response, &info, outcome)
+    }
+
+    async fn caller(&self, request: &mut Request<Body>) -> Result<Caller, Status> {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.expect("net adds it to every request");
+        self.inner.access.caller(request.headers_mut(), &peer).await
+    }
+
+    /// Answers a request of `caller`.
+    async fn answer_caller(
+        &self,
+        request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+    ) -> (Response<Body>, Outcome) {
         let handshake = Handshake::of_upgradable(&request);
-        let facts = Facts::of(&request, &info, handshake.as_ref());
-        let (response, outcome) = match decide(&facts, self.inner.rest_mapper.as_ref()) {
+        let facts = Facts::of(&request, info, caller, handshake.as_ref());
+        match decide(&facts, self.inner.rest_mapper.as_ref()) {
             Decision::Reject(status) => {
                 let refusal = Refusal::of(&request);
                 (refusal.respond(&status), Outcome::Rejected)
@@ -229,11 +263,28 @@ impl Server {
                 {
                     self.inner.rest_mapper.refresh_unless_known(&gvr);
                 }
-                self.forward(request, &info, reason, None, None).await
+                self.forward(request, info, caller, reason, None, None)
+                    .await
             }
-            Decision::Read(read) => self.read(request, &info, handshake, &read).await,
+            Decision::Read(read) => self.read(request, info, caller, handshake, &read).await,
+        }
+    }
+
+    /// Whether a cache may answer the `read` of `caller`. A GET is never asked about: forwarding it
+    /// costs the API server no more than the question.
+    async fn verdict(&self, info: &RequestInfo, caller: &Caller, read: &Read) -> Verdict {
+        let Caller::Known(caller) = caller else {
+            // `decide` forwards the requests of unknown callers.
+            return Verdict::Allowed;
         };
-        self.with_outcome(response, &info, outcome)
+        let access = &self.inner.access;
+        let attributes = attributes(info);
+        match read.plan {
+            Plan::Get { .. } => access
+                .remembered(caller, &attributes)
+                .unwrap_or(Verdict::NotAllowed),
+            _ => access.may_read(caller, &attributes).await,
+        }
     }
 
     /// Answers a read from a cache; forwards or refuses the request if the cache can't answer.
@@ -241,6 +292,7 @@ impl Server {
         &self,
         mut request: Request<Body>,
         info: &RequestInfo,
+        caller: &Caller,
         handshake: Option<Handshake>,
         read: &Read,
     ) -> (Response<Body>, Outcome) {
@@ -255,7 +307,7 @@ impl Server {
         let deadline = read.time_to_head(*request_timeout).and_then(after);
         let is_websocket = handshake.is_some();
         let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
-        let prepared = within(deadline, self.prepare(read)).await;
+        let prepared = within(deadline, self.prepare(info, caller, read)).await;
         let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
         let answer = match prepared {
             Ok((informer, proof)) => {
@@ -284,19 +336,30 @@ impl Server {
             Err(Miss::Forward(reason)) => (reason, None),
             Err(Miss::ForwardLimited(reason, limit)) => (reason, Some(limit)),
         };
-        self.forward(request, info, reason, limit, client_deadline)
+        self.forward(request, info, caller, reason, limit, client_deadline)
             .await
     }
 
-    /// Acquires an informer for `read`, and proves that its cache is fresh.
-    async fn prepare(&self, read: &Read) -> Result<(Arc<Informer>, ProofResult), Miss> {
+    /// Checks that `caller` may read, acquires an informer for `read`, and proves that its cache is
+    /// fresh.
+    async fn prepare(
+        &self,
+        info: &RequestInfo,
+        caller: &Caller,
+        read: &Read,
+    ) -> Result<(Arc<Informer>, ProofResult), Miss> {
         let Inner {
             informers,
             rest_mapper,
             ..
         } = self.inner.as_ref();
         let asked_at = Instant::now();
-        let informer = acquire(informers, rest_mapper, read).await?;
+        // Nothing is looked up or started for a caller that may not read.
+        if self.verdict(info, caller, read).await == Verdict::NotAllowed {
+            return Err(Miss::Forward(Reason::NotAuthorized));
+        }
+        let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
+        let informer = acquire(informers, rest_mapper, read, may_start).await?;
         let proof = prove(read, asked_at, &informer).await;
         Ok((informer, proof))
     }
@@ -318,6 +381,7 @@ impl Server {
         &self,
         request: Request<Body>,
         info: &RequestInfo,
+        caller: &Caller,
         reason: Reason,
         limit: Option<Arc<Semaphore>>,
         deadline: Option<Instant>,
@@ -331,12 +395,20 @@ impl Server {
             let rest_mapper = &self.inner.rest_mapper;
             rest_mapper.with(|mapper| mapper.is_native(&gvr))
         });
+        let asked_at = Instant::now();
         let forwarding = &self.inner.forwarding;
-        let forwarded = forwarding.forward(request, info, is_native, limit, seat.as_mut());
+        let forwarded = forwarding.forward(request, info, caller, is_native, limit, seat.as_mut());
         let forwarded = within(deadline, forwarded).await;
         let response = forwarded
             .unwrap_or_else(|| Err(Status::timeout()))
             .unwrap_or_else(|status| refusal.respond(&status));
+        if let Caller::Known(caller) = caller
+            && is_native
+            && access::is_proof(info, response.status())
+        {
+            let access = &self.inner.access;
+            access.learn(caller, &attributes(info), asked_at);
+        }
         (guarded(response, seat), Outcome::Forwarded(reason))
     }
 
@@ -398,10 +470,11 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
     }
 }
 
-/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, local
-/// only.
+/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, and if
+/// `local_only` is true, the refusal of requests that a foreign web page may have sent.
 pub fn with_filters<H, F>(
     metrics: RequestMetrics,
+    local_only: bool,
     handler: H,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
 + Clone
@@ -417,7 +490,7 @@ where
         .layer(ChargeLayer)
         .layer(GzipLayer)
         .layer(RecoverLayer)
-        .layer(LocalOnlyLayer)
+        .option_layer(local_only.then_some(LocalOnlyLayer))
         .service(service_fn(move |request| {
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }

@@ -276,9 +276,21 @@ impl Client {
         identity: Identity,
         request: Request<Body>,
     ) -> Result<T, Error> {
-        let response = self.request_success(identity, request).await?;
-        let body = answer::collect(response.into_body(), JSON_LIMIT).await?;
-        serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))
+        json(self.request_success(identity, request).await?).await
+    }
+
+    /// Like [`Client::request_json`], over an HTTP/1.1 connection that no other request uses
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// The same errors as [`Client::request_json`].
+    pub async fn request_json_alone<T: DeserializeOwned>(
+        &self,
+        identity: Identity,
+        request: Request<Body>,
+    ) -> Result<T, Error> {
+        let response = self.in_time(self.request_http1(identity, request)).await?;
+        json(answer::success(response).await?).await
     }
 
     /// Sends a GET of `path`, which may have a query, as kubefan and decodes the JSON answer.
@@ -492,6 +504,12 @@ pub(super) async fn answered_within(
 ) -> Result<Response<Body>, Error> {
     let response = tokio::time::timeout(limit, sent).await;
     response.map_err(|_| Error::Timeout(limit))?
+}
+
+/// Decodes the body of `response`, which must be JSON of at most [`JSON_LIMIT`] bytes.
+async fn json<T: DeserializeOwned>(response: Response<Body>) -> Result<T, Error> {
+    let body = answer::collect(response.into_body(), JSON_LIMIT).await?;
+    serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))
 }
 
 /// Makes a GET request for `path`, which may have a query; `accept` is its `Accept` header.

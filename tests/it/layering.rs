@@ -43,18 +43,23 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (Proxy, "net", "shutdown telemetry ledger"),
     (
         Proxy,
+        "identity",
+        "shutdown telemetry body api upstream net",
+    ),
+    (
+        Proxy,
         "server",
-        "shutdown telemetry concurrency body api codec cache upstream informer ledger net",
+        "shutdown telemetry concurrency body api codec cache upstream informer ledger net identity",
     ),
     (
         Proxy,
         "config",
-        "shutdown telemetry api cache upstream informer ledger net server",
+        "shutdown telemetry api cache upstream informer ledger net identity server",
     ),
     (
         Proxy,
         "app",
-        "shutdown telemetry api codec cache upstream informer ledger net server config",
+        "shutdown telemetry api codec cache upstream informer ledger net identity server config",
     ),
     (Proxy, "process", "shutdown telemetry config"),
     (Tools, "tools/workload", ""),
@@ -68,7 +73,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Tools,
         "tools/app",
-        "shutdown telemetry api informer ledger net server config app tools/workload tools/sim tools/config",
+        "shutdown telemetry api informer ledger net identity server config app tools/workload tools/sim tools/config",
     ),
     (
         Tools,

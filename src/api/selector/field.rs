@@ -45,6 +45,13 @@ impl Operator {
     }
 }
 
+impl RawTerm {
+    fn parts(&self) -> (&str, bool, &str) {
+        let equal = self.operator.requires_equality();
+        (&self.label, equal, &self.value)
+    }
+}
+
 impl RawFieldSelector {
     /// Parses a field selector and sorts its terms by text. The empty text selects everything.
     ///
@@ -78,6 +85,11 @@ impl RawFieldSelector {
     /// True if the selector has no terms and therefore selects everything.
     pub fn is_empty(&self) -> bool {
         self.terms.is_empty()
+    }
+
+    /// The terms: the field's name, whether the values must be equal, and the value.
+    pub fn terms(&self) -> impl Iterator<Item = (&str, bool, &str)> {
+        self.terms.iter().map(RawTerm::parts)
     }
 
     /// The value of the first term that requires a `metadata.name`; `None` if there is none.

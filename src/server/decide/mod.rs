@@ -90,7 +90,7 @@ fn verb(facts: &Facts<'_>) -> Result<ReadVerb, Reason> {
     let info = facts.info;
     let is_websocket_watch = facts.is_websocket && info.verb == "watch";
     Err(match info.verb.as_str() {
-        _ if facts.has_identity => Reason::CallerIdentity,
+        _ if facts.is_unknown_caller => Reason::CallerIdentity,
         _ if facts.is_upgrade && !is_websocket_watch => Reason::Upgrade,
         _ if *facts.method != http::Method::GET => Reason::NotGet,
         _ if facts.path == PathForm::EmptySegment => Reason::EmptySegment,

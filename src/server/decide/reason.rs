@@ -38,6 +38,8 @@ pub enum Reason {
     UnknownField,
     /// No informer that could answer is ready, and this request starts none.
     NotCached,
+    /// The API server does not let the caller read this, or has not said so.
+    NotAuthorized,
     /// kubefan's identity may not list and watch the resource.
     Forbidden,
     /// The API server does not serve the resource in this format.
@@ -76,6 +78,7 @@ impl Reason {
             Self::NotCacheable => "not_cacheable",
             Self::UnknownField => "unknown_field",
             Self::NotCached => "not_cached",
+            Self::NotAuthorized => "not_authorized",
             Self::Forbidden => "forbidden",
             Self::NoSuchFormat => "no_such_format",
             Self::Consistent => "consistent",

@@ -51,7 +51,7 @@ struct RequestAttributes<'a> {
     user_agent: &'a str,
     is_upgrade: bool,
     is_websocket: bool,
-    has_identity: bool,
+    is_unknown_caller: bool,
     connection_lists_others: bool,
 }
 
@@ -63,7 +63,7 @@ impl Default for RequestAttributes<'_> {
             user_agent: "",
             is_upgrade: false,
             is_websocket: false,
-            has_identity: false,
+            is_unknown_caller: false,
             connection_lists_others: false,
         }
     }
@@ -81,7 +81,7 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
         user_agent: attributes.user_agent,
         is_upgrade: attributes.is_upgrade,
         is_websocket: attributes.is_websocket,
-        has_identity: attributes.has_identity,
+        is_unknown_caller: attributes.is_unknown_caller,
         connection_lists_others: attributes.connection_lists_others,
     };
     decide(&facts, &Cluster)
@@ -243,7 +243,7 @@ fn ambiguous_paths_are_always_refused() {
         "/api/v1/nodes/n/proxy/..",
     ] {
         let attributes = RequestAttributes {
-            has_identity: true,
+            is_unknown_caller: true,
             ..RequestAttributes::default()
         };
         let decision = decision_with(url, &attributes);
@@ -268,9 +268,9 @@ fn identity_and_upgrade_are_forwarded() {
         // A LIST is not served over a WebSocket, only a WATCH is.
         (list, false, true, true, Some(Reason::Upgrade)),
     ];
-    for (url, has_identity, is_upgrade, is_websocket, expected) in rows {
+    for (url, is_unknown_caller, is_upgrade, is_websocket, expected) in rows {
         let attributes = RequestAttributes {
-            has_identity,
+            is_unknown_caller,
             is_upgrade,
             is_websocket,
             ..RequestAttributes::default()

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 
+use http::HeaderMap;
 use http::HeaderValue;
 use http::Request;
 use http::Response;
@@ -22,6 +23,8 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::body::BodyGuard;
 use crate::body::guarded;
+use crate::identity::Caller;
+use crate::identity::impersonate;
 use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Kind;
@@ -35,7 +38,6 @@ use crate::upstream::PendingUpgrade;
 
 use super::in_flight::Seat;
 use super::request::RequestInfo;
-use super::request::has_identity;
 use super::rescue;
 use super::rescue::FailureLog;
 
@@ -78,8 +80,8 @@ impl Forwarding {
         }
     }
 
-    /// The API server's answer to `request`, which is sent with the caller's identity if it carries
-    /// one, and otherwise with kubefan's. If `limit` is set, it is sent only with a permit. If
+    /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
+    /// kubefan, who impersonates a caller that has proven its identity only to kubefan. If `limit` is set, it is sent only with a permit. If
     /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
     /// The request has no `seat` while it waits for its turn among reads with long answers.
     ///
@@ -88,17 +90,15 @@ impl Forwarding {
     /// The Status for the client, if the API server gave no answer or no permit was free.
     pub(super) async fn forward(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         info: &RequestInfo,
+        caller: &Caller,
         is_native: bool,
         limit: Option<Arc<Semaphore>>,
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, Status> {
-        let identity = match has_identity(request.headers()) {
-            true => Identity::Caller,
-            false => Identity::Kubefan,
-        };
-        let may_share = is_native && identity == Identity::Kubefan;
+        let identity = prepare(request.headers_mut(), caller)?;
+        let may_share = is_native && matches!(caller, Caller::Trusted);
         let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
         let answer = match (key, limit) {
             (Some(key), limit) => {
@@ -112,7 +112,10 @@ impl Forwarding {
                     let forwarded = self.forward_unshared(request, identity, info, Some(permit));
                     forwarded.await
                 }
-                Ok(permit) => self.shared_reads.forward_alone(request, permit).await,
+                Ok(permit) => {
+                    let forwarded = self.shared_reads.forward_alone(request, identity, permit);
+                    forwarded.await
+                }
                 Err(_) => Err(ForwardError::TooManyUnproven),
             },
             (None, None) => self.forward_unshared(request, identity, info, None).await,
@@ -187,6 +190,24 @@ impl Forwarding {
             }
             drop(charge);
         });
+    }
+}
+
+/// Adds to `headers` what identifies `caller`, and returns whose credentials the request needs.
+///
+/// # Errors
+/// A 403 if the caller's user cannot be impersonated.
+fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identity, Status> {
+    match caller {
+        Caller::Trusted => Ok(Identity::Kubefan),
+        Caller::Known(known) if known.is_impersonated() => {
+            let impersonated = impersonate(headers, known.user());
+            impersonated.map_err(|_| {
+                Status::failure(403, "Forbidden", "the user's name, groups or attributes have control characters, so kubefan cannot forward the request")
+            })?;
+            Ok(Identity::Kubefan)
+        }
+        Caller::Known(_) | Caller::Unknown => Ok(Identity::Caller),
     }
 }
 

@@ -237,9 +237,11 @@ impl SharedReads {
     pub(super) async fn forward_alone(
         &self,
         request: Request<Body>,
+        identity: Identity,
         permit: OwnedSemaphorePermit,
     ) -> Result<Response<Body>, ForwardError> {
-        self.inner.calls.call_with(permit, request).await
+        let calls = &self.inner.calls;
+        calls.call_with(permit, request, identity).await
     }
 
     /// Joins the call for `key` that is about to be sent, or makes one.
@@ -289,12 +291,13 @@ impl Calls {
         let mut callers = callers.iter();
         let single = callers.next().filter(|_| callers.next().is_none());
         let Some(single) = single else {
-            let response = self.send(key.request(None), deadline).await?;
+            let request = key.request(None);
+            let response = self.send(request, Identity::Kubefan, deadline).await?;
             let room = Room::of(account);
             return self.share(key, response, permit, deadline, room).await;
         };
         let request = key.request(single.audit_id.clone());
-        let response = self.send(request, deadline).await?;
+        let response = self.send(request, Identity::Kubefan, deadline).await?;
         Ok(CallResult::streamed(match permit {
             Some(permit) => with_permit(response, permit, deadline, &self.shutdown),
             None => response,
@@ -362,25 +365,28 @@ impl Calls {
                     .expect("the semaphore is never closed")
             }
         };
-        self.call_with(permit, key.request(caller.audit_id)).await
+        let request = key.request(caller.audit_id);
+        self.call_with(permit, request, Identity::Kubefan).await
     }
 
     async fn call_with(
         &self,
         permit: OwnedSemaphorePermit,
         request: Request<Body>,
+        identity: Identity,
     ) -> Result<Response<Body>, ForwardError> {
         let deadline = Instant::now() + CALL_TIMEOUT;
-        let response = self.send(request, deadline).await?;
+        let response = self.send(request, identity, deadline).await?;
         Ok(with_permit(response, permit, deadline, &self.shutdown))
     }
 
     async fn send(
         &self,
         request: Request<Body>,
+        identity: Identity,
         deadline: Instant,
     ) -> Result<Response<Body>, ForwardError> {
-        let forwarded = self.forwarder.forward(request, Identity::Kubefan);
+        let forwarded = self.forwarder.forward(request, identity);
         Ok(in_time(deadline, forwarded).await?.response)
     }
 }

@@ -1,6 +1,5 @@
 //! Parses a request into the facts that decide how it is answered.
 
-mod caller;
 mod handshake;
 mod info;
 mod path;
@@ -12,9 +11,9 @@ use http::Request;
 use http::header;
 
 use crate::body::Body;
+use crate::identity::Caller;
 use crate::upstream;
 
-pub(crate) use caller::has_identity;
 pub(crate) use handshake::Handshake;
 pub use info::RequestInfo;
 pub(crate) use path::PathForm;
@@ -37,8 +36,8 @@ pub(crate) struct Facts<'a> {
     pub is_upgrade: bool,
     /// True if the upgrade is to a WebSocket, and kubefan itself can grant it.
     pub is_websocket: bool,
-    /// True if the request carries credentials or claims of an identity.
-    pub has_identity: bool,
+    /// True if only the API server can judge who the caller is.
+    pub is_unknown_caller: bool,
     /// True if the `Connection` header lists a header that is not about the connection.
     pub connection_lists_others: bool,
 }
@@ -48,6 +47,7 @@ impl<'a> Facts<'a> {
     pub(super) fn of(
         request: &'a Request<Body>,
         info: &'a RequestInfo,
+        caller: &Caller,
         handshake: Option<&Handshake>,
     ) -> Self {
         let headers = request.headers();
@@ -60,7 +60,7 @@ impl<'a> Facts<'a> {
             user_agent: first(headers, header::USER_AGENT).unwrap_or_default(),
             is_upgrade: upstream::is_upgrade(headers),
             is_websocket: handshake.is_some(),
-            has_identity: has_identity(headers),
+            is_unknown_caller: matches!(caller, Caller::Unknown),
             connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
         }
     }

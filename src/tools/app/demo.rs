@@ -17,6 +17,7 @@ use crate::app::App;
 use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
+use crate::identity;
 use crate::informer;
 use crate::ledger;
 use crate::net;
@@ -169,6 +170,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         resources: Resources::All,
         informer: informer::Config::default(),
         tls: Tls::Plain,
+        access: identity::Config::default(),
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
         requests: server::Config::default(),

@@ -18,6 +18,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tower::Service;
 
+use crate::identity;
+use crate::identity::AccessControl;
 use crate::informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
@@ -136,7 +138,7 @@ impl Replica {
         let registry = Registry::new();
         let answering = simulator.clone();
         let answer = move |request| answering.clone().answer(request);
-        let simulated = server::with_filters(RequestMetrics::new(&registry), answer);
+        let simulated = server::with_filters(RequestMetrics::new(&registry), true, answer);
         let client = Client::in_memory(&link.dial(simulated, &shutdown, UPSTREAM_BUFFER));
         let rest_mapper = loop {
             match LiveRestMapper::discover(client.clone()).await {
@@ -147,7 +149,9 @@ impl Replica {
         };
         let informers = InformerSet::new(client.clone(), config.clone(), shutdown.clone());
         let registry = Registry::new();
+        let access = identity::Config::default();
         let server = Server::new(
+            AccessControl::new(&access, client.clone(), &shutdown),
             informers,
             Arc::new(rest_mapper),
             Forwarder::new(client),

@@ -1,0 +1,169 @@
+//! Finds out who a caller is, and whether it may read something.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use tokio::time::Instant;
+
+use super::Attributes;
+use super::Caller;
+use super::KnownCaller;
+use super::Verdict;
+use super::authenticator::Authenticator;
+use super::authenticator::Owner;
+use super::authorizer::Authorizer;
+use super::caller::Credential;
+use super::claims;
+use super::reviews::Reviewer;
+use super::token::Authorization;
+use crate::api::Status;
+use crate::net::Peer;
+use crate::shutdown::Shutdown;
+use crate::upstream::Client;
+
+/// How callers are authenticated, and with whose rights kubefan asks about them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Not at all: whoever reaches the listener reads with kubefan's rights.
+    None,
+    /// With their own credentials: kubefan asks the API server with the caller's token.
+    Caller,
+    /// With kubefan's rights to review tokens and access.
+    Delegated,
+}
+
+/// The settings of [`AccessControl`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How callers are authenticated. Default is not at all.
+    pub mode: Mode,
+    /// How long it is remembered who a token belongs to, unless it expires before. Default is 60 s.
+    pub token_ttl: Duration,
+    /// How long a yes of the authorizers is remembered. Default is 10 s.
+    pub allowed_ttl: Duration,
+    /// How long a no of the authorizers is remembered, except for nodes. Default is 2 s.
+    pub denied_ttl: Duration,
+    /// Keys of the users' `extra` that no authorizer reads. Users who differ only in these share
+    /// decisions. Default is none.
+    pub ignored_extra: Vec<String>,
+}
+
+/// Finds out who a caller is, and whether it may read something. Clones are cheap and share what is
+/// remembered.
+#[derive(Clone)]
+pub struct AccessControl {
+    inner: Option<Arc<Inner>>,
+}
+
+struct Inner {
+    authenticator: Arc<Authenticator>,
+    authorizer: Arc<Authorizer>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            mode: Mode::None,
+            token_ttl: Duration::from_secs(60),
+            allowed_ttl: Duration::from_secs(10),
+            denied_ttl: Duration::from_secs(2),
+            ignored_extra: Vec::new(),
+        }
+    }
+}
+
+impl AccessControl {
+    /// Asks the API server of `client`.
+    pub fn new(config: &Config, client: Client, shutdown: &Shutdown) -> Self {
+        let delegated = match config.mode {
+            Mode::None => return Self { inner: None },
+            Mode::Caller => false,
+            Mode::Delegated => true,
+        };
+        let reviewer = Arc::new(Reviewer::new(client));
+        let authenticator = Authenticator::new(
+            Arc::clone(&reviewer),
+            delegated,
+            config.token_ttl,
+            config.ignored_extra.clone(),
+            shutdown.clone(),
+        );
+        let authorizer = Authorizer::new(
+            reviewer,
+            delegated,
+            config.allowed_ttl,
+            config.denied_ttl,
+            shutdown.clone(),
+        );
+        let inner = Inner {
+            authenticator: Arc::new(authenticator),
+            authorizer: Arc::new(authorizer),
+        };
+        Self {
+            inner: Some(Arc::new(inner)),
+        }
+    }
+
+    /// True if callers are authenticated.
+    pub fn is_on(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    /// The caller of a request with `headers` that arrived from `peer`. Removes the headers in which
+    /// only an authenticating proxy may speak.
+    ///
+    /// # Errors
+    /// The Status with which the request is refused.
+    pub async fn caller(&self, headers: &mut HeaderMap, _peer: &Peer) -> Result<Caller, Status> {
+        let Some(inner) = &self.inner else {
+            return Ok(match claims::has_any(headers) {
+                true => Caller::Unknown,
+                false => Caller::Trusted,
+            });
+        };
+        claims::remove_remote(headers);
+        let token = match Authorization::of(headers) {
+            Authorization::Token(token) => token,
+            Authorization::None | Authorization::Other => return Ok(Caller::Unknown),
+            Authorization::Repeated => {
+                return Err(Status::bad_request(
+                    "kubefan does not accept more than one Authorization header",
+                ));
+            }
+        };
+        if claims::has_impersonation(headers) || claims::has_token_protocol(headers) {
+            return Ok(Caller::Unknown);
+        }
+        Ok(match inner.authenticator.owner(&token).await {
+            Owner::User(user) => Caller::Known(Arc::new(KnownCaller {
+                user,
+                credential: Credential::Token(token),
+            })),
+            Owner::Refused | Owner::Unknown => Caller::Unknown,
+        })
+    }
+
+    /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it
+    /// answered a short time ago.
+    pub async fn may_read(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Verdict {
+        match &self.inner {
+            Some(inner) => inner.authorizer.may_read(caller, attributes).await,
+            None => Verdict::NotAllowed,
+        }
+    }
+
+    /// What [`may_read`](Self::may_read) would return without asking; `None` if it would ask.
+    pub fn remembered(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Verdict> {
+        let inner = self.inner.as_ref()?;
+        inner.authorizer.known(caller, attributes)
+    }
+
+    /// Remembers that the API server has answered a read of `caller` with success, and so has
+    /// authorized it, at `asked_at` or later.
+    pub fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
+        if let Some(inner) = &self.inner {
+            inner.authorizer.learn(caller, attributes, asked_at);
+        }
+    }
+}

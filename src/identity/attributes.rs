@@ -1,0 +1,183 @@
+//! The attributes of a read by which the API server authorizes it.
+
+use serde::Serialize;
+
+use crate::api::LabelOperator;
+use crate::api::LabelSelector;
+use crate::api::RawFieldSelector;
+
+/// The attributes of a read: `ResourceAttributes` of `authorization.k8s.io/v1`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attributes {
+    /// `get`, `list` or `watch`.
+    pub verb: String,
+    /// The API group; empty for the core group.
+    pub group: String,
+    /// The version within the group.
+    pub version: String,
+    /// The resource, such as `pods`.
+    pub resource: String,
+    /// The namespace; empty for all namespaces and for cluster-scoped resources.
+    pub namespace: String,
+    /// The object's name; empty for all.
+    pub name: String,
+    /// The conditions on fields; empty if there are none, or if they are not part of the question.
+    #[serde(skip_serializing_if = "Selector::is_empty")]
+    pub field_selector: Selector,
+    /// The conditions on labels, as `field_selector`.
+    #[serde(skip_serializing_if = "Selector::is_empty")]
+    pub label_selector: Selector,
+}
+
+/// Conditions, all of which hold for the objects that are read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub struct Selector {
+    requirements: Vec<Requirement>,
+}
+
+/// A condition on one field or label.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+struct Requirement {
+    key: String,
+    operator: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    values: Vec<String>,
+}
+
+impl Attributes {
+    /// Adds the conditions of a request's selectors, as far as they can be parsed and a review can
+    /// express them. A condition that is left out makes the question more general, so that a yes
+    /// still covers the read.
+    #[must_use]
+    pub fn with_selectors(mut self, fields: Option<&str>, labels: Option<&str>) -> Self {
+        let fields = fields.and_then(|text| RawFieldSelector::parse(text).ok());
+        if let Some(fields) = fields {
+            self.field_selector = Selector::of_fields(&fields);
+        }
+        let labels = labels.and_then(|text| LabelSelector::parse(text).ok());
+        if let Some(labels) = labels {
+            self.label_selector = Selector::of_labels(labels);
+        }
+        self
+    }
+
+    /// The same attributes for all objects, whatever their fields and labels.
+    #[must_use]
+    pub fn without_selectors(&self) -> Self {
+        Self {
+            field_selector: Selector::default(),
+            label_selector: Selector::default(),
+            ..self.clone()
+        }
+    }
+
+    /// True if the attributes have a condition on fields or labels.
+    pub fn has_selectors(&self) -> bool {
+        !self.field_selector.is_empty() || !self.label_selector.is_empty()
+    }
+}
+
+impl Selector {
+    fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    fn of_fields(selector: &RawFieldSelector) -> Self {
+        let requirements = selector.terms().map(|(field, equal, value)| Requirement {
+            key: field.to_owned(),
+            operator: if equal { "In" } else { "NotIn" },
+            values: vec![value.to_owned()],
+        });
+        Self {
+            requirements: requirements.collect(),
+        }
+    }
+
+    fn of_labels(selector: LabelSelector) -> Self {
+        let requirements = selector.requirements.into_iter();
+        let requirements = requirements.filter_map(|requirement| {
+            let (operator, values) = match requirement.operator {
+                LabelOperator::In(values) => ("In", values),
+                LabelOperator::NotIn(values) => ("NotIn", values),
+                LabelOperator::Exists => ("Exists", Vec::new()),
+                LabelOperator::DoesNotExist => ("DoesNotExist", Vec::new()),
+                // A review has no operators for these.
+                LabelOperator::GreaterThan(_) | LabelOperator::LessThan(_) => return None,
+            };
+            Some(Requirement {
+                key: requirement.key,
+                operator,
+                values,
+            })
+        });
+        Self {
+            requirements: requirements.collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn requirements(fields: &str, labels: &str) -> serde_json::Value {
+        let attributes = Attributes::default().with_selectors(Some(fields), Some(labels));
+        let mut json = serde_json::to_value(&attributes).expect("attributes are JSON");
+        let mut take = |key| json[key]["requirements"].take();
+        json!([take("fieldSelector"), take("labelSelector")])
+    }
+
+    #[test]
+    fn selectors_become_requirements() {
+        let null = serde_json::Value::Null;
+        for (fields, labels, expected) in [
+            ("", "", json!([null, null])),
+            (
+                "spec.nodeName=n1,status.phase!=Failed",
+                "",
+                json!([
+                    [
+                        {"key": "spec.nodeName", "operator": "In", "values": ["n1"]},
+                        {"key": "status.phase", "operator": "NotIn", "values": ["Failed"]}
+                    ],
+                    null
+                ]),
+            ),
+            (
+                "",
+                "a=b,c in (e,d),f,!g,h notin (i),j>5",
+                json!([
+                    null,
+                    [
+                        {"key": "a", "operator": "In", "values": ["b"]},
+                        {"key": "c", "operator": "In", "values": ["d", "e"]},
+                        {"key": "f", "operator": "Exists"},
+                        {"key": "g", "operator": "DoesNotExist"},
+                        {"key": "h", "operator": "NotIn", "values": ["i"]}
+                    ]
+                ]),
+            ),
+            ("malformed", "=", json!([null, null])),
+        ] {
+            assert_eq!(requirements(fields, labels), expected, "{fields} {labels}");
+        }
+    }
+
+    #[test]
+    fn a_question_without_selectors_has_all_other_attributes() {
+        let plain = Attributes {
+            verb: "list".to_owned(),
+            resource: "pods".to_owned(),
+            ..Attributes::default()
+        };
+        let selective = plain.clone().with_selectors(Some("a=b"), Some("c"));
+        assert!(selective.has_selectors() && !plain.has_selectors());
+        assert_eq!(selective.without_selectors(), plain);
+        let json = serde_json::to_value(&plain).expect("attributes are JSON");
+        assert_eq!(json["verb"], "list");
+        assert!(json.get("fieldSelector").is_none());
+    }
+}

@@ -1,0 +1,164 @@
+//! Whether a user may read something. The API server decides; decisions are remembered for seconds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Attributes;
+use super::answers::Answer;
+use super::answers::Answers;
+use super::caller::Credential;
+use super::caller::KnownCaller;
+use super::reviews::Judgement;
+use super::reviews::Reviewer;
+use super::token::Digest;
+use crate::shutdown::Shutdown;
+
+/// The number of decisions that are remembered.
+const DECISIONS: usize = 100_000;
+/// The group of node agents. The node authorizer's decisions change with every pod that is bound to
+/// a node, so a denial is not remembered.
+const NODES: &str = "system:nodes";
+
+/// Whether kubefan may answer a read itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The API server lets the caller read this.
+    Allowed,
+    /// It does not, or it has not said so. The request is forwarded, so that it answers itself.
+    NotAllowed,
+}
+
+/// Asks the API server whether callers may read something, and remembers its decisions.
+pub(super) struct Authorizer {
+    reviewer: Arc<Reviewer>,
+    decisions: Answers<Question, Judgement>,
+    /// True to ask with kubefan's rights also for callers with a token.
+    delegated: bool,
+    allowed_for: Duration,
+    denied_for: Duration,
+}
+
+/// A question for the API server's authorizers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Question {
+    pub(super) user: Digest,
+    pub(super) attributes: Attributes,
+}
+
+impl Authorizer {
+    pub(super) fn new(
+        reviewer: Arc<Reviewer>,
+        delegated: bool,
+        allowed_for: Duration,
+        denied_for: Duration,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self {
+            reviewer,
+            decisions: Answers::new(DECISIONS, shutdown),
+            delegated,
+            allowed_for,
+            denied_for,
+        }
+    }
+
+    /// Whether `caller` may read what `attributes` describe.
+    ///
+    /// The first question has no selectors: selectors can only narrow what is read, so a yes covers
+    /// all of them. After a no the question is asked with them, because node agents may read only
+    /// what belongs to their node.
+    pub(super) async fn may_read(
+        self: &Arc<Self>,
+        caller: &Arc<KnownCaller>,
+        attributes: &Attributes,
+    ) -> Verdict {
+        let general = self.judge(caller, attributes.without_selectors()).await;
+        let judgement = match general {
+            Judgement::Denied if attributes.has_selectors() => {
+                self.judge(caller, attributes.clone()).await
+            }
+            general => general,
+        };
+        Verdict::of(judgement)
+    }
+
+    /// The remembered decision, if there is one. It asks nothing.
+    pub(super) fn known(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Verdict> {
+        let question = Question::new(caller, attributes.without_selectors());
+        self.decisions.known(&question).map(Verdict::of)
+    }
+
+    /// Remembers that the API server has answered a read of `caller` that it received after
+    /// `asked_at`, and so has authorized it.
+    pub(super) fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
+        let question = Question::new(caller, attributes.without_selectors());
+        let allowed = Judgement::Allowed;
+        self.decisions
+            .learn(&question, allowed, asked_at, self.allowed_for);
+    }
+
+    async fn judge(
+        self: &Arc<Self>,
+        caller: &Arc<KnownCaller>,
+        attributes: Attributes,
+    ) -> Judgement {
+        let question = Question::new(caller, attributes);
+        let ask = || {
+            let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
+            let attributes = question.attributes.clone();
+            async move {
+                let judgement = authorizer.ask(&caller, &attributes).await;
+                match judgement {
+                    Judgement::Allowed => Answer::Definite(judgement, authorizer.allowed_for),
+                    Judgement::Denied => {
+                        let denied_for = authorizer.denied_for(&caller);
+                        Answer::Definite(judgement, denied_for)
+                    }
+                    Judgement::Refused | Judgement::Unclear => Answer::OfAsker(judgement),
+                }
+            }
+        };
+        let judgement = self.decisions.get(&question, ask).await;
+        judgement.unwrap_or(Judgement::Unclear)
+    }
+
+    /// Asks the API server, whatever is remembered.
+    async fn ask(&self, caller: &KnownCaller, attributes: &Attributes) -> Judgement {
+        match &caller.credential {
+            Credential::Token(token) if !self.delegated => {
+                self.reviewer.self_access(token, attributes).await
+            }
+            Credential::Token(_) | Credential::Certificate => {
+                self.reviewer.access(caller.user(), attributes).await
+            }
+        }
+    }
+
+    fn denied_for(&self, caller: &KnownCaller) -> Duration {
+        let mut groups = caller.user().groups.iter();
+        match groups.any(|group| group == NODES) {
+            true => Duration::ZERO,
+            false => self.denied_for,
+        }
+    }
+}
+
+impl Question {
+    fn new(caller: &KnownCaller, attributes: Attributes) -> Self {
+        Self {
+            user: caller.user.digest,
+            attributes,
+        }
+    }
+}
+
+impl Verdict {
+    fn of(judgement: Judgement) -> Self {
+        match judgement {
+            Judgement::Allowed => Self::Allowed,
+            Judgement::Denied | Judgement::Refused | Judgement::Unclear => Self::NotAllowed,
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! The headers in which a request claims an identity.
+
+use http::HeaderMap;
+use http::HeaderName;
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use http::header::SEC_WEBSOCKET_PROTOCOL;
+use percent_encoding::AsciiSet;
+use percent_encoding::NON_ALPHANUMERIC;
+use percent_encoding::utf8_percent_encode;
+
+use super::User;
+
+/// Prefix of the subprotocol in which a WebSocket client that can't set headers sends its token.
+const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
+
+/// Prefix of the headers in which a caller says as whom it acts.
+const IMPERSONATE: &str = "impersonate-";
+/// Prefix of the headers in which an authenticating proxy says who its caller is.
+const REMOTE: &str = "x-remote-";
+/// Every user who is authenticated has this group; the API server adds it itself.
+const AUTHENTICATED: &str = "system:authenticated";
+/// Prefix of the names of nodes.
+const NODE: &str = "system:node:";
+
+/// The characters of a key of `extra` that are not encoded in the name of a header.
+const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// True if the request carries credentials or claims of an identity.
+pub(super) fn has_any(headers: &HeaderMap) -> bool {
+    headers.contains_key(AUTHORIZATION)
+        || has_impersonation(headers)
+        || names_with_prefix(headers, REMOTE).next().is_some()
+        || has_token_protocol(headers)
+}
+
+/// True if the request says as whom its sender acts.
+pub(super) fn has_impersonation(headers: &HeaderMap) -> bool {
+    names_with_prefix(headers, IMPERSONATE).next().is_some()
+}
+
+/// True if a WebSocket subprotocol of the request is a token.
+pub(super) fn has_token_protocol(headers: &HeaderMap) -> bool {
+    let protocols = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let mut protocols =
+        protocols.flat_map(|protocols| protocols.as_bytes().split(|byte| *byte == b','));
+    protocols.any(|protocol| is_token_protocol(protocol.trim_ascii()))
+}
+
+/// Removes what only an authenticating proxy may say. It must happen before a request is forwarded
+/// with kubefan's credentials, because these may be such a proxy's.
+pub(super) fn remove_remote(headers: &mut HeaderMap) {
+    remove_with_prefix(headers, REMOTE);
+}
+
+/// Replaces everything that claims an identity by the headers that impersonate `user`.
+///
+/// # Errors
+/// If a part of the user has control characters.
+pub(crate) fn impersonate(
+    headers: &mut HeaderMap,
+    user: &User,
+) -> Result<(), http::header::InvalidHeaderValue> {
+    headers.remove(AUTHORIZATION);
+    remove_with_prefix(headers, IMPERSONATE);
+    remove_remote(headers);
+    remove_token_protocols(headers);
+    let mut append = |name: &str, value: &str| {
+        let name = HeaderName::try_from(name).expect("the key is encoded");
+        // Go's server reads the bytes as UTF-8.
+        headers.append(name, HeaderValue::from_bytes(value.as_bytes())?);
+        Ok(())
+    };
+    append("impersonate-user", &user.name)?;
+    if user.name.starts_with(NODE) {
+        // The API server adds the groups of a node.
+        return Ok(());
+    }
+    if !user.uid.is_empty() {
+        append("impersonate-uid", &user.uid)?;
+    }
+    for group in user.groups.iter().filter(|group| *group != AUTHENTICATED) {
+        append("impersonate-group", group)?;
+    }
+    for (key, values) in &user.extra {
+        let key = utf8_percent_encode(key, EXTRA_KEY);
+        for value in values {
+            append(&format!("impersonate-extra-{key}"), value)?;
+        }
+    }
+    Ok(())
+}
+
+fn names_with_prefix<'a>(
+    headers: &'a HeaderMap,
+    prefix: &'static str,
+) -> impl Iterator<Item = &'a HeaderName> {
+    let names = headers.keys();
+    names.filter(move |name| name.as_str().starts_with(prefix))
+}
+
+fn remove_with_prefix(headers: &mut HeaderMap, prefix: &'static str) {
+    let names: Vec<_> = names_with_prefix(headers, prefix).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+fn is_token_protocol(protocol: &[u8]) -> bool {
+    protocol.starts_with(TOKEN_PROTOCOL.as_bytes())
+}
+
+/// Removes the tokens from the list of WebSocket subprotocols.
+fn remove_token_protocols(headers: &mut HeaderMap) {
+    if !has_token_protocol(headers) {
+        return;
+    }
+    let lines = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
+    let kept: Vec<_> = lines
+        .flat_map(|line| line.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .filter(|protocol| !is_token_protocol(protocol))
+        .collect();
+    let kept = kept.join(&b", "[..]);
+    headers.remove(SEC_WEBSOCKET_PROTOCOL);
+    if !kept.is_empty() {
+        let kept = HeaderValue::from_bytes(&kept);
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, kept.expect("parts of a header"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_impersonated_request_claims_nothing_else() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("authorization", "Bearer x"),
+            ("impersonate-user", "admin"),
+            ("impersonate-group", "system:masters"),
+            ("x-remote-user", "admin"),
+            (
+                "sec-websocket-protocol",
+                "base64url.bearer.authorization.k8s.io.eA, v5.channel.k8s.io",
+            ),
+            ("accept", "application/json"),
+        ] {
+            headers.append(name, value.parse().expect("a header value"));
+        }
+        let user = User {
+            name: "jane".to_owned(),
+            uid: "7".to_owned(),
+            groups: ["dev", "ops", AUTHENTICATED].map(str::to_owned).to_vec(),
+            extra: [(
+                "example.com/a b".to_owned(),
+                vec!["1".to_owned(), "2".to_owned()],
+            )]
+            .into(),
+        };
+        impersonate(&mut headers, &user).expect("a user that fits in headers");
+        let mut lines: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))
+            .collect();
+        lines.sort_unstable();
+        assert_eq!(
+            lines,
+            [
+                "accept: application/json",
+                "impersonate-extra-example.com%2fa%20b: 1",
+                "impersonate-extra-example.com%2fa%20b: 2",
+                "impersonate-group: dev",
+                "impersonate-group: ops",
+                "impersonate-uid: 7",
+                "impersonate-user: jane",
+                "sec-websocket-protocol: v5.channel.k8s.io",
+            ]
+        );
+        let node = User {
+            name: "system:node:n1".to_owned(),
+            ..user
+        };
+        impersonate(&mut headers, &node).expect("a user that fits in headers");
+        assert_eq!(headers["impersonate-user"], "system:node:n1");
+        assert!(!headers.contains_key("impersonate-group"));
+    }
+
+    #[test]
+    fn callers_with_an_identity_are_recognised() {
+        let rows = [
+            ("authorization", "Bearer x", true),
+            ("impersonate-user", "jane", true),
+            ("impersonate-extra-scopes", "x", true),
+            ("x-remote-user", "jane", true),
+            ("x-remote-extra-a", "x", true),
+            (
+                "sec-websocket-protocol",
+                "v5.channel.k8s.io, base64url.bearer.authorization.k8s.io.eA",
+                true,
+            ),
+            ("sec-websocket-protocol", "v5.channel.k8s.io", false),
+            ("accept", "application/json", false),
+        ];
+        for (name, value, expected) in rows {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, value.parse().expect("a header value"));
+            assert_eq!(has_any(&headers), expected, "{name}: {value}");
+        }
+    }
+}

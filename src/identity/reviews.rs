@@ -1,0 +1,215 @@
+//! The API server's reviews: who a caller is, and what it may do.
+
+use http::Request;
+use http::StatusCode;
+use http::header::ACCEPT;
+use http::header::AUTHORIZATION;
+use http::header::CONTENT_TYPE;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use serde_json::json;
+use tokio::sync::Semaphore;
+
+use super::Attributes;
+use super::User;
+use super::token::Token;
+use crate::body;
+use crate::upstream::Client;
+use crate::upstream::Error;
+use crate::upstream::Identity;
+
+/// The number of reviews that are in flight concurrently.
+const CONCURRENT: usize = 64;
+
+/// Sends reviews to the API server. Each has an HTTP/1.1 connection to itself, so that no other
+/// request of a caller can delay it or close its connection.
+pub(super) struct Reviewer {
+    client: Client,
+    permits: Semaphore,
+}
+
+/// Who a token belongs to, as the API server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TokenOwner {
+    /// This user.
+    User(User),
+    /// The API server does not accept the token now. It answers so for any error of an
+    /// authenticator too.
+    Refused,
+    /// The API server accepts the token, but its owner may not ask who it is.
+    MayNotAsk,
+    /// There is no clear answer.
+    Unclear,
+}
+
+/// What the API server says about a user's right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Judgement {
+    /// The user has the right.
+    Allowed,
+    /// The user does not have the right, and no authorizer failed.
+    Denied,
+    /// The API server did not accept the user's token.
+    Refused,
+    /// There is no clear answer.
+    Unclear,
+}
+
+/// A kind of review.
+struct Kind {
+    group: &'static str,
+    kind: &'static str,
+    resource: &'static str,
+}
+
+const SELF_REVIEW: Kind = Kind {
+    group: "authentication.k8s.io",
+    kind: "SelfSubjectReview",
+    resource: "selfsubjectreviews",
+};
+const TOKEN_REVIEW: Kind = Kind {
+    group: "authentication.k8s.io",
+    kind: "TokenReview",
+    resource: "tokenreviews",
+};
+const SELF_ACCESS: Kind = Kind {
+    group: "authorization.k8s.io",
+    kind: "SelfSubjectAccessReview",
+    resource: "selfsubjectaccessreviews",
+};
+const ACCESS: Kind = Kind {
+    group: "authorization.k8s.io",
+    kind: "SubjectAccessReview",
+    resource: "subjectaccessreviews",
+};
+
+#[derive(Debug, Deserialize)]
+struct Review<S> {
+    status: S,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AccessStatus {
+    allowed: bool,
+    evaluation_error: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct SelfStatus {
+    user_info: User,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct TokenStatus {
+    authenticated: bool,
+    user: User,
+    error: String,
+}
+
+impl Reviewer {
+    pub(super) fn new(client: Client) -> Self {
+        Self {
+            client,
+            permits: Semaphore::new(CONCURRENT),
+        }
+    }
+
+    /// Asks with the token itself who it belongs to.
+    pub(super) async fn self_review(&self, token: &Token) -> TokenOwner {
+        let answer = self.ask(SELF_REVIEW, json!({}), Some(token)).await;
+        match answer {
+            Ok(SelfStatus { user_info }) if !user_info.name.is_empty() => {
+                TokenOwner::User(user_info)
+            }
+            Err(error) if is(&error, StatusCode::UNAUTHORIZED) => TokenOwner::Refused,
+            Err(error) if is(&error, StatusCode::FORBIDDEN) => TokenOwner::MayNotAsk,
+            Ok(_) | Err(_) => TokenOwner::Unclear,
+        }
+    }
+
+    /// Asks with kubefan's rights who a token belongs to.
+    pub(super) async fn token_review(&self, token: &Token) -> TokenOwner {
+        let spec = json!({"token": token.secret()});
+        let answer: Result<TokenStatus, Error> = self.ask(TOKEN_REVIEW, spec, None).await;
+        match answer {
+            Ok(status) if status.authenticated && !status.user.name.is_empty() => {
+                TokenOwner::User(status.user)
+            }
+            // The error is set for a wrong token too, so it does not tell whether the answer is
+            // definite.
+            Ok(status) if !status.authenticated => {
+                tracing::debug!(error = status.error, "a token was not accepted");
+                TokenOwner::Refused
+            }
+            Ok(_) | Err(_) => TokenOwner::Unclear,
+        }
+    }
+
+    /// Asks with the user's own token whether it has a right.
+    pub(super) async fn self_access(&self, token: &Token, attributes: &Attributes) -> Judgement {
+        let spec = json!({"resourceAttributes": attributes});
+        judgement(self.ask(SELF_ACCESS, spec, Some(token)).await)
+    }
+
+    /// Asks with kubefan's rights whether `user` has a right.
+    pub(super) async fn access(&self, user: &User, attributes: &Attributes) -> Judgement {
+        let spec = json!({
+            "resourceAttributes": attributes,
+            "user": user.name,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+        });
+        match judgement(self.ask(ACCESS, spec, None).await) {
+            // The API server refused kubefan's credentials, not the user's.
+            Judgement::Refused => Judgement::Unclear,
+            judgement => judgement,
+        }
+    }
+
+    /// Sends a review, with `token` or with kubefan's credentials, and returns its status.
+    async fn ask<S: DeserializeOwned>(
+        &self,
+        kind: Kind,
+        spec: Value,
+        token: Option<&Token>,
+    ) -> Result<S, Error> {
+        let api_version = format!("{}/v1", kind.group);
+        let review = json!({"apiVersion": api_version, "kind": kind.kind, "spec": spec});
+        let mut request = Request::post(format!("/apis/{api_version}/{}", kind.resource))
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json");
+        let identity = match token {
+            Some(token) => {
+                request = request.header(AUTHORIZATION, token.header());
+                Identity::Caller
+            }
+            None => Identity::Kubefan,
+        };
+        let request = request.body(body::full(review.to_string()));
+        let request = request.map_err(|error| Error::Request(error.into()))?;
+        let _permit = self.permits.acquire().await;
+        let answer: Review<S> = self.client.request_json_alone(identity, request).await?;
+        Ok(answer.status)
+    }
+}
+
+fn judgement(answer: Result<AccessStatus, Error>) -> Judgement {
+    match answer {
+        Ok(status) if status.allowed => Judgement::Allowed,
+        Ok(status) if status.evaluation_error.is_empty() => Judgement::Denied,
+        Err(error) if is(&error, StatusCode::UNAUTHORIZED) => Judgement::Refused,
+        Ok(_) | Err(_) => Judgement::Unclear,
+    }
+}
+
+/// True if the API server answered with `code`.
+fn is(error: &Error, code: StatusCode) -> bool {
+    error
+        .status()
+        .is_some_and(|status| status.code == code.as_u16())
+}
