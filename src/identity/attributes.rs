@@ -132,7 +132,6 @@ mod tests {
 
     #[test]
     fn selectors_become_requirements() {
-        let null = serde_json::Value::Null;
         for (fields, labels, expected) in [
             ("", "", json!([null, null])),
             (

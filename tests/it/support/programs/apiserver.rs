@@ -70,7 +70,7 @@ pub(crate) fn shared() -> Option<&'static ApiServer> {
                 .build();
             runtime
                 .expect("a runtime")
-                .block_on(ApiServer::start(assets, &[]))
+                .block_on(ApiServer::start(assets, "", &[]))
         });
         start.join().expect("the shared API server starts")
     }))
@@ -90,7 +90,15 @@ pub(crate) async fn private() -> Option<ApiServer> {
 /// # Panics
 /// Panics in the same cases as [`shared`].
 pub(crate) async fn private_with(flags: &[&str]) -> Option<ApiServer> {
-    Some(ApiServer::start(available()?, flags).await)
+    private_with_tokens("", flags).await
+}
+
+/// Like [`private_with`], with the users of further lines of the file with tokens.
+///
+/// # Panics
+/// Panics in the same cases as [`shared`].
+pub(crate) async fn private_with_tokens(tokens: &str, flags: &[&str]) -> Option<ApiServer> {
+    Some(ApiServer::start(available()?, tokens, flags).await)
 }
 
 fn available() -> Option<Assets> {
@@ -115,7 +123,7 @@ fn find_or_report() -> Option<Assets> {
 }
 
 impl ApiServer {
-    async fn start(assets: Assets, flags: &[&str]) -> Self {
+    async fn start(assets: Assets, tokens: &str, flags: &[&str]) -> Self {
         let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
         let authority = Authority::new();
         let server = Self {
@@ -129,18 +137,19 @@ impl ApiServer {
             etcd: Mutex::default(),
             directory: directory.expect("a temporary directory"),
         };
-        server.write_files();
+        server.write_files(tokens);
         server.start_etcd();
         server.start_apiserver();
         server.ready().await;
         server
     }
 
-    fn write_files(&self) {
+    fn write_files(&self, tokens: &str) {
+        let tokens = format!("{TOKENS}{tokens}");
         let serving = self.authority.server();
         let account = self.authority.server();
         for (name, content) in [
-            ("tokens.csv", TOKENS),
+            ("tokens.csv", &tokens),
             ("authority.pem", &self.authority.certificate),
             ("serving.pem", &serving.certificate),
             ("serving.key", &serving.key),
@@ -453,6 +462,15 @@ impl ApiServer {
         apiserver.as_ref().expect("the API server runs").id()
     }
 
+    /// Waits until the server answers a GET of `path`, such as the list of a new custom resource.
+    pub(crate) async fn serves(&self, path: &str) {
+        let client = self.client();
+        eventually(path, START, async || {
+            client.get(path).await.is(200).map(|_| ())
+        })
+        .await;
+    }
+
     /// The number of watches of a resource that are open at this API server.
     pub(crate) async fn open_watches(&self, resource: &str) -> f64 {
         open_watches(&self.client(), resource).await
@@ -466,7 +484,7 @@ impl ApiServer {
 }
 
 /// The sum of a server's metric `name` over all series with these labels.
-pub(super) async fn metric(client: &Client, name: &str, labels: &[(&str, &str)]) -> f64 {
+pub(crate) async fn metric(client: &Client, name: &str, labels: &[(&str, &str)]) -> f64 {
     let answer = client.get("/metrics").await.ok();
     let text = String::from_utf8_lossy(&answer.body);
     let wanted: Vec<String> = labels
