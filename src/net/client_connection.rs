@@ -1,8 +1,10 @@
 //! ClientConnection: the connection of a request.
 
+use std::any::Any;
 use std::hash::Hash;
 use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
@@ -19,7 +21,13 @@ const TURNS: usize = 2;
 #[derive(Clone, Debug)]
 pub struct ClientConnection {
     id: u64,
-    turns: Arc<Semaphore>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    turns: Semaphore,
+    memo: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl ClientConnection {
@@ -28,7 +36,10 @@ impl ClientConnection {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         ClientConnection {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
-            turns: Arc::new(Semaphore::new(TURNS)),
+            shared: Arc::new(Shared {
+                turns: Semaphore::new(TURNS),
+                memo: OnceLock::new(),
+            }),
         }
     }
 
@@ -40,7 +51,18 @@ impl ClientConnection {
     /// another connection.
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // Fails only if the semaphore is closed, which it never is.
-        self.turns.acquire().await.ok()
+        self.shared.turns.acquire().await.ok()
+    }
+
+    /// What the requests of the connection share: the value of a type of the caller's, which the
+    /// first call creates.
+    ///
+    /// # Panics
+    /// If it is called with two different types.
+    pub fn memo<T: Any + Default + Send + Sync>(&self) -> &T {
+        let memo = self.shared.memo.get_or_init(|| Box::new(T::default()));
+        memo.downcast_ref()
+            .expect("all callers use the same type of memo")
     }
 }
 
@@ -55,5 +77,22 @@ impl Eq for ClientConnection {}
 impl Hash for ClientConnection {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.id.hash(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn a_memo_belongs_to_one_connection_and_all_its_requests() {
+        let connection = ClientConnection::next();
+        let request = connection.clone();
+        connection.memo::<AtomicUsize>().store(3, Ordering::Relaxed);
+        let read = |of: &ClientConnection| of.memo::<AtomicUsize>().load(Ordering::Relaxed);
+        assert_eq!(read(&request), 3);
+        assert_eq!(read(&ClientConnection::next()), 0);
     }
 }

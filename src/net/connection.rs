@@ -24,6 +24,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::rt::TokioTimer;
+use rustls::pki_types::CertificateDer;
 use tower::Service;
 use tower::ServiceExt;
 
@@ -125,7 +126,13 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// The certificates that the client presented, its own first. The client has the key of the
+    /// first one; nothing else was verified. `None` if it presented none, or was not asked.
+    pub certificates: Option<CertificateChain>,
 }
+
+/// The certificates that a client presented, its own first.
+pub type CertificateChain = Arc<[CertificateDer<'static>]>;
 
 /// A tower service that answers requests, and can be cloned for each of them.
 pub trait HttpService<B>:

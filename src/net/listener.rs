@@ -36,6 +36,7 @@ use crate::net::client_socket::set_options;
 use crate::net::pending_openings::Opening;
 use crate::net::pending_openings::PendingOpenings;
 use crate::net::serve_connection;
+use crate::net::tls::acceptor::Accepted as Handshaken;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
 
@@ -217,7 +218,13 @@ impl Context {
                 self.open(accepted, true, handshake, service).await
             }
             None => {
-                let accept = async { Ok(Ok((stream, None))) };
+                let accept = async {
+                    Ok(Ok(Handshaken {
+                        stream,
+                        protocol: None,
+                        certificates: None,
+                    }))
+                };
                 self.open(accepted, false, accept, service).await
             }
         };
@@ -236,7 +243,7 @@ impl Context {
         &self,
         accepted: Accepted,
         tls: bool,
-        handshake: impl Future<Output = Result<io::Result<(I, Option<Protocol>)>, Elapsed>>,
+        handshake: impl Future<Output = Result<io::Result<Handshaken<I>>, Elapsed>>,
         service: impl HttpService<B>,
     ) -> Option<ConnectionFuture> {
         let Accepted {
@@ -248,18 +255,19 @@ impl Context {
         let stop = self.shutdown.reached(Phase::StopAccepting);
         let http2 = self.config.http2;
         let opened = async {
-            let (mut stream, chosen) = handshake.await??;
+            let mut handshaken: Handshaken<I> = handshake.await??;
+            let chosen = handshaken.protocol;
             if chosen == Some(Protocol::Http1) || !http2 {
-                return Ok((stream, FirstBytes::default(), Protocol::Http1));
+                return Ok((handshaken, FirstBytes::default(), Protocol::Http1));
             }
-            let first = read_first_bytes(&mut stream);
+            let first = read_first_bytes(&mut handshaken.stream);
             let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
             // If TLS chose HTTP/2, hyper refuses any other first bytes.
             let protocol = match is_http2 || chosen.is_some() {
                 true => Protocol::Http2,
                 false => Protocol::Http1,
             };
-            Ok((stream, first, protocol))
+            Ok((handshaken, first, protocol))
         };
         let opened = tokio::select! {
             biased;
@@ -271,9 +279,13 @@ impl Context {
             // prolong each drain.
             () = stop.clone() => return None,
         };
-        let (stream, first, protocol) = self.record_opening(address, opened)?;
-        let peer = Peer { address, tls };
-        let socket = ClientSocket::new(first, stream, slot);
+        let (handshaken, first, protocol) = self.record_opening(address, opened)?;
+        let peer = Peer {
+            address,
+            tls,
+            certificates: handshaken.certificates,
+        };
+        let socket = ClientSocket::new(first, handshaken.stream, slot);
         let lifetime = self.config.max_lifetime;
         let stop = async move {
             match lifetime {

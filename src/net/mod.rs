@@ -25,6 +25,7 @@ mod write_timeout;
 pub use abort::Abort;
 pub use client_connection::ClientConnection;
 pub use connection::BoxError;
+pub use connection::CertificateChain;
 pub use connection::Config;
 pub use connection::ConnectionFuture;
 pub use connection::HttpService;

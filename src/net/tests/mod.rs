@@ -484,6 +484,7 @@ async fn a_request_that_arrived_before_the_stop_is_answered() {
     let peer = Peer {
         address: ([127, 0, 0, 1], 1).into(),
         tls: false,
+        certificates: None,
     };
     let (config, stop) = (Config::default(), std::future::ready(()));
     let served = serve_connection(near, Protocol::Http1, peer, service, &config, None, stop);

@@ -8,6 +8,9 @@ use std::path::Path;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::DistinguishedName;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs;
@@ -15,14 +18,20 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem;
 use rustls::pki_types::pem::PemObject;
+use rustls::server::NoServerSessionStorage;
+use rustls::server::ResolvesServerCert;
+use rustls::sign::CertifiedKey;
+use rustls::sign::SingleCertAndKey;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::net::CertificateChain;
 use crate::net::Error;
 use crate::net::Protocol;
 use crate::net::Transport;
 use crate::net::coalesce;
+use crate::net::tls::any_certificate::AnyCertificate;
 
 /// A certificate chain (the server's own certificate first) and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,43 +42,82 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
-/// Does the server's side of TLS handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap.
+/// Does the server's side of TLS handshakes; offers HTTP/2 and HTTP/1.1. Clones are cheap, and a
+/// reload of one applies to all of them: connections that are accepted later use the new files.
 #[derive(Clone)]
 pub struct Acceptor {
-    inner: TlsAcceptor,
+    shared: Arc<Shared>,
 }
 
+struct Shared {
+    config: ArcSwap<ServerConfig>,
+    /// What `config` was made from. Locked while it is replaced.
+    parts: Mutex<Parts>,
+}
+
+struct Parts {
+    server: Arc<dyn ResolvesServerCert>,
+    /// The authorities that clients are told of; `None` if they are not asked for certificates.
+    client_authorities: Option<Vec<DistinguishedName>>,
+}
+
+/// A connection after its handshake.
+pub(in crate::net) struct Accepted<I> {
+    pub(in crate::net) stream: I,
+    /// The protocol that the handshake has chosen; `None` without TLS.
+    pub(in crate::net) protocol: Option<Protocol>,
+    pub(in crate::net) certificates: Option<CertificateChain>,
+}
+
+// === impl Acceptor ===
+
 impl Acceptor {
-    /// Reads the files. Later changes of the files have no effect.
+    /// Reads the files. Asks no client for a certificate.
     ///
     /// # Errors
     /// If a file can't be read or has no certificate or key, or they don't belong together.
     pub fn from_files(files: &TlsFiles) -> Result<Acceptor, Error> {
-        let chain = read_certificates(&files.certificate)?;
-        let key = read_private_key(&files.key)?;
-        let pair = |source| Error::Pair {
-            certificate: files.certificate.clone(),
-            key: files.key.clone(),
-            source,
+        let parts = Parts {
+            server: read_server_certificate(files)?,
+            client_authorities: None,
         };
-        let mut config = ServerConfig::builder_with_provider(crypto_provider())
-            .with_safe_default_protocol_versions()
-            .map_err(pair)?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)
-            .map_err(pair)?;
-        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        let shared = Shared {
+            config: ArcSwap::from_pointee(parts.config()),
+            parts: Mutex::new(parts),
+        };
         Ok(Acceptor {
-            inner: TlsAcceptor::from(Arc::new(config)),
+            shared: Arc::new(shared),
         })
+    }
+
+    /// Reads the server's certificate and key again, for connections that are accepted later.
+    ///
+    /// # Errors
+    /// As [`Acceptor::from_files`]; the old certificate stays in use then.
+    pub fn reload(&self, files: &TlsFiles) -> Result<(), Error> {
+        let server = read_server_certificate(files)?;
+        self.shared.update(|parts| parts.server = server);
+        Ok(())
+    }
+
+    /// Asks clients for a certificate from now on, and names the authorities whose certificates are
+    /// accepted; no name means any. Clients such as browsers choose their certificate by it.
+    ///
+    /// A client without a certificate is served too. The handshake checks that the client has the
+    /// key of its certificate, and nothing else: [`Peer::certificates`](crate::net::Peer) may have
+    /// been issued by anyone. From now on, no TLS session can be resumed.
+    pub fn request_client_certificates(&self, authorities: Vec<DistinguishedName>) {
+        self.shared
+            .update(|parts| parts.client_authorities = Some(authorities));
     }
 
     /// Does the handshake, without a time limit.
     pub(in crate::net) async fn accept(
         &self,
         stream: TcpStream,
-    ) -> io::Result<(TlsStream<TcpStream>, Option<Protocol>)> {
-        let mut stream = self.inner.accept(stream).await?;
+    ) -> io::Result<Accepted<TlsStream<TcpStream>>> {
+        let acceptor = TlsAcceptor::from(self.shared.config.load_full());
+        let mut stream = acceptor.accept(stream).await?;
         let connection = stream.get_mut().1;
         let protocol = match connection.alpn_protocol() {
             Some(b"h2") => Protocol::Http2,
@@ -79,7 +127,44 @@ impl Acceptor {
             // rustls may buffer as many records as may wait for one write.
             connection.set_buffer_limit(Some(coalesce::MAX_BUFFERED));
         }
-        Ok((stream, Some(protocol)))
+        let certificates = connection.peer_certificates().map(CertificateChain::from);
+        Ok(Accepted {
+            stream,
+            protocol: Some(protocol),
+            certificates,
+        })
+    }
+}
+
+impl Shared {
+    fn update(&self, change: impl FnOnce(&mut Parts)) {
+        let mut parts = self.parts.lock();
+        change(&mut parts);
+        self.config.store(Arc::new(parts.config()));
+    }
+}
+
+impl Parts {
+    fn config(&self) -> ServerConfig {
+        let builder = ServerConfig::builder_with_provider(crypto_provider())
+            .with_safe_default_protocol_versions()
+            .expect("aws-lc-rs supports the default versions of TLS");
+        let mut config = match &self.client_authorities {
+            None => builder
+                .with_no_client_auth()
+                .with_cert_resolver(Arc::clone(&self.server)),
+            Some(authorities) => {
+                let mut config = builder
+                    .with_client_cert_verifier(Arc::new(AnyCertificate::new(authorities.clone())))
+                    .with_cert_resolver(Arc::clone(&self.server));
+                // A resumed session would restore a chain from before a reload.
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+                config.send_tls13_tickets = 0;
+                config
+            }
+        };
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        config
     }
 }
 
@@ -101,6 +186,18 @@ impl fmt::Debug for Acceptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Acceptor")
     }
+}
+
+fn read_server_certificate(files: &TlsFiles) -> Result<Arc<dyn ResolvesServerCert>, Error> {
+    let chain = read_certificates(&files.certificate)?;
+    let key = read_private_key(&files.key)?;
+    let pair =
+        CertifiedKey::from_der(chain, key, &crypto_provider()).map_err(|source| Error::Pair {
+            certificate: files.certificate.clone(),
+            key: files.key.clone(),
+            source,
+        })?;
+    Ok(Arc::new(SingleCertAndKey::from(pair)))
 }
 
 pub(in crate::net) fn crypto_provider() -> Arc<CryptoProvider> {

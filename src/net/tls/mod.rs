@@ -1,6 +1,7 @@
 //! TLS: the acceptor, certificates from files, and certificates that kubefan creates.
 
 pub(in crate::net) mod acceptor;
+mod any_certificate;
 mod self_signed;
 mod throwaway;
 
@@ -9,3 +10,6 @@ pub use acceptor::TlsFiles;
 pub use self_signed::SelfSigned;
 pub use self_signed::SelfSignedFiles;
 pub use throwaway::throwaway_client_certificate;
+
+#[cfg(test)]
+mod tests;

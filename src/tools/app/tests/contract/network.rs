@@ -125,6 +125,7 @@ fn peer() -> Peer {
     Peer {
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)),
         tls: false,
+        certificates: None,
     }
 }
 
