@@ -19,3 +19,22 @@ pub struct User {
     /// Further attributes, such as the ID of the credential.
     pub extra: BTreeMap<String, Vec<String>>,
 }
+
+impl User {
+    /// The name of the user of requests without credentials.
+    pub(super) const ANONYMOUS: &str = "system:anonymous";
+    /// The group of users who are not authenticated.
+    pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
+    /// The group of users who are authenticated.
+    pub(super) const AUTHENTICATED: &str = "system:authenticated";
+
+    /// Adds the group of authenticated users, unless the user is anonymous or a group says whether
+    /// the user is authenticated. The API server does the same for each user.
+    pub(super) fn add_authenticated_group(&mut self) {
+        let is_known =
+            |group: &String| group == Self::AUTHENTICATED || group == Self::UNAUTHENTICATED;
+        if self.name != Self::ANONYMOUS && !self.groups.iter().any(is_known) {
+            self.groups.push(Self::AUTHENTICATED.to_owned());
+        }
+    }
+}

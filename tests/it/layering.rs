@@ -44,7 +44,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Proxy,
         "identity",
-        "shutdown telemetry body api upstream net",
+        "shutdown telemetry body api upstream informer net",
     ),
     (
         Proxy,
@@ -106,13 +106,14 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
         "telemetry ledger net cache upstream informer server app",
     ),
     ("rcgen", "net"),
-    ("rustls", "net upstream"),
+    ("rustls", "net identity upstream"),
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net cache upstream informer server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
+    ("x509_parser", "identity"),
 ];
 
 /// Forbidden dependencies inside a room: (start of the file's path, path that it may not name).
