@@ -17,6 +17,8 @@ use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
 use crate::identity::AccessControl;
+use crate::identity::AuthoritySources;
+use crate::identity::WatchedFiles;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
 use crate::informer::Requirement;
@@ -70,7 +72,8 @@ impl App {
     pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin_listen).await?;
-        let acceptor = acceptor(&config.tls)?;
+        let tls_files = tls_files(&config.tls)?;
+        let acceptor = tls_files.as_ref().map(Acceptor::from_files).transpose()?;
         let client = connect(&config).await?;
         let server_url = client.server().to_owned();
         let rest_mapper = Arc::new(discover(&client).await?);
@@ -83,6 +86,11 @@ impl App {
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         start_configured(&config.resources, &rest_mapper, &informers)?;
         let access = AccessControl::new(&config.access, client.clone(), &shutdown);
+        if let (Some(acceptor), Some(files)) = (&acceptor, tls_files) {
+            let sources = config.authorities.clone();
+            load_authorities(&access, sources, acceptor.clone(), &shutdown).await?;
+            watch_certificate(acceptor.clone(), files, &shutdown).await?;
+        }
         let server = Server::new(
             access,
             informers.clone(),
@@ -202,10 +210,11 @@ pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpL
         .with_context(|| format!("{flag}: cannot listen on {address}"))
 }
 
-fn acceptor(tls: &Tls) -> anyhow::Result<Option<Acceptor>> {
-    let acceptor = match tls {
-        Tls::Plain => return Ok(None),
-        Tls::Files { certificate, key } => Acceptor::from_files(&net::TlsFiles {
+/// The files with the certificate of the client listener; `None` without TLS.
+fn tls_files(tls: &Tls) -> anyhow::Result<Option<net::TlsFiles>> {
+    Ok(match tls {
+        Tls::Plain => None,
+        Tls::Files { certificate, key } => Some(net::TlsFiles {
             certificate: certificate.clone(),
             key: key.clone(),
         }),
@@ -214,10 +223,40 @@ fn acceptor(tls: &Tls) -> anyhow::Result<Option<Acceptor>> {
                 directory: directory.clone(),
                 names: LOOPBACK_NAMES.map(str::to_owned).to_vec(),
             };
-            Acceptor::from_files(&self_signed.ensure()?.server)
+            Some(self_signed.ensure()?.server)
+        }
+    })
+}
+
+/// Reloads the certificate of `acceptor` when its files change.
+async fn watch_certificate(
+    acceptor: Acceptor,
+    files: net::TlsFiles,
+    shutdown: &Shutdown,
+) -> anyhow::Result<()> {
+    let paths = vec![files.certificate.clone(), files.key.clone()];
+    let watched = WatchedFiles::read(paths).await?;
+    watched.watch(shutdown, move |_| acceptor.reload(&files));
+    Ok(())
+}
+
+/// Loads the authorities of client certificates. While there are any, `acceptor` asks clients for
+/// their certificates.
+async fn load_authorities(
+    access: &AccessControl,
+    sources: AuthoritySources,
+    acceptor: Acceptor,
+    shutdown: &Shutdown,
+) -> anyhow::Result<()> {
+    let on_change = move |names: Vec<_>| {
+        if !names.is_empty() {
+            acceptor.request_client_certificates(names);
         }
     };
-    Ok(Some(acceptor?))
+    access
+        .load_authorities(sources, on_change, shutdown)
+        .await?;
+    Ok(())
 }
 
 /// Requires the resources that are cached from the start, and starts their informers: one for JSON,

@@ -199,6 +199,22 @@ pub struct ServeArgs {
     #[arg(long, value_name = "MODE", value_enum, env = "KUBEFAN_AUTH")]
     pub auth: Option<AuthMode>,
 
+    /// Authorities (PEM) of the client certificates that are accepted; default: those of the API
+    /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan
+    /// may read it
+    #[arg(long, value_name = "FILE")]
+    pub client_ca_file: Option<PathBuf>,
+
+    /// Authorities (PEM) of authenticating proxies, which name the user in headers X-Remote-User and
+    /// so on; default: as --client-ca-file
+    #[arg(long, value_name = "FILE")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+
+    /// Common name of an authenticating proxy with a certificate of --requestheader-client-ca-file;
+    /// may be repeated; default: any
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+
     /// How long it is remembered who a token belongs to, unless it expires before
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub authentication_token_cache_ttl: Duration,

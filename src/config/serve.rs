@@ -50,6 +50,8 @@ pub struct ServeConfig {
     pub tls: Tls,
     /// How callers are authenticated and authorized.
     pub access: identity::Config,
+    /// Where the authorities of client certificates are from.
+    pub authorities: identity::AuthoritySources,
     /// The limits of the listener for clients and of its connections.
     pub connections: net::Config,
     /// The limits of the memory that is held for readers and callers.
@@ -106,6 +108,7 @@ pub(super) fn check(
     let tls = checker.tls();
     let access = access(settings, &tls);
     let listen = checker.listen(&access, &tls);
+    let authorities = checker.authorities(&access);
     let admin_listen = checker.address("admin.address", &settings.admin.address);
     let resources = checker.resources();
     checker.limits();
@@ -140,6 +143,7 @@ pub(super) fn check(
         },
         tls,
         access,
+        authorities,
         connections: connections(&settings.limits)?,
         memory,
         requests: server::Config {
@@ -184,6 +188,33 @@ impl Checker<'_> {
         };
         let address = address::parse_loopback(&listen.address, missing);
         address.map_err(|message| self.report(KEY, &message)).ok()
+    }
+
+    /// The authorities of client certificates, which are used only if callers are authenticated.
+    fn authorities(&mut self, access: &identity::Config) -> identity::AuthoritySources {
+        const CLIENT: &str = "authentication.clientCaFile";
+        const PROXY: &str = "authentication.requestheaderClientCaFile";
+        const NAMES: &str = "authentication.requestheaderAllowedNames";
+        let authentication = &self.settings.authentication;
+        let sources = identity::AuthoritySources {
+            client_ca: authentication.client_ca_file.clone(),
+            request_header_ca: authentication.requestheader_client_ca_file.clone(),
+            request_header_allowed_names: authentication.requestheader_allowed_names.clone(),
+        };
+        let is_off = access.mode == identity::Mode::None;
+        for (key, is_set) in [
+            (CLIENT, sources.client_ca.is_some()),
+            (PROXY, sources.request_header_ca.is_some()),
+        ] {
+            if is_off && is_set {
+                self.report(key, "has no effect with --auth none");
+            }
+        }
+        if sources.request_header_ca.is_none() && !sources.request_header_allowed_names.is_empty() {
+            let other = self.sources.name(PROXY, NAMES);
+            self.report(NAMES, &format!("has no effect without {other}; add it"));
+        }
+        sources
     }
 
     fn tls(&mut self) -> Tls {

@@ -110,6 +110,16 @@ pub(super) struct Authentication {
     /// rights), caller (the API server is asked with the caller's token), or delegated (it is asked
     /// with kubefan's rights to review tokens and access). Default: caller with TLS, none without.
     pub(super) mode: Option<AuthMode>,
+    /// Authorities (PEM) of the client certificates that are accepted. Default: those of the API
+    /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan
+    /// may read it. A relative path is relative to the configuration file.
+    pub(super) client_ca_file: Option<PathBuf>,
+    /// Authorities (PEM) of authenticating proxies, which name the user in headers X-Remote-User
+    /// and so on. Default: as clientCaFile. A relative path is relative to the configuration file.
+    pub(super) requestheader_client_ca_file: Option<PathBuf>,
+    /// Common names of authenticating proxies with a certificate of requestheaderClientCaFile.
+    /// Default: any.
+    pub(super) requestheader_allowed_names: Vec<String>,
     /// How long it is remembered who a token belongs to, unless it expires before. A number and ms,
     /// s, m or h.
     pub(super) token_ttl: Period,
@@ -229,13 +239,22 @@ pub(super) struct Log {
 
 impl Settings {
     /// The settings that are paths, each with its key.
-    pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 4] {
+    pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 6] {
         let tls = &mut self.listen.tls;
+        let authentication = &mut self.authentication;
         [
             ("upstream.kubeconfig", &mut self.upstream.kubeconfig),
             ("listen.tls.certFile", &mut tls.cert_file),
             ("listen.tls.keyFile", &mut tls.key_file),
             ("listen.tls.directory", &mut tls.directory),
+            (
+                "authentication.clientCaFile",
+                &mut authentication.client_ca_file,
+            ),
+            (
+                "authentication.requestheaderClientCaFile",
+                &mut authentication.requestheader_client_ca_file,
+            ),
         ]
     }
 
@@ -274,6 +293,9 @@ impl Default for Authentication {
         let access = identity::Config::default();
         Self {
             mode: None,
+            client_ca_file: None,
+            requestheader_client_ca_file: None,
+            requestheader_allowed_names: Vec::new(),
             token_ttl: Period(access.token_ttl),
         }
     }

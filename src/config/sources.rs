@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 40] = [
+pub(super) const SETTINGS: [Setting; 43] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -77,6 +77,33 @@ pub(super) const SETTINGS: [Setting; 40] = [
     setting("authentication.mode", "auth", |to, _, serve| {
         to.authentication.mode = serve.auth;
     }),
+    setting(
+        "authentication.clientCaFile",
+        "client_ca_file",
+        |to, _, serve| {
+            to.authentication
+                .client_ca_file
+                .clone_from(&serve.client_ca_file);
+        },
+    ),
+    setting(
+        "authentication.requestheaderClientCaFile",
+        "requestheader_client_ca_file",
+        |to, _, serve| {
+            to.authentication
+                .requestheader_client_ca_file
+                .clone_from(&serve.requestheader_client_ca_file);
+        },
+    ),
+    setting(
+        "authentication.requestheaderAllowedNames",
+        "requestheader_allowed_names",
+        |to, _, serve| {
+            to.authentication
+                .requestheader_allowed_names
+                .clone_from(&serve.requestheader_allowed_names);
+        },
+    ),
     setting(
         "authentication.tokenTtl",
         "authentication_token_cache_ttl",

@@ -3,22 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::HeaderMap;
+use rustls::DistinguishedName;
+use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
 
 use super::Attributes;
 use super::Caller;
 use super::KnownCaller;
+use super::User;
 use super::Verdict;
 use super::authenticator::Authenticator;
 use super::authenticator::Owner;
+use super::authorities;
+use super::authorities::Authorities;
+use super::authorities::AuthoritySources;
+use super::authorities::SourceError;
 use super::authorizer::Authorizer;
 use super::caller::Credential;
+use super::certificates::CertificateError;
 use super::claims;
+use super::front_proxy::FrontProxyError;
 use super::reviews::Reviewer;
 use super::token::Authorization;
 use crate::api::Status;
-use crate::net::Peer;
+use crate::net::CertificateChain;
+use crate::net::ClientConnection;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 
@@ -57,6 +68,8 @@ pub struct AccessControl {
 }
 
 struct Inner {
+    client: Client,
+    authorities: Arc<ArcSwap<Authorities>>,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
 }
@@ -81,7 +94,7 @@ impl AccessControl {
             Mode::Caller => false,
             Mode::Delegated => true,
         };
-        let reviewer = Arc::new(Reviewer::new(client));
+        let reviewer = Arc::new(Reviewer::new(client.clone()));
         let authenticator = Authenticator::new(
             Arc::clone(&reviewer),
             delegated,
@@ -97,6 +110,8 @@ impl AccessControl {
             shutdown.clone(),
         );
         let inner = Inner {
+            client,
+            authorities: Arc::default(),
             authenticator: Arc::new(authenticator),
             authorizer: Arc::new(authorizer),
         };
@@ -110,19 +125,58 @@ impl AccessControl {
         self.inner.is_some()
     }
 
-    /// The caller of a request with `headers` that arrived from `peer`. Removes the headers in which
-    /// only an authenticating proxy may speak.
+    /// Loads the authorities of client certificates, and reloads them when they change. `on_change`
+    /// is called with their names, now and after each change. Does nothing if callers are not
+    /// authenticated.
+    ///
+    /// # Errors
+    /// If a file can't be read or has no authorities.
+    pub async fn load_authorities(
+        &self,
+        sources: AuthoritySources,
+        on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
+        shutdown: &Shutdown,
+    ) -> Result<(), SourceError> {
+        let Some(inner) = &self.inner else {
+            return Ok(());
+        };
+        let (client, current) = (inner.client.clone(), Arc::clone(&inner.authorities));
+        authorities::load(sources, client, current, on_change, shutdown).await
+    }
+
+    /// The caller of a request with `headers`, whose `connection` presented `certificates`. Removes
+    /// the headers in which only an authenticating proxy may speak.
     ///
     /// # Errors
     /// The Status with which the request is refused.
-    pub async fn caller(&self, headers: &mut HeaderMap, _peer: &Peer) -> Result<Caller, Status> {
+    pub async fn caller(
+        &self,
+        headers: &mut HeaderMap,
+        connection: &ClientConnection,
+        certificates: Option<&CertificateChain>,
+    ) -> Result<Caller, Status> {
         let Some(inner) = &self.inner else {
             return Ok(match claims::has_any(headers) {
                 true => Caller::Unknown,
                 false => Caller::Trusted,
             });
         };
+        let certified = match certificates {
+            Some(chain) => inner.certified(headers, connection, chain)?,
+            None => None,
+        };
         claims::remove_remote(headers);
+        if let Some(user) = certified {
+            if claims::has_impersonation(headers) {
+                return Err(forbidden(
+                    "a user with a client certificate cannot impersonate others through kubefan; use a token",
+                ));
+            }
+            return Ok(Caller::Known(Arc::new(KnownCaller {
+                user: inner.authenticator.known(user),
+                credential: Credential::Certificate,
+            })));
+        }
         let token = match Authorization::of(headers) {
             Authorization::Token(token) => token,
             Authorization::None | Authorization::Other => return Ok(Caller::Unknown),
@@ -166,4 +220,43 @@ impl AccessControl {
             inner.authorizer.learn(caller, attributes, asked_at);
         }
     }
+}
+
+impl Inner {
+    /// The user for whom `chain` stands: the one whom an authenticating proxy names, or the
+    /// certificate's own. `None` if the certificate is not good, as if there were none.
+    fn certified(
+        &self,
+        headers: &HeaderMap,
+        connection: &ClientConnection,
+        chain: &CertificateChain,
+    ) -> Result<Option<User>, Status> {
+        let (memo, now) = (connection.memo(), UnixTime::now());
+        let authorities = self.authorities.load();
+        if let Some(proxy) = &authorities.front_proxy {
+            match proxy.user(chain, memo, headers, now) {
+                Ok(Some(user)) => return Ok(Some(user)),
+                Err(error @ FrontProxyError::Header) => {
+                    return Err(Status::bad_request(error.to_string()));
+                }
+                // It is no proxy, or speaks for itself.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let Some(client) = &authorities.client else {
+            return Ok(None);
+        };
+        match client.user(chain, memo, now) {
+            Ok(user) => Ok(Some(User::clone(&user))),
+            Err(error @ CertificateError::Reserved { .. }) => Err(forbidden(&error.to_string())),
+            Err(error) => {
+                tracing::debug!(%error, "a client certificate stands for no user");
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn forbidden(message: &str) -> Status {
+    Status::failure(403, "Forbidden", message)
 }

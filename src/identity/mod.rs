@@ -7,9 +7,12 @@
 //! ```text
 //! module         question                                      who answers
 //! claims         does the request claim an identity?           its headers
+//! front_proxy    whom does an authenticating proxy name?       headers, if its certificate is good
+//! certificates   whom does a client certificate name?          the authorities
 //! authenticator  who does a token belong to?                   SelfSubjectReview or TokenReview
 //! authorizer     may this user read that?                      SelfSubjectAccessReview or
 //!                                                              SubjectAccessReview
+//! authorities    which authorities are good?                   files, or what the API server publishes
 //! answers        (remembers definite answers, and asks once for callers that wait together)
 //! reviews        (sends the reviews)
 //! ```
@@ -21,6 +24,7 @@ mod access_control;
 mod answers;
 mod attributes;
 mod authenticator;
+mod authorities;
 mod authorizer;
 mod caller;
 mod certificates;
@@ -36,6 +40,8 @@ pub use access_control::AccessControl;
 pub use access_control::Config;
 pub use access_control::Mode;
 pub use attributes::Attributes;
+pub use authorities::AuthoritySources;
+pub use authorities::SourceError;
 pub use authorizer::Verdict;
 pub use caller::Caller;
 pub use caller::KnownCaller;

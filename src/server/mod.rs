@@ -238,9 +238,16 @@ impl Server {
     }
 
     async fn caller(&self, request: &mut Request<Body>) -> Result<Caller, Status> {
-        let peer = request.extensions().get::<Peer>().cloned();
-        let peer = peer.expect("net adds it to every request");
-        self.inner.access.caller(request.headers_mut(), &peer).await
+        let extensions = request.extensions();
+        let connection = extensions.get::<ClientConnection>().cloned();
+        let connection = connection.expect("net adds it to every request");
+        let peer = extensions.get::<Peer>();
+        let certificates = peer.and_then(|peer| peer.certificates.clone());
+        let headers = request.headers_mut();
+        let access = &self.inner.access;
+        access
+            .caller(headers, &connection, certificates.as_ref())
+            .await
     }
 
     /// Answers a request of `caller`.

@@ -171,6 +171,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         informer: informer::Config::default(),
         tls: Tls::Plain,
         access: identity::Config::default(),
+        authorities: identity::AuthoritySources::default(),
         connections: net::Config::default(),
         memory: ledger::Limits::default(),
         requests: server::Config::default(),

@@ -1,0 +1,262 @@
+//! The authorities of client certificates and of authenticating proxies, from files or from what
+//! the API server publishes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::DistinguishedName;
+use serde_json::Value;
+
+use super::certificates::AuthoritiesError;
+use super::certificates::CertificateAuthorities;
+use super::front_proxy::FrontProxy;
+use super::published::PublishedAuthentication;
+use super::reload::ReadError;
+use super::reload::WatchedFiles;
+use crate::shutdown::Shutdown;
+use crate::upstream::Client;
+
+/// Where the API server publishes its authorities.
+const PUBLISHED: &str =
+    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
+/// How often what the API server publishes is read again.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Where the authorities are from. A setting that is missing is what the API server publishes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthoritySources {
+    /// File (PEM) with the authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+    /// File (PEM) with the authorities of authenticating proxies.
+    pub request_header_ca: Option<PathBuf>,
+    /// The common names of authenticating proxies; any if this is empty. It is used only with
+    /// `request_header_ca`.
+    pub request_header_allowed_names: Vec<String>,
+}
+
+/// The authorities in use.
+#[derive(Debug, Default)]
+pub(super) struct Authorities {
+    pub(super) client: Option<CertificateAuthorities>,
+    pub(super) front_proxy: Option<FrontProxy>,
+}
+
+/// Why the authorities in a file can't be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// A file can't be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A file is no bundle of authorities.
+    #[error("{}: {source}", .path.display())]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: AuthoritiesError,
+    },
+}
+
+/// Called with the names of all authorities of client certificates when they change.
+type OnChange = dyn Fn(Vec<DistinguishedName>) + Send + Sync;
+
+/// Keeps the authorities equal to their sources.
+struct Loader {
+    sources: AuthoritySources,
+    client: Client,
+    current: Arc<ArcSwap<Authorities>>,
+    on_change: Box<OnChange>,
+    inputs: Mutex<Inputs>,
+}
+
+/// What the sources contained when they were last read.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Inputs {
+    client_ca: Option<Vec<u8>>,
+    request_header_ca: Option<Vec<u8>>,
+    published: PublishedAuthentication,
+}
+
+/// Loads the authorities into `current`, and keeps them equal to their sources in the background.
+/// `on_change` is called now, and after each change, with the names of the authorities.
+///
+/// # Errors
+/// If a file can't be read or has no authorities. What the API server publishes may be missing.
+pub(super) async fn load(
+    sources: AuthoritySources,
+    client: Client,
+    current: Arc<ArcSwap<Authorities>>,
+    on_change: impl Fn(Vec<DistinguishedName>) + Send + Sync + 'static,
+    shutdown: &Shutdown,
+) -> Result<(), SourceError> {
+    let paths = [&sources.client_ca, &sources.request_header_ca];
+    let paths: Vec<_> = paths.into_iter().flatten().cloned().collect();
+    let files = WatchedFiles::read(paths).await?;
+    let loader = Arc::new(Loader {
+        sources,
+        client,
+        current,
+        on_change: Box::new(on_change),
+        inputs: Mutex::default(),
+    });
+    let published = loader.read_published().await;
+    loader.update(|inputs| {
+        loader.sources.take_files(inputs, &files);
+        inputs.published = published.unwrap_or_default();
+    })?;
+    loader.warn_of_differences();
+    let reloaded = Arc::clone(&loader);
+    files.watch(shutdown, move |files| {
+        reloaded.update(|inputs| reloaded.sources.take_files(inputs, files))
+    });
+    shutdown.spawn_background(async move { loader.follow_published().await });
+    Ok(())
+}
+
+// === impl AuthoritySources ===
+
+impl AuthoritySources {
+    /// Puts the contents of the files into `inputs`.
+    fn take_files(&self, inputs: &mut Inputs, files: &WatchedFiles) {
+        let mut contents = files.contents().map(<[u8]>::to_vec);
+        let mut take = |path: &Option<PathBuf>| path.as_ref().and_then(|_| contents.next());
+        inputs.client_ca = take(&self.client_ca);
+        inputs.request_header_ca = take(&self.request_header_ca);
+    }
+}
+
+// === impl Loader ===
+
+impl Loader {
+    /// Changes the inputs, and uses the authorities in them. An error changes nothing.
+    fn update(&self, change: impl FnOnce(&mut Inputs)) -> Result<(), SourceError> {
+        let mut inputs = self.inputs.lock();
+        let mut changed = inputs.clone();
+        change(&mut changed);
+        let authorities = self.authorities(&changed)?;
+        let mut names = Vec::new();
+        if let Some(client) = &authorities.client {
+            names.extend(client.names());
+        }
+        if let Some(proxy) = &authorities.front_proxy {
+            names.extend(proxy.authorities.names());
+        }
+        self.current.store(Arc::new(authorities));
+        *inputs = changed;
+        (self.on_change)(names);
+        Ok(())
+    }
+
+    fn authorities(&self, inputs: &Inputs) -> Result<Authorities, SourceError> {
+        let published = &inputs.published;
+        let client = bundle(
+            &self.sources.client_ca,
+            &inputs.client_ca,
+            &published.client_ca,
+        )?;
+        let proxies = bundle(
+            &self.sources.request_header_ca,
+            &inputs.request_header_ca,
+            &published.request_header_ca,
+        )?;
+        let allowed_names = match self.sources.request_header_ca {
+            Some(_) => &self.sources.request_header_allowed_names,
+            None => &published.request_header_allowed_names,
+        };
+        let front_proxy = proxies.map(|authorities| FrontProxy {
+            authorities,
+            allowed_names: allowed_names.clone(),
+        });
+        Ok(Authorities {
+            client,
+            front_proxy,
+        })
+    }
+
+    async fn read_published(&self) -> Option<PublishedAuthentication> {
+        let config_map = self.client.get_json::<Value>(PUBLISHED).await;
+        let config_map = match config_map {
+            Ok(config_map) => config_map.to_string(),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, "cannot read {PUBLISHED}");
+                return None;
+            }
+        };
+        let published = PublishedAuthentication::from_config_map(config_map.as_bytes());
+        published
+            .inspect_err(|error| {
+                let error = error as &dyn std::error::Error;
+                tracing::warn!(error, "cannot use {PUBLISHED}");
+            })
+            .ok()
+    }
+
+    /// Warns if certificates will be judged in another way than by the API server.
+    fn warn_of_differences(&self) {
+        let inputs = self.inputs.lock();
+        let published = &inputs.published;
+        if *published == PublishedAuthentication::default() {
+            let missing = "a client certificate is ignored, unless a flag names its authority";
+            tracing::warn!("kubefan may not read {PUBLISHED}: {missing}");
+            return;
+        }
+        for (flag, file, published) in [
+            ("--client-ca-file", &inputs.client_ca, &published.client_ca),
+            (
+                "--requestheader-client-ca-file",
+                &inputs.request_header_ca,
+                &published.request_header_ca,
+            ),
+        ] {
+            let published = published.as_ref().map(|text| text.trim().as_bytes());
+            let file = file.as_ref().map(|file| file.trim_ascii());
+            if file.is_some() && file != published {
+                tracing::warn!("{flag} differs from what the API server uses, see {PUBLISHED}");
+            }
+        }
+    }
+
+    /// Reads what the API server publishes again and again.
+    async fn follow_published(&self) {
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let Some(published) = self.read_published().await else {
+                continue;
+            };
+            if self.inputs.lock().published == published {
+                continue;
+            }
+            match self.update(|inputs| inputs.published = published) {
+                Ok(()) => tracing::info!("changed authorities of client certificates are in use"),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(
+                        error,
+                        "changed authorities of client certificates are not used"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The authorities in a file, or if there is none, in what the API server publishes.
+fn bundle(
+    path: &Option<PathBuf>,
+    file: &Option<Vec<u8>>,
+    published: &Option<String>,
+) -> Result<Option<CertificateAuthorities>, SourceError> {
+    let (path, pem) = match (path, file, published) {
+        (Some(path), Some(file), _) => (path.clone(), file.as_slice()),
+        (_, _, Some(published)) => (PUBLISHED.into(), published.as_bytes()),
+        _ => return Ok(None),
+    };
+    CertificateAuthorities::from_pem(pem)
+        .map(Some)
+        .map_err(|source| SourceError::Authorities { path, source })
+}
