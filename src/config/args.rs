@@ -195,7 +195,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
 
-    /// How callers are authenticated; default: caller with TLS, none without
+    /// How callers are authenticated; default: none
     #[arg(long, value_name = "MODE", value_enum, env = "KUBEFAN_AUTH")]
     pub auth: Option<AuthMode>,
 

@@ -106,7 +106,7 @@ pub(super) fn check(
         problems,
     };
     let tls = checker.tls();
-    let access = access(settings, &tls);
+    let access = access(settings);
     let listen = checker.listen(&access, &tls);
     let authorities = checker.authorities(&access);
     let admin_listen = checker.address("admin.address", &settings.admin.address);
@@ -319,14 +319,12 @@ impl Checker<'_> {
 }
 
 /// How callers are authenticated and authorized.
-fn access(settings: &Settings, tls: &Tls) -> identity::Config {
+fn access(settings: &Settings) -> identity::Config {
     let (authentication, authorization) = (&settings.authentication, &settings.authorization);
     let mode = match authentication.mode {
-        Some(AuthMode::None) => identity::Mode::None,
         Some(AuthMode::Caller) => identity::Mode::Caller,
         Some(AuthMode::Delegated) => identity::Mode::Delegated,
-        None if *tls == Tls::Plain => identity::Mode::None,
-        None => identity::Mode::Caller,
+        Some(AuthMode::None) | None => identity::Mode::None,
     };
     identity::Config {
         mode,

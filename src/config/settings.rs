@@ -108,7 +108,7 @@ pub(super) struct Admin {
 pub(super) struct Authentication {
     /// Whose word counts: none (callers are not authenticated, and kubefan answers with its own
     /// rights), caller (the API server is asked with the caller's token), or delegated (it is asked
-    /// with kubefan's rights to review tokens and access). Default: caller with TLS, none without.
+    /// with kubefan's rights to review tokens and access). Default: none.
     pub(super) mode: Option<AuthMode>,
     /// Authorities (PEM) of the client certificates that are accepted. Default: those of the API
     /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan

@@ -119,19 +119,9 @@ where
         *self.entry(question).known.lock() = Some(Known { value, until });
     }
 
-    /// Forgets the answers to all questions for which `concerns` is true.
-    pub(super) fn forget(&self, concerns: impl Fn(&Q, &V) -> bool) {
-        for entry in &self.entries {
-            let mut known = entry.value().known.lock();
-            let is_concerned = |known: &Known<V>| concerns(entry.key(), &known.value);
-            if known.as_ref().is_some_and(is_concerned) {
-                *known = None;
-            }
-        }
-    }
-
     /// The number of entries, also of those whose answer has expired.
-    pub(super) fn len(&self) -> usize {
+    #[cfg(test)]
+    fn len(&self) -> usize {
         self.entries.len()
     }
 
@@ -203,8 +193,6 @@ mod tests {
         advance(Duration::from_millis(1)).await;
         assert_eq!(answers.known(&"q"), None);
         assert_eq!(answers.get(&"q", ask).await, Some(1));
-        answers.forget(|question, value| *question == "q" && *value == 1);
-        assert_eq!(answers.get(&"q", ask).await, Some(2));
     }
 
     #[tokio::test(start_paused = true)]

@@ -314,6 +314,11 @@ impl ApiServer {
         &self.authority.certificate
     }
 
+    /// A client certificate that the server accepts, for a user in one group.
+    pub(crate) fn certificate(&self, user: &str, group: &str) -> Identity {
+        self.authority.client(user, group)
+    }
+
     /// The server's directory, which is removed when the server is dropped.
     pub(crate) fn directory(&self) -> &Path {
         self.directory.path()

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::support::clients::client::Client;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::certificates::Authority;
 use crate::support::programs::certificates::Identity;
 
 /// The namespace with the objects that the users read.
@@ -70,6 +71,11 @@ pub(super) async fn create(server: &ApiServer) -> Vec<TestUser> {
         ("watcher", rule(any, &["watch"], &[]), user("watcher")),
         ("getter", rule(any, &["get"], &[]), user("getter")),
         (
+            "certified",
+            rule(&["pods", "secrets", "nodes"], &all, &[]),
+            user("certified"),
+        ),
+        (
             "grouped",
             rule(&["pods", "widgets", "nodes"], &all, &[]),
             group,
@@ -111,11 +117,31 @@ pub(super) async fn create(server: &ApiServer) -> Vec<TestUser> {
     .into();
     users.push(TestUser::with_token("service account", issued));
     users.push(TestUser::with_token("expired token", expired));
-    users.push(TestUser {
-        name: "none",
-        token: None,
-        certificate: None,
-    });
+    let certified = |name, user, group, token: Option<&str>| TestUser {
+        name,
+        token: token.map(str::to_owned),
+        certificate: Some(server.certificate(user, group)),
+    };
+    let foreign = Authority::new();
+    users.extend([
+        certified("client certificate", "certified", "any", None),
+        certified(
+            "certificate and token",
+            "certified",
+            "any",
+            Some("getter-token"),
+        ),
+        certified("node", "system:node:n1", "system:nodes", None),
+        TestUser {
+            certificate: Some(foreign.client("admin", "system:masters")),
+            ..TestUser::with_token("foreign certificate and token", "getter-token")
+        },
+        TestUser {
+            name: "none",
+            token: None,
+            certificate: None,
+        },
+    ]);
     users
 }
 
