@@ -5,13 +5,9 @@ use std::net::SocketAddr;
 use super::Problem;
 use super::problem::Location;
 
-/// Why `kubefan serve` accepts only a loopback address for clients that it does not authenticate;
-/// ends the error message.
-pub const NOT_AUTHENTICATED: &str = "with --auth none, kubefan answers everyone with its own rights; \
-     use 127.0.0.1 or [::1], or --auth caller and TLS";
-/// Why it accepts only a loopback address for plain HTTP; ends the error message.
-pub const NOT_ENCRYPTED: &str = "without TLS, others could read the callers' tokens; \
-     use 127.0.0.1 or [::1], or --tls-cert-file or --tls-self-signed";
+/// Why `kubefan serve` accepts only a loopback address for clients; ends the error message.
+pub const LOOPBACK_ONLY: &str = "with --auth none kubefan answers everyone with its own rights, and \
+     otherwise it does not yet end the open watches of users who lose rights; use 127.0.0.1 or [::1]";
 
 /// Parses `IP:PORT` or `localhost:PORT`.
 ///

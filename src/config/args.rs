@@ -74,7 +74,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Address for clients; beyond loopback only with authentication and TLS
+    /// Address for clients; loopback only
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -82,22 +82,6 @@ pub struct ServeArgs {
         env = "KUBEFAN_LISTEN"
     )]
     pub listen: String,
-
-    /// Listen beyond loopback although callers are not authenticated or their tokens are not
-    /// encrypted; without authentication, everyone who reaches the address has kubefan's rights;
-    /// =false overrides the file
-    #[arg(
-        long,
-        value_name = "BOOL",
-        action = ArgAction::Set,
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        hide_default_value = true,
-        hide_possible_values = true
-    )]
-    pub insecure_listen: bool,
 
     /// Address for health and metrics: /livez, /readyz and /metrics
     #[arg(

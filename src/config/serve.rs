@@ -15,8 +15,7 @@ use crate::server;
 
 use super::AuthMode;
 use super::address;
-use super::address::NOT_AUTHENTICATED;
-use super::address::NOT_ENCRYPTED;
+use super::address::LOOPBACK_ONLY;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
 use super::settings::Limits;
@@ -35,7 +34,7 @@ pub struct ServeConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; `None` for its current context.
     pub context: Option<String>,
-    /// Address for clients.
+    /// Address for clients; always loopback.
     pub listen: SocketAddr,
     /// Address for /livez, /readyz and /metrics.
     pub admin_listen: SocketAddr,
@@ -107,7 +106,7 @@ pub(super) fn check(
     };
     let tls = checker.tls();
     let access = access(settings);
-    let listen = checker.listen(&access, &tls);
+    let listen = checker.loopback("listen.address", &settings.listen.address);
     let authorities = checker.authorities(&access);
     let admin_listen = checker.address("admin.address", &settings.admin.address);
     let resources = checker.resources();
@@ -172,22 +171,9 @@ impl Checker<'_> {
         address.map_err(|message| self.report(key, &message)).ok()
     }
 
-    /// The address for clients. Beyond loopback it needs authentication and TLS, unless the
-    /// operator insists.
-    fn listen(&mut self, access: &identity::Config, tls: &Tls) -> Option<SocketAddr> {
-        const KEY: &str = "listen.address";
-        let listen = &self.settings.listen;
-        let missing = match (access.mode, tls) {
-            _ if listen.insecure => None,
-            (identity::Mode::None, _) => Some(NOT_AUTHENTICATED),
-            (_, Tls::Plain) => Some(NOT_ENCRYPTED),
-            _ => None,
-        };
-        let Some(missing) = missing else {
-            return self.address(KEY, &listen.address);
-        };
-        let address = address::parse_loopback(&listen.address, missing);
-        address.map_err(|message| self.report(KEY, &message)).ok()
+    fn loopback(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
+        let address = address::parse_loopback(text, LOOPBACK_ONLY);
+        address.map_err(|message| self.report(key, &message)).ok()
     }
 
     /// The authorities of client certificates, which are used only if callers are authenticated.

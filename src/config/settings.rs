@@ -66,12 +66,9 @@ pub(super) struct Upstream {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Listen {
-    /// Address for clients, ADDRESS:PORT. Beyond loopback, callers must be authenticated and TLS
-    /// must be served, or insecure must be set.
+    /// Address for clients, ADDRESS:PORT. Loopback only, because open watches are not yet reviewed
+    /// again when their users lose rights.
     pub(super) address: String,
-    /// Listen beyond loopback although callers are not authenticated or their tokens are not
-    /// encrypted. Without authentication, everyone who reaches the address has kubefan's rights.
-    pub(super) insecure: bool,
     /// TLS for clients. Default: plain HTTP. Set certFile and keyFile, or selfSigned.
     pub(super) tls: ListenTls,
     /// Number of threads that serve clients. Default: one per core.
@@ -274,7 +271,6 @@ impl Default for Listen {
     fn default() -> Self {
         Self {
             address: "127.0.0.1:8001".to_owned(),
-            insecure: false,
             tls: ListenTls::default(),
             threads: None,
         }

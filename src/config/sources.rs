@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 43] = [
+pub(super) const SETTINGS: [Setting; 42] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -41,9 +41,6 @@ pub(super) const SETTINGS: [Setting; 43] = [
     }),
     setting("listen.address", "listen", |to, _, serve| {
         to.listen.address.clone_from(&serve.listen);
-    }),
-    setting("listen.insecure", "insecure_listen", |to, _, serve| {
-        to.listen.insecure = serve.insecure_listen;
     }),
     setting("listen.tls.certFile", "tls_cert_file", |to, _, serve| {
         to.listen.tls.cert_file.clone_from(&serve.tls_cert_file);

@@ -311,13 +311,13 @@ fn a_certificate_must_be_for_clients() {
 #[test]
 fn only_authorities_may_sign() {
     let ca = Ca::new("clients");
+    type Change = fn(&mut CertificateParams);
     let no_ca = |params: &mut CertificateParams| params.is_ca = IsCa::ExplicitNoCa;
     let no_signer = |params: &mut CertificateParams| {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     };
     let any_usage = |params: &mut CertificateParams| params.key_usages = Vec::new();
-    let changes: [(fn(&mut CertificateParams), bool); 3] =
-        [(no_ca, false), (no_signer, false), (any_usage, true)];
+    let changes: [(Change, bool); 3] = [(no_ca, false), (no_signer, false), (any_usage, true)];
     for (change, may_sign) in changes {
         let middle = ca.intermediate("middle", change);
         let chain = [middle.client(&["jane"], &[]), middle.certificate.clone()];

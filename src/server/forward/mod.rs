@@ -203,7 +203,8 @@ fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identity, Status>
         Caller::Known(known) if known.is_impersonated() => {
             let impersonated = impersonate(headers, known.user());
             impersonated.map_err(|_| {
-                Status::failure(403, "Forbidden", "the user's name, groups or attributes have control characters, so kubefan cannot forward the request")
+                let problem = "control characters in the user's name, groups or attributes";
+                Status::failure(403, "Forbidden", problem)
             })?;
             Ok(Identity::Kubefan)
         }
@@ -273,7 +274,9 @@ mod tests {
             request.extensions_mut().insert(Arc::clone(&account));
             async move {
                 let info = RequestInfo::parse(request.method(), request.uri().path(), "");
-                let answer = forwarding.forward(request, &info, false, None, None).await;
+                let answer = forwarding
+                    .forward(request, &info, &Caller::Trusted, false, None, None)
+                    .await;
                 Ok::<_, Infallible>(answer.expect("an answer"))
             }
         });
