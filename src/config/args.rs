@@ -199,7 +199,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
 
-    /// How long it is remembered who a token belongs to, unless it expires before
+    /// How long the owner of a token is remembered, unless it expires before
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub authentication_token_cache_ttl: Duration,
 
@@ -212,7 +212,7 @@ pub struct ServeArgs {
     pub authorization_cache_unauthorized_ttl: Duration,
 
     /// A key of users' extra attributes that no authorizer of the cluster reads, such as
-    /// authentication.kubernetes.io/pod-name; users who differ only in these share decisions; may be
+    /// authentication.kubernetes.io/pod-name; users that differ only in these share decisions; may be
     /// repeated
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub authorization_ignore_extra: Vec<String>,

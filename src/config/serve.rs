@@ -104,11 +104,11 @@ pub(super) fn check(
         sources,
         problems,
     };
+    let listen = checker.loopback("listen.address", &settings.listen.address);
+    let admin_listen = checker.address("admin.address", &settings.admin.address);
     let tls = checker.tls();
     let access = access(settings);
-    let listen = checker.loopback("listen.address", &settings.listen.address);
     let authorities = checker.authorities(&access);
-    let admin_listen = checker.address("admin.address", &settings.admin.address);
     let resources = checker.resources();
     checker.limits();
     let memory = checker.memory();

@@ -117,7 +117,7 @@ pub(super) struct Authentication {
     /// Common names of authenticating proxies with a certificate of requestheaderClientCaFile.
     /// Default: any.
     pub(super) requestheader_allowed_names: Vec<String>,
-    /// How long it is remembered who a token belongs to, unless it expires before. A number and ms,
+    /// How long the owner of a token is remembered, unless it expires before. A number and ms,
     /// s, m or h.
     pub(super) token_ttl: Period,
 }
@@ -132,7 +132,7 @@ pub(super) struct Authorization {
     /// number and ms, s, m or h.
     pub(super) denied_ttl: Period,
     /// Keys of users' extra attributes that no authorizer of the cluster reads, such as
-    /// authentication.kubernetes.io/pod-name. Users who differ only in these share decisions.
+    /// authentication.kubernetes.io/pod-name. Users that differ only in these share decisions.
     pub(super) ignore_extra: Vec<String>,
 }
 

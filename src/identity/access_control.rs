@@ -1,4 +1,4 @@
-//! Finds out who a caller is, and whether it may read something.
+//! Finds out the user of a caller, and what it may read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +36,7 @@ use crate::upstream::Client;
 /// How callers are authenticated, and with whose rights kubefan asks about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Not at all: whoever reaches the listener reads with kubefan's rights.
+    /// Not at all: everyone that reaches the listener reads with kubefan's rights.
     None,
     /// With their own credentials: kubefan asks the API server with the caller's token.
     Caller,
@@ -49,18 +49,18 @@ pub enum Mode {
 pub struct Config {
     /// How callers are authenticated. Default is not at all.
     pub mode: Mode,
-    /// How long it is remembered who a token belongs to, unless it expires before. Default is 60 s.
+    /// How long the owner of a token is remembered, unless it expires before. Default is 60 s.
     pub token_ttl: Duration,
     /// How long a yes of the authorizers is remembered. Default is 10 s.
     pub allowed_ttl: Duration,
     /// How long a no of the authorizers is remembered, except for nodes. Default is 2 s.
     pub denied_ttl: Duration,
-    /// Keys of the users' `extra` that no authorizer reads. Users who differ only in these share
+    /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
     /// decisions. Default is none.
     pub ignored_extra: Vec<String>,
 }
 
-/// Finds out who a caller is, and whether it may read something. Clones are cheap and share what is
+/// Finds out the user of a caller, and what it may read. Clones are cheap and share what is
 /// remembered.
 #[derive(Clone)]
 pub struct AccessControl {
@@ -223,7 +223,7 @@ impl AccessControl {
 }
 
 impl Inner {
-    /// The user for whom `chain` stands: the one whom an authenticating proxy names, or the
+    /// The user of `chain`: the one whom an authenticating proxy names, or the
     /// certificate's own. `None` if the certificate is not good, as if there were none.
     fn certified(
         &self,

@@ -14,13 +14,13 @@ use crate::shutdown::Shutdown;
 /// The answer to a question that was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer<V> {
-    /// It holds for everybody who asks the same question, for this long.
+    /// It holds for all callers with the same question, for this long.
     Definite(V, Duration),
-    /// It holds only for the caller who asked. The next caller asks again.
+    /// It holds only for the caller that asked. The next caller asks again.
     OfAsker(V),
 }
 
-/// Definite answers by question. Callers with the same question wait for one of them, who asks it;
+/// Definite answers by question. Callers with the same question wait for one of them, which asks it;
 /// if the answer is not definite, the next one asks.
 pub(super) struct Answers<Q, V> {
     entries: DashMap<Q, Arc<Entry<V>>>,
@@ -78,7 +78,7 @@ where
     /// The valid answer to `question`, or the one that `ask` returns.
     ///
     /// Callers with equal questions wait for each other. `ask` runs in a task of its own, so a
-    /// caller that leaves takes the answer from nobody. Cancel safe. Returns `None` if kubefan shuts
+    /// caller that leaves cancels nothing. Cancel safe. Returns `None` if kubefan shuts
     /// down before the answer.
     pub(super) async fn get<F>(&self, question: &Q, ask: impl FnOnce() -> F) -> Option<V>
     where
@@ -136,8 +136,8 @@ where
         Arc::clone(&entry.or_insert_with(|| Arc::new(Entry::new())))
     }
 
-    /// Drops the entries without a valid answer that nobody waits for. If that frees less than an
-    /// eighth, drops all that nobody waits for: more questions are asked than can be remembered.
+    /// Drops the entries without a valid answer that no caller waits for. If that frees less than an
+    /// eighth, drops all that no caller waits for: more questions are asked than can be remembered.
     fn drop_expired(&self) {
         let is_awaited = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) > 1;
         self.entries

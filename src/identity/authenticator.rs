@@ -1,4 +1,4 @@
-//! Who sends a request.
+//! The user of a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const TOKENS: usize = 100_000;
 /// one of its authenticators fails.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
 
-/// Finds out who tokens belong to, and remembers it.
+/// Finds out the owners of tokens, and remembers them.
 pub(super) struct Authenticator {
     reviewer: Arc<Reviewer>,
     digester: Digester,
@@ -33,7 +33,7 @@ pub(super) struct Authenticator {
     ignored_extra: Vec<String>,
 }
 
-/// Who a token belongs to, as far as kubefan knows.
+/// The owner of a token, as far as kubefan knows.
 #[derive(Clone, Debug)]
 pub(super) enum Owner {
     User(Arc<KnownUser>),

@@ -15,7 +15,7 @@ pub enum Caller {
     /// The caller has no credentials, or some that only the API server can judge. The request is
     /// forwarded with them and without an identity of kubefan's, and never answered from a cache.
     Unknown,
-    /// The API server, or a certificate authority that it trusts, says who the caller is.
+    /// The API server, or a certificate authority that it trusts, names the caller's user.
     Known(Arc<KnownCaller>),
 }
 
@@ -26,7 +26,7 @@ pub struct KnownCaller {
     pub(super) credential: Credential,
 }
 
-/// With what a caller proved who it is, and so how its requests are forwarded.
+/// With what a caller proved its identity, and so how its requests are forwarded.
 #[derive(Clone, Debug)]
 pub(super) enum Credential {
     /// A token that the API server accepts: requests are forwarded with it.

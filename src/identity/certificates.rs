@@ -107,7 +107,7 @@ pub enum AuthoritiesError {
     NoAuthority,
 }
 
-/// Why a client certificate stands for no user.
+/// Why a client certificate has no user.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CertificateError {
@@ -180,7 +180,7 @@ impl CertificateAuthorities {
     /// chain's connection.
     ///
     /// # Errors
-    /// If the certificate stands for no user now.
+    /// If the certificate has no user now.
     pub fn user(
         &self,
         chain: &[CertificateDer<'static>],
@@ -338,7 +338,7 @@ fn max_intermediates(certificate: &X509Certificate<'_>) -> Option<usize> {
     usize::try_from(limit).ok()
 }
 
-/// The user that a verified certificate stands for; `der` is the certificate.
+/// The user of a verified certificate; `der` is the certificate.
 fn user_of(der: &[u8], certificate: &X509Certificate<'_>) -> Result<User, CertificateError> {
     let name = common_name(certificate)?;
     if name.is_empty() {

@@ -16,9 +16,9 @@ const TOKEN_PROTOCOL: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Prefix of the headers in which a caller says as whom it acts.
 const IMPERSONATE: &str = "impersonate-";
-/// Prefix of the headers in which an authenticating proxy says who its caller is.
+/// Prefix of the headers in which an authenticating proxy names its caller.
 const REMOTE: &str = "x-remote-";
-/// Every user who is authenticated has this group; the API server adds it itself.
+/// Every user that is authenticated has this group; the API server adds it itself.
 const AUTHENTICATED: &str = "system:authenticated";
 /// Prefix of the names of nodes.
 const NODE: &str = "system:node:";

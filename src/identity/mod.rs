@@ -1,15 +1,15 @@
-//! Who sends a request, and what the API server lets this user read.
+//! The user of a request, and what the API server lets this user read.
 //!
-//! A cache is filled with kubefan's rights, and read by many users. So kubefan finds out who a
-//! caller is, and asks the API server whether this user may read what it requests. All answers come
+//! A cache is filled with kubefan's rights, and read by many users. So kubefan finds out the
+//! user, and asks the API server whether this user may read what it requests. All answers come
 //! from the API server; kubefan only remembers them for some seconds.
 //!
 //! ```text
-//! module         question                                      who answers
+//! module         question                                      source of the answer
 //! claims         does the request claim an identity?           its headers
 //! front_proxy    whom does an authenticating proxy name?       headers, if its certificate is good
 //! certificates   whom does a client certificate name?          the authorities
-//! authenticator  who does a token belong to?                   SelfSubjectReview or TokenReview
+//! authenticator  which user does a token have?                 SelfSubjectReview or TokenReview
 //! authorizer     may this user read that?                      SelfSubjectAccessReview or
 //!                                                              SubjectAccessReview
 //! authorities    which authorities are good?                   files, or what the API server publishes

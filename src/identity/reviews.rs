@@ -1,4 +1,4 @@
-//! The API server's reviews: who a caller is, and what it may do.
+//! The API server's reviews: the user of a caller, and what it may do.
 
 use http::Request;
 use http::StatusCode;
@@ -29,7 +29,7 @@ pub(super) struct Reviewer {
     permits: Semaphore,
 }
 
-/// Who a token belongs to, as the API server says.
+/// The owner of a token, as the API server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TokenOwner {
     /// This user.
@@ -37,7 +37,7 @@ pub(super) enum TokenOwner {
     /// The API server does not accept the token now. It answers so for any error of an
     /// authenticator too.
     Refused,
-    /// The API server accepts the token, but its owner may not ask who it is.
+    /// The API server accepts the token, but its owner may not ask for this.
     MayNotAsk,
     /// There is no clear answer.
     Unclear,
@@ -118,7 +118,7 @@ impl Reviewer {
         }
     }
 
-    /// Asks with the token itself who it belongs to.
+    /// Asks with the token itself for its owner.
     pub(super) async fn self_review(&self, token: &Token) -> TokenOwner {
         let answer = self.ask(SELF_REVIEW, json!({}), Some(token)).await;
         match answer {
@@ -131,7 +131,7 @@ impl Reviewer {
         }
     }
 
-    /// Asks with kubefan's rights who a token belongs to.
+    /// Asks with kubefan's rights the owner of a token.
     pub(super) async fn token_review(&self, token: &Token) -> TokenOwner {
         let spec = json!({"token": token.secret()});
         let answer: Result<TokenStatus, Error> = self.ask(TOKEN_REVIEW, spec, None).await;
@@ -139,7 +139,7 @@ impl Reviewer {
             Ok(status) if status.authenticated && !status.user.name.is_empty() => {
                 TokenOwner::User(status.user)
             }
-            // The error is set for a wrong token too, so it does not tell whether the answer is
+            // The error is set for a wrong token too, so it does not show whether the answer is
             // definite.
             Ok(status) if !status.authenticated => {
                 tracing::debug!(error = status.error, "a token was not accepted");

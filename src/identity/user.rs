@@ -23,9 +23,9 @@ pub struct User {
 impl User {
     /// The name of the user of requests without credentials.
     pub(super) const ANONYMOUS: &str = "system:anonymous";
-    /// The group of users who are not authenticated.
+    /// The group of users that are not authenticated.
     pub(super) const UNAUTHENTICATED: &str = "system:unauthenticated";
-    /// The group of users who are authenticated.
+    /// The group of users that are authenticated.
     pub(super) const AUTHENTICATED: &str = "system:authenticated";
 
     /// Adds the group of authenticated users, unless the user is anonymous or a group says whether

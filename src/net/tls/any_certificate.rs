@@ -2,7 +2,7 @@
 //! key of.
 //!
 //! kube-apiserver does the same. It answers 401 if a certificate is not good, and a client with a
-//! bad certificate and a good token is served. So whoever answers the request verifies the chain.
+//! bad certificate and a good token is served. So `identity` verifies the chain for each request.
 
 use rustls::CertificateError;
 use rustls::DigitallySignedStruct;

@@ -81,7 +81,7 @@ impl Forwarding {
     }
 
     /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
-    /// kubefan, who impersonates a caller that has proven its identity only to kubefan. If `limit` is set, it is sent only with a permit. If
+    /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If `limit` is set, it is sent only with a permit. If
     /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
     /// The request has no `seat` while it waits for its turn among reads with long answers.
     ///

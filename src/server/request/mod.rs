@@ -36,7 +36,7 @@ pub(crate) struct Facts<'a> {
     pub is_upgrade: bool,
     /// True if the upgrade is to a WebSocket, and kubefan itself can grant it.
     pub is_websocket: bool,
-    /// True if only the API server can judge who the caller is.
+    /// True if only the API server can judge the caller's identity.
     pub is_unknown_caller: bool,
     /// True if the `Connection` header lists a header that is not about the connection.
     pub connection_lists_others: bool,

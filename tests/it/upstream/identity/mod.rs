@@ -1,4 +1,4 @@
-//! Callers with identities of their own: who may read what, through kubefan and directly.
+//! Callers with identities of their own: what each may read, through kubefan and directly.
 
 mod identities;
 mod matrix;
