@@ -225,7 +225,7 @@ async fn send(client: &Client, access: &Access) -> String {
 /// The answers to all accesses by one user, in order.
 async fn answers(client: &Client, accesses: &[Access]) -> Vec<String> {
     let sent = accesses.iter().map(|access| send(client, access));
-    stream::iter(sent).buffered(32).collect().await
+    stream::iter(sent).buffered(accesses.len()).collect().await
 }
 
 async fn answers_from_cache(kubefan: &Kubefan) -> f64 {
