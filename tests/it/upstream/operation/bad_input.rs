@@ -49,7 +49,7 @@ fn an_invalid_command_line_is_a_usage_error() {
     for (arguments, words) in [
         (
             &["serve", "--listen", "0.0.0.0:8001"][..],
-            &["--listen", "not loopback", "authenticate"][..],
+            &["--listen", "not loopback", "not loopback: with --auth none"][..],
         ),
         (
             &["serve", "--listen", "nowhere"],
