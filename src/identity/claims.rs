@@ -22,6 +22,8 @@ const REMOTE: &str = "x-remote-";
 const AUTHENTICATED: &str = "system:authenticated";
 /// Prefix of the names of nodes.
 const NODE: &str = "system:node:";
+/// The group of nodes.
+const NODES: &str = "system:nodes";
 
 /// The characters of a key of `extra` that are not encoded in the name of a header.
 const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
@@ -57,33 +59,44 @@ pub(super) fn remove_remote(headers: &mut HeaderMap) {
     remove_with_prefix(headers, REMOTE);
 }
 
+/// The error of [`impersonate`]: a header would give another user than this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the user's name, groups or attributes do not fit in headers")]
+pub(crate) struct DoesNotFit;
+
 /// Replaces everything that claims an identity by the headers that impersonate `user`.
 ///
 /// # Errors
-/// If a part of the user has control characters.
-pub(crate) fn impersonate(
-    headers: &mut HeaderMap,
-    user: &User,
-) -> Result<(), http::header::InvalidHeaderValue> {
+/// If the name is empty, or a part of the user has control characters or begins or ends with a
+/// space. HTTP servers remove such spaces, so `" system:masters"` would become another group.
+pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), DoesNotFit> {
     headers.remove(AUTHORIZATION);
     remove_with_prefix(headers, IMPERSONATE);
     remove_remote(headers);
     remove_token_protocols(headers);
     let mut append = |name: &str, value: &str| {
         let name = HeaderName::try_from(name).expect("the key is encoded");
+        if value.starts_with([' ', '\t']) || value.ends_with([' ', '\t']) {
+            return Err(DoesNotFit);
+        }
         // Go's server reads the bytes as UTF-8.
-        headers.append(name, HeaderValue::from_bytes(value.as_bytes())?);
+        let value = HeaderValue::from_bytes(value.as_bytes());
+        headers.append(name, value.map_err(|_| DoesNotFit)?);
         Ok(())
     };
+    if user.name.is_empty() {
+        return Err(DoesNotFit);
+    }
     append("impersonate-user", &user.name)?;
-    if user.name.starts_with(NODE) {
-        // The API server adds the groups of a node.
+    let groups = user.groups.iter().filter(|group| *group != AUTHENTICATED);
+    if user.name.starts_with(NODE) && groups.clone().eq([NODES]) {
+        // The API server adds the group of nodes, and permits nothing else beside a node's name.
         return Ok(());
     }
     if !user.uid.is_empty() {
         append("impersonate-uid", &user.uid)?;
     }
-    for group in user.groups.iter().filter(|group| *group != AUTHENTICATED) {
+    for group in groups {
         append("impersonate-group", group)?;
     }
     for (key, values) in &user.extra {
@@ -182,13 +195,43 @@ mod tests {
                 "sec-websocket-protocol: v5.channel.k8s.io",
             ]
         );
-        let node = User {
+        let node = |groups: &[&str]| User {
             name: "system:node:n1".to_owned(),
-            ..user
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+            ..user.clone()
         };
-        impersonate(&mut headers, &node).expect("a user that fits in headers");
-        assert_eq!(headers["impersonate-user"], "system:node:n1");
-        assert!(!headers.contains_key("impersonate-group"));
+        for (groups, is_alone) in [
+            (&[NODES, AUTHENTICATED][..], true),
+            (&[AUTHENTICATED], false),
+            (&[NODES, "other"], false),
+        ] {
+            impersonate(&mut headers, &node(groups)).expect("a user that fits in headers");
+            assert_eq!(headers["impersonate-user"], "system:node:n1");
+            let has_uid = headers.contains_key("impersonate-uid");
+            assert_eq!(has_uid, !is_alone, "{groups:?}");
+        }
+    }
+
+    #[test]
+    fn a_user_that_headers_would_change_is_not_impersonated() {
+        let user = |name: &str, group: &str| User {
+            name: name.to_owned(),
+            groups: vec![group.to_owned()],
+            ..User::default()
+        };
+        for (name, group, expected) in [
+            ("jane", "dev", Ok(())),
+            ("jane doe", "d\u{e9}v", Ok(())),
+            ("", "dev", Err(DoesNotFit)),
+            (" ", "dev", Err(DoesNotFit)),
+            (" admin", "dev", Err(DoesNotFit)),
+            ("jane", " system:masters", Err(DoesNotFit)),
+            ("jane", "system:masters\t", Err(DoesNotFit)),
+            ("jane", "a\nb", Err(DoesNotFit)),
+        ] {
+            let impersonated = impersonate(&mut HeaderMap::new(), &user(name, group));
+            assert_eq!(impersonated, expected, "{name:?} {group:?}");
+        }
     }
 
     #[test]

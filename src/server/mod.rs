@@ -280,9 +280,10 @@ impl Server {
     /// Whether a cache may answer the `read` of `caller`. A GET is never asked about: forwarding it
     /// costs the API server no more than the question.
     async fn verdict(&self, info: &RequestInfo, caller: &Caller, read: &Read) -> Verdict {
-        let Caller::Known(caller) = caller else {
-            // `decide` forwards the requests of unknown callers.
-            return Verdict::Allowed;
+        let caller = match caller {
+            Caller::Trusted => return Verdict::Allowed,
+            Caller::Known(caller) => caller,
+            Caller::Unknown => return Verdict::NotAllowed,
         };
         let access = &self.inner.access;
         let attributes = attributes(info);

@@ -202,10 +202,7 @@ fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identity, Status>
         Caller::Trusted => Ok(Identity::Kubefan),
         Caller::Known(known) if known.is_impersonated() => {
             let impersonated = impersonate(headers, known.user());
-            impersonated.map_err(|_| {
-                let problem = "control characters in the user's name, groups or attributes";
-                Status::failure(403, "Forbidden", problem)
-            })?;
+            impersonated.map_err(|error| Status::failure(403, "Forbidden", error.to_string()))?;
             Ok(Identity::Kubefan)
         }
         Caller::Known(_) | Caller::Unknown => Ok(Identity::Caller),
