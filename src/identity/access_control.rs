@@ -120,11 +120,6 @@ impl AccessControl {
         }
     }
 
-    /// True if callers are authenticated.
-    pub fn is_on(&self) -> bool {
-        self.inner.is_some()
-    }
-
     /// Loads the authorities of client certificates, and reloads them when they change. `on_change`
     /// is called with their names, now and after each change. Does nothing if callers are not
     /// authenticated.
@@ -250,7 +245,7 @@ impl Inner {
             Ok(user) => Ok(Some(User::clone(&user))),
             Err(error @ CertificateError::Reserved { .. }) => Err(forbidden(&error.to_string())),
             Err(error) => {
-                tracing::debug!(%error, "a client certificate stands for no user");
+                tracing::debug!(%error, "a client certificate has no user");
                 Ok(None)
             }
         }

@@ -218,9 +218,7 @@ impl Server {
     + Send
     + 'static {
         let metrics = self.inner.metrics.clone();
-        // A page cannot send the credentials that identify a caller.
-        let local_only = !self.inner.access.is_on();
-        with_filters(metrics, local_only, move |request| {
+        with_filters(metrics, move |request| {
             let server = self.clone();
             async move { server.answer(request).await }
         })
@@ -478,11 +476,10 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
     }
 }
 
-/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, and if
-/// `local_only` is true, the refusal of requests that a foreign web page may have sent.
+/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, local
+/// only.
 pub fn with_filters<H, F>(
     metrics: RequestMetrics,
-    local_only: bool,
     handler: H,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
 + Clone
@@ -498,7 +495,7 @@ where
         .layer(ChargeLayer)
         .layer(GzipLayer)
         .layer(RecoverLayer)
-        .option_layer(local_only.then_some(LocalOnlyLayer))
+        .layer(LocalOnlyLayer)
         .service(service_fn(move |request| {
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }

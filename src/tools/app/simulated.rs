@@ -77,7 +77,7 @@ impl SimulatedApp {
         let admin = service_fn(move |request| admin.clone().answer(request));
         let metrics = RequestMetrics::new(&registry);
         let answer = move |request| simulator.clone().answer(request);
-        let service = server::with_filters(metrics, true, answer);
+        let service = server::with_filters(metrics, answer);
         shutdown.spawn(admins.serve(admin));
         shutdown.spawn(clients.serve(service));
         Ok(app)

@@ -139,7 +139,7 @@ impl Replica {
         let registry = Registry::new();
         let answering = simulator.clone();
         let answer = move |request| answering.clone().answer(request);
-        let simulated = server::with_filters(RequestMetrics::new(&registry), true, answer);
+        let simulated = server::with_filters(RequestMetrics::new(&registry), answer);
         let client = Client::in_memory(&link.dial(simulated, &shutdown, UPSTREAM_BUFFER));
         let rest_mapper = loop {
             match LiveRestMapper::discover(client.clone()).await {
