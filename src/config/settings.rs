@@ -39,7 +39,7 @@ pub(super) struct Settings {
     pub(super) admin: Admin,
     /// How callers are authenticated.
     pub(super) authentication: Authentication,
-    /// What the API server's decisions about callers are used for, and for how long.
+    /// How long the API server's decisions about callers are remembered.
     pub(super) authorization: Authorization,
     /// Which resources are cached, and for how long.
     pub(super) cache: Cache,
@@ -122,7 +122,7 @@ pub(super) struct Authentication {
     pub(super) token_ttl: Period,
 }
 
-/// What the API server's decisions about callers are used for, and for how long.
+/// How long the API server's decisions about callers are remembered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Authorization {

@@ -57,7 +57,7 @@ struct Shared {
 
 struct Parts {
     server: Arc<dyn ResolvesServerCert>,
-    /// The authorities that clients are told of; `None` if they are not asked for certificates.
+    /// The authorities whose names are sent to clients; `None` to request no certificates.
     client_authorities: Option<Vec<DistinguishedName>>,
 }
 

@@ -28,7 +28,7 @@ use super::any_certificate::MAX_CHAIN;
 use super::*;
 use crate::net::tls::self_signed::distinguished_name;
 
-/// What a client presents, and the names of authorities that it was last told of.
+/// What a client presents, and the names of authorities that it received last.
 #[derive(Debug)]
 struct Client {
     key: Option<Arc<CertifiedKey>>,

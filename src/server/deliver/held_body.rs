@@ -234,7 +234,7 @@ impl Held for Revocable<Waiting> {
             return;
         };
         let (task, abort) = (waiting.task.take(), waiting.abort.take());
-        // Dropped first, so that the seat of the request is free when its reader is told.
+        // Dropped first, so that the request's seat is free before its reader is woken.
         drop(waiting);
         // The reader waits for the body, or the HTTP library for the client.
         if let Some(task) = task {

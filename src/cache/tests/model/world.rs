@@ -39,7 +39,7 @@ pub(super) struct World {
     writer: Writer,
     reader: Reader,
     clients: Vec<Client>,
-    /// The number of steps after which each relist is interrupted, if it has so many.
+    /// The number of steps after which each relist is interrupted, unless it ends before.
     interruptions: Option<Interruptions>,
     /// How often a client had all changes and its view was correct.
     pub(super) served: usize,
