@@ -69,6 +69,14 @@ pub(in crate::cache) struct Joined {
     pub(in crate::cache) replaced: Option<Arc<Group>>,
 }
 
+/// The result of [`Interest::evict`].
+pub(in crate::cache) struct QueueEviction {
+    /// The number of groups whose queue was shortened; a group counts once for each event.
+    pub(in crate::cache) visited: usize,
+    /// True if there is more to drop.
+    pub(in crate::cache) has_more: bool,
+}
+
 /// The result of [`Interest::expire`].
 pub(in crate::cache) struct ExpiredGroups {
     interest: Interest,
@@ -238,22 +246,39 @@ impl Interest {
     /// Drops the events before log position `first` from all queues, and more of the oldest events
     /// if the queues take too much memory. Only streams that still need one of them are concerned.
     /// Guarded by `model_needs_unrelated_changes_to_expire_no_watch`.
-    pub(in crate::cache) fn evict(&mut self, first: u64) {
+    ///
+    /// Stops after about `at_once` groups. Queues may keep events that the log has dropped, so the
+    /// caller can unlock before it goes on.
+    pub(in crate::cache) fn evict(&mut self, first: u64, at_once: usize) -> QueueEviction {
         if first > 0 && mutation::is_active(Mutation::EvictionExpiresAll) {
             self.groups().for_each(|group| drop(group.expire()));
         }
+        let mut visited = 0;
         while let Some((position, _)) = self.queue_order.front()
             && (*position < first || self.queue_bytes() > self.limits.queue_bytes)
-            && let Some((position, ids)) = self.queue_order.pop_front()
         {
+            if visited >= at_once {
+                return QueueEviction {
+                    visited,
+                    has_more: true,
+                };
+            }
+            let Some((position, ids)) = self.queue_order.pop_front() else {
+                break;
+            };
             self.ordered -= ids.len();
+            visited += ids.len();
             for id in ids {
                 if let Some(member) = self.members.get(&id) {
-                    self.queued -= member.group.evict(first.max(position + 1));
+                    self.queued -= member.group.evict(position + 1);
                 }
             }
         }
         shrink(&mut self.queue_order);
+        QueueEviction {
+            visited,
+            has_more: false,
+        }
     }
 
     fn queue_bytes(&self) -> usize {

@@ -152,7 +152,8 @@ impl Writer {
         loop {
             let slice = self.evict_slice(retention, now, pace.at_once(EVICTED_AT_ONCE));
             self.frame_backed.extend(&slice.events);
-            pace.spend(EVICTED * slice.events.len()).await;
+            let work = EVICTED * slice.events.len() + CHECKED * slice.queues;
+            pace.spend(work).await;
             if !slice.has_more_events && !slice.has_more_groups {
                 break;
             }

@@ -65,7 +65,7 @@ pub(super) const EVICTED_AT_ONCE: usize = 64;
 /// Number of critical sections in which a bookmark drops idle groups, some milliseconds in all. On a
 /// quiet resource only bookmarks arrive, and they delay no client.
 const IDLE_SLICES_OF_BOOKMARK: usize = 16;
-/// Number of groups that are checked in one critical section, about 70 ns each.
+/// Number of groups that are checked, or evicted from, in one critical section; about 70 ns each.
 pub(super) const CHECKED_AT_ONCE: usize = 1024;
 /// Number of critical sections in which a dropped writer queues events of an interrupted relist,
 /// some milliseconds in all.
@@ -74,6 +74,8 @@ const SLICES_AT_DROP: usize = 64;
 /// What one critical section has evicted.
 pub(super) struct Evicted {
     pub(super) events: Vec<Arc<Event>>,
+    /// The number of groups whose queue was shortened; a group counts once for each event.
+    pub(super) queues: usize,
     pub(super) has_more_events: bool,
     pub(super) has_more_groups: bool,
 }
@@ -185,7 +187,7 @@ impl Writer {
             let mut state = self.shared.state.write();
             let evicted = state.log.forget(applied);
             let mut interest = self.shared.interest.lock();
-            interest.evict(state.log.first());
+            interest.evict(state.log.first(), usize::MAX);
             self.to_wake.extend(interest.groups().cloned());
             (evicted, self.shared.pins.lock().take())
         };
@@ -368,7 +370,7 @@ impl Writer {
         {
             checked += 1 + interest.publish(position, &event, &mut self.to_wake);
             // Evicting after each event keeps the queues within their limit.
-            interest.evict(0);
+            checked += interest.evict(0, usize::MAX).visited;
             let queued_to = position + 1;
             self.shared.queued_to.store(queued_to, Ordering::Release);
         }
@@ -408,14 +410,15 @@ impl Writer {
             let events = state.log.evict(retention, now, at_once);
             (events, state.log.first())
         };
-        let idle = {
+        let (queues, idle) = {
             let mut interest = self.shared.interest.lock();
-            interest.evict(first);
-            interest.remove_idle(now)
+            let queues = interest.evict(first, CHECKED_AT_ONCE);
+            (queues, interest.remove_idle(now))
         };
         Evicted {
-            has_more_events: events.len() == at_once,
+            has_more_events: queues.has_more || events.len() == at_once,
             has_more_groups: idle.len() == DROPPED_AT_ONCE,
+            queues: queues.visited,
             events,
         }
     }

@@ -207,15 +207,30 @@ fn an_event_is_queued_once_per_group_also_without_streams() {
     drop(interest.leave(&groups[1], Instant::now()));
     interest.publish(1, &event, &mut to_wake);
     assert_eq!((lengths(), interest.queued), ((2, 2), 4));
-    interest.evict(1);
+    interest.evict(1, usize::MAX);
     assert!(!groups[0].retains(0) && groups[0].retains(1));
     assert_eq!((lengths(), interest.queued), ((1, 1), 2));
     // The queue of a removed group no longer counts.
     interest.remove(groups[1].id);
     assert_eq!((interest.queued, interest.ordered), (1, 2));
-    interest.evict(2);
+    interest.evict(2, usize::MAX);
     assert!(groups[0].retains(2) && interest.queue_order.is_empty());
     assert_eq!(interest.queue_bytes(), 0);
+}
+
+#[test]
+fn an_eviction_stops_after_some_groups_and_goes_on_later() {
+    let (mut interest, groups) = joined([labelled("app in (db,web)"), on_node("n1")]);
+    let event = Arc::new(change(None, pod("a/x", "n1", "app=db")));
+    for position in 0..3 {
+        assert_eq!(interest.publish(position, &event, &mut Vec::new()), 2);
+    }
+    for (left, has_more) in [(2, true), (1, true), (0, false)] {
+        let eviction = interest.evict(3, 1);
+        assert_eq!((eviction.visited, eviction.has_more), (2, has_more));
+        assert_eq!((groups[0].len(), groups[1].len()), (left, left));
+    }
+    assert_eq!(interest.evict(3, 1).visited, 0);
 }
 
 #[test]

@@ -14,8 +14,11 @@
 
 mod attacker;
 mod attacks;
+mod relist;
 mod scene;
 
+use relist::ChangedUnseen;
+use scene::Connections;
 use scene::Scene;
 
 /// The memory limit of the kubefan that is attacked.
@@ -36,7 +39,8 @@ macro_rules! attacks {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes, and needs a release build"]
 async fn hostile_clients_harm_only_themselves() {
-    let Some(mut scene) = Scene::start(&["--memory-limit", MEMORY_LIMIT], false).await else {
+    let Some(mut scene) = Scene::start(&["--memory-limit", MEMORY_LIMIT], Connections::Plain).await
+    else {
         return;
     };
     attacks!(scene,
@@ -55,11 +59,26 @@ async fn hostile_clients_harm_only_themselves() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes, and needs a release build"]
 async fn half_open_handshakes_harm_no_other_client() {
-    let Some(mut scene) = Scene::start(&["--memory-limit", MEMORY_LIMIT], true).await else {
+    let Some(mut scene) = Scene::start(&["--memory-limit", MEMORY_LIMIT], Connections::Tls).await
+    else {
         return;
     };
     attacks!(scene,
         "no attack, TLS" => attacks::none,
         "half-open TLS handshakes" => attacks::half_open_handshakes,
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes, and needs a release build"]
+async fn a_relist_under_many_streams_harms_no_other_client() {
+    let flags = ["--memory-limit", MEMORY_LIMIT];
+    let Some(mut scene) = Scene::start(&flags, Connections::FaultProxies).await else {
+        return;
+    };
+    let changed = ChangedUnseen::new(&scene).await;
+    let relist = async |scene: &Scene| changed.relist(scene).await;
+    let row = scene.run("a relist of 100,000 changes", relist).await;
+    let problems = row.problems(MEMORY_LIMIT_BYTES);
+    assert!(problems.is_empty(), "{problems:#?}");
 }

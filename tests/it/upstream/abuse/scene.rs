@@ -20,6 +20,7 @@ use crate::support::programs::informers::Informers;
 use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::fault_proxy::FaultProxy;
 use crate::support::settings::setting;
 
 const SAMPLE: Duration = Duration::from_millis(100);
@@ -37,9 +38,21 @@ pub(super) struct Scene {
     pub(super) victim: Kubefan,
     /// The path of a collection of 5,000 pods.
     pub(super) path: String,
+    pub(super) twin: Kubefan,
     honest: Informers,
     twins: Informers,
-    _twin: Kubefan,
+    /// What is between the API server and the kubefan that is attacked, and its twin.
+    proxies: Option<[FaultProxy; 2]>,
+}
+
+/// How the two kubefans are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connections {
+    Plain,
+    /// Clients connect with TLS.
+    Tls,
+    /// Each kubefan has a fault proxy before the API server.
+    FaultProxies,
 }
 
 /// What one attack did to kubefan and to the honest client.
@@ -53,9 +66,10 @@ pub(super) struct Row {
 }
 
 impl Scene {
-    /// Starts all programs; `flags` are those of the kubefan that is attacked. With `tls`, clients
-    /// connect to both with TLS. `None` if there are no binaries.
-    pub(super) async fn start(flags: &[&str], tls: bool) -> Option<Self> {
+    /// Starts all programs; `flags` are those of the kubefan that is attacked. `None` if there are
+    /// no binaries.
+    pub(super) async fn start(flags: &[&str], connections: Connections) -> Option<Self> {
+        let tls = connections == Connections::Tls;
         let server = private_with(&["--allow-privileged=true"]).await?;
         let path = format!(
             "/api/v1/namespaces/{}/pods",
@@ -68,8 +82,23 @@ impl Scene {
             true => &["--tls-self-signed", "--tls-dir", tls_dir],
             false => &[],
         };
-        let victim = Kubefan::start(&server, &[flags, tls_flags].concat()).await;
-        let twin = Kubefan::start(&server, tls_flags).await;
+        let proxies = match connections {
+            Connections::FaultProxies => Some([
+                FaultProxy::start(&server).await,
+                FaultProxy::start(&server).await,
+            ]),
+            Connections::Plain | Connections::Tls => None,
+        };
+        let upstream = |index: usize| match &proxies {
+            Some(proxies) => {
+                let config = folder.path().join(format!("config-{index}"));
+                kubeconfig::write(&config, proxies[index].url(), None, &User::Anonymous);
+                config
+            }
+            None => server.kubeconfig("admin"),
+        };
+        let victim = Kubefan::start_with(&upstream(0), &[flags, tls_flags].concat()).await;
+        let twin = Kubefan::start_with(&upstream(1), tls_flags).await;
         let authority = tls.then(|| fs::read_to_string(folder.path().join("ca.crt")));
         let authority = authority.map(|read| read.expect("kubefan's CA"));
         let client = |kubefan: &Kubefan| match &authority {
@@ -104,11 +133,21 @@ impl Scene {
         Some(Self {
             victim,
             path,
+            twin,
             honest,
             twins,
-            _twin: twin,
+            proxies,
             server,
         })
+    }
+
+    /// What is between the API server and the kubefan that is attacked.
+    ///
+    /// # Panics
+    /// If the scene has no fault proxies.
+    pub(super) fn victims_upstream(&self) -> &FaultProxy {
+        let [victims, _] = self.proxies.as_ref().expect("fault proxies");
+        victims
     }
 
     /// The address of the kubefan that is attacked.
