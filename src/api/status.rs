@@ -142,6 +142,12 @@ impl Status {
         Self::failure(400, "BadRequest", message)
     }
 
+    /// 414 for a URL of more than `most` bytes.
+    pub fn url_too_long(most: usize) -> Self {
+        let message = format!("the URL has more than {most} bytes; use shorter selectors");
+        Self::failure(414, "", message)
+    }
+
     /// 404 for the object `name`, which does not exist.
     pub fn not_found(resource: &GroupVersionResource, name: &str) -> Self {
         let target = resource.group_resource();

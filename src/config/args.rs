@@ -263,6 +263,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "BYTES", default_value = "256Ki", value_parser = parse_bytes)]
     pub max_header_bytes: usize,
 
+    /// The longest URL of a request, such as 8Ki
+    #[arg(long, value_name = "BYTES", default_value = "64Ki", value_parser = parse_bytes)]
+    pub max_url_bytes: usize,
+
     /// The most concurrent requests, watches included, on an HTTP/2 connection
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub http2_max_streams_per_connection: NonZeroU32,

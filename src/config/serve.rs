@@ -25,6 +25,8 @@ use super::units::ByteSize;
 
 /// The sizes that `limits.maxHeaderBytes` may have; hyper needs 8 KiB.
 const HEADER_BYTES: RangeInclusive<usize> = 8 << 10..=16 << 20;
+/// The sizes that `limits.maxUrlBytes` may have.
+const URL_BYTES: RangeInclusive<usize> = 1 << 10..=64 << 10;
 
 /// A checked configuration of `kubefan serve`.
 #[derive(Clone, Debug)]
@@ -147,6 +149,7 @@ pub(super) fn check(
         memory,
         requests: server::Config {
             max_requests_inflight: settings.limits.max_requests_inflight,
+            max_url_bytes: settings.limits.max_url_bytes.0,
             request_timeout: settings.limits.request_timeout.0,
         },
         shutdown_grace_period: settings.shutdown.grace_period.0,
@@ -255,10 +258,24 @@ impl Checker<'_> {
                 self.report(key, "must be more than 0s, such as 10s");
             }
         }
-        let bytes = limits.max_header_bytes.0;
-        if !HEADER_BYTES.contains(&bytes) {
-            let message = format!("{bytes} bytes are not from 8Ki to 16Mi");
-            self.report("limits.maxHeaderBytes", &message);
+        let sizes = [
+            (
+                "limits.maxHeaderBytes",
+                limits.max_header_bytes.0,
+                HEADER_BYTES,
+                "8Ki to 16Mi",
+            ),
+            (
+                "limits.maxUrlBytes",
+                limits.max_url_bytes.0,
+                URL_BYTES,
+                "1Ki to 64Ki",
+            ),
+        ];
+        for (key, bytes, possible, name) in sizes {
+            if !possible.contains(&bytes) {
+                self.report(key, &format!("{bytes} bytes are not from {name}"));
+            }
         }
     }
 
@@ -397,10 +414,11 @@ mod tests {
                 vec!["--tls-dir: has no effect without --tls-self-signed"],
             ),
             (
-                "--head-timeout 0s --max-header-bytes 1Ki",
+                "--head-timeout 0s --max-header-bytes 1Ki --max-url-bytes 65Ki",
                 vec![
                     "--head-timeout: must be more than 0s",
                     "--max-header-bytes: 1024 bytes are not from 8Ki to 16Mi",
+                    "--max-url-bytes: 66560 bytes are not from 1Ki to 64Ki",
                 ],
             ),
             (

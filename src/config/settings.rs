@@ -193,9 +193,11 @@ pub(super) struct Limits {
     /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
     /// closed after this time, too. A number and ms, s, m or h.
     pub(super) head_timeout: Period,
-    /// Longest head of a request: bytes, or a number and Ki, Mi or Gi. URLs have at most 65,534
-    /// bytes.
+    /// Longest head of a request: bytes, or a number and Ki, Mi or Gi.
     pub(super) max_header_bytes: ByteSize,
+    /// Longest URL of a request: bytes, or a number and Ki. Longer ones get 414. The HTTP library
+    /// refuses URLs of more than 65,534 bytes in any case.
+    pub(super) max_url_bytes: ByteSize,
     /// Number of concurrent requests, watches included, on an HTTP/2 connection.
     pub(super) http2_max_streams_per_connection: NonZeroU32,
     /// Number of requests per second that a client may cancel on an HTTP/2 connection before it has
@@ -337,6 +339,7 @@ impl Default for Limits {
             handshake_timeout: Period(connections.handshake_timeout),
             head_timeout: Period(connections.head_timeout),
             max_header_bytes: ByteSize(connections.max_header_bytes as usize),
+            max_url_bytes: ByteSize(requests.max_url_bytes),
             http2_max_streams_per_connection: connections.max_concurrent_streams,
             http2_max_resets_per_second: connections.max_resets_per_second,
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 42] = [
+pub(super) const SETTINGS: [Setting; 43] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -208,6 +208,9 @@ pub(super) const SETTINGS: [Setting; 42] = [
             to.limits.max_header_bytes = ByteSize(serve.max_header_bytes);
         },
     ),
+    setting("limits.maxUrlBytes", "max_url_bytes", |to, _, serve| {
+        to.limits.max_url_bytes = ByteSize(serve.max_url_bytes);
+    }),
     setting(
         "limits.http2MaxStreamsPerConnection",
         "http2_max_streams_per_connection",

@@ -17,6 +17,9 @@ pub struct Config {
     /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
     /// with the parameter `timeout`. Default is 60 s.
     pub request_timeout: Duration,
+    /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414. Default
+    /// is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the limit is.
+    pub max_url_bytes: usize,
 }
 
 /// Metrics of the request path. Create them once; clones share them.
@@ -32,6 +35,7 @@ impl Default for Config {
         Self {
             max_requests_inflight: 4_000,
             request_timeout: Duration::from_secs(60),
+            max_url_bytes: 64 << 10,
         }
     }
 }

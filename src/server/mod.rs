@@ -178,6 +178,7 @@ struct Inner {
     gzip_cache: GzipCache,
     in_flight: InFlight,
     request_timeout: Duration,
+    max_url_bytes: usize,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -202,6 +203,7 @@ impl Server {
             gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             request_timeout: config.request_timeout,
+            max_url_bytes: config.max_url_bytes,
             metrics: metrics.requests,
             shutdown,
         };
@@ -226,6 +228,12 @@ impl Server {
 
     /// Answers a request that has passed the filters.
     async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        let url = request.uri().path_and_query();
+        let url_bytes = url.map_or(0, |url| url.as_str().len());
+        if url_bytes > self.inner.max_url_bytes {
+            let status = Status::url_too_long(self.inner.max_url_bytes);
+            return Refusal::of(&request).respond(&status);
+        }
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
         let (response, outcome) = match self.caller(&mut request).await {

@@ -127,6 +127,27 @@ async fn a_cache_that_does_not_answer_in_time_is_reported_as_a_timeout() {
         .ok();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_url_that_is_too_long_gets_414() {
+    let sim = Sim::start(&[]).await;
+    let flags = ["-r", "configmaps", "--max-url-bytes", "2Ki"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let url = |bytes: usize| {
+        let start = format!("{MAPS}?resourceVersion=0&labelSelector=");
+        format!("{start}{}", "x".repeat(bytes - start.len()))
+    };
+    let mut connection = http2(&kubefan, 1 << 20).await;
+    for (bytes, status) in [(2_048, 400), (2_049, 414)] {
+        let answer = kubefan.client().get(&url(bytes)).await;
+        assert_eq!(answer.status, status, "{answer}");
+        let answer = get(&kubefan, &mut connection, &url(bytes)).await;
+        assert_eq!(answer.status(), status);
+    }
+    let answer = kubefan.client().get(&url(2_049)).await.json();
+    let message = "the URL has more than 2048 bytes; use shorter selectors";
+    assert_eq!(answer["message"], message);
+}
+
 #[tokio::test]
 async fn an_http2_connection_has_the_configured_number_of_streams() {
     let sim = Sim::start(&[]).await;
