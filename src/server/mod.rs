@@ -9,7 +9,7 @@
 //! filters/    the request                  the answer of the stages below, counted and logged
 //!                                          (trace), compressed (gzip), or a 500 if one of them
 //!                                          panicked (recover); a 403 if a foreign web page may
-//!                                          have sent the request (local_only)
+//!                                          have sent the request (web_pages)
 //! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
 //! (identity)  headers, certificate         the `Caller`, or a refusal
 //! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
@@ -145,9 +145,9 @@ use deliver::over_websocket;
 use deliver::with_proof_header;
 use filters::ChargeLayer;
 use filters::GzipLayer;
-use filters::LocalOnlyLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
+use filters::WebPagesLayer;
 use forward::Forwarding;
 use in_flight::InFlight;
 use in_flight::Seat;
@@ -484,8 +484,8 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
     }
 }
 
-/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, local
-/// only.
+/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, web
+/// pages.
 pub fn with_filters<H, F>(
     metrics: RequestMetrics,
     handler: H,
@@ -503,7 +503,7 @@ where
         .layer(ChargeLayer)
         .layer(GzipLayer)
         .layer(RecoverLayer)
-        .layer(LocalOnlyLayer)
+        .layer(WebPagesLayer)
         .service(service_fn(move |request| {
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }

@@ -2,9 +2,9 @@
 
 mod charge;
 mod gzip;
-mod local_only;
 mod recover;
 mod trace;
+mod web_pages;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,10 +16,10 @@ use crate::body::Body;
 
 pub(super) use charge::ChargeLayer;
 pub(super) use gzip::GzipLayer;
-pub(super) use local_only::LocalOnlyLayer;
 pub(super) use recover::RecoverLayer;
 pub use trace::RequestMetrics;
 pub(super) use trace::TraceLayer;
+pub(super) use web_pages::WebPagesLayer;
 
 /// The future of a layer that changes or inspects the answer.
 type AnswerFuture = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

@@ -48,7 +48,7 @@ use shared_reads::SharedReads;
 
 /// The policy that makes browsers treat a page as one of another origin, and run none of its
 /// scripts. A proxied page could otherwise read and write through kubefan, which has rights that
-/// the page's author lacks. `filters/local_only.rs` refuses all that such a page still requests.
+/// the page's author lacks. `filters/web_pages.rs` refuses all that such a page still requests.
 const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
 
 /// Forwards requests. Identical reads that wait at the same time share a call.

@@ -26,25 +26,25 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::server::rescue::Refusal;
 
-/// The layer that adds [`LocalOnly`].
+/// The layer that adds [`WebPages`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LocalOnlyLayer;
+pub(crate) struct WebPagesLayer;
 
 /// Answers 403 to requests that a foreign web page may have caused.
 #[derive(Clone, Debug)]
-pub(crate) struct LocalOnly<S> {
+pub(crate) struct WebPages<S> {
     inner: S,
 }
 
-impl<S> Layer<S> for LocalOnlyLayer {
-    type Service = LocalOnly<S>;
+impl<S> Layer<S> for WebPagesLayer {
+    type Service = WebPages<S>;
 
-    fn layer(&self, inner: S) -> LocalOnly<S> {
-        LocalOnly { inner }
+    fn layer(&self, inner: S) -> WebPages<S> {
+        WebPages { inner }
     }
 }
 
-impl<S> Service<Request<Body>> for LocalOnly<S>
+impl<S> Service<Request<Body>> for WebPages<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
 {
