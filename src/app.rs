@@ -11,11 +11,13 @@ use tokio::net::TcpListener;
 use tokio::time::timeout;
 use tower::service_fn;
 
+use crate::api::GroupVersionResource;
 use crate::api::WireFormat;
 use crate::cache::Dispatcher;
 use crate::config::Resources;
 use crate::config::ServeConfig;
 use crate::config::Tls;
+use crate::identity;
 use crate::identity::AccessControl;
 use crate::identity::AuthoritySources;
 use crate::identity::WatchedFiles;
@@ -38,14 +40,16 @@ use crate::telemetry::Registry;
 use crate::upstream::Client;
 use crate::upstream::ClientConfig;
 use crate::upstream::Forwarder;
+use crate::upstream::NotCacheable;
 use crate::upstream::RestMapper;
+use crate::upstream::UnknownResource;
 
 /// How often the client certificates and CAs of the kubeconfig are read again.
 const CREDENTIAL_RELOAD_INTERVAL: Duration = Duration::from_secs(600);
 /// How long discovery at start may take.
 const DISCOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The names in kubefan's own certificate (`--tls-self-signed`).
+/// The names that kubefan's own certificate (`--tls-self-signed`) always has.
 const LOOPBACK_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
 /// A running kubefan, whose listeners accept connections.
@@ -72,11 +76,15 @@ impl App {
     pub async fn start(config: ServeConfig) -> anyhow::Result<Self> {
         let socket = bind("--listen", config.listen).await?;
         let admin_socket = bind("--admin-listen", config.admin_listen).await?;
-        let tls_files = tls_files(&config.tls)?;
+        let tls_files = tls_files(&config.tls, config.listen)?;
         let acceptor = tls_files.as_ref().map(Acceptor::from_files).transpose()?;
         let client = connect(&config).await?;
         let server_url = client.server().to_owned();
-        let rest_mapper = Arc::new(discover(&client).await?);
+        let rest_mapper = discover(&client).await?;
+        let rest_mapper = Arc::new(match config.cache_secrets {
+            true => rest_mapper,
+            false => rest_mapper.excluding("", "secrets"),
+        });
 
         let shutdown = Shutdown::new(shutdown::Config {
             grace: config.shutdown_grace_period,
@@ -133,6 +141,9 @@ impl App {
             _threads: threads,
         };
         app.log_addresses(&server_url);
+        if config.is_exposed {
+            app.warn_of_exposure(config.access.mode);
+        }
         shutdown.spawn_background(async move { rest_mapper.run(informers).await });
         shutdown.spawn_background(renew_credentials(renewed));
         let admin = service_fn(move |request| admin.clone().answer(request));
@@ -144,6 +155,21 @@ impl App {
     fn log_addresses(&self, upstream: &str) {
         let (clients, admin) = (self.url(), self.admin_url());
         tracing::info!(upstream, clients, admin, "listening");
+    }
+
+    fn warn_of_exposure(&self, mode: identity::Mode) {
+        let clients = self.url();
+        match mode {
+            identity::Mode::None => tracing::warn!(
+                clients,
+                "callers are not authenticated: anyone who reaches this address reads and writes \
+                 with kubefan's rights"
+            ),
+            identity::Mode::Caller | identity::Mode::Delegated => tracing::warn!(
+                clients,
+                "TLS is not served: anyone on the network can read the callers' tokens"
+            ),
+        }
     }
 
     /// The URL that clients connect to.
@@ -210,8 +236,9 @@ pub(crate) async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpL
         .with_context(|| format!("{flag}: cannot listen on {address}"))
 }
 
-/// The files with the certificate of the client listener; `None` without TLS.
-fn tls_files(tls: &Tls) -> anyhow::Result<Option<net::TlsFiles>> {
+/// The files with the certificate of the client listener; `None` without TLS. kubefan's own
+/// certificate has the address in `listen`, unless that is every address of the machine.
+fn tls_files(tls: &Tls, listen: SocketAddr) -> anyhow::Result<Option<net::TlsFiles>> {
     Ok(match tls {
         Tls::Plain => None,
         Tls::Files { certificate, key } => Some(net::TlsFiles {
@@ -219,9 +246,14 @@ fn tls_files(tls: &Tls) -> anyhow::Result<Option<net::TlsFiles>> {
             key: key.clone(),
         }),
         Tls::SelfSigned { directory } => {
+            let mut names = LOOPBACK_NAMES.map(str::to_owned).to_vec();
+            let address = listen.ip();
+            if !address.is_loopback() && !address.is_unspecified() {
+                names.push(address.to_string());
+            }
             let self_signed = net::SelfSigned {
                 directory: directory.clone(),
-                names: LOOPBACK_NAMES.map(str::to_owned).to_vec(),
+                names,
             };
             Some(self_signed.ensure()?.server)
         }
@@ -266,13 +298,20 @@ fn start_configured(
     rest_mapper: &LiveRestMapper,
     informers: &InformerSet,
 ) -> anyhow::Result<()> {
-    let resources_to_cache = rest_mapper.with(|mapper| match resources {
-        Resources::Named(names) => find_named(mapper, names),
+    let resources_to_cache = match resources {
+        Resources::Named(names) => find_named(rest_mapper, names)?,
         Resources::All => {
-            let all = mapper.resources().map(|resource| resource.gvr.clone());
-            Ok(all.filter(|gvr| mapper.cacheable(gvr).is_ok()).collect())
+            let all = |mapper: &RestMapper| -> Vec<GroupVersionResource> {
+                mapper
+                    .resources()
+                    .map(|resource| resource.gvr.clone())
+                    .collect()
+            };
+            let mut all = rest_mapper.with(all);
+            all.retain(|gvr| rest_mapper.cacheable(gvr).is_ok());
+            all
         }
-    })?;
+    };
     let need = match resources {
         Resources::Named(_) => Requirement::Named,
         Resources::All => Requirement::IfAllowed,
@@ -289,17 +328,23 @@ fn start_configured(
 }
 
 fn find_named(
-    mapper: &RestMapper,
+    rest_mapper: &LiveRestMapper,
     names: &[String],
-) -> anyhow::Result<Vec<crate::api::GroupVersionResource>> {
+) -> anyhow::Result<Vec<GroupVersionResource>> {
     let find = |name: &String| -> anyhow::Result<_> {
-        let resource = mapper
-            .find(name)
-            .with_context(|| format!("--resource {name}"))?;
-        mapper
-            .cacheable(&resource.gvr)
-            .with_context(|| format!("--resource {name}"))?;
-        Ok(resource.gvr.clone())
+        let context = || format!("--resource {name}");
+        let found = rest_mapper.with(|mapper| Ok(mapper.find(name)?.gvr.clone()));
+        let gvr =
+            found.map_err(|error: UnknownResource| anyhow::Error::new(error).context(context()))?;
+        match rest_mapper.cacheable(&gvr) {
+            // Only Secrets are ever excluded.
+            Err(NotCacheable::Excluded) => Err(anyhow::anyhow!(
+                "it is cached over TLS only with --cache-secrets"
+            )),
+            cacheable => cacheable.map_err(anyhow::Error::new),
+        }
+        .with_context(context)?;
+        Ok(gvr)
     };
     names.iter().map(find).collect()
 }

@@ -11,6 +11,7 @@ use clap::Subcommand;
 use clap::ValueEnum;
 
 use crate::config::ArgSources;
+use crate::config::AuthMode;
 use crate::config::GlobalArgs;
 use crate::config::ServeArgs;
 use crate::tools;
@@ -36,7 +37,7 @@ pub enum Command {
     /// The subcommands of the tools, if the feature `tools` is on.
     #[command(flatten)]
     Tools(tools::Command),
-    /// Print a kubeconfig for a kubefan on this machine
+    /// Print a kubeconfig for kubefan
     Kubeconfig(KubeconfigArgs),
     /// Check or show the configuration of kubefan serve
     #[command(subcommand)]
@@ -74,21 +75,47 @@ pub struct KubeconfigArgs {
     )]
     pub listen: String,
 
+    /// URL of kubefan, if clients reach it by another name than --listen
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+
     /// kubefan serves TLS with --tls-self-signed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "certificate_authority")]
     pub tls_self_signed: bool,
 
     /// The --tls-dir of kubefan; default: kubefan/tls in the user's state directory
     #[arg(long, value_name = "DIR", requires = "tls_self_signed")]
     pub tls_dir: Option<PathBuf>,
 
-    /// Namespace of the context
+    /// kubefan serves TLS with a certificate of this authority (PEM)
+    #[arg(long, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+
+    /// The --auth of kubefan: with caller and delegated, the credentials of a kubeconfig are copied;
+    /// default: caller if kubefan serves TLS, otherwise none
+    #[arg(long, value_name = "MODE", value_enum, env = "KUBEFAN_AUTH")]
+    pub auth: Option<AuthMode>,
+
+    /// Copy credentials from this file; default: $KUBECONFIG, ~/.kube/config, or the pod's service
+    /// account
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Copy the credentials of this context; default: the current context
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+
+    /// Namespace of the context; default: that of the copied context
     #[arg(long, short, value_name = "NAMESPACE")]
     pub namespace: Option<String>,
 
     /// Add what this client library needs
     #[arg(long = "for", value_name = "CLIENT")]
     pub client: Option<KubeconfigClient>,
+
+    /// Write to this file, which only its owner may read; default: standard output
+    #[arg(long, short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// A client library that needs an addition to the kubeconfig.

@@ -2,6 +2,7 @@
 
 mod args;
 mod config;
+mod credentials;
 mod kubeconfig;
 mod serve;
 

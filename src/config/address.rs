@@ -5,10 +5,6 @@ use std::net::SocketAddr;
 use super::Problem;
 use super::problem::Location;
 
-/// Why `kubefan serve` accepts only a loopback address for clients; ends the error message.
-pub const LOOPBACK_ONLY: &str = "with --auth none kubefan answers everyone with its own rights, and \
-     otherwise it does not yet end the open watches of users who lose rights; use 127.0.0.1 or [::1]";
-
 /// Parses `IP:PORT` or `localhost:PORT`.
 ///
 /// # Errors

@@ -74,7 +74,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "NAME")]
     pub context: Option<String>,
 
-    /// Address for clients; loopback only
+    /// Address for clients; loopback only, unless TLS is served and callers are authenticated
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -82,6 +82,21 @@ pub struct ServeArgs {
         env = "KUBEFAN_LISTEN"
     )]
     pub listen: String,
+
+    /// Accept a --listen address that is not loopback although callers are not authenticated or TLS
+    /// is not served: anyone who reaches it has kubefan's rights, or can read the callers' tokens
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub insecure_expose_to_network: bool,
 
     /// Address for health and metrics: /livez, /readyz and /metrics
     #[arg(
@@ -120,6 +135,21 @@ pub struct ServeArgs {
         hide_possible_values = true
     )]
     pub all: bool,
+
+    /// Hold Secrets in memory and answer reads of them from the cache although TLS is served;
+    /// without TLS they are always cached
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub cache_secrets: bool,
 
     /// Index the values of this label, so that a list that selects by it reads only the objects it
     /// returns; may be repeated
@@ -179,9 +209,24 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     pub tls_dir: Option<PathBuf>,
 
-    /// How callers are authenticated; default: none
+    /// How callers are authenticated; default: caller if TLS is served, otherwise none
     #[arg(long, value_name = "MODE", value_enum, env = "KUBEFAN_AUTH")]
     pub auth: Option<AuthMode>,
+
+    /// Let requests without credentials read from the caches what the user system:anonymous may read;
+    /// otherwise they are only forwarded
+    #[arg(
+        long,
+        value_name = "BOOL",
+        action = ArgAction::Set,
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = false,
+        default_missing_value = "true",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub anonymous_auth: bool,
 
     /// Authorities (PEM) of the client certificates that are accepted; default: those of the API
     /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan

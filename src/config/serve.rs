@@ -12,10 +12,10 @@ use crate::informer;
 use crate::ledger;
 use crate::net;
 use crate::server;
+use crate::server::WebPageRules;
 
 use super::AuthMode;
 use super::address;
-use super::address::LOOPBACK_ONLY;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
 use super::settings::Limits;
@@ -36,8 +36,11 @@ pub struct ServeConfig {
     pub kubeconfig: Option<PathBuf>,
     /// Context of the kubeconfig; `None` for its current context.
     pub context: Option<String>,
-    /// Address for clients; always loopback.
+    /// Address for clients.
     pub listen: SocketAddr,
+    /// True if programs on other machines can read with kubefan's rights, or read tokens on the
+    /// line. The operator has accepted this.
+    pub is_exposed: bool,
     /// Address for /livez, /readyz and /metrics.
     pub admin_listen: SocketAddr,
     /// Number of serving threads; `None` to serve clients on the runtime that starts kubefan, as
@@ -45,6 +48,8 @@ pub struct ServeConfig {
     pub threads: Option<NonZeroUsize>,
     /// The resources that are cached from the start.
     pub resources: Resources,
+    /// Whether Secrets are held in memory.
+    pub cache_secrets: bool,
     /// The settings of the informers and their caches.
     pub informer: informer::Config,
     /// Whether clients connect with TLS, and with which certificate.
@@ -106,10 +111,14 @@ pub(super) fn check(
         sources,
         problems,
     };
-    let listen = checker.loopback("listen.address", &settings.listen.address);
+    let listen = checker.address("listen.address", &settings.listen.address);
     let admin_listen = checker.address("admin.address", &settings.admin.address);
     let tls = checker.tls();
-    let access = access(settings);
+    let access = access(settings, &tls);
+    let exposure = listen.map(|listen| Exposure::of(listen, &tls, access.mode));
+    if let Some(exposure) = exposure {
+        checker.exposure(exposure);
+    }
     let authorities = checker.authorities(&access);
     let resources = checker.resources();
     checker.limits();
@@ -122,9 +131,11 @@ pub(super) fn check(
         kubeconfig: settings.upstream.kubeconfig.clone(),
         context: settings.upstream.context.clone(),
         listen: listen?,
+        is_exposed: exposure?.danger.is_some(),
         admin_listen: admin_listen?,
         threads: Some(settings.listen.threads.unwrap_or_else(cores)),
         resources,
+        cache_secrets: cache.secrets || tls == Tls::Plain,
         informer: informer::Config {
             idle_timeout: cache.idle_timeout.0,
             indexed_labels: cache.index_labels.clone(),
@@ -151,15 +162,52 @@ pub(super) fn check(
             max_requests_inflight: settings.limits.max_requests_inflight,
             max_url_bytes: settings.limits.max_url_bytes.0,
             request_timeout: settings.limits.request_timeout.0,
+            web_pages: exposure?.web_pages,
         },
         shutdown_grace_period: settings.shutdown.grace_period.0,
     })
+}
+
+/// Which programs can reach the listener for clients, and what follows from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Exposure {
+    /// What goes wrong if the address is used; `None` if nothing does.
+    danger: Option<&'static str>,
+    web_pages: WebPageRules,
 }
 
 struct Checker<'a> {
     settings: &'a Settings,
     sources: &'a Sources,
     problems: &'a mut Vec<Problem>,
+}
+
+// === impl Exposure ===
+
+impl Exposure {
+    fn of(listen: SocketAddr, tls: &Tls, mode: identity::Mode) -> Self {
+        let is_loopback = listen.ip().is_loopback();
+        let (is_plain, is_open) = (*tls == Tls::Plain, mode == identity::Mode::None);
+        let danger = match (is_open, is_plain) {
+            _ if is_loopback => None,
+            (true, _) => Some(
+                "with --auth none kubefan answers everyone with its own rights; use 127.0.0.1 or \
+                 [::1], or serve TLS with --auth caller",
+            ),
+            (false, true) => Some(
+                "without TLS anyone on the network can read the tokens; use 127.0.0.1 or [::1], or \
+                 serve TLS",
+            ),
+            (false, false) => None,
+        };
+        let web_pages = WebPageRules {
+            // A browser compares the certificate's names with the page's. A user may accept any
+            // certificate, so this counts only if the page needs credentials, too.
+            has_local_name: is_loopback && (is_open || is_plain),
+            are_callers_authenticated: !is_open,
+        };
+        Self { danger, web_pages }
+    }
 }
 
 // === impl Checker ===
@@ -174,13 +222,30 @@ impl Checker<'_> {
         address.map_err(|message| self.report(key, &message)).ok()
     }
 
-    fn loopback(&mut self, key: &'static str, text: &str) -> Option<SocketAddr> {
-        let address = address::parse_loopback(text, LOOPBACK_ONLY);
-        address.map_err(|message| self.report(key, &message)).ok()
+    /// Reports an address that would let others read with kubefan's rights, unless the operator
+    /// accepts that.
+    fn exposure(&mut self, exposure: Exposure) {
+        const ADDRESS: &str = "listen.address";
+        const ACCEPTED: &str = "listen.insecureExposeToNetwork";
+        match (
+            exposure.danger,
+            self.settings.listen.insecure_expose_to_network,
+        ) {
+            (Some(danger), false) => {
+                let address = &self.settings.listen.address;
+                self.report(ADDRESS, &format!("{address} is not loopback: {danger}"));
+            }
+            (None, true) => {
+                let message = "has no effect: the listener is not exposed; leave it out";
+                self.report(ACCEPTED, message);
+            }
+            (Some(_), true) | (None, false) => {}
+        }
     }
 
     /// The authorities of client certificates, which are used only if callers are authenticated.
     fn authorities(&mut self, access: &identity::Config) -> identity::AuthoritySources {
+        const ANONYMOUS: &str = "authentication.anonymous";
         const CLIENT: &str = "authentication.clientCaFile";
         const PROXY: &str = "authentication.requestheaderClientCaFile";
         const NAMES: &str = "authentication.requestheaderAllowedNames";
@@ -192,6 +257,7 @@ impl Checker<'_> {
         };
         let is_off = access.mode == identity::Mode::None;
         for (key, is_set) in [
+            (ANONYMOUS, authentication.anonymous),
             (CLIENT, sources.client_ca.is_some()),
             (PROXY, sources.request_header_ca.is_some()),
         ] {
@@ -322,15 +388,18 @@ impl Checker<'_> {
 }
 
 /// How callers are authenticated and authorized.
-fn access(settings: &Settings) -> identity::Config {
+fn access(settings: &Settings, tls: &Tls) -> identity::Config {
     let (authentication, authorization) = (&settings.authentication, &settings.authorization);
     let mode = match authentication.mode {
         Some(AuthMode::Caller) => identity::Mode::Caller,
         Some(AuthMode::Delegated) => identity::Mode::Delegated,
-        Some(AuthMode::None) | None => identity::Mode::None,
+        Some(AuthMode::None) => identity::Mode::None,
+        None if *tls == Tls::Plain => identity::Mode::None,
+        None => identity::Mode::Caller,
     };
     identity::Config {
         mode,
+        anonymous: authentication.anonymous,
         token_ttl: authentication.token_ttl.0,
         allowed_ttl: authorization.allowed_ttl.0,
         denied_ttl: authorization.denied_ttl.0,
@@ -394,7 +463,31 @@ mod tests {
         let rows = [
             (
                 "--listen 0.0.0.0:8001",
-                vec!["--listen: 0.0.0.0:8001 is not loopback"],
+                vec!["--listen: 0.0.0.0:8001 is not loopback: with --auth none"],
+            ),
+            (
+                "--listen 0.0.0.0:8001 --auth delegated",
+                vec!["--listen: 0.0.0.0:8001 is not loopback: without TLS"],
+            ),
+            (
+                "--listen 10.0.0.1:8001 --auth none --tls-self-signed --tls-dir x",
+                vec!["--listen: 10.0.0.1:8001 is not loopback: with --auth none"],
+            ),
+            (
+                "--insecure-expose-to-network",
+                vec!["--insecure-expose-to-network: has no effect"],
+            ),
+            (
+                "--listen 10.0.0.1:1 --tls-self-signed --tls-dir x --insecure-expose-to-network",
+                vec!["--insecure-expose-to-network: has no effect"],
+            ),
+            (
+                "--client-ca-file x --auth none --tls-self-signed --tls-dir x",
+                vec!["--client-ca-file: has no effect with --auth none"],
+            ),
+            (
+                "--anonymous-auth",
+                vec!["--anonymous-auth: has no effect with --auth none"],
             ),
             (
                 "--listen nonsense",
@@ -403,9 +496,9 @@ mod tests {
             (
                 "--listen 10.0.0.1:1 --admin-listen x --all -r pods --tls-cert-file a",
                 vec![
-                    "--listen:",
                     "--admin-listen:",
                     "--tls-cert-file: needs",
+                    "--listen:",
                     "--all: already",
                 ],
             ),
@@ -449,5 +542,51 @@ mod tests {
         assert_eq!(config.tls, Tls::Plain);
         assert!(parse("--listen localhost:0").is_ok());
         assert!(parse("--listen [::1]:8001").is_ok());
+    }
+
+    #[test]
+    fn callers_are_authenticated_where_tls_is_served() {
+        use identity::Mode;
+        let tls = "--tls-self-signed --tls-dir x";
+        for (line, mode, is_exposed, has_local_name) in [
+            (String::new(), Mode::None, false, true),
+            ("--auth caller".to_owned(), Mode::Caller, false, true),
+            (tls.to_owned(), Mode::Caller, false, false),
+            (format!("{tls} --auth none"), Mode::None, false, true),
+            (
+                format!("{tls} --auth delegated --listen 0.0.0.0:1"),
+                Mode::Delegated,
+                false,
+                false,
+            ),
+            (format!("{tls} --listen [::]:1"), Mode::Caller, false, false),
+            (
+                "--listen 0.0.0.0:1 --insecure-expose-to-network".to_owned(),
+                Mode::None,
+                true,
+                false,
+            ),
+            (
+                "--listen 10.0.0.1:1 --auth caller --insecure-expose-to-network".to_owned(),
+                Mode::Caller,
+                true,
+                false,
+            ),
+        ] {
+            let config = parse(&line).expect(&line);
+            assert_eq!(config.access.mode, mode, "{line}");
+            assert_eq!(config.is_exposed, is_exposed, "{line}");
+            assert_eq!(config.cache_secrets, !line.contains("tls"), "{line}");
+            assert!(
+                parse(&format!("{line} --cache-secrets"))
+                    .expect(&line)
+                    .cache_secrets
+            );
+            let expected = WebPageRules {
+                has_local_name,
+                are_callers_authenticated: mode != Mode::None,
+            };
+            assert_eq!(config.requests.web_pages, expected, "{line}");
+        }
     }
 }

@@ -66,9 +66,13 @@ pub(super) struct Upstream {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Listen {
-    /// Address for clients, ADDRESS:PORT. Loopback only, because open watches are not yet reviewed
-    /// again when their users lose rights.
+    /// Address for clients, ADDRESS:PORT. Loopback only, unless TLS is served and callers are
+    /// authenticated.
     pub(super) address: String,
+    /// Accept an address that is not loopback although callers are not authenticated or TLS is not
+    /// served. Anyone who reaches it reads and writes with kubefan's rights, or can read the
+    /// callers' tokens.
+    pub(super) insecure_expose_to_network: bool,
     /// TLS for clients. Default: plain HTTP. Set certFile and keyFile, or selfSigned.
     pub(super) tls: ListenTls,
     /// Number of threads that serve clients. Default: one per core.
@@ -105,8 +109,12 @@ pub(super) struct Admin {
 pub(super) struct Authentication {
     /// Whose word counts: none (callers are not authenticated, and kubefan answers with its own
     /// rights), caller (the API server is asked with the caller's token), or delegated (it is asked
-    /// with kubefan's rights to review tokens and access). Default: none.
+    /// with kubefan's rights to review tokens and access). Default: caller if TLS is served,
+    /// otherwise none.
     pub(super) mode: Option<AuthMode>,
+    /// Let requests without credentials read from the caches what the user system:anonymous may
+    /// read. Otherwise they are only forwarded.
+    pub(super) anonymous: bool,
     /// Authorities (PEM) of the client certificates that are accepted. Default: those of the API
     /// server, from the ConfigMap kube-system/extension-apiserver-authentication, as far as kubefan
     /// may read it. A relative path is relative to the configuration file.
@@ -145,6 +153,9 @@ pub(super) struct Cache {
     pub(super) resources: Vec<String>,
     /// Cache every resource that can be cached, from the start. Leave resources empty then.
     pub(super) all: bool,
+    /// Hold Secrets in memory and answer reads of them from the cache although TLS is served.
+    /// Otherwise these reads are forwarded. Without TLS Secrets are always cached.
+    pub(super) secrets: bool,
     /// Labels whose values are indexed, so that a list that selects by one of them reads only the
     /// objects it returns.
     pub(super) index_labels: Vec<String>,
@@ -273,6 +284,7 @@ impl Default for Listen {
     fn default() -> Self {
         Self {
             address: "127.0.0.1:8001".to_owned(),
+            insecure_expose_to_network: false,
             tls: ListenTls::default(),
             threads: None,
         }
@@ -291,6 +303,7 @@ impl Default for Authentication {
         let access = identity::Config::default();
         Self {
             mode: None,
+            anonymous: access.anonymous,
             client_ca_file: None,
             requestheader_client_ca_file: None,
             requestheader_allowed_names: Vec::new(),
@@ -315,6 +328,7 @@ impl Default for Cache {
         Self {
             resources: Vec::new(),
             all: false,
+            secrets: false,
             index_labels: Vec::new(),
             freshness: Vec::new(),
             idle_timeout: Period(informer::Config::DEFAULT_IDLE_TIMEOUT),

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 43] = [
+pub(super) const SETTINGS: [Setting; 46] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -42,6 +42,13 @@ pub(super) const SETTINGS: [Setting; 43] = [
     setting("listen.address", "listen", |to, _, serve| {
         to.listen.address.clone_from(&serve.listen);
     }),
+    setting(
+        "listen.insecureExposeToNetwork",
+        "insecure_expose_to_network",
+        |to, _, serve| {
+            to.listen.insecure_expose_to_network = serve.insecure_expose_to_network;
+        },
+    ),
     setting("listen.tls.certFile", "tls_cert_file", |to, _, serve| {
         to.listen.tls.cert_file.clone_from(&serve.tls_cert_file);
     }),
@@ -74,6 +81,13 @@ pub(super) const SETTINGS: [Setting; 43] = [
     setting("authentication.mode", "auth", |to, _, serve| {
         to.authentication.mode = serve.auth;
     }),
+    setting(
+        "authentication.anonymous",
+        "anonymous_auth",
+        |to, _, serve| {
+            to.authentication.anonymous = serve.anonymous_auth;
+        },
+    ),
     setting(
         "authentication.clientCaFile",
         "client_ca_file",
@@ -135,6 +149,9 @@ pub(super) const SETTINGS: [Setting; 43] = [
         to.cache.resources.clone_from(&serve.resources);
     }),
     setting("cache.all", "all", |to, _, serve| to.cache.all = serve.all),
+    setting("cache.secrets", "cache_secrets", |to, _, serve| {
+        to.cache.secrets = serve.cache_secrets;
+    }),
     setting("cache.indexLabels", "index_labels", |to, _, serve| {
         to.cache.index_labels.clone_from(&serve.index_labels);
     }),

@@ -49,6 +49,9 @@ pub enum Mode {
 pub struct Config {
     /// How callers are authenticated. Default is not at all.
     pub mode: Mode,
+    /// Whether a request without credentials may read from a cache what the user `system:anonymous`
+    /// may read. Default is false.
+    pub anonymous: bool,
     /// How long the owner of a token is remembered, unless it expires before. Default is 60 s.
     pub token_ttl: Duration,
     /// How long a yes of the authorizers is remembered. Default is 10 s.
@@ -72,12 +75,15 @@ struct Inner {
     authorities: Arc<ArcSwap<Authorities>>,
     authenticator: Arc<Authenticator>,
     authorizer: Arc<Authorizer>,
+    /// The caller of all requests without credentials, if they may read from caches.
+    anonymous: Option<Arc<KnownCaller>>,
 }
 
 impl Default for Config {
     fn default() -> Self {
         Self {
             mode: Mode::None,
+            anonymous: false,
             token_ttl: Duration::from_secs(60),
             allowed_ttl: Duration::from_secs(10),
             denied_ttl: Duration::from_secs(2),
@@ -109,8 +115,15 @@ impl AccessControl {
             config.denied_ttl,
             shutdown.clone(),
         );
+        let anonymous = config.anonymous.then(|| {
+            Arc::new(KnownCaller {
+                user: authenticator.known(User::anonymous()),
+                credential: Credential::None,
+            })
+        });
         let inner = Inner {
             client,
+            anonymous,
             authorities: Arc::default(),
             authenticator: Arc::new(authenticator),
             authorizer: Arc::new(authorizer),
@@ -150,6 +163,7 @@ impl AccessControl {
         connection: &ClientConnection,
         certificates: Option<&CertificateChain>,
     ) -> Result<Caller, Status> {
+        claims::mark_sensitive(headers);
         let Some(inner) = &self.inner else {
             return Ok(match claims::has_any(headers) {
                 true => Caller::Unknown,
@@ -174,6 +188,12 @@ impl AccessControl {
         }
         let token = match Authorization::of(headers) {
             Authorization::Token(token) => token,
+            // A bad certificate is no missing one: the API server does not take its owner for the
+            // anonymous user.
+            Authorization::None if certificates.is_none() && !claims::has_any(headers) => {
+                let anonymous = inner.anonymous.clone();
+                return Ok(anonymous.map_or(Caller::Unknown, Caller::Known));
+            }
             Authorization::None | Authorization::Other => return Ok(Caller::Unknown),
             Authorization::Repeated => {
                 return Err(Status::bad_request(

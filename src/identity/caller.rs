@@ -34,6 +34,9 @@ pub(super) enum Credential {
     /// A certificate, or the word of an authenticating proxy: the API server never sees it, so
     /// kubefan impersonates the user.
     Certificate,
+    /// Nothing: the user is the anonymous one. Requests are forwarded as they are, and kubefan asks
+    /// with its own rights what the user may read.
+    None,
 }
 
 /// A user with the digest by which its decisions are remembered.

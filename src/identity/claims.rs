@@ -4,6 +4,8 @@ use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
 use http::header::AUTHORIZATION;
+use http::header::COOKIE;
+use http::header::Entry;
 use http::header::SEC_WEBSOCKET_PROTOCOL;
 use percent_encoding::AsciiSet;
 use percent_encoding::NON_ALPHANUMERIC;
@@ -51,6 +53,16 @@ pub(super) fn has_token_protocol(headers: &HeaderMap) -> bool {
     let mut protocols =
         protocols.flat_map(|protocols| protocols.as_bytes().split(|byte| *byte == b','));
     protocols.any(|protocol| is_token_protocol(protocol.trim_ascii()))
+}
+
+/// Marks the headers with secrets, so that they are not printed, and are in no table of an HTTP/2
+/// connection (HPACK), where a guess of another request could be compared with them.
+pub(super) fn mark_sensitive(headers: &mut HeaderMap) {
+    for name in [AUTHORIZATION, SEC_WEBSOCKET_PROTOCOL, COOKIE] {
+        if let Entry::Occupied(mut entry) = headers.entry(name) {
+            entry.iter_mut().for_each(|value| value.set_sensitive(true));
+        }
+    }
 }
 
 /// Removes what only an authenticating proxy may say. It must happen before a request is forwarded

@@ -28,6 +28,15 @@ impl User {
     /// The group of users that are authenticated.
     pub(super) const AUTHENTICATED: &str = "system:authenticated";
 
+    /// The user of requests without credentials.
+    pub(super) fn anonymous() -> Self {
+        Self {
+            name: Self::ANONYMOUS.to_owned(),
+            groups: vec![Self::UNAUTHENTICATED.to_owned()],
+            ..Self::default()
+        }
+    }
+
     /// Adds the group of authenticated users, unless the user is anonymous or a group says whether
     /// the user is authenticated. The API server does the same for each user.
     pub(super) fn add_authenticated_group(&mut self) {

@@ -23,6 +23,7 @@ use crate::cache::WatchItem;
 use crate::upstream::Client;
 use crate::upstream::Discovery;
 use crate::upstream::Error;
+use crate::upstream::NotCacheable;
 use crate::upstream::RestMapper;
 
 use super::Informer;
@@ -53,6 +54,8 @@ pub struct LiveRestMapper {
     /// Notified to refresh once, without the repetitions of [`SETTLE_DELAYS`].
     refresh_once: Notify,
     refresh_state: Mutex<RefreshState>,
+    /// The groups and names of the resources that are not cached although they could be.
+    excluded: Vec<(String, String)>,
 }
 
 struct RefreshState {
@@ -81,7 +84,28 @@ impl LiveRestMapper {
             refresh_wanted: Notify::new(),
             refresh_once: Notify::new(),
             refresh_state: Mutex::default(),
+            excluded: Vec::new(),
         })
+    }
+
+    /// The same mapper, by which `resource` of the API group `group` is never cached.
+    #[must_use]
+    pub fn excluding(mut self, group: &str, resource: &str) -> Self {
+        self.excluded.push((group.to_owned(), resource.to_owned()));
+        self
+    }
+
+    /// Checks whether the resource `gvr` may be cached.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the resource may not be cached.
+    pub fn cacheable(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
+        let mut excluded = self.excluded.iter();
+        match excluded.any(|(group, name)| *group == gvr.group && *name == gvr.resource) {
+            true => Err(NotCacheable::Excluded),
+            false => self.with(|mapper| mapper.cacheable(gvr)),
+        }
     }
 
     /// The description from which an informer of `gvr` in `format` is started; `None` if discovery
@@ -103,8 +127,10 @@ impl LiveRestMapper {
         gvr: &GroupVersionResource,
         format: WireFormat,
     ) -> Option<InformerSpec> {
+        self.cacheable(gvr).ok()?;
         let discovered = self.current.load();
         let resource = discovered.mapper.resource(gvr)?;
+        // Discovery may have changed since the first check.
         discovered.mapper.cacheable(gvr).ok()?;
         Some(InformerSpec {
             resource: Arc::clone(resource),

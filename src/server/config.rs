@@ -6,9 +6,10 @@ use crate::telemetry::Registry;
 
 use super::deliver::GzipCacheMetrics;
 use super::filters::RequestMetrics;
+use super::filters::WebPageRules;
 use super::in_flight::InFlightMetrics;
 
-/// Limits of requests.
+/// Which requests are accepted, and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Upper limit of GETs and LISTs that are answered concurrently; 0 for no limit. Default is
@@ -20,6 +21,9 @@ pub struct Config {
     /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414. Default
     /// is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the limit is.
     pub max_url_bytes: usize,
+    /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
+    /// listener whose callers are not authenticated.
+    pub web_pages: WebPageRules,
 }
 
 /// Metrics of the request path. Create them once; clones share them.
@@ -36,6 +40,7 @@ impl Default for Config {
             max_requests_inflight: 4_000,
             request_timeout: Duration::from_secs(60),
             max_url_bytes: 64 << 10,
+            web_pages: WebPageRules::default(),
         }
     }
 }

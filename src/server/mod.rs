@@ -124,6 +124,7 @@ pub use decide::Reason;
 #[cfg(test)]
 pub(crate) use deliver::without_jitter;
 pub use filters::RequestMetrics;
+pub use filters::WebPageRules;
 pub use miss::Miss;
 pub use outcome::Outcome;
 pub use outcome::RequestOutcome;
@@ -179,6 +180,7 @@ struct Inner {
     in_flight: InFlight,
     request_timeout: Duration,
     max_url_bytes: usize,
+    web_pages: WebPageRules,
     metrics: RequestMetrics,
     shutdown: Shutdown,
 }
@@ -204,6 +206,7 @@ impl Server {
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             request_timeout: config.request_timeout,
             max_url_bytes: config.max_url_bytes,
+            web_pages: config.web_pages,
             metrics: metrics.requests,
             shutdown,
         };
@@ -219,8 +222,8 @@ impl Server {
     + Clone
     + Send
     + 'static {
-        let metrics = self.inner.metrics.clone();
-        with_filters(metrics, move |request| {
+        let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
+        with_filters(metrics, web_pages, move |request| {
             let server = self.clone();
             async move { server.answer(request).await }
         })
@@ -485,9 +488,10 @@ async fn within<T>(deadline: Option<Instant>, future: impl Future<Output = T>) -
 }
 
 /// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, web
-/// pages.
+/// pages (with `web_pages`).
 pub fn with_filters<H, F>(
     metrics: RequestMetrics,
+    web_pages: WebPageRules,
     handler: H,
 ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
 + Clone
@@ -503,7 +507,7 @@ where
         .layer(ChargeLayer)
         .layer(GzipLayer)
         .layer(RecoverLayer)
-        .layer(WebPagesLayer)
+        .layer(WebPagesLayer::new(web_pages))
         .service(service_fn(move |request| {
             let answer = handler(request);
             async move { Ok::<_, Infallible>(answer.await) }

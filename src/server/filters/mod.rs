@@ -19,6 +19,7 @@ pub(super) use gzip::GzipLayer;
 pub(super) use recover::RecoverLayer;
 pub use trace::RequestMetrics;
 pub(super) use trace::TraceLayer;
+pub use web_pages::WebPageRules;
 pub(super) use web_pages::WebPagesLayer;
 
 /// The future of a layer that changes or inspects the answer.

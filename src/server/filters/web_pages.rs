@@ -1,9 +1,19 @@
-//! Refuses requests that a web page or a rebound DNS name could send to a loopback listener.
+//! Refuses requests that a web page or a rebound DNS name could send.
 //!
-//! Callers are not authenticated, so every program that reaches the socket has the kubeconfig's
-//! rights. A browser on the same machine can reach it too; the headers `Host`, `Origin` and
-//! `Sec-Fetch-Site` show that a request was caused by a web page. Upgrades are checked as well,
-//! because the same-origin policy does not cover WebSockets.
+//! A browser sends what a page asks for, wherever the page is from, and may add a client
+//! certificate. It can reach listeners that the page's author cannot. The headers `Host`, `Origin`
+//! and `Sec-Fetch-Site` show that a request was caused by a web page. Upgrades are checked as well,
+//! because the same-origin policy does not cover WebSockets. kube-apiserver checks none of this; its
+//! users do not browse with certificates, and its listener has no rights of its own.
+//!
+//! - On a loopback listener without authenticated callers, or without TLS, `Host` must be local. A
+//!   page that binds its own name to the listener's address is of the same origin for the browser,
+//!   but its name is in `Host`. With TLS the browser finds that the certificate has another name.
+//! - `Origin` must be the request's own host.
+//! - A request with a bearer token in `Authorization` passes if callers are authenticated. A page
+//!   that knows a token needs no browser, and a browser lets a page add the header only after a
+//!   preflight request, which is refused. Proxies of dashboards send such requests with the `Origin`
+//!   of their users. A token in a WebSocket subprotocol does not count: pages may add that.
 
 use std::convert::Infallible;
 use std::task::Context;
@@ -16,6 +26,7 @@ use http::HeaderMap;
 use http::Request;
 use http::Response;
 use http::Uri;
+use http::header::AUTHORIZATION;
 use http::header::HOST;
 use http::header::ORIGIN;
 use http::uri::Authority;
@@ -26,21 +37,52 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::server::rescue::Refusal;
 
+/// What can be known of a listener's callers, and so which requests may be from a web page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WebPageRules {
+    /// True if clients know the listener by a local name only. Default is true.
+    pub has_local_name: bool,
+    /// True if callers are authenticated, so that a bearer token shows that its sender is no foreign
+    /// page. Default is false.
+    pub are_callers_authenticated: bool,
+}
+
 /// The layer that adds [`WebPages`].
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WebPagesLayer;
+pub(crate) struct WebPagesLayer {
+    rules: WebPageRules,
+}
 
 /// Answers 403 to requests that a foreign web page may have caused.
 #[derive(Clone, Debug)]
 pub(crate) struct WebPages<S> {
     inner: S,
+    rules: WebPageRules,
+}
+
+impl Default for WebPageRules {
+    fn default() -> Self {
+        Self {
+            has_local_name: true,
+            are_callers_authenticated: false,
+        }
+    }
+}
+
+impl WebPagesLayer {
+    pub(crate) fn new(rules: WebPageRules) -> Self {
+        Self { rules }
+    }
 }
 
 impl<S> Layer<S> for WebPagesLayer {
     type Service = WebPages<S>;
 
     fn layer(&self, inner: S) -> WebPages<S> {
-        WebPages { inner }
+        WebPages {
+            inner,
+            rules: self.rules,
+        }
     }
 }
 
@@ -57,7 +99,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match refusal_reason(request.uri(), request.headers()) {
+        match refusal_reason(self.rules, request.uri(), request.headers()) {
             None => Either::Left(self.inner.call(request)),
             Some(reason) => {
                 let status = Status::failure(403, "Forbidden", format!("forbidden: {reason}"));
@@ -69,15 +111,18 @@ where
 }
 
 /// Why a foreign web page may have caused the request; `None` if no header indicates it.
-fn refusal_reason(uri: &Uri, headers: &HeaderMap) -> Option<String> {
+fn refusal_reason(rules: WebPageRules, uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let Some(host) = authority(uri, headers) else {
         return Some("the request has no valid Host header".to_owned());
     };
-    if !is_loopback(host.host()) {
+    if rules.has_local_name && !is_loopback(host.host()) {
         return Some(format!(
             "Host {:?} is not local; kubefan accepts localhost, 127.0.0.1 and [::1]",
             host.as_str()
         ));
+    }
+    if rules.are_callers_authenticated && has_bearer_token(headers) {
+        return None;
     }
     if let Some(origin) = headers.get_all(ORIGIN).iter().find(|origin| {
         let own = origin
@@ -108,6 +153,17 @@ fn authority(uri: &Uri, headers: &HeaderMap) -> Option<Authority> {
     }
 }
 
+/// True if the request has exactly one `Authorization` header, with a bearer token. Browsers add
+/// other kinds of credentials to the requests of foreign pages themselves.
+fn has_bearer_token(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return false;
+    };
+    let scheme = value.as_bytes().split(|byte| *byte == b' ').next();
+    scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
+}
+
 fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost")
@@ -121,12 +177,16 @@ mod tests {
     use super::*;
 
     fn refused(uri: &str, headers: &[(&str, &str)]) -> bool {
+        refused_by(WebPageRules::default(), uri, headers)
+    }
+
+    fn refused_by(rules: WebPageRules, uri: &str, headers: &[(&str, &str)]) -> bool {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             let name: http::HeaderName = name.parse().expect("a header name");
             map.append(name, value.parse().expect("a header value"));
         }
-        refusal_reason(&uri.parse().expect("a URI"), &map).is_some()
+        refusal_reason(rules, &uri.parse().expect("a URI"), &map).is_some()
     }
 
     #[test]
@@ -180,5 +240,54 @@ mod tests {
         for (uri, headers) in refuse {
             assert!(refused(uri, headers), "{uri} {headers:?}");
         }
+    }
+
+    #[test]
+    fn programs_on_other_machines_pass_and_foreign_pages_do_not() {
+        let rules = WebPageRules {
+            has_local_name: false,
+            are_callers_authenticated: true,
+        };
+        let (host, foreign) = (("host", "api.example:6443"), "https://evil.example");
+        let token = ("authorization", "Bearer t");
+        let cross_site = ("sec-fetch-site", "cross-site");
+        let pass: &[&[(&str, &str)]] = &[
+            &[host],
+            &[host, token],
+            &[host, ("origin", "https://api.example:6443")],
+            &[host, ("origin", foreign), token],
+            &[host, ("origin", foreign), ("authorization", "bEARER t")],
+            &[host, ("origin", foreign), cross_site, token],
+        ];
+        for headers in pass {
+            assert!(!refused_by(rules, "/api", headers), "{headers:?}");
+        }
+        let protocol = (
+            "sec-websocket-protocol",
+            "base64url.bearer.authorization.k8s.io.dA, v4.channel.k8s.io",
+        );
+        let refuse: &[&[(&str, &str)]] = &[
+            &[token],
+            &[host, host, token],
+            &[host, ("origin", foreign)],
+            &[host, cross_site],
+            &[host, ("origin", foreign), ("authorization", "Basic dTpw")],
+            &[host, ("origin", foreign), token, token],
+            &[host, ("origin", foreign), protocol],
+        ];
+        for headers in refuse {
+            assert!(refused_by(rules, "/api", headers), "{headers:?}");
+        }
+        let insecure = WebPageRules {
+            are_callers_authenticated: false,
+            ..rules
+        };
+        let headers = &[host, ("origin", foreign), token];
+        assert!(refused_by(insecure, "/api", headers));
+        let local = WebPageRules {
+            has_local_name: true,
+            ..rules
+        };
+        assert!(refused_by(local, "/api", &[host, token]));
     }
 }

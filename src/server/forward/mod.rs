@@ -6,12 +6,14 @@ mod read_key;
 mod shared_reads;
 
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 
 use http::HeaderMap;
+use http::HeaderName;
 use http::HeaderValue;
 use http::Request;
 use http::Response;
@@ -29,6 +31,7 @@ use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Kind;
 use crate::ledger::closed;
+use crate::net::Peer;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
 use crate::upstream;
@@ -58,6 +61,9 @@ pub(super) struct Forwarding {
     failures: FailureLog,
     shutdown: Shutdown,
 }
+
+/// The addresses of a request's client and of the proxies before this one.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Bytes that an upgraded connection holds: the buffers in which bytes are copied both ways, those
 /// of both connections, and the task.
@@ -98,6 +104,10 @@ impl Forwarding {
         seat: Option<&mut Seat>,
     ) -> Result<Response<Body>, Status> {
         let identity = prepare(request.headers_mut(), caller)?;
+        if let Some(peer) = request.extensions().get::<Peer>() {
+            let address = peer.address.ip();
+            append_forwarded_for(request.headers_mut(), address);
+        }
         let may_share = is_native && matches!(caller, Caller::Trusted);
         let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
         let answer = match (key, limit) {
@@ -207,6 +217,19 @@ fn prepare(headers: &mut HeaderMap, caller: &Caller) -> Result<Identity, Status>
         }
         Caller::Known(_) | Caller::Unknown => Ok(Identity::Caller),
     }
+}
+
+/// Appends the client's address to those of the proxies before it, as Go's reverse proxy does. The
+/// API server's audit log has all of them as `sourceIPs`.
+fn append_forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
+    let mut all = Vec::new();
+    for line in headers.get_all(FORWARDED_FOR) {
+        all.extend_from_slice(line.as_bytes());
+        all.extend_from_slice(b", ");
+    }
+    all.extend_from_slice(address.to_canonical().to_string().as_bytes());
+    let value = HeaderValue::from_bytes(&all);
+    headers.insert(FORWARDED_FOR, value.expect("it is made of header values"));
 }
 
 /// True if a node, pod or service behind the API server may answer the request.
@@ -346,6 +369,23 @@ mod tests {
             while charged() > 0 {
                 tokio::task::yield_now().await;
             }
+        }
+    }
+
+    #[test]
+    fn the_peer_is_appended_to_the_addresses_before_it() {
+        for (lines, address, expected) in [
+            (&[][..], "10.0.0.1", "10.0.0.1"),
+            (&["192.0.2.1"][..], "::1", "192.0.2.1, ::1"),
+            (&["a, b", "c"][..], "::ffff:10.0.0.1", "a, b, c, 10.0.0.1"),
+        ] {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(FORWARDED_FOR, HeaderValue::from_static(line));
+            }
+            append_forwarded_for(&mut headers, address.parse().expect("an address"));
+            let found: Vec<_> = headers.get_all(FORWARDED_FOR).iter().collect();
+            assert_eq!(found, [expected]);
         }
     }
 

@@ -10,6 +10,7 @@ use crate::net;
 use crate::net::Listener;
 use crate::server;
 use crate::server::RequestMetrics;
+use crate::server::WebPageRules;
 use crate::shutdown;
 use crate::shutdown::Outcome;
 use crate::shutdown::Shutdown;
@@ -77,7 +78,7 @@ impl SimulatedApp {
         let admin = service_fn(move |request| admin.clone().answer(request));
         let metrics = RequestMetrics::new(&registry);
         let answer = move |request| simulator.clone().answer(request);
-        let service = server::with_filters(metrics, answer);
+        let service = server::with_filters(metrics, WebPageRules::default(), answer);
         shutdown.spawn(admins.serve(admin));
         shutdown.spawn(clients.serve(service));
         Ok(app)

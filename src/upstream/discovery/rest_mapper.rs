@@ -94,6 +94,9 @@ pub enum NotCacheable {
     /// built-in nor known to be custom.
     #[error("it may be served by an aggregated API server, because APIServices can't be read")]
     PerhapsAggregated,
+    /// The operator does not want the resource to be held in memory.
+    #[error("it is excluded from the caches")]
+    Excluded,
 }
 
 /// The differences between two discoveries.

@@ -32,3 +32,14 @@ pub(crate) async fn list_outcomes(kubefans: &[Kubefan], resource: &str) -> BTree
     }
     counts
 }
+
+/// The number of requests with a verb and an outcome (`cache` or `forwarded`) in kubefan's metrics.
+pub(crate) fn request_count(metrics: &str, outcome: &str, verb: &str) -> f64 {
+    let wanted = [format!("outcome=\"{outcome}\""), format!("verb=\"{verb}\"")];
+    let series = metrics.lines().filter(|line| {
+        line.starts_with("kubefan_requests_total{")
+            && wanted.iter().all(|label| line.contains(label.as_str()))
+    });
+    let values = series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+    values.sum()
+}

@@ -171,9 +171,19 @@ impl Kubefan {
 
     /// Writes a kubeconfig whose server is this kubefan, and returns its path.
     pub(crate) fn kubeconfig(&self, user: &User<'_>) -> PathBuf {
-        let path = self.file("config");
-        kubeconfig::write(&path, &self.url, None, user);
+        self.kubeconfig_named("config", user)
+    }
+
+    /// Like [`Kubefan::kubeconfig`], for one of several users.
+    pub(crate) fn kubeconfig_named(&self, name: &str, user: &User<'_>) -> PathBuf {
+        let path = self.file(name);
+        kubeconfig::write(&path, &self.url, self.authority().as_deref(), user);
         path
+    }
+
+    /// The CA of `--tls-self-signed`, if kubefan was started with it and without `--tls-dir`.
+    pub(crate) fn authority(&self) -> Option<String> {
+        fs::read_to_string(self.file(".local/state/kubefan/tls/ca.crt")).ok()
     }
 
     pub(crate) fn pid(&self) -> u32 {

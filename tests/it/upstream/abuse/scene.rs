@@ -79,7 +79,7 @@ impl Scene {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let tls_dir = folder.path().to_str().expect("text");
         let tls_flags: &[&str] = match tls {
-            true => &["--tls-self-signed", "--tls-dir", tls_dir],
+            true => &["--auth", "none", "--tls-self-signed", "--tls-dir", tls_dir],
             false => &[],
         };
         let proxies = match connections {

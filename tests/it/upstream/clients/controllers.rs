@@ -3,6 +3,7 @@
 use std::env;
 use std::fs;
 use std::fs::File;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
@@ -14,6 +15,7 @@ use serde_json::json;
 
 use crate::support::clients::client::Client;
 use crate::support::cluster::define_widgets;
+use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::private;
@@ -55,8 +57,17 @@ async fn controllers_do_their_work(start_mode: StartMode) {
         return;
     };
     let before = watches(&server).await;
-    let kubefan = Kubefan::start(&server, &[]).await;
-    let manager = ControllerManager::start(program, &server, &kubefan, start_mode);
+    // The manager proves its identity in one mode only.
+    let (flags, user) = match start_mode {
+        StartMode::List => (&[][..], User::Anonymous),
+        StartMode::WatchList => (
+            &["--tls-self-signed", "--cache-secrets"][..],
+            User::Certificate(&server.certificate("manager", "system:masters")),
+        ),
+    };
+    let kubefan = Kubefan::start(&server, flags).await;
+    let kubeconfig = kubefan.kubeconfig(&user);
+    let manager = ControllerManager::start(program, &server, &kubefan, &kubeconfig, start_mode);
     let cluster = Cluster {
         client: server.client(),
         namespace: server.namespace("controllers").await,
@@ -125,17 +136,6 @@ async fn reads_came_from_the_cache(
     }
 }
 
-/// The number of requests with a verb and an outcome (`cache` or `forwarded`) in kubefan's metrics.
-fn request_count(metrics: &str, outcome: &str, verb: &str) -> f64 {
-    let wanted = [format!("outcome=\"{outcome}\""), format!("verb=\"{verb}\"")];
-    let series = metrics.lines().filter(|line| {
-        line.starts_with("kubefan_requests_total{")
-            && wanted.iter().all(|label| line.contains(label.as_str()))
-    });
-    let values = series.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-    values.sum()
-}
-
 /// A running kube-controller-manager and the path of its log.
 struct ControllerManager {
     process: Mutex<Process>,
@@ -147,6 +147,7 @@ impl ControllerManager {
         program: PathBuf,
         server: &ApiServer,
         kubefan: &Kubefan,
+        kubeconfig: &Path,
         start_mode: StartMode,
     ) -> Self {
         let log = kubefan.file("kube-controller-manager.log");
@@ -157,10 +158,7 @@ impl ControllerManager {
                 "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR",
                 is_watch_list.to_string(),
             )
-            .arg(format!(
-                "--kubeconfig={}",
-                kubefan.kubeconfig(&User::Anonymous).display()
-            ))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
             .arg(format!("--feature-gates=WatchListClient={is_watch_list}"))
             .arg(format!(
                 "--service-account-private-key-file={}",

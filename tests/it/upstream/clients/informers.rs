@@ -8,6 +8,8 @@ use futures::StreamExt;
 use kube::Api;
 use kube::api::ApiResource;
 use kube::api::DynamicObject;
+use kube::config::KubeConfigOptions;
+use kube::config::Kubeconfig;
 use kube::runtime::watcher;
 use kube::runtime::watcher::Event;
 use kube::runtime::watcher::InitialListStrategy;
@@ -20,7 +22,9 @@ use crate::support::clients::frames::decode_list;
 use crate::support::clients::watcher::Start;
 use crate::support::clients::watcher::Watcher;
 use crate::support::cluster::define_widgets;
+use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::informers;
 use crate::support::programs::informers::Informers;
@@ -34,19 +38,24 @@ async fn shared_informers_fold_what_a_list_shows() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let namespace = server.namespace("informers").await;
-    let kubefan = Kubefan::start(server, &[]).await;
-    let through = kubefan.kubeconfig(&User::Anonymous);
+    let plain = Kubefan::start(server, &[]).await;
+    let secure = Kubefan::start(server, &["--tls-self-signed", "--cache-secrets"]).await;
+    let without = plain.kubeconfig(&User::Anonymous);
+    let with_token = secure.kubeconfig_named("token", &User::Token(ADMIN));
+    let certificate = server.certificate("informed", "system:masters");
+    let with_certificate = secure.kubeconfig_named("certificate", &User::Certificate(&certificate));
     let direct = server.kubeconfig("admin");
     let assets = server.assets();
-    let start = async |mode| {
-        Informers::start(
-            assets,
-            &through,
-            &["--namespace", &namespace, "--mode", mode],
-        )
-        .await
+    let start = async |kubeconfig, mode| {
+        let arguments = ["--namespace", &namespace, "--mode", mode];
+        Informers::start(assets, kubeconfig, &arguments).await
     };
-    let (mut rv0, mut watchlist) = tokio::join!(start("rv0"), start("watchlist"));
+    let (mut rv0, mut watchlist, mut token, mut certified) = tokio::join!(
+        start(&without, "rv0"),
+        start(&without, "watchlist"),
+        start(&with_token, "rv0"),
+        start(&with_certificate, "watchlist"),
+    );
     let churn = [
         "churn",
         "--namespace",
@@ -58,7 +67,12 @@ async fn shared_informers_fold_what_a_list_shows() {
     ];
     informers::run(assets, &direct, &churn).await;
     let list = informers::run(assets, &direct, &["list", "--namespace", &namespace]).await;
-    for (mode, program) in [("rv0", &mut rv0), ("watchlist", &mut watchlist)] {
+    for (mode, program) in [
+        ("rv0", &mut rv0),
+        ("watchlist", &mut watchlist),
+        ("rv0 with a token", &mut token),
+        ("watchlist with a certificate", &mut certified),
+    ] {
         eventually(mode, SETTLE, async || {
             difference(&list, &program.send_command("dump").await)
         })
@@ -68,6 +82,16 @@ async fn shared_informers_fold_what_a_list_shows() {
             errors["watchErrors"]["count"].as_u64().unwrap_or(0),
             0,
             "{mode}: {errors}"
+        );
+    }
+    let metrics = secure.metrics().await;
+    for (verb, count) in [("list", 6.0), ("watch", 12.0)] {
+        let found = request_count(&metrics, "cache", verb);
+        assert!(found >= count, "{verb}: {metrics}");
+        assert_eq!(
+            request_count(&metrics, "forwarded", verb),
+            0.0,
+            "{verb}: {metrics}"
         );
     }
 }
@@ -96,26 +120,39 @@ fn difference(wanted: &Value, got: &Value) -> Result<(), String> {
 async fn kube_rs_watchers_fold_what_a_list_shows() {
     let Some(server) = shared() else { return };
     let namespace = server.namespace("kube-rs").await;
-    let kubefan = Kubefan::start(server, &[]).await;
-    let config = kube::Config::new(kubefan.url().parse().expect("a URL"));
-    let client = kube::Client::try_from(config).expect("a client");
-    let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
-    let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
-    let strategies = [
-        InitialListStrategy::ListWatch,
-        InitialListStrategy::StreamingList,
+    let plain = Kubefan::start(server, &[]).await;
+    let secure = Kubefan::start(server, &["--tls-self-signed"]).await;
+    let certificate = server.certificate("watcher", "system:masters");
+    let users = [
+        plain.kubeconfig(&User::Anonymous),
+        secure.kubeconfig_named("token", &User::Token(ADMIN)),
+        secure.kubeconfig_named("certificate", &User::Certificate(&certificate)),
     ];
-    let folds: [Mutex<BTreeMap<String, String>>; 2] = Default::default();
-    let following = strategies.into_iter().zip(&folds).map(|(strategy, fold)| {
-        let config = watcher::Config {
-            initial_list_strategy: strategy,
-            ..Default::default()
-        };
-        watcher(api.clone(), config).for_each(|event| {
-            take(&mut fold.lock(), event.expect("no watch error"));
-            std::future::ready(())
-        })
-    });
+    let resource = ApiResource::erase::<k8s_openapi::api::core::v1::ConfigMap>(&());
+    let mut clients = Vec::new();
+    for path in &users {
+        let kubeconfig = Kubeconfig::read_from(path).expect("a kubeconfig");
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let client = kube::Client::try_from(config.expect("a config")).expect("a client");
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &namespace, &resource);
+        clients.push((InitialListStrategy::ListWatch, api.clone()));
+        clients.push((InitialListStrategy::StreamingList, api));
+    }
+    let folds: [Mutex<BTreeMap<String, String>>; 6] = Default::default();
+    let following = clients
+        .into_iter()
+        .zip(&folds)
+        .map(|((strategy, api), fold)| {
+            let config = watcher::Config {
+                initial_list_strategy: strategy,
+                ..Default::default()
+            };
+            watcher(api, config).for_each(|event| {
+                take(&mut fold.lock(), event.expect("no watch error"));
+                std::future::ready(())
+            })
+        });
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
     let churn = async {
         let flags = [
@@ -151,6 +188,14 @@ async fn kube_rs_watchers_fold_what_a_list_shows() {
         _ = futures::future::join_all(following) => panic!("a watcher ended"),
         () = churn => {}
     }
+    let metrics = secure.metrics().await;
+    let watches = request_count(&metrics, "cache", "watch");
+    assert!(watches >= 4.0, "{metrics}");
+    assert_eq!(
+        request_count(&metrics, "forwarded", "watch"),
+        0.0,
+        "{metrics}"
+    );
 }
 
 fn take(fold: &mut BTreeMap<String, String>, event: Event<DynamicObject>) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use futures::future::join_all;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::io::AsyncBufReadExt;
@@ -17,7 +18,10 @@ use crate::support::cluster::fill_namespace;
 use crate::support::cluster::kubectl_directory;
 use crate::support::cluster::start_node;
 use crate::support::normalise::normalise;
+use crate::support::outcomes::request_count;
 use crate::support::poll::within;
+use crate::support::programs::apiserver::ADMIN;
+use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::CommandOutput;
@@ -28,56 +32,43 @@ use crate::support::proxies::listener::Listener;
 /// A parsed line of tests/kubectl/commands.txt, whose header explains the parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Line {
-    text: String,
     stop_after: Option<usize>,
     only_exit: bool,
     arguments: Vec<String>,
     meanwhile: Option<Vec<String>>,
 }
 
+/// kubectl sends its own token over TLS to one kubefan, and nothing over plain HTTP to another.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_prints_the_same_through_kubefan() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let _node = start_node(server, "stub-node").await;
-    let kubefan = Kubefan::start(server, &[]).await;
+    let plain = Kubefan::start(server, &[]).await;
+    let secure = Kubefan::start(server, &["--tls-self-signed"]).await;
+    let direct = Place::fill(server, server.url(), &server.kubeconfig("admin")).await;
+    let mut through = Vec::new();
+    for (name, kubefan, user) in [
+        ("without credentials", &plain, User::Anonymous),
+        ("with a token", &secure, User::Token(ADMIN)),
+    ] {
+        let place = Place::fill(server, kubefan.url().to_owned(), &kubefan.kubeconfig(&user)).await;
+        through.push((name, place));
+    }
     let list = fs::read_to_string(kubectl_directory().join("commands.txt")).expect("the list");
-    let (direct, through) = (
-        server.namespace("kubectl").await,
-        server.namespace("kubectl").await,
-    );
-    let direct_files = fill_namespace(server, &direct).await;
-    let through_files = fill_namespace(server, &through).await;
-
-    let at_server = Kubectl::new(server.assets(), &server.kubeconfig("admin"), &direct);
-    let at_kubefan = Kubectl::new(
-        server.assets(),
-        &kubefan.kubeconfig(&User::Anonymous),
-        &through,
-    );
     let mut differences = Vec::new();
-    for (line, other) in lines(&list, &direct, direct_files.path())
-        .into_iter()
-        .zip(lines(&list, &through, through_files.path()))
-    {
-        let (wanted, got) = tokio::join!(run(&at_server, &line), run(&at_kubefan, &other));
-        let names = [
-            (direct.as_str(), "NS"),
-            (&server.url(), "URL"),
-            (&path_of(&direct_files), "FILES"),
-        ];
-        let wanted = comparable(&wanted, &line, &names);
-        let names = [
-            (through.as_str(), "NS"),
-            (kubefan.url(), "URL"),
-            (&path_of(&through_files), "FILES"),
-        ];
-        let got = comparable(&got, &other, &names);
-        if wanted != got {
-            differences.push(format!(
-                "kubectl {}\n--- directly\n{wanted}\n--- through kubefan\n{got}\n",
-                other.text
-            ));
+    for text in commands(&list) {
+        let places = std::iter::once(&direct).chain(through.iter().map(|(_, place)| place));
+        let mut printed = join_all(places.map(|place| place.run(text)))
+            .await
+            .into_iter();
+        let wanted = printed.next().expect("the direct output");
+        for ((name, _), got) in through.iter().zip(printed) {
+            if wanted != got {
+                differences.push(format!(
+                    "kubectl {text}\n--- directly\n{wanted}\n--- through kubefan {name}\n{got}\n",
+                ));
+            }
         }
     }
     let count = differences.len();
@@ -86,6 +77,43 @@ async fn every_command_prints_the_same_through_kubefan() {
         "{count} commands differ:\n\n{}",
         differences.join("\n")
     );
+    let metrics = secure.metrics().await;
+    for verb in ["list", "watch"] {
+        let count = request_count(&metrics, "cache", verb);
+        assert!(count >= 1.0, "{verb}: {metrics}");
+    }
+}
+
+/// A server that kubectl talks to, and a namespace there with the same objects as others.
+struct Place {
+    kubectl: Kubectl,
+    url: String,
+    namespace: String,
+    files: TempDir,
+}
+
+impl Place {
+    async fn fill(server: &ApiServer, url: String, kubeconfig: &Path) -> Self {
+        let namespace = server.namespace("kubectl").await;
+        Self {
+            kubectl: Kubectl::new(server.assets(), kubeconfig, &namespace),
+            url,
+            files: fill_namespace(server, &namespace).await,
+            namespace,
+        }
+    }
+
+    /// Runs a command of the list; its output has no names that differ between places.
+    async fn run(&self, text: &str) -> String {
+        let line = parse(text, &self.namespace, &path_of(&self.files));
+        let output = run(&self.kubectl, &line).await;
+        let names = [
+            (self.namespace.as_str(), "NS"),
+            (self.url.as_str(), "URL"),
+            (&path_of(&self.files), "FILES"),
+        ];
+        comparable(&output, &line, &names)
+    }
 }
 
 fn path_of(directory: &TempDir) -> String {
@@ -117,20 +145,14 @@ fn comparable(output: &CommandOutput, line: &Line, names: &[(&str, &str)]) -> St
     format!("exit {code}\n{stdout}\nstderr: {stderr}")
 }
 
-fn lines(list: &str, namespace: &str, files: &Path) -> Vec<Line> {
+/// The commands of the list, without its comments.
+fn commands(list: &str) -> impl Iterator<Item = &str> {
     let texts = list.lines().map(str::trim);
-    let commands = texts.filter(|text| !text.is_empty() && !text.starts_with('#'));
-    let files = files.display().to_string();
-    commands
-        .map(|text| parse(text, namespace, &files))
-        .collect()
+    texts.filter(|text| !text.is_empty() && !text.starts_with('#'))
 }
 
 fn parse(text: &str, namespace: &str, files: &str) -> Line {
-    let mut line = Line {
-        text: text.to_owned(),
-        ..Line::default()
-    };
+    let mut line = Line::default();
     let mut rest = text;
     while let Some((option, after)) = rest.strip_prefix('[').and_then(|r| r.split_once(']')) {
         match option {

@@ -1,6 +1,7 @@
 //! All protocols and TLS modes for clients, shutdown, and an outage of the API server.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -12,9 +13,11 @@ use crate::support::clients::frames::Format;
 use crate::support::clients::frames::WatchReader;
 use crate::support::clients::watcher::Start;
 use crate::support::clients::watcher::Watcher;
+use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig;
 use crate::support::programs::kubeconfig::User;
 use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
@@ -28,7 +31,11 @@ async fn each_protocol_serves_reads_writes_and_watches() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tls_dir = directory.path().display().to_string();
     let plain = Kubefan::start(server, &[]).await;
-    let secure = Kubefan::start(server, &["--tls-self-signed", "--tls-dir", &tls_dir]).await;
+    let secure = Kubefan::start(
+        server,
+        &["--auth", "none", "--tls-self-signed", "--tls-dir", &tls_dir],
+    )
+    .await;
     assert!(secure.url().starts_with("https://"), "{}", secure.url());
     let authority = fs::read_to_string(directory.path().join("ca.crt")).expect("the CA");
     let tls = |protocols: &[&str]| Connector::tls(&authority, None, protocols);
@@ -71,27 +78,69 @@ async fn the_printed_kubeconfig_works() {
     let Some(server) = shared() else { return };
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tls_dir = directory.path().display().to_string();
-    let plain = Kubefan::start(server, &[]).await;
-    let secure = Kubefan::start(server, &["--tls-self-signed", "--tls-dir", &tls_dir]).await;
-    for (kubefan, more) in [
-        (&plain, vec![]),
-        (&secure, vec!["--tls-self-signed", "--tls-dir", &tls_dir]),
+    let tls = ["--tls-self-signed", "--tls-dir", &tls_dir];
+    let open = [&["--auth", "none"][..], &tls].concat();
+    // Clients on other machines would connect to this one by a name.
+    let everywhere = [&["--listen", "0.0.0.0:0"][..], &tls].concat();
+    let token = server.kubeconfig("admin").display().to_string();
+    let certificate = directory.path().join("certificate").display().to_string();
+    let reader = server.certificate("certified-reader", "system:masters");
+    kubeconfig::write(
+        Path::new(&certificate),
+        &server.url(),
+        None,
+        &User::Certificate(&reader),
+    );
+    let output = directory.path().join("config").display().to_string();
+    for (flags, more, user) in [
+        (&[][..], vec![], None),
+        (&open, open.clone(), None),
+        (
+            &everywhere,
+            [&tls[..], &["--kubeconfig", &token]].concat(),
+            Some("admin"),
+        ),
+        (
+            &everywhere,
+            [&tls[..], &["--kubeconfig", &certificate]].concat(),
+            Some("certified-reader"),
+        ),
     ] {
-        let address = kubefan.url().split("//").nth(1).expect("an address");
-        let printed = run(&[&["kubeconfig", "--listen", address][..], &more].concat());
-        assert_eq!((printed.code, printed.stderr.as_str()), (Some(0), ""));
-        let config = directory.path().join("config");
-        fs::write(&config, &printed.stdout).expect("a file");
-        let kubectl = Kubectl::new(server.assets(), &config, "default");
-        let output = kubectl
-            .run(&["get", "namespace", "default", "-o", "name"].map(str::to_owned))
-            .await;
-        assert_eq!(
-            (output.code, output.stdout.as_str()),
-            (Some(0), "namespace/default\n"),
-            "{}",
-            output.stderr
+        let kubefan = Kubefan::start(server, flags).await;
+        let url = kubefan.url().replace("0.0.0.0", "localhost");
+        let arguments = ["kubeconfig", "--server", &url, "--output", &output];
+        let printed = run(&[&arguments[..], &more].concat());
+        let ended = (
+            printed.code,
+            printed.stdout.as_str(),
+            printed.stderr.as_str(),
         );
+        assert_eq!(ended, (Some(0), "", ""));
+        let kubectl = Kubectl::new(server.assets(), Path::new(&output), "default");
+        let prints = async |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|word| word.to_string()).collect();
+            let output = kubectl.run(&arguments).await;
+            assert_eq!(output.code, Some(0), "{}", output.stderr);
+            output.stdout
+        };
+        let namespaces = [
+            "get",
+            "namespaces",
+            "-o",
+            "jsonpath={.items[*].metadata.name}",
+        ];
+        assert!(prints(&namespaces).await.contains("default"), "{more:?}");
+        let metrics = kubefan.metrics().await;
+        assert_eq!(request_count(&metrics, "cache", "list"), 1.0, "{metrics}");
+        if let Some(user) = user {
+            let found = prints(&[
+                "auth",
+                "whoami",
+                "-o",
+                "jsonpath={.status.userInfo.username}",
+            ]);
+            assert_eq!(found.await, user);
+        }
     }
 }
 

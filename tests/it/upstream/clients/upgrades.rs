@@ -12,6 +12,7 @@ use tokio::process::Command;
 
 use crate::support::cluster::start_node;
 use crate::support::poll::within;
+use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::certificates::Authority;
@@ -30,16 +31,25 @@ async fn input_and_output_stream_over_both_protocols() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let tls_dir = directory.path().display().to_string();
     let plain = Kubefan::start(server, &[]).await;
-    let secure = Kubefan::start(server, &["--tls-self-signed", "--tls-dir", &tls_dir]).await;
+    let secure = Kubefan::start(
+        server,
+        &["--auth", "none", "--tls-self-signed", "--tls-dir", &tls_dir],
+    )
+    .await;
     let authority = fs::read_to_string(directory.path().join("ca.crt")).expect("the CA");
-    // Over TLS, kubectl prompts for a user name unless it has credentials. kubefan does not ask for
-    // this client certificate.
+    // Over TLS, kubectl prompts for a user name unless it has credentials. Without authentication
+    // kubefan does not ask for this client certificate.
     let unused = Authority::new().client("unasked", "nobody");
     let (at_plain, at_secure) = (plain.file("kubeconfig"), secure.file("kubeconfig"));
     kubeconfig::write(&at_plain, plain.url(), None, &User::Anonymous);
     let user = User::Certificate(&unused);
     kubeconfig::write(&at_secure, secure.url(), Some(&authority), &user);
-    for config in [&at_plain, &at_secure] {
+    let authenticating = Kubefan::start(server, &["--tls-self-signed"]).await;
+    let certificate = server.certificate("executor", "system:masters");
+    let with_token = authenticating.kubeconfig_named("token", &User::Token(ADMIN));
+    let with_certificate =
+        authenticating.kubeconfig_named("certificate", &User::Certificate(&certificate));
+    for config in [&at_plain, &at_secure, &with_token, &with_certificate] {
         for websockets in ["true", "false"] {
             let kubectl = Kubectl {
                 server,

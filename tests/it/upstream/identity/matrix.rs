@@ -2,7 +2,6 @@
 //! equal, and no user sees more.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -245,8 +244,7 @@ async fn compare(
 ) -> (usize, BTreeMap<&'static str, f64>) {
     let flags = ["--auth", mode, "--tls-self-signed", "--all"];
     let kubefan = Kubefan::start(server, &flags).await;
-    let authority = kubefan.file(".local/state/kubefan/tls/ca.crt");
-    let authority = fs::read_to_string(authority).expect("kubefan's CA");
+    let authority = kubefan.authority().expect("kubefan's CA");
     let mut cells = 0;
     let mut from_cache = BTreeMap::new();
     for user in users {

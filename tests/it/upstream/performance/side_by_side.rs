@@ -234,7 +234,7 @@ impl TlsKubefan {
     async fn start(upstream: &Path) -> Self {
         let authority = tempfile::tempdir().expect("a temporary directory");
         let folder = authority.path().display().to_string();
-        let flags = ["--tls-self-signed", "--tls-dir", &folder];
+        let flags = ["--auth", "none", "--tls-self-signed", "--tls-dir", &folder];
         let kubefan = Kubefan::start_with(upstream, &flags).await;
         let certificate = fs::read_to_string(authority.path().join("ca.crt"));
         let kubeconfig = kubefan.file("load");

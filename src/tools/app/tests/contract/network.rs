@@ -31,6 +31,7 @@ use crate::server;
 use crate::server::Body;
 use crate::server::RequestMetrics;
 use crate::server::Server;
+use crate::server::WebPageRules;
 use crate::shutdown;
 use crate::shutdown::Phase;
 use crate::shutdown::Shutdown;
@@ -139,7 +140,11 @@ impl Replica {
         let registry = Registry::new();
         let answering = simulator.clone();
         let answer = move |request| answering.clone().answer(request);
-        let simulated = server::with_filters(RequestMetrics::new(&registry), answer);
+        let simulated = server::with_filters(
+            RequestMetrics::new(&registry),
+            WebPageRules::default(),
+            answer,
+        );
         let client = Client::in_memory(&link.dial(simulated, &shutdown, UPSTREAM_BUFFER));
         let rest_mapper = loop {
             match LiveRestMapper::discover(client.clone()).await {
