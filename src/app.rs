@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tower::service_fn;
 
 use crate::api::GroupVersionResource;
 use crate::api::WireFormat;
+use crate::audit::AuditLog;
 use crate::cache::Dispatcher;
 use crate::config::Resources;
 use crate::config::ServeConfig;
@@ -59,6 +61,7 @@ pub struct App {
     admin_address: SocketAddr,
     scheme: &'static str,
     registry: Registry,
+    audit: Option<Arc<AuditLog>>,
     /// The serving threads, which end when the `App` is dropped; `None` as in
     /// [`ServeConfig::threads`].
     _threads: Option<Arc<ServingThreads>>,
@@ -99,7 +102,11 @@ impl App {
             load_authorities(&access, sources, acceptor.clone(), &shutdown).await?;
             watch_certificate(acceptor.clone(), files, &shutdown).await?;
         }
-        let server = Server::new(
+        let audit = config.audit_log.as_deref();
+        let audit = audit
+            .map(|path| open_audit_log(path, &registry))
+            .transpose()?;
+        let mut server = Server::new(
             access,
             informers.clone(),
             Arc::clone(&rest_mapper),
@@ -108,6 +115,9 @@ impl App {
             server::Metrics::new(&registry),
             shutdown.clone(),
         );
+        if let Some(audit) = &audit {
+            server = server.with_audit(Arc::clone(audit));
+        }
         let renewed = client;
         let admin = Admin::new(informers.clone(), registry.clone(), shutdown.clone());
 
@@ -138,6 +148,7 @@ impl App {
             scheme: if acceptor.is_some() { "https" } else { "http" },
             shutdown: shutdown.clone(),
             registry,
+            audit,
             _threads: threads,
         };
         app.log_addresses(&server_url);
@@ -189,8 +200,18 @@ impl App {
 
     /// Runs until the first signal arrives, then drains; a second signal aborts the drain.
     pub async fn run(self, signals: Signals) -> Outcome {
-        self.shutdown.run(signals).await
+        let outcome = self.shutdown.run(signals).await;
+        if let Some(audit) = &self.audit {
+            audit.finish().await;
+        }
+        outcome
     }
+}
+
+fn open_audit_log(path: &Path, registry: &Registry) -> anyhow::Result<Arc<AuditLog>> {
+    let log = AuditLog::open(path, registry);
+    let log = log.with_context(|| format!("--audit-log-path: cannot open {}", path.display()));
+    log.map(Arc::new)
 }
 
 async fn connect(config: &ServeConfig) -> anyhow::Result<Client> {

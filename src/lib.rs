@@ -110,6 +110,8 @@ pub mod upstream;
 #[cfg(feature = "proxy")]
 mod app;
 #[cfg(feature = "proxy")]
+mod audit;
+#[cfg(feature = "proxy")]
 mod commands;
 #[cfg(feature = "proxy")]
 mod config;

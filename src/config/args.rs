@@ -262,6 +262,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub authorization_ignore_extra: Vec<String>,
 
+    /// Append an audit event (audit.k8s.io/v1, level Metadata) to this file for each request that a
+    /// cache answers; - is standard output; default: no audit log
+    #[arg(long, value_name = "FILE")]
+    pub audit_log_path: Option<PathBuf>,
+
     /// The most memory for what readers and callers hold, without the caches, such as 512Mi;
     /// default: a quarter of the container's or machine's memory
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]

@@ -52,6 +52,8 @@ pub struct ServeConfig {
     pub cache_secrets: bool,
     /// The settings of the informers and their caches.
     pub informer: informer::Config,
+    /// Where audit events are written; `-` for standard output, `None` for no audit log.
+    pub audit_log: Option<PathBuf>,
     /// Whether clients connect with TLS, and with which certificate.
     pub tls: Tls,
     /// How callers are authenticated and authorized.
@@ -153,6 +155,7 @@ pub(super) fn check(
             max_staleness: settings.limits.max_staleness.map(|period| period.0),
             seed: None,
         },
+        audit_log: settings.audit.log_path.clone(),
         tls,
         access,
         authorities,

@@ -41,6 +41,8 @@ pub(super) struct Settings {
     pub(super) authentication: Authentication,
     /// How long the API server's decisions about callers are remembered.
     pub(super) authorization: Authorization,
+    /// The audit log of the requests that caches answer.
+    pub(super) audit: Audit,
     /// Which resources are cached, and for how long.
     pub(super) cache: Cache,
     /// Limits of what clients may use, and of how long caches serve without the API server.
@@ -142,6 +144,17 @@ pub(super) struct Authorization {
     /// Keys of users' extra attributes that no authorizer of the cluster reads, such as
     /// authentication.kubernetes.io/pod-name. Users that differ only in these share decisions.
     pub(super) ignore_extra: Vec<String>,
+}
+
+/// The audit log of the requests that caches answer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Audit {
+    /// File to which an event (audit.k8s.io/v1, level Metadata) is appended for each request that a
+    /// cache answers; - is standard output. Forwarded requests are in the API server's audit log. A
+    /// file that is renamed or deleted is created again. Default: no audit log. A relative path is
+    /// relative to the configuration file.
+    pub(super) log_path: Option<PathBuf>,
 }
 
 /// Which resources are cached, and for how long.
@@ -249,7 +262,7 @@ pub(super) struct Log {
 
 impl Settings {
     /// The settings that are paths, each with its key.
-    pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 6] {
+    pub(super) fn paths(&mut self) -> [(&'static str, &mut Option<PathBuf>); 7] {
         let tls = &mut self.listen.tls;
         let authentication = &mut self.authentication;
         [
@@ -265,13 +278,17 @@ impl Settings {
                 "authentication.requestheaderClientCaFile",
                 &mut authentication.requestheader_client_ca_file,
             ),
+            ("audit.logPath", &mut self.audit.log_path),
         ]
     }
 
     /// Resolves the relative paths in the settings against `directory`.
     pub(super) fn resolve(&mut self, directory: &Path) {
         for (_, path) in self.paths() {
-            if let Some(path) = path {
+            // `-` is standard output.
+            if let Some(path) = path
+                && path.as_os_str() != "-"
+            {
                 *path = directory.join(&*path);
             }
         }

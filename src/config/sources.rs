@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 46] = [
+pub(super) const SETTINGS: [Setting; 47] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -145,6 +145,9 @@ pub(super) const SETTINGS: [Setting; 46] = [
                 .clone_from(&serve.authorization_ignore_extra);
         },
     ),
+    setting("audit.logPath", "audit_log_path", |to, _, serve| {
+        to.audit.log_path.clone_from(&serve.audit_log_path);
+    }),
     setting("cache.resources", "resources", |to, _, serve| {
         to.cache.resources.clone_from(&serve.resources);
     }),

@@ -31,6 +31,9 @@
 //! for every error of a stage:
 //! rescue      a Status                     the response in a format that the client accepts
 //!
+//! for every answer of a cache:
+//! audit       the request, the caller      an event for the audit log, if there is one
+//!
 //! for every request:
 //! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
 //! ```
@@ -61,6 +64,7 @@
 mod access;
 mod acquire;
 mod admin;
+mod audit;
 mod authoritative;
 mod collection;
 mod config;
@@ -93,6 +97,7 @@ use tower::service_fn;
 use crate::api::GroupVersionResource;
 use crate::api::Status;
 use crate::api::WireFormat;
+use crate::audit::AuditLog;
 use crate::body;
 use crate::body::guarded;
 use crate::identity::AccessControl;
@@ -135,6 +140,7 @@ pub use rescue::respond;
 
 use access::attributes;
 use acquire::acquire;
+use audit::AuditedRequest;
 use decide::Decision;
 use decide::KnownResources;
 use decide::Plan;
@@ -182,6 +188,7 @@ struct Inner {
     max_url_bytes: usize,
     web_pages: WebPageRules,
     metrics: RequestMetrics,
+    audit: Option<Arc<AuditLog>>,
     shutdown: Shutdown,
 }
 
@@ -208,11 +215,23 @@ impl Server {
             max_url_bytes: config.max_url_bytes,
             web_pages: config.web_pages,
             metrics: metrics.requests,
+            audit: None,
             shutdown,
         };
         Self {
             inner: Arc::new(inner),
         }
+    }
+
+    /// The same server, which writes an event to `audit` for each request that a cache answers.
+    ///
+    /// # Panics
+    /// If the server was cloned before.
+    #[must_use]
+    pub fn with_audit(mut self, audit: Arc<AuditLog>) -> Self {
+        let inner = Arc::get_mut(&mut self.inner);
+        inner.expect("the server is not shared yet").audit = Some(audit);
+        self
     }
 
     /// The service for `net`: the whole request path, filters included.
@@ -240,7 +259,13 @@ impl Server {
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
         let (response, outcome) = match self.caller(&mut request).await {
-            Ok(caller) => self.answer_caller(request, &info, &caller).await,
+            Ok(caller) => {
+                if let Some(log) = &self.inner.audit {
+                    let audited = AuditedRequest::new(log, &request, &info, &caller);
+                    request.extensions_mut().insert(audited);
+                }
+                self.answer_caller(request, &info, &caller).await
+            }
             Err(status) => (Refusal::of(&request).respond(&status), Outcome::Rejected),
         };
         self.with_outcome(response, &info, outcome)
@@ -339,8 +364,14 @@ impl Server {
             Err(miss) => Err(miss),
         };
         let refusal = || Refusal::of(&request);
+        let audited = |request: &mut Request<Body>, response: Response<Body>| {
+            let audited = request.extensions_mut().remove::<AuditedRequest>();
+            let audited = audited.map(|request| request.answered(response.status()));
+            guarded(response, audited)
+        };
         let (reason, limit) = match answer {
             Ok(response) => {
+                let response = audited(&mut request, response);
                 // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
                 let response = match handshake {
                     Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
@@ -348,7 +379,10 @@ impl Server {
                 };
                 return (response, Outcome::Cache);
             }
-            Err(Miss::Absent(status)) => return (refusal().respond(&status), Outcome::Cache),
+            Err(Miss::Absent(status)) => {
+                let response = refusal().respond(&status);
+                return (audited(&mut request, response), Outcome::Cache);
+            }
             Err(Miss::Reject(status)) => return (refusal().respond(&status), Outcome::Rejected),
             Err(Miss::Forward(reason)) => (reason, None),
             Err(Miss::ForwardLimited(reason, limit)) => (reason, Some(limit)),

@@ -46,10 +46,11 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
         "identity",
         "shutdown telemetry body api upstream informer net",
     ),
+    (Proxy, "audit", "telemetry"),
     (
         Proxy,
         "server",
-        "shutdown telemetry concurrency body api codec cache upstream informer ledger net identity",
+        "shutdown telemetry concurrency body api codec cache upstream informer ledger net identity audit",
     ),
     (
         Proxy,
@@ -59,7 +60,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Proxy,
         "app",
-        "shutdown telemetry api codec cache upstream informer ledger net identity server config",
+        "shutdown telemetry api codec cache upstream informer ledger net identity audit server config",
     ),
     (Proxy, "process", "shutdown telemetry config"),
     (Tools, "tools/workload", ""),
@@ -103,14 +104,14 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("kube", "upstream"),
     (
         "prometheus",
-        "telemetry ledger net cache upstream informer server app",
+        "telemetry ledger net cache upstream informer audit server app",
     ),
     ("rcgen", "net"),
     ("rustls", "net identity upstream"),
     ("schemars", "config"),
     (
         "tokio",
-        "shutdown telemetry concurrency body ledger net identity cache upstream informer server app process tools/sim tools/load tools/app tools/commands",
+        "shutdown telemetry concurrency body ledger net identity cache upstream informer audit server app process tools/sim tools/load tools/app tools/commands",
     ),
     ("tokio::net", "net upstream app"),
     ("x509_parser", "identity"),

@@ -171,6 +171,7 @@ async fn kubefan(config: &DemoConfig, inner: &TempKubeconfig) -> anyhow::Result<
         resources: Resources::All,
         cache_secrets: true,
         informer: informer::Config::default(),
+        audit_log: None,
         tls: Tls::Plain,
         access: identity::Config::default(),
         authorities: identity::AuthoritySources::default(),

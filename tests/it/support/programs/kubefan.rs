@@ -90,6 +90,15 @@ impl Kubefan {
 
     /// Starts kubefan with a kubeconfig, and on free ports unless `flags` set the addresses.
     pub(crate) async fn start_with(kubeconfig: &Path, flags: &[&str]) -> Self {
+        Self::start_with_environment(kubeconfig, flags, &[]).await
+    }
+
+    /// Like [`Kubefan::start_with`], with environment variables.
+    pub(crate) async fn start_with_environment(
+        kubeconfig: &Path,
+        flags: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Self {
         let directory = tempfile::Builder::new().prefix("kubefan-it-").tempdir();
         let directory = directory.expect("a temporary directory");
         let mut command = Command::new(binary());
@@ -102,7 +111,7 @@ impl Kubefan {
                 command.args([flag, address]);
             }
         }
-        command.args(flags);
+        command.args(flags).envs(environment.iter().copied());
         let process = start_in(&mut command, directory.path());
         let mut kubefan = Self {
             process,
