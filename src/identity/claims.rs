@@ -102,7 +102,9 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
     append("impersonate-user", &user.name)?;
     let groups = user.groups.iter().filter(|group| *group != AUTHENTICATED);
     if user.name.starts_with(NODE) && groups.clone().eq([NODES]) {
-        // The API server adds the group of nodes, and permits nothing else beside a node's name.
+        // By constrained impersonation (Kubernetes 1.36 and later) the API server adds the group of
+        // nodes, and permits nothing else beside a node's name. By the older verb `impersonate` it
+        // does not add the group, so the node has no rights.
         return Ok(());
     }
     if !user.uid.is_empty() {

@@ -17,6 +17,7 @@ const DOCUMENTS: &[&str] = &[
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
+    "SECURITY.md",
     "benches/RESULTS.md",
     "deploy/README.md",
     "docs/limits-and-recovery.md",

@@ -2,6 +2,7 @@
 //! equal, and no user sees more.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,12 +14,16 @@ use serde_json::Value;
 use serde_json::json;
 use tokio::time::timeout;
 
+use crate::repository::root;
 use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::programs::apiserver::ApiServer;
 use crate::support::programs::apiserver::metric;
 use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubectl::Kubectl;
 use crate::support::programs::kubefan::Kubefan;
 
 use super::identities;
@@ -232,6 +237,52 @@ async fn answers_from_cache(kubefan: &Kubefan) -> f64 {
     metric(&kubefan.admin(), "kubefan_requests_total", &labels).await
 }
 
+/// A kubeconfig of a service account with exactly the rights that `deploy/shared` gives kubefan in
+/// this mode, and with list and watch of the resources that the test reads.
+async fn shipped_rights(server: &ApiServer, mode: &str) -> PathBuf {
+    let admin = server.kubeconfig("admin");
+    let kubectl = Kubectl::new(server.assets(), &admin, "kubefan");
+    let run = async |arguments: &[&str]| {
+        let arguments: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+        let output = kubectl.run(&arguments).await;
+        assert_eq!(output.code, Some(0), "{}", output.stderr);
+        output.stdout
+    };
+    let delegated = (mode == "delegated").then_some("rbac-delegated.yaml");
+    let common = ["namespace.yaml", "rbac.yaml", "rbac-certificates.yaml"];
+    for name in common.into_iter().chain(delegated) {
+        let path = root()
+            .join("deploy/shared")
+            .join(name)
+            .display()
+            .to_string();
+        // Only this file has an object in a namespace other than kubefan's.
+        let namespace = match name {
+            "rbac-certificates.yaml" => "--namespace=kube-system",
+            _ => "--namespace=kubefan",
+        };
+        run(&["apply", "--server-side", "-f", &path, namespace]).await;
+    }
+    if delegated.is_none() {
+        let rules = RESOURCES.map(|(resource, base, _)| {
+            let mut parts = base.trim_start_matches('/').split('/');
+            let group = match parts.next() {
+                Some("apis") => parts.next().expect("a group"),
+                _ => "",
+            };
+            json!({"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]})
+        });
+        let account = json!({"kind": "ServiceAccount", "name": "kubefan", "namespace": "kubefan"});
+        let rules = json!(rules);
+        identities::grant(&server.client(), None, "cached", &rules, &account).await;
+    }
+    let token = run(&["create", "token", "kubefan"]).await;
+    let path = server.directory().join(format!("kubefan-{mode}"));
+    let authority = Some(server.authority());
+    kubeconfig::write(&path, &server.url(), authority, &User::Token(token.trim()));
+    path
+}
+
 /// Sends everything through kubefan in one mode. Returns the number of compared cells, and of
 /// answers from the cache by user.
 async fn compare(
@@ -242,8 +293,14 @@ async fn compare(
     accesses: &[Access],
     expected: &BTreeMap<&str, Vec<String>>,
 ) -> (usize, BTreeMap<&'static str, f64>) {
-    let flags = ["--auth", mode, "--tls-self-signed", "--all"];
-    let kubefan = Kubefan::start(server, &flags).await;
+    let flags = [
+        "--auth",
+        mode,
+        "--tls-self-signed",
+        "--all",
+        "--cache-secrets",
+    ];
+    let kubefan = Kubefan::start_with(&shipped_rights(server, mode).await, &flags).await;
     let authority = kubefan.authority().expect("kubefan's CA");
     let mut cells = 0;
     let mut from_cache = BTreeMap::new();
