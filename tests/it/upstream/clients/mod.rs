@@ -3,5 +3,6 @@
 mod controllers;
 mod informers;
 mod kubectl;
+mod languages;
 mod protocols;
 mod upgrades;
