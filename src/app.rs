@@ -96,7 +96,8 @@ impl App {
         let registry = Registry::new();
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         start_configured(&config.resources, &rest_mapper, &informers)?;
-        let access = AccessControl::new(&config.access, client.clone(), &shutdown);
+        let access_metrics = identity::Metrics::new(&registry);
+        let access = AccessControl::new(&config.access, client.clone(), access_metrics, &shutdown);
         if let (Some(acceptor), Some(files)) = (&acceptor, tls_files) {
             let sources = config.authorities.clone();
             load_authorities(&access, sources, acceptor.clone(), &shutdown).await?;

@@ -236,6 +236,14 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
     }
 
+    /// 429 for a request whose sender is not known, or whose rights are not, while kubefan already
+    /// asks the API server about too many others or its address sent too many wrong credentials.
+    pub fn too_many_reviews() -> Self {
+        let message = "too many requests wait for their authentication or authorization, please \
+                       try again later";
+        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+    }
+
     /// 429 for a read whose answer is long, while other such answers are being sent.
     pub fn too_many_long_reads() -> Self {
         let message = "too many reads with a long answer wait for the API server, please try \

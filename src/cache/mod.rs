@@ -108,6 +108,7 @@ pub use bridge::BridgedWatch;
 pub use bridge::Gap;
 pub use config::Config;
 pub use groups::GroupLimits;
+pub use groups::is_indexed;
 pub use log::Event;
 pub use log::Expired;
 pub use objects::Snapshot;

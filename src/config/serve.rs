@@ -144,10 +144,7 @@ pub(super) fn check(
             retention_age: cache.retention_age.0,
             retention_bytes: cache.retention_bytes.map(|size| size.0),
             groups: GroupLimits {
-                unindexed: match settings.limits.max_unindexed_selectors {
-                    0 => usize::MAX,
-                    max => max,
-                },
+                unindexed: max_unindexed(&settings.limits),
                 ..GroupLimits::default()
             },
             freshness: FreshnessRule::policies(&cache.freshness),
@@ -164,6 +161,7 @@ pub(super) fn check(
         requests: server::Config {
             max_requests_inflight: settings.limits.max_requests_inflight,
             max_url_bytes: settings.limits.max_url_bytes.0,
+            max_unindexed_selectors: max_unindexed(&settings.limits),
             request_timeout: settings.limits.request_timeout.0,
             web_pages: exposure?.web_pages,
         },
@@ -407,6 +405,14 @@ fn access(settings: &Settings, tls: &Tls) -> identity::Config {
         allowed_ttl: authorization.allowed_ttl.0,
         denied_ttl: authorization.denied_ttl.0,
         ignored_extra: authorization.ignore_extra.clone(),
+    }
+}
+
+/// The most selections that no index finds, watched in one cache.
+fn max_unindexed(limits: &Limits) -> usize {
+    match limits.max_unindexed_selectors {
+        0 => usize::MAX,
+        max => max,
     }
 }
 

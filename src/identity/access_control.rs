@@ -24,12 +24,15 @@ use super::authorizer::Authorizer;
 use super::caller::Credential;
 use super::certificates::CertificateError;
 use super::claims;
+use super::failed_attempts::Source;
 use super::front_proxy::FrontProxyError;
+use super::metrics::Metrics;
 use super::reviews::Reviewer;
 use super::token::Authorization;
 use crate::api::Status;
 use crate::net::CertificateChain;
 use crate::net::ClientConnection;
+use crate::net::Peer;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
 
@@ -94,18 +97,21 @@ impl Default for Config {
 
 impl AccessControl {
     /// Asks the API server of `client`.
-    pub fn new(config: &Config, client: Client, shutdown: &Shutdown) -> Self {
+    pub fn new(config: &Config, client: Client, metrics: Metrics, shutdown: &Shutdown) -> Self {
         let delegated = match config.mode {
             Mode::None => return Self { inner: None },
             Mode::Caller => false,
             Mode::Delegated => true,
         };
-        let reviewer = Arc::new(Reviewer::new(client.clone()));
+        let reviewer = Reviewer::new(client.clone(), metrics.reviews.clone());
+        let reviewer = Arc::new(reviewer);
+        let access_queue = metrics.access_queue.clone();
         let authenticator = Authenticator::new(
             Arc::clone(&reviewer),
             delegated,
             config.token_ttl,
             config.ignored_extra.clone(),
+            metrics,
             shutdown.clone(),
         );
         let authorizer = Authorizer::new(
@@ -113,6 +119,7 @@ impl AccessControl {
             delegated,
             config.allowed_ttl,
             config.denied_ttl,
+            access_queue,
             shutdown.clone(),
         );
         let anonymous = config.anonymous.then(|| {
@@ -152,8 +159,8 @@ impl AccessControl {
         authorities::load(sources, client, current, on_change, shutdown).await
     }
 
-    /// The caller of a request with `headers`, whose `connection` presented `certificates`. Removes
-    /// the headers in which only an authenticating proxy may speak.
+    /// The caller of a request with `headers`, which came from `peer` on `connection`. Removes the
+    /// headers in which only an authenticating proxy may speak.
     ///
     /// # Errors
     /// The Status with which the request is refused.
@@ -161,20 +168,23 @@ impl AccessControl {
         &self,
         headers: &mut HeaderMap,
         connection: &ClientConnection,
-        certificates: Option<&CertificateChain>,
+        peer: &Peer,
     ) -> Result<Caller, Status> {
         claims::mark_sensitive(headers);
         let Some(inner) = &self.inner else {
-            return Ok(match claims::has_any(headers) {
+            return Ok(match claims::has_credentials(headers) {
                 true => Caller::Unknown,
                 false => Caller::Trusted,
             });
         };
-        let certified = match certificates {
+        let certified = match &peer.certificates {
             Some(chain) => inner.certified(headers, connection, chain)?,
             None => None,
         };
         claims::remove_remote(headers);
+        if let Some(proxy) = &inner.authorities.load().front_proxy {
+            proxy.headers.remove_from(headers);
+        }
         if let Some(user) = certified {
             if claims::has_impersonation(headers) {
                 return Err(forbidden(
@@ -186,15 +196,23 @@ impl AccessControl {
                 credential: Credential::Certificate,
             })));
         }
+        let source = Source::of(peer.address.ip());
+        let unknown =
+            || match claims::has_credentials(headers) && inner.authenticator.is_limited(source) {
+                true => Err(Status::too_many_reviews()),
+                false => Ok(Caller::Unknown),
+            };
         let token = match Authorization::of(headers) {
             Authorization::Token(token) => token,
             // A bad certificate is no missing one: the API server does not take its owner for the
             // anonymous user.
-            Authorization::None if certificates.is_none() && !claims::has_any(headers) => {
+            Authorization::None
+                if peer.certificates.is_none() && !claims::has_credentials(headers) =>
+            {
                 let anonymous = inner.anonymous.clone();
                 return Ok(anonymous.map_or(Caller::Unknown, Caller::Known));
             }
-            Authorization::None | Authorization::Other => return Ok(Caller::Unknown),
+            Authorization::None | Authorization::Other => return unknown(),
             Authorization::Repeated => {
                 return Err(Status::bad_request(
                     "kubefan does not accept more than one Authorization header",
@@ -202,15 +220,24 @@ impl AccessControl {
             }
         };
         if claims::has_impersonation(headers) || claims::has_token_protocol(headers) {
-            return Ok(Caller::Unknown);
+            return unknown();
         }
-        Ok(match inner.authenticator.owner(&token).await {
-            Owner::User(user) => Caller::Known(Arc::new(KnownCaller {
+        match inner.authenticator.owner(&token, source).await {
+            Owner::User(user) => Ok(Caller::Known(Arc::new(KnownCaller {
                 user,
                 credential: Credential::Token(token),
-            })),
-            Owner::Refused | Owner::Unknown => Caller::Unknown,
-        })
+            }))),
+            Owner::Refused | Owner::Unknown => Ok(Caller::Unknown),
+            Owner::Busy => Err(Status::too_many_reviews()),
+        }
+    }
+
+    /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that
+    /// sends too many such credentials has to wait.
+    pub fn refused(&self, peer: &Peer) {
+        if let Some(inner) = &self.inner {
+            inner.authenticator.failed(Source::of(peer.address.ip()));
+        }
     }
 
     /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it
@@ -228,6 +255,20 @@ impl AccessControl {
         inner.authorizer.known(caller, attributes)
     }
 
+    /// How long a denial of `caller` is remembered; zero for nodes.
+    pub fn denied_for(&self, caller: &KnownCaller) -> Duration {
+        let inner = self.inner.as_ref();
+        inner.map_or(Duration::ZERO, |inner| inner.authorizer.denied_for(caller))
+    }
+
+    /// Forgets that the API server's authorizers denied this to `caller`, because it has answered
+    /// the read itself with something else than a refusal.
+    pub fn not_denied(&self, caller: &KnownCaller, attributes: &Attributes) {
+        if let Some(inner) = &self.inner {
+            inner.authorizer.not_denied(caller, attributes);
+        }
+    }
+
     /// Remembers that the API server has answered a read of `caller` with success, and so has
     /// authorized it, at `asked_at` or later.
     pub fn learn(&self, caller: &KnownCaller, attributes: &Attributes, asked_at: Instant) {
@@ -238,8 +279,9 @@ impl AccessControl {
 }
 
 impl Inner {
-    /// The user of `chain`: the one whom an authenticating proxy names, or the
-    /// certificate's own. `None` if the certificate is not good, as if there were none.
+    /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own.
+    /// `None` if there are no authorities, the certificate has no name, or it is not good and the
+    /// request has a token.
     fn certified(
         &self,
         headers: &HeaderMap,
@@ -263,10 +305,18 @@ impl Inner {
         };
         match client.user(chain, memo, now) {
             Ok(user) => Ok(Some(User::clone(&user))),
-            Err(error @ CertificateError::Reserved { .. }) => Err(forbidden(&error.to_string())),
-            Err(error) => {
+            // A certificate that is not good must not stop a token.
+            Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
                 tracing::debug!(%error, "a client certificate has no user");
                 Ok(None)
+            }
+            // The API server takes this certificate for no credentials.
+            Err(CertificateError::NoName) => Ok(None),
+            Err(error @ CertificateError::Reserved { .. }) => Err(forbidden(&error.to_string())),
+            // Forwarded without the certificate, the request would be an anonymous one.
+            Err(error) => {
+                tracing::debug!(%error, "a client certificate is not accepted");
+                Err(Status::failure(401, "Unauthorized", "Unauthorized"))
             }
         }
     }

@@ -1,15 +1,26 @@
-//! Remembers definite answers to questions, and asks each question once.
+//! Remembers definite answers to questions, and limits how many callers ask the same question.
 
+use std::collections::HashMap;
+use std::hash::BuildHasher;
 use std::hash::Hash;
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dashmap::DashMap;
 use parking_lot::Mutex;
+use parking_lot::RwLock;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::shutdown::Shutdown;
+
+/// The number of parts in which answers are kept. Each has a lock of its own, and room is made in
+/// one of them at a time, so that making room is never a long pause.
+const SHARDS: usize = 64;
+/// How many callers may ask the same question concurrently, after an answer that was not definite.
+const MAX_ASKERS: usize = 8;
 
 /// The answer to a question that was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,59 +31,143 @@ pub(super) enum Answer<V> {
     OfAsker(V),
 }
 
-/// Definite answers by question. Callers with the same question wait for one of them, which asks it;
-/// if the answer is not definite, the next one asks.
+/// Definite answers by question. Callers with the same question wait for one of them, which asks it.
+/// After each answer that is not definite, one more of them may ask at the same time, up to eight.
 pub(super) struct Answers<Q, V> {
-    entries: DashMap<Q, Arc<Entry<V>>>,
-    /// The number of entries above which those without a valid answer are dropped.
-    capacity: usize,
+    shards: Box<[Shard<Q, V>]>,
+    hasher: RandomState,
     shutdown: Shutdown,
 }
 
+struct Shard<Q, V> {
+    entries: RwLock<HashMap<Q, Arc<Entry<V>>>>,
+    /// The number of entries above which those without a valid answer are dropped.
+    capacity: usize,
+}
+
 struct Entry<V> {
-    known: Mutex<Option<Known<V>>>,
-    /// Locked while a caller asks.
-    asking: Arc<tokio::sync::Mutex<()>>,
+    known: RwLock<Option<Known<V>>>,
+    /// A caller that asks has a permit.
+    asking: Arc<Semaphore>,
+    /// The number of permits of `asking`, those of callers included.
+    askers: Mutex<usize>,
 }
 
 #[derive(Clone)]
 struct Known<V> {
     value: V,
+    asked_at: Instant,
     until: Instant,
 }
+
+// === impl Entry ===
 
 impl<V: Clone> Entry<V> {
     fn new() -> Self {
         Self {
-            known: Mutex::new(None),
-            asking: Arc::default(),
+            known: RwLock::new(None),
+            asking: Arc::new(Semaphore::new(1)),
+            askers: Mutex::new(1),
         }
     }
 
     fn known(&self) -> Option<V> {
-        let known = self.known.lock();
+        let known = self.known.read();
         let known = known.as_ref().filter(|known| known.until > Instant::now());
         known.map(|known| known.value.clone())
     }
+
+    /// Remembers `answer`, unless the remembered one is of a later question.
+    fn remember(&self, answer: Known<V>) {
+        let mut known = self.known.write();
+        let is_newer = |known: &Known<V>| known.asked_at > answer.asked_at;
+        if !known.as_ref().is_some_and(is_newer) {
+            *known = Some(answer);
+        }
+    }
+
+    /// Ends a `turn` after an answer that is not definite. One more caller may ask.
+    fn widen(&self, turn: OwnedSemaphorePermit) {
+        let mut askers = self.askers.lock();
+        if *askers < MAX_ASKERS {
+            *askers += 1;
+            self.asking.add_permits(1);
+        }
+        drop(turn);
+    }
+
+    /// Ends a `turn` after a definite answer. Later, one caller asks.
+    fn narrow(&self, turn: OwnedSemaphorePermit) {
+        let mut askers = self.askers.lock();
+        if *askers > 1 {
+            turn.forget();
+            *askers -= 1;
+            *askers -= self.asking.forget_permits(*askers - 1);
+        }
+    }
 }
+
+// === impl Shard ===
+
+impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
+    fn entry(&self, question: &Q) -> Arc<Entry<V>>
+    where
+        Q: Clone,
+    {
+        if let Some(entry) = self.entries.read().get(question) {
+            return Arc::clone(entry);
+        }
+        let mut entries = self.entries.write();
+        if entries.len() >= self.capacity {
+            self.make_room(&mut entries);
+        }
+        let entry = entries.entry(question.clone());
+        Arc::clone(entry.or_insert_with(|| Arc::new(Entry::new())))
+    }
+
+    /// Drops the entries without a valid answer that no caller waits for. If that frees less than an
+    /// eighth, drops all that no caller waits for: more questions are asked than can be remembered.
+    /// So it is called again only after as many questions as an eighth of the capacity.
+    fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>) {
+        let is_awaited = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) > 1;
+        entries.retain(|_, entry| is_awaited(entry) || entry.known().is_some());
+        if entries.len() > self.capacity / 8 * 7 {
+            entries.retain(|_, entry| is_awaited(entry));
+        }
+    }
+}
+
+// === impl Answers ===
 
 impl<Q, V> Answers<Q, V>
 where
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// No answers. Above `capacity` entries, expired ones are dropped; if none has expired, all are.
+    /// No answers. Above about `capacity` entries, expired ones are dropped; if few have expired,
+    /// others too.
     pub(super) fn new(capacity: usize, shutdown: Shutdown) -> Self {
+        let shard = || Shard {
+            entries: RwLock::default(),
+            capacity: capacity.div_ceil(SHARDS),
+        };
         Self {
-            entries: DashMap::new(),
-            capacity,
+            shards: (0..SHARDS).map(|_| shard()).collect(),
+            hasher: RandomState::new(),
             shutdown,
         }
     }
 
     /// The valid answer to `question`, if there is one.
     pub(super) fn known(&self, question: &Q) -> Option<V> {
-        self.entries.get(question)?.known()
+        self.shard(question).entries.read().get(question)?.known()
+    }
+
+    /// The last definite answer to `question`, even if it is not valid any more.
+    pub(super) fn last(&self, question: &Q) -> Option<V> {
+        let entries = self.shard(question).entries.read();
+        let known = entries.get(question)?.known.read();
+        known.as_ref().map(|known| known.value.clone())
     }
 
     /// The valid answer to `question`, or the one that `ask` returns.
@@ -84,12 +179,14 @@ where
     where
         F: Future<Output = Answer<V>> + Send + 'static,
     {
-        let entry = self.entry(question);
-        if let Some(value) = entry.known() {
+        if let Some(value) = self.known(question) {
             return Some(value);
         }
-        let turn = Arc::clone(&entry.asking).lock_owned().await;
+        let entry = self.shard(question).entry(question);
+        // Fails only if the semaphore is closed, which it never is.
+        let turn = Arc::clone(&entry.asking).acquire_owned().await.ok()?;
         if let Some(value) = entry.known() {
+            entry.narrow(turn);
             return Some(value);
         }
         let asked = ask();
@@ -97,54 +194,59 @@ where
         self.shutdown.spawn_background(async move {
             // The validity counts from the question, because the answer may be that old.
             let asked_at = Instant::now();
-            let answer = asked.await;
-            let value = match answer {
+            let value = match asked.await {
                 Answer::Definite(value, validity) => {
-                    let until = asked_at + validity;
-                    let known = Known { value, until };
-                    entry.known.lock().insert(known).value.clone()
+                    entry.remember(Known {
+                        value: value.clone(),
+                        asked_at,
+                        until: asked_at + validity,
+                    });
+                    entry.narrow(turn);
+                    value
                 }
-                Answer::OfAsker(value) => value,
+                Answer::OfAsker(value) => {
+                    entry.widen(turn);
+                    value
+                }
             };
-            drop(turn);
             // Fails if the caller has left; the answer may be remembered nevertheless.
             answered.send(value).ok();
         });
         answer.await.ok()
     }
 
-    /// Remembers an answer that was learnt in another way, for a question of `asked_at`.
+    /// Remembers an answer that was learnt in another way, for a question of `asked_at`; not if the
+    /// answer to a later question is remembered.
     pub(super) fn learn(&self, question: &Q, value: V, asked_at: Instant, validity: Duration) {
-        let until = asked_at + validity;
-        *self.entry(question).known.lock() = Some(Known { value, until });
+        self.shard(question).entry(question).remember(Known {
+            value,
+            asked_at,
+            until: asked_at + validity,
+        });
+    }
+
+    /// Forgets the answer to `question` if `is_wrong` is true of it.
+    pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
+        if let Some(entry) = self.shard(question).entries.read().get(question) {
+            let mut known = entry.known.write();
+            if known.as_ref().is_some_and(|known| is_wrong(&known.value)) {
+                *known = None;
+            }
+        }
     }
 
     /// The number of entries, also of those whose answer has expired.
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.entries.len()
+        let shards = self.shards.iter();
+        shards.map(|shard| shard.entries.read().len()).sum()
     }
 
-    fn entry(&self, question: &Q) -> Arc<Entry<V>> {
-        if let Some(entry) = self.entries.get(question) {
-            return Arc::clone(&entry);
-        }
-        if self.entries.len() >= self.capacity {
-            self.drop_expired();
-        }
-        let entry = self.entries.entry(question.clone());
-        Arc::clone(&entry.or_insert_with(|| Arc::new(Entry::new())))
-    }
-
-    /// Drops the entries without a valid answer that no caller waits for. If that frees less than an
-    /// eighth, drops all that no caller waits for: more questions are asked than can be remembered.
-    fn drop_expired(&self) {
-        let is_awaited = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) > 1;
-        self.entries
-            .retain(|_, entry| is_awaited(entry) || entry.known().is_some());
-        if self.entries.len() > self.capacity / 8 * 7 {
-            self.entries.retain(|_, entry| is_awaited(entry));
-        }
+    fn shard(&self, question: &Q) -> &Shard<Q, V> {
+        let hash = self.hasher.hash_one(question);
+        // The hash has no pattern, so its lowest bits are as good as any.
+        let index = hash as usize % self.shards.len();
+        &self.shards[index]
     }
 }
 
@@ -222,12 +324,74 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_number_of_answers_is_bounded() {
-        let answers = answers(64);
-        for question in 0..1000 {
-            answers.get(&question, || definite(0)).await;
-            assert!(answers.len() <= 64, "{} after {question}", answers.len());
+    async fn callers_ask_together_after_an_answer_that_is_not_definite() {
+        let answers = Arc::new(answers(8));
+        let (asking, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let ask = || {
+            let (asking, most) = (Arc::clone(&asking), Arc::clone(&most));
+            async move {
+                most.fetch_max(
+                    asking.fetch_add(1, Ordering::Relaxed) + 1,
+                    Ordering::Relaxed,
+                );
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                asking.fetch_sub(1, Ordering::Relaxed);
+                Answer::OfAsker(0)
+            }
+        };
+        let began = Instant::now();
+        let all = join_all((0..31).map(|_| answers.get(&"q", ask))).await;
+        assert_eq!(all, [Some(0); 31]);
+        // One after another they would take 31 s. Here 1, 2, 4, 8, 8 and 8 ask in turn.
+        assert_eq!(began.elapsed(), Duration::from_secs(6));
+        assert_eq!(most.load(Ordering::Relaxed), MAX_ASKERS as u32);
+        // After a definite answer, one asks for all again.
+        let last = Arc::new(AtomicU32::new(0));
+        for round in 1..=2 {
+            let ask = || {
+                let last = Arc::clone(&last);
+                async move {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    Answer::Definite(last.fetch_add(1, Ordering::Relaxed), VALIDITY)
+                }
+            };
+            let all = join_all((0..31).map(|_| answers.get(&"q", ask))).await;
+            assert!(all.iter().all(Option::is_some));
+            let asked = last.swap(0, Ordering::Relaxed);
+            assert_eq!(asked, if round == 1 { MAX_ASKERS as u32 } else { 1 });
+            advance(VALIDITY).await;
         }
-        assert_eq!(answers.known(&999), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_older_question_does_not_replace_a_newer_answer() {
+        let answers = answers(8);
+        let before = Instant::now();
+        advance(Duration::from_secs(1)).await;
+        answers.get(&"q", || definite(1)).await;
+        answers.learn(&"q", 0, before, VALIDITY);
+        assert_eq!(answers.known(&"q"), Some(1));
+        answers.learn(&"q", 2, Instant::now(), VALIDITY);
+        assert_eq!(answers.known(&"q"), Some(2));
+        answers.forget(&"q", |value| *value == 1);
+        assert_eq!(answers.known(&"q"), Some(2));
+        advance(VALIDITY).await;
+        assert_eq!(answers.last(&"q"), Some(2));
+        answers.forget(&"q", |value| *value == 2);
+        assert_eq!(answers.last(&"q"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_answers_is_bounded() {
+        let answers = answers(8 * SHARDS);
+        for question in 0..5_000 {
+            answers.get(&question, || definite(0)).await;
+            assert!(
+                answers.len() <= 8 * SHARDS,
+                "{} after {question}",
+                answers.len()
+            );
+        }
+        assert_eq!(answers.known(&4_999), Some(0));
     }
 }

@@ -8,6 +8,10 @@ use super::User;
 use super::answers::Answer;
 use super::answers::Answers;
 use super::caller::KnownUser;
+use super::failed_attempts::FailedAttempts;
+use super::failed_attempts::Source;
+use super::metrics::Metrics;
+use super::queue::AskQueue;
 use super::reviews::Reviewer;
 use super::reviews::TokenOwner;
 use super::token::Digest;
@@ -17,6 +21,10 @@ use crate::shutdown::Shutdown;
 
 /// The number of tokens whose owners are remembered.
 const TOKENS: usize = 100_000;
+/// The number of questions about tokens that are in flight concurrently.
+const IN_FLIGHT: usize = 64;
+/// Upper limit of such questions, in flight and waiting.
+const QUESTIONS: usize = 4_096;
 /// How long a refused token is not asked about again. The API server refuses a valid token too while
 /// one of its authenticators fails.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
@@ -26,6 +34,10 @@ pub(super) struct Authenticator {
     reviewer: Arc<Reviewer>,
     digester: Digester,
     owners: Answers<Digest, Owner>,
+    /// Addresses take turns, so that one which sends many new tokens does not delay the others.
+    queue: AskQueue<Source>,
+    failed: FailedAttempts,
+    metrics: Metrics,
     /// True to ask with kubefan's rights (TokenReview), false to ask with the token.
     delegated: bool,
     remembered_for: Duration,
@@ -40,6 +52,8 @@ pub(super) enum Owner {
     /// The API server does not accept the token.
     Refused,
     Unknown,
+    /// It was not asked: too many questions wait, or the sender's address failed too often.
+    Busy,
 }
 
 impl Authenticator {
@@ -48,30 +62,67 @@ impl Authenticator {
         delegated: bool,
         remembered_for: Duration,
         ignored_extra: Vec<String>,
+        metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
         Self {
             reviewer,
             digester: Digester::new(),
             owners: Answers::new(TOKENS, shutdown),
+            queue: AskQueue::new(IN_FLIGHT, QUESTIONS, metrics.token_queue.clone()),
+            failed: FailedAttempts::default(),
+            metrics,
             delegated,
             remembered_for,
             ignored_extra,
         }
     }
 
-    /// The owner of `token`. Asks the API server unless it did so a short time ago.
-    pub(super) async fn owner(self: &Arc<Self>, token: &Token) -> Owner {
+    /// The owner of `token`, which was sent from `source`. Asks the API server unless it did so a
+    /// short time ago.
+    pub(super) async fn owner(self: &Arc<Self>, token: &Token, source: Source) -> Owner {
         let digest = self.digester.digest(token.secret().as_bytes());
+        if let Some(owner @ Owner::User(_)) = self.owners.known(&digest) {
+            return owner;
+        }
+        // A token that was good before is probably good now, wherever it comes from.
+        let was_good = matches!(self.owners.last(&digest), Some(Owner::User(_)));
+        if !was_good && self.is_limited(source) {
+            return Owner::Busy;
+        }
         let ask = || {
             let (authenticator, token) = (Arc::clone(self), token.clone());
-            async move { authenticator.ask(&token).await }
+            async move { authenticator.ask(&token, source, was_good).await }
         };
         let owner = self.owners.get(&digest, ask).await;
-        owner.unwrap_or(Owner::Unknown)
+        match owner {
+            // Others may have failed meanwhile, also with the same token.
+            Some(Owner::Refused) if self.is_limited(source) => Owner::Busy,
+            owner => owner.unwrap_or(Owner::Unknown),
+        }
     }
 
-    async fn ask(&self, token: &Token) -> Answer<Owner> {
+    /// Counts credentials of `source` that the API server did not accept.
+    pub(super) fn failed(&self, source: Source) {
+        self.failed.count(source);
+    }
+
+    /// True if credentials of `source` that kubefan does not know must wait, which is counted.
+    pub(super) fn is_limited(&self, source: Source) -> bool {
+        let is_limited = self.failed.is_exhausted(source);
+        if is_limited {
+            self.metrics.limited.inc();
+        }
+        is_limited
+    }
+
+    async fn ask(&self, token: &Token, source: Source, was_good: bool) -> Answer<Owner> {
+        let Ok(_permit) = self.queue.admit(source).await else {
+            return Answer::OfAsker(Owner::Busy);
+        };
+        if !was_good && self.failed.is_exhausted(source) {
+            return Answer::OfAsker(Owner::Busy);
+        }
         let owner = match self.delegated {
             true => self.reviewer.token_review(token).await,
             false => self.reviewer.self_review(token).await,
@@ -83,7 +134,10 @@ impl Authenticator {
                     expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for));
                 Answer::Definite(Owner::User(self.known(user)), validity)
             }
-            TokenOwner::Refused => Answer::Definite(Owner::Refused, REFUSED_FOR),
+            TokenOwner::Refused => {
+                self.failed.count(source);
+                Answer::Definite(Owner::Refused, REFUSED_FOR)
+            }
             TokenOwner::MayNotAsk => Answer::Definite(Owner::Unknown, self.remembered_for),
             TokenOwner::Unclear => Answer::OfAsker(Owner::Unknown),
         }

@@ -170,6 +170,7 @@ impl Loader {
         let front_proxy = proxies.map(|authorities| FrontProxy {
             authorities,
             allowed_names: allowed_names.clone(),
+            headers: published.remote_headers.clone(),
         });
         Ok(Authorities {
             client,

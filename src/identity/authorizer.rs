@@ -10,6 +10,8 @@ use super::answers::Answer;
 use super::answers::Answers;
 use super::caller::Credential;
 use super::caller::KnownCaller;
+use super::queue::AskQueue;
+use super::queue::QueueMetrics;
 use super::reviews::Judgement;
 use super::reviews::Reviewer;
 use super::token::Digest;
@@ -17,6 +19,10 @@ use crate::shutdown::Shutdown;
 
 /// The number of decisions that are remembered.
 const DECISIONS: usize = 100_000;
+/// The number of questions about rights that are in flight concurrently.
+const IN_FLIGHT: usize = 64;
+/// Upper limit of such questions, in flight and waiting.
+const QUESTIONS: usize = 4_096;
 /// The group of node agents. The node authorizer's decisions change with every pod that is bound to
 /// a node, so a denial is not remembered.
 const NODES: &str = "system:nodes";
@@ -28,12 +34,17 @@ pub enum Verdict {
     Allowed,
     /// It does not, or it has not said so. The request is forwarded, so that it answers itself.
     NotAllowed,
+    /// The API server was not asked, because too many questions wait. The client has to try again:
+    /// if all these requests were forwarded, the API server would have even more to do.
+    Busy,
 }
 
 /// Asks the API server whether callers may read something, and remembers its decisions.
 pub(super) struct Authorizer {
     reviewer: Arc<Reviewer>,
     decisions: Answers<Question, Judgement>,
+    /// Users take turns, so that one with many questions does not delay the others.
+    queue: AskQueue<Digest>,
     /// True to ask with kubefan's rights also for callers with a token.
     delegated: bool,
     allowed_for: Duration,
@@ -53,11 +64,13 @@ impl Authorizer {
         delegated: bool,
         allowed_for: Duration,
         denied_for: Duration,
+        queue_metrics: QueueMetrics,
         shutdown: Shutdown,
     ) -> Self {
         Self {
             reviewer,
             decisions: Answers::new(DECISIONS, shutdown),
+            queue: AskQueue::new(IN_FLIGHT, QUESTIONS, queue_metrics),
             delegated,
             allowed_for,
             denied_for,
@@ -99,6 +112,15 @@ impl Authorizer {
             .learn(&question, allowed, asked_at, self.allowed_for);
     }
 
+    /// Forgets the remembered denials of this read.
+    pub(super) fn not_denied(&self, caller: &KnownCaller, attributes: &Attributes) {
+        for attributes in [attributes.without_selectors(), attributes.clone()] {
+            let question = Question::new(caller, attributes);
+            self.decisions
+                .forget(&question, |judgement| *judgement == Judgement::Denied);
+        }
+    }
+
     async fn judge(
         self: &Arc<Self>,
         caller: &Arc<KnownCaller>,
@@ -109,6 +131,9 @@ impl Authorizer {
             let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
             let attributes = question.attributes.clone();
             async move {
+                let Ok(_permit) = authorizer.queue.admit(caller.user.digest).await else {
+                    return Answer::OfAsker(Judgement::Busy);
+                };
                 let judgement = authorizer.ask(&caller, &attributes).await;
                 match judgement {
                     Judgement::Allowed => Answer::Definite(judgement, authorizer.allowed_for),
@@ -116,7 +141,9 @@ impl Authorizer {
                         let denied_for = authorizer.denied_for(&caller);
                         Answer::Definite(judgement, denied_for)
                     }
-                    Judgement::Refused | Judgement::Unclear => Answer::OfAsker(judgement),
+                    Judgement::Refused | Judgement::Unclear | Judgement::Busy => {
+                        Answer::OfAsker(judgement)
+                    }
                 }
             }
         };
@@ -136,7 +163,8 @@ impl Authorizer {
         }
     }
 
-    fn denied_for(&self, caller: &KnownCaller) -> Duration {
+    /// How long a denial is remembered.
+    pub(super) fn denied_for(&self, caller: &KnownCaller) -> Duration {
         let mut groups = caller.user().groups.iter();
         match groups.any(|group| group == NODES) {
             true => Duration::ZERO,
@@ -159,6 +187,7 @@ impl Verdict {
         match judgement {
             Judgement::Allowed => Self::Allowed,
             Judgement::Denied | Judgement::Refused | Judgement::Unclear => Self::NotAllowed,
+            Judgement::Busy => Self::Busy,
         }
     }
 }

@@ -47,7 +47,35 @@ pub(super) struct KnownUser {
     pub(super) digest: Digest,
 }
 
+/// What identifies a user to the authorizers. It shows nothing about the user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct UserKey(Digest);
+
+impl UserKey {
+    #[cfg(test)]
+    pub(crate) fn for_tests(number: u8) -> Self {
+        Self(Digest::for_tests(number))
+    }
+}
+
 impl KnownCaller {
+    #[cfg(test)]
+    pub(crate) fn for_tests(number: u8) -> Self {
+        let user = KnownUser {
+            user: User::default(),
+            digest: Digest::for_tests(number),
+        };
+        Self {
+            user: Arc::new(user),
+            credential: Credential::Certificate,
+        }
+    }
+
+    /// The key of the caller's user; the same for all callers that the authorizers can't tell apart.
+    pub fn key(&self) -> UserKey {
+        UserKey(self.user.digest)
+    }
+
     /// The caller's user.
     pub fn user(&self) -> &User {
         &self.user.user

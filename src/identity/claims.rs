@@ -22,6 +22,8 @@ const IMPERSONATE: &str = "impersonate-";
 const REMOTE: &str = "x-remote-";
 /// Every user that is authenticated has this group; the API server adds it itself.
 const AUTHENTICATED: &str = "system:authenticated";
+/// Prefix of the names of service accounts.
+const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Prefix of the names of nodes.
 const NODE: &str = "system:node:";
 /// The group of nodes.
@@ -35,7 +37,7 @@ const EXTRA_KEY: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'~');
 
 /// True if the request carries credentials or claims of an identity.
-pub(super) fn has_any(headers: &HeaderMap) -> bool {
+pub(crate) fn has_credentials(headers: &HeaderMap) -> bool {
     headers.contains_key(AUTHORIZATION)
         || has_impersonation(headers)
         || names_with_prefix(headers, REMOTE).next().is_some()
@@ -109,6 +111,11 @@ pub(crate) fn impersonate(headers: &mut HeaderMap, user: &User) -> Result<(), Do
     }
     if !user.uid.is_empty() {
         append("impersonate-uid", &user.uid)?;
+    }
+    if user.name.starts_with(SERVICE_ACCOUNT) && groups.clone().next().is_none() {
+        // Without any group, the API server would add those of all service accounts, which this
+        // user does not have: an authenticating proxy has named only the account.
+        append("impersonate-group", AUTHENTICATED)?;
     }
     for group in groups {
         append("impersonate-group", group)?;
@@ -227,6 +234,25 @@ mod tests {
     }
 
     #[test]
+    fn a_service_account_gets_no_groups_from_the_api_server() {
+        let groups_of = |groups: &[&str]| {
+            let user = User {
+                name: "system:serviceaccount:n:builder".to_owned(),
+                groups: groups.iter().map(|&group| group.to_owned()).collect(),
+                ..User::default()
+            };
+            let mut headers = HeaderMap::new();
+            impersonate(&mut headers, &user).expect("a user that fits in headers");
+            let groups = headers.get_all("impersonate-group").iter();
+            let groups = groups.map(|group| group.to_str().expect("text").to_owned());
+            groups.collect::<Vec<_>>()
+        };
+        assert_eq!(groups_of(&[]), [AUTHENTICATED]);
+        assert_eq!(groups_of(&[AUTHENTICATED]), [AUTHENTICATED]);
+        assert_eq!(groups_of(&["dev", AUTHENTICATED]), ["dev"]);
+    }
+
+    #[test]
     fn a_user_that_headers_would_change_is_not_impersonated() {
         let user = |name: &str, group: &str| User {
             name: name.to_owned(),
@@ -267,7 +293,7 @@ mod tests {
         for (name, value, expected) in rows {
             let mut headers = HeaderMap::new();
             headers.insert(name, value.parse().expect("a header value"));
-            assert_eq!(has_any(&headers), expected, "{name}: {value}");
+            assert_eq!(has_credentials(&headers), expected, "{name}: {value}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use http::HeaderMap;
+use http::HeaderName;
 use http::HeaderValue;
 use percent_encoding::percent_decode_str;
 use rustls::pki_types::CertificateDer;
@@ -13,12 +14,19 @@ use super::certificates::CertificateAuthorities;
 use super::certificates::CertificateError;
 use super::certificates::CertificateMemo;
 
-/// The headers in which a proxy names its caller. These are kube-apiserver's defaults for
-/// `--requestheader-…` in every common cluster, and those that kube-aggregator sends.
-const NAME: &str = "x-remote-user";
-const UID: &str = "x-remote-uid";
-const GROUP: &str = "x-remote-group";
-const EXTRA_PREFIX: &str = "x-remote-extra-";
+/// The headers in which a proxy names its caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteHeaders {
+    /// The headers of the user's name; the first one that is not empty counts.
+    pub names: Vec<HeaderName>,
+    /// The headers of the UID; the first one that is not empty counts.
+    pub uids: Vec<HeaderName>,
+    /// The headers of groups; all of them count.
+    pub groups: Vec<HeaderName>,
+    /// The prefixes, in lower case, of the headers with further attributes. The rest of the header
+    /// is the attribute's key.
+    pub extra_prefixes: Vec<String>,
+}
 
 /// The proxies that may name their callers.
 #[derive(Debug)]
@@ -27,6 +35,8 @@ pub struct FrontProxy {
     pub authorities: CertificateAuthorities,
     /// The common names that a proxy's certificate may have; any if this is empty.
     pub allowed_names: Vec<String>,
+    /// The headers in which they name their callers.
+    pub headers: RemoteHeaders,
 }
 
 /// Why a proxy may not name its caller, or failed to.
@@ -66,37 +76,74 @@ impl FrontProxy {
             let name = String::clone(&name);
             return Err(FrontProxyError::Name { name });
         }
-        user_of(headers)
+        self.headers.user(headers)
     }
 }
 
-fn user_of(headers: &HeaderMap) -> Result<Option<User>, FrontProxyError> {
-    // As in Go, only the first value counts, even if it is empty.
-    let first = |name| headers.get(name).map(text).transpose();
-    let name = first(NAME)?.unwrap_or_default();
-    if name.is_empty() {
-        return Ok(None);
-    }
-    let groups = headers.get_all(GROUP).iter();
-    let groups = groups.filter(|group| !group.is_empty()).map(text);
-    let mut user = User {
-        name,
-        uid: first(UID)?.unwrap_or_default(),
-        groups: groups.collect::<Result<_, _>>()?,
-        extra: extra(headers)?,
-    };
-    user.add_authenticated_group();
-    Ok(Some(user))
-}
-
-fn extra(headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, FrontProxyError> {
-    let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (name, value) in headers {
-        if let Some(key) = name.as_str().strip_prefix(EXTRA_PREFIX) {
-            extra.entry(decode(key)?).or_default().push(text(value)?);
+impl Default for RemoteHeaders {
+    /// The headers that kube-aggregator sends, which are usual everywhere.
+    fn default() -> Self {
+        let header = |name| vec![HeaderName::from_static(name)];
+        Self {
+            names: header("x-remote-user"),
+            uids: header("x-remote-uid"),
+            groups: header("x-remote-group"),
+            extra_prefixes: vec!["x-remote-extra-".to_owned()],
         }
     }
-    Ok(extra)
+}
+
+impl RemoteHeaders {
+    /// Removes all of them.
+    pub(super) fn remove_from(&self, headers: &mut HeaderMap) {
+        let has_prefix = |name: &&HeaderName| {
+            let mut prefixes = self.extra_prefixes.iter();
+            prefixes.any(|prefix| name.as_str().starts_with(prefix))
+        };
+        let extra: Vec<_> = headers.keys().filter(has_prefix).cloned().collect();
+        let others = [&self.names, &self.uids, &self.groups];
+        for name in others.into_iter().flatten().chain(&extra) {
+            headers.remove(name);
+        }
+    }
+
+    fn user(&self, headers: &HeaderMap) -> Result<Option<User>, FrontProxyError> {
+        let name = first(headers, &self.names)?;
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let groups = self.groups.iter().flat_map(|name| headers.get_all(name));
+        let groups = groups.filter(|group| !group.is_empty()).map(text);
+        let mut user = User {
+            name,
+            uid: first(headers, &self.uids)?,
+            groups: groups.collect::<Result<_, _>>()?,
+            extra: self.extra(headers)?,
+        };
+        user.add_authenticated_group();
+        Ok(Some(user))
+    }
+
+    fn extra(&self, headers: &HeaderMap) -> Result<BTreeMap<String, Vec<String>>, FrontProxyError> {
+        let mut extra: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for prefix in &self.extra_prefixes {
+            for (name, value) in headers {
+                if let Some(key) = name.as_str().strip_prefix(prefix) {
+                    extra.entry(decode(key)?).or_default().push(text(value)?);
+                }
+            }
+        }
+        Ok(extra)
+    }
+}
+
+/// The value of the first of these headers that is not empty; empty if there is none. As in Go, only
+/// the first value of a header counts.
+fn first(headers: &HeaderMap, names: &[HeaderName]) -> Result<String, FrontProxyError> {
+    let values = names.iter().filter_map(|name| headers.get(name));
+    let mut values = values.filter(|value| !value.is_empty());
+    let first = values.next().map(text).transpose()?;
+    Ok(first.unwrap_or_default())
 }
 
 /// Decodes the key of an extra; one with an incomplete escape stays as it is, as in Go.
@@ -133,6 +180,40 @@ mod tests {
             .iter()
             .map(|(name, bytes)| (name.parse().unwrap(), value(bytes)));
         pairs.collect()
+    }
+
+    fn user_of(headers: &HeaderMap) -> Result<Option<User>, FrontProxyError> {
+        RemoteHeaders::default().user(headers)
+    }
+
+    #[test]
+    fn other_headers_can_name_a_user() {
+        let remote = RemoteHeaders {
+            names: ["x-user", "x-remote-user"]
+                .map(HeaderName::from_static)
+                .into(),
+            uids: Vec::new(),
+            groups: ["x-group", "x-team"].map(HeaderName::from_static).into(),
+            extra_prefixes: vec!["x-a-".to_owned(), "x-b-".to_owned()],
+        };
+        let mut named = headers(&[
+            ("x-user", b""),
+            ("X-Remote-User", b"jane"),
+            ("x-remote-uid", b"7"),
+            ("x-team", b"two"),
+            ("x-group", b"one"),
+            ("x-b-key", b"2"),
+            ("X-A-Key", b"1"),
+            ("accept", b"*/*"),
+        ]);
+        let user = remote.user(&named).unwrap().unwrap();
+        assert_eq!((&*user.name, &*user.uid), ("jane", ""));
+        assert_eq!(user.groups, ["one", "two", "system:authenticated"]);
+        assert_eq!(user.extra["key"], ["1", "2"]);
+        remote.remove_from(&mut named);
+        let mut left: Vec<_> = named.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "x-remote-uid"]);
     }
 
     #[test]
@@ -203,6 +284,7 @@ mod tests {
             let proxy = FrontProxy {
                 authorities: ca.authorities(),
                 allowed_names: allowed.iter().map(|name| name.to_string()).collect(),
+                headers: RemoteHeaders::default(),
             };
             let user = proxy.user(chain, &CertificateMemo::default(), &named, now);
             user.map(|user| user.unwrap().name)

@@ -14,7 +14,9 @@
 //!                                                              SubjectAccessReview
 //! authorities    which authorities are good?                   files, or what the API server publishes
 //! answers        (remembers definite answers, and asks once for callers that wait together)
+//! queue          (limits the questions that are in flight, and those that wait)
 //! reviews        (sends the reviews)
+//! failed_attempts  (limits the failed authentications of an address)
 //! ```
 //!
 //! What is not clear is never guessed: the request is forwarded with the caller's own credentials,
@@ -29,8 +31,11 @@ mod authorizer;
 mod caller;
 mod certificates;
 mod claims;
+mod failed_attempts;
 mod front_proxy;
+mod metrics;
 mod published;
+mod queue;
 mod reload;
 mod reviews;
 mod token;
@@ -45,13 +50,17 @@ pub use authorities::SourceError;
 pub use authorizer::Verdict;
 pub use caller::Caller;
 pub use caller::KnownCaller;
+pub use caller::UserKey;
 pub use certificates::AuthoritiesError;
 pub use certificates::CertificateAuthorities;
 pub use certificates::CertificateError;
 pub use certificates::CertificateMemo;
+pub(crate) use claims::has_credentials;
 pub(crate) use claims::impersonate;
 pub use front_proxy::FrontProxy;
 pub use front_proxy::FrontProxyError;
+pub use front_proxy::RemoteHeaders;
+pub use metrics::Metrics;
 pub use published::PublishedAuthentication;
 pub use published::PublishedError;
 pub use reload::ReadError;

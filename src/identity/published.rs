@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use http::HeaderName;
 use serde::Deserialize;
+
+use super::front_proxy::RemoteHeaders;
 
 /// The CA bundles and names with which the API server authenticates its clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,6 +17,9 @@ pub struct PublishedAuthentication {
     pub request_header_ca: Option<String>,
     /// The common names of authenticating proxies; any if this is empty.
     pub request_header_allowed_names: Vec<String>,
+    /// The headers in which authenticating proxies name their callers. Default are those of
+    /// kube-aggregator.
+    pub remote_headers: RemoteHeaders,
 }
 
 /// Why the ConfigMap can't be used.
@@ -23,35 +29,85 @@ pub enum PublishedError {
     /// The bytes are no ConfigMap in JSON.
     #[error("not a ConfigMap in JSON")]
     ConfigMap(#[source] serde_json::Error),
-    /// The names of the proxies are not a list of strings in JSON.
-    #[error("requestheader-allowed-names is not a list of strings in JSON")]
-    AllowedNames(#[source] serde_json::Error),
+    /// A value is not a list of strings in JSON.
+    #[error("{key} is not a list of strings in JSON")]
+    List {
+        /// The key of the value.
+        key: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// A value is not the name of a header.
+    #[error("{key} has {name:?}, which is not the name of a header")]
+    Header {
+        /// The key of the value.
+        key: &'static str,
+        /// The value.
+        name: String,
+    },
 }
 
 impl PublishedAuthentication {
     /// Reads the ConfigMap from its JSON.
     ///
     /// # Errors
-    /// If it is no ConfigMap, or the names of the proxies are not a list of strings in JSON.
+    /// If it is no ConfigMap, or a list in it is not one of strings in JSON, or of headers' names.
     pub fn from_config_map(json: &[u8]) -> Result<PublishedAuthentication, PublishedError> {
-        #[derive(Deserialize)]
-        struct ConfigMap {
-            #[serde(default)]
-            data: BTreeMap<String, String>,
-        }
-
         let config_map = serde_json::from_slice(json);
         let ConfigMap { mut data } = config_map.map_err(PublishedError::ConfigMap)?;
-        let mut take = |key| data.remove(key).filter(|value| !value.is_empty());
-        let names = take("requestheader-allowed-names");
-        let names: Option<Vec<String>> = names
-            .map(|names| serde_json::from_str(&names))
-            .transpose()
-            .map_err(PublishedError::AllowedNames)?;
         Ok(PublishedAuthentication {
-            client_ca: take("client-ca-file"),
-            request_header_ca: take("requestheader-client-ca-file"),
-            request_header_allowed_names: names.unwrap_or_default(),
+            remote_headers: data.remote_headers()?,
+            request_header_allowed_names: data.list("requestheader-allowed-names")?,
+            client_ca: data.take("client-ca-file"),
+            request_header_ca: data.take("requestheader-client-ca-file"),
+        })
+    }
+}
+
+#[derive(Deserialize)]
+struct ConfigMap {
+    #[serde(default)]
+    data: Data,
+}
+
+#[derive(Default, Deserialize)]
+struct Data(BTreeMap<String, String>);
+
+impl Data {
+    fn take(&mut self, key: &str) -> Option<String> {
+        self.0.remove(key).filter(|value| !value.is_empty())
+    }
+
+    fn list(&mut self, key: &'static str) -> Result<Vec<String>, PublishedError> {
+        let list = self.take(key).map(|list| serde_json::from_str(&list));
+        let list = list.transpose();
+        let list = list.map_err(|source| PublishedError::List { key, source })?;
+        Ok(list.unwrap_or_default())
+    }
+
+    fn headers(&mut self, key: &'static str) -> Result<Vec<HeaderName>, PublishedError> {
+        let names = self.list(key)?.into_iter();
+        let parsed = names.map(|name| {
+            let parsed = HeaderName::try_from(&name);
+            parsed.map_err(|_| PublishedError::Header { key, name })
+        });
+        parsed.collect()
+    }
+
+    /// The headers of authenticating proxies, if the API server publishes those of their users.
+    fn remote_headers(&mut self) -> Result<RemoteHeaders, PublishedError> {
+        let names = self.headers("requestheader-username-headers")?;
+        if names.is_empty() {
+            return Ok(RemoteHeaders::default());
+        }
+        let prefixes = self.list("requestheader-extra-headers-prefix")?;
+        let prefixes = prefixes.into_iter().filter(|prefix| !prefix.is_empty());
+        Ok(RemoteHeaders {
+            names,
+            uids: self.headers("requestheader-uid-headers")?,
+            groups: self.headers("requestheader-group-headers")?,
+            extra_prefixes: prefixes.map(|prefix| prefix.to_ascii_lowercase()).collect(),
         })
     }
 }
@@ -73,12 +129,22 @@ mod tests {
             "client-ca-file": "one",
             "requestheader-allowed-names": r#"["front-proxy-client","other"]"#,
             "requestheader-client-ca-file": "two",
+            "requestheader-username-headers": r#"["X-Remote-User","X-User"]"#,
+            "requestheader-group-headers": r#"["X-Group"]"#,
             "requestheader-extra-headers-prefix": r#"["X-Remote-Extra-"]"#,
         }));
         let expected = PublishedAuthentication {
             client_ca: Some("one".to_owned()),
             request_header_ca: Some("two".to_owned()),
             request_header_allowed_names: vec!["front-proxy-client".to_owned(), "other".to_owned()],
+            remote_headers: RemoteHeaders {
+                names: ["x-remote-user", "x-user"]
+                    .map(HeaderName::from_static)
+                    .into(),
+                uids: Vec::new(),
+                groups: vec![HeaderName::from_static("x-group")],
+                extra_prefixes: vec!["x-remote-extra-".to_owned()],
+            },
         };
         assert_eq!(published.unwrap(), expected);
     }
@@ -100,8 +166,10 @@ mod tests {
     fn invalid_texts_are_errors() {
         for names in ["front-proxy-client", r#"{"a":"b"}"#, "[1]"] {
             let error = read(json!({"requestheader-allowed-names": names})).unwrap_err();
-            assert!(matches!(error, PublishedError::AllowedNames(_)), "{names}");
+            assert!(matches!(error, PublishedError::List { .. }), "{names}");
         }
+        let error = read(json!({"requestheader-username-headers": r#"["a b"]"#})).unwrap_err();
+        assert!(matches!(error, PublishedError::Header { name, .. } if name == "a b"));
         let error = PublishedAuthentication::from_config_map(b"[]x").unwrap_err();
         assert!(matches!(error, PublishedError::ConfigMap(_)));
     }

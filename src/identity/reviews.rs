@@ -1,5 +1,7 @@
 //! The API server's reviews: the user of a caller, and what it may do.
 
+use std::time::Duration;
+
 use http::Request;
 use http::StatusCode;
 use http::header::ACCEPT;
@@ -9,24 +11,26 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::json;
-use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio::time::timeout;
 
 use super::Attributes;
 use super::User;
+use super::metrics::ReviewMetrics;
 use super::token::Token;
 use crate::body;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;
 
-/// The number of reviews that are in flight concurrently.
-const CONCURRENT: usize = 64;
+/// How long a review may take, from its request to the end of its answer.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Sends reviews to the API server. Each has an HTTP/1.1 connection to itself, so that no other
 /// request of a caller can delay it or close its connection.
 pub(super) struct Reviewer {
     client: Client,
-    permits: Semaphore,
+    metrics: ReviewMetrics,
 }
 
 /// The owner of a token, as the API server says.
@@ -54,6 +58,8 @@ pub(super) enum Judgement {
     Refused,
     /// There is no clear answer.
     Unclear,
+    /// The API server was not asked, because too many questions wait.
+    Busy,
 }
 
 /// A kind of review.
@@ -111,11 +117,8 @@ struct TokenStatus {
 }
 
 impl Reviewer {
-    pub(super) fn new(client: Client) -> Self {
-        Self {
-            client,
-            permits: Semaphore::new(CONCURRENT),
-        }
+    pub(super) fn new(client: Client, metrics: ReviewMetrics) -> Self {
+        Self { client, metrics }
     }
 
     /// Asks with the token itself for its owner.
@@ -192,9 +195,16 @@ impl Reviewer {
         };
         let request = request.body(body::full(review.to_string()));
         let request = request.map_err(|error| Error::Request(error.into()))?;
-        let _permit = self.permits.acquire().await;
-        let answer: Review<S> = self.client.request_json_alone(identity, request).await?;
-        Ok(answer.status)
+        let sent_at = Instant::now();
+        let answer = self.client.request_json_alone(identity, request);
+        let answer = timeout(REVIEW_TIMEOUT, answer).await;
+        let answer = answer.unwrap_or(Err(Error::Timeout(REVIEW_TIMEOUT)));
+        let code = match &answer {
+            Ok(_) => Some(StatusCode::CREATED.as_u16()),
+            Err(error) => error.status().map(|status| status.code),
+        };
+        self.metrics.sent(kind.kind, code, sent_at.elapsed());
+        answer.map(|answer: Review<S>| answer.status)
     }
 }
 

@@ -37,6 +37,13 @@ pub(crate) enum Authorization {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Digest([u8; 32]);
 
+impl Digest {
+    #[cfg(test)]
+    pub(super) fn for_tests(number: u8) -> Self {
+        Self([number; 32])
+    }
+}
+
 /// Makes digests with a random key that never leaves the process.
 pub(super) struct Digester {
     key: hmac::Key,

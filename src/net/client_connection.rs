@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 
+use tokio::sync::Notify;
 use tokio::sync::Semaphore;
 use tokio::sync::SemaphorePermit;
 
@@ -27,6 +28,7 @@ pub struct ClientConnection {
 #[derive(Debug)]
 struct Shared {
     turns: Semaphore,
+    finish: Notify,
     memo: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
@@ -38,6 +40,7 @@ impl ClientConnection {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             shared: Arc::new(Shared {
                 turns: Semaphore::new(TURNS),
+                finish: Notify::new(),
                 memo: OnceLock::new(),
             }),
         }
@@ -52,6 +55,18 @@ impl ClientConnection {
     pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
         // Fails only if the semaphore is closed, which it never is.
         self.shared.turns.acquire().await.ok()
+    }
+
+    /// Closes the connection after the answers to the requests that it has now. Over HTTP/2 its
+    /// client is told so (GOAWAY), and sends further requests on another connection.
+    pub fn finish(&self) {
+        // It is remembered if nothing waits for it yet.
+        self.shared.finish.notify_one();
+    }
+
+    /// Waits for [`finish`](Self::finish).
+    pub(super) async fn finishing(&self) {
+        self.shared.finish.notified().await;
     }
 
     /// What the requests of the connection share: the value of a type of the caller's, which the

@@ -158,8 +158,8 @@ struct ClosedForMemory;
 /// an extension; if the ledger closes the account, the connection ends. Each request then also
 /// has an [`Abort`] as an extension.
 ///
-/// When `stop` completes, an idle connection is closed, and a busy one is closed after its last
-/// response; a request that has arrived by then is answered. The future completes with the end or
+/// When `stop` completes, or [`ClientConnection::finish`] is called, an idle connection is closed,
+/// and a busy one is closed after its last response; a request that has arrived by then is answered. The future completes with the end or
 /// the upgrade of the connection, never before.
 ///
 /// # Errors
@@ -178,6 +178,13 @@ where
     I: Transport + Send + 'static,
 {
     let client_connection = ClientConnection::next();
+    let finishing = client_connection.clone();
+    let stop = async move {
+        tokio::select! {
+            () = stop => {}
+            () = finishing.finishing() => {}
+        }
+    };
     let resets = Arc::new(config.reset_limit());
     let counted = (protocol == Protocol::Http2).then(|| Arc::clone(&resets));
     let charged = account.clone();

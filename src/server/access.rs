@@ -1,9 +1,21 @@
 //! What a request means to the API server's authorizers.
 
+use http::Response;
 use http::StatusCode;
+use tokio::time::Instant;
 
+use crate::api::Status;
+use crate::body::Body;
+use crate::identity::AccessControl;
 use crate::identity::Attributes;
+use crate::identity::Caller;
+use crate::identity::KnownCaller;
+use crate::identity::Verdict;
 
+use super::decide::Plan;
+use super::decide::Read;
+use super::forbidden::ForbiddenAnswers;
+use super::forbidden::ForbiddenRead;
 use super::request::RequestInfo;
 
 /// The attributes of the read that `info` describes.
@@ -21,9 +33,67 @@ pub(super) fn attributes(info: &RequestInfo) -> Attributes {
     attributes.with_selectors(fields.as_deref(), labels.as_deref())
 }
 
+/// Whether a cache may answer the `read` of `caller`. A GET is never asked about: forwarding it
+/// costs the API server no more than the question.
+pub(super) async fn verdict(
+    access: &AccessControl,
+    info: &RequestInfo,
+    caller: &Caller,
+    read: &Read,
+) -> Verdict {
+    let caller = match caller {
+        Caller::Trusted => return Verdict::Allowed,
+        Caller::Known(caller) => caller,
+        Caller::Unknown => return Verdict::NotAllowed,
+    };
+    let attributes = attributes(info);
+    match read.plan {
+        Plan::Get { .. } => access
+            .remembered(caller, &attributes)
+            .unwrap_or(Verdict::NotAllowed),
+        _ => access.may_read(caller, &attributes).await,
+    }
+}
+
+/// Where what is learnt about callers' rights is remembered.
+pub(super) struct Rights<'a> {
+    pub(super) access: &'a AccessControl,
+    pub(super) forbidden: &'a ForbiddenAnswers,
+}
+
+impl Rights<'_> {
+    /// Returns `response`, the API server's answer to the forwarded read that `info` describes, and
+    /// remembers what it shows about the rights of `caller`. It is asked for at `asked_at`; `denied`
+    /// is the read if kubefan forwarded it because `caller` may not read it from a cache.
+    ///
+    /// # Errors
+    /// The Status for the client, if the API server broke off a 403.
+    pub(super) async fn learn(
+        &self,
+        caller: &KnownCaller,
+        info: &RequestInfo,
+        denied: Option<ForbiddenRead>,
+        mut response: Response<Body>,
+        asked_at: Instant,
+    ) -> Result<Response<Body>, Status> {
+        if let Some(read) = denied {
+            let keep_for = self.access.denied_for(caller);
+            let kept = self.forbidden.keep(read, response, asked_at, keep_for);
+            response = kept.await?;
+            if response.status() != StatusCode::FORBIDDEN {
+                self.access.not_denied(caller, &attributes(info));
+            }
+        }
+        if is_proof(info, response.status()) {
+            self.access.learn(caller, &attributes(info), asked_at);
+        }
+        Ok(response)
+    }
+}
+
 /// True if the API server's answer with `status` shows that it has authorized the GET that `info`
 /// describes.
-pub(super) fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
+fn is_proof(info: &RequestInfo, status: StatusCode) -> bool {
     let is_get = info.verb == "get" && !info.name.is_empty() && info.subresource.is_empty();
     is_get && status == StatusCode::OK
 }

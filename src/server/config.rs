@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cache::GroupLimits;
 use crate::telemetry::Registry;
 
 use super::deliver::GzipCacheMetrics;
@@ -15,6 +16,9 @@ pub struct Config {
     /// Upper limit of GETs and LISTs that are answered concurrently; 0 for no limit. Default is
     /// 4,000.
     pub max_requests_inflight: usize,
+    /// Upper limit of the watched selections of one cache that no index finds, of which a user may
+    /// have half. Default is 1,000.
+    pub max_unindexed_selectors: usize,
     /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
     /// with the parameter `timeout`. Default is 60 s.
     pub request_timeout: Duration,
@@ -38,6 +42,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             max_requests_inflight: 4_000,
+            max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
             request_timeout: Duration::from_secs(60),
             max_url_bytes: 64 << 10,
             web_pages: WebPageRules::default(),

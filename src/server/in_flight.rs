@@ -1,4 +1,5 @@
-//! Limits the read-only requests in flight, and shares their seats between connections.
+//! Limits the read-only requests in flight, and shares their seats between users, or between
+//! connections if their users are not known.
 //!
 //! GETs and LISTs hold memory until their client has read the answer: a snapshot, a chunk of it, or
 //! what the API server has sent so far. So each holds a seat from the moment when its answer is
@@ -13,6 +14,8 @@ use prometheus::IntCounter;
 use prometheus::IntGauge;
 
 use crate::body::BodyGuard;
+use crate::identity::Caller;
+use crate::identity::UserKey;
 use crate::net::ClientConnection;
 use crate::telemetry::Registry;
 
@@ -32,7 +35,17 @@ pub(super) struct InFlightMetrics {
     rejected: IntCounter,
 }
 
-/// The seats of all connections. Cheap to clone.
+/// What seats are shared between.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Holder {
+    /// All requests of a user, on whatever connections. A connection of an authenticating proxy has
+    /// requests of many users.
+    User(UserKey),
+    /// The requests of callers on a connection that kubefan does not know.
+    Connection(ClientConnection),
+}
+
+/// The seats of all holders. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct InFlight {
     inner: Arc<Inner>,
@@ -45,32 +58,31 @@ struct Inner {
     metrics: InFlightMetrics,
 }
 
-/// The seats that are taken. Connections without a seat have no entry.
+/// The seats that are taken. Holders without a seat have no entry.
 #[derive(Default)]
 struct TakenSeats {
     total: usize,
-    by_connection: HashMap<ClientConnection, usize>,
+    by_holder: HashMap<Holder, usize>,
 }
 
 /// The seat of one request, which is free again when this value is dropped.
 pub(super) struct Seat {
     in_flight: InFlight,
-    connection: ClientConnection,
+    holder: Holder,
     /// False while the request waits without its seat.
     is_taken: bool,
 }
 
-/// The request needs a seat, and its connection can't have another one now.
+/// The request needs a seat, and its holder can't have another one now.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooManyRequests;
 
-/// Whether a connection that holds `held` seats may take one more while `total` of `limit` seats
+/// Whether a holder of `held` seats may take one more while `total` of `limit` seats
 /// are taken; no limit if it is 0.
 ///
-/// A connection may hold as many seats as are free. So one busy connection gets half of the seats,
-/// and each of `n` gets 1/(n+1) of them; the rest is free for connections that become busy. A
-/// connection without a seat always gets one, so the total exceeds the limit by at most the number
-/// of connections.
+/// It may hold as many seats as are free. So one busy holder gets half of the seats, and each of `n`
+/// gets 1/(n+1) of them; the rest is free for holders that become busy. A holder without a seat
+/// always gets one, so the total exceeds the limit by at most the number of holders.
 fn may_take(held: usize, total: usize, limit: usize) -> bool {
     limit == 0 || held == 0 || held < limit.saturating_sub(total)
 }
@@ -89,6 +101,18 @@ pub(super) fn is_long_running(info: &RequestInfo) -> bool {
         || !info.is_resource_request && info.path.starts_with(PROFILER_PREFIX)
 }
 
+// === impl Holder ===
+
+impl Holder {
+    /// The holder of the seats for the requests of `caller` on `connection`.
+    pub(super) fn of(caller: &Caller, connection: &ClientConnection) -> Self {
+        match caller {
+            Caller::Known(caller) => Self::User(caller.key()),
+            Caller::Trusted | Caller::Unknown => Self::Connection(connection.clone()),
+        }
+    }
+}
+
 // === impl InFlight ===
 
 impl InFlight {
@@ -104,22 +128,22 @@ impl InFlight {
         }
     }
 
-    /// Takes a seat for the request of `info` on `connection`; `None` if the request needs none.
+    /// Takes a seat of `holder` for the request of `info`; `None` if the request needs none.
     ///
     /// # Errors
     ///
-    /// [`TooManyRequests`], which is also counted, if the connection can't have another seat now.
+    /// [`TooManyRequests`], which is also counted, if the holder can't have another seat now.
     pub(super) fn take(
         &self,
         info: &RequestInfo,
-        connection: &ClientConnection,
+        holder: &Holder,
     ) -> Result<Option<Seat>, TooManyRequests> {
         if !needs_seat(info) {
             return Ok(None);
         }
         let mut seat = Seat {
             in_flight: self.clone(),
-            connection: connection.clone(),
+            holder: holder.clone(),
             is_taken: false,
         };
         seat.take()?;
@@ -130,26 +154,26 @@ impl InFlight {
 // === impl TakenSeats ===
 
 impl TakenSeats {
-    /// Takes a seat for `connection` if it may have one more; returns whether it may.
-    fn take(&mut self, connection: &ClientConnection, limit: usize) -> bool {
-        let held = self.by_connection.get(connection).copied();
+    /// Takes a seat for `holder` if it may have one more; returns whether it may.
+    fn take(&mut self, holder: &Holder, limit: usize) -> bool {
+        let held = self.by_holder.get(holder).copied();
         let held = held.unwrap_or_default();
         let may_take = may_take(held, self.total, limit);
         if may_take {
             self.total += 1;
-            self.by_connection.insert(connection.clone(), held + 1);
+            self.by_holder.insert(holder.clone(), held + 1);
         }
         may_take
     }
 
-    fn release(&mut self, connection: &ClientConnection) {
-        let Some(held) = self.by_connection.get_mut(connection) else {
+    fn release(&mut self, holder: &Holder) {
+        let Some(held) = self.by_holder.get_mut(holder) else {
             return;
         };
         self.total -= 1;
         *held -= 1;
         if *held == 0 {
-            self.by_connection.remove(connection);
+            self.by_holder.remove(holder);
         }
     }
 }
@@ -161,7 +185,7 @@ impl Seat {
     ///
     /// # Errors
     ///
-    /// [`TooManyRequests`], which is also counted, if the connection can't have a seat after `wait`.
+    /// [`TooManyRequests`], which is also counted, if the holder can't have a seat after `wait`.
     pub(super) async fn free_during<T>(
         &mut self,
         wait: impl Future<Output = T>,
@@ -174,7 +198,7 @@ impl Seat {
 
     fn take(&mut self) -> Result<(), TooManyRequests> {
         let inner = &self.in_flight.inner;
-        let taken = inner.taken.lock().take(&self.connection, inner.limit);
+        let taken = inner.taken.lock().take(&self.holder, inner.limit);
         if !taken {
             inner.metrics.rejected.inc();
             return Err(TooManyRequests);
@@ -187,7 +211,7 @@ impl Seat {
     fn release(&mut self) {
         if std::mem::take(&mut self.is_taken) {
             let inner = &self.in_flight.inner;
-            inner.taken.lock().release(&self.connection);
+            inner.taken.lock().release(&self.holder);
             inner.metrics.seats.dec();
         }
     }

@@ -20,12 +20,15 @@
 //! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
 //!                                          and waits for it if necessary
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
-//! in_flight   the verb, the connection     a seat that is held until the answer was sent, or a
-//!                                          429 if the connection holds too many; also for Forward
+//! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a
+//!                                          429 if the user holds too many; also for Forward
+//! shares      the caller, the plan         the user's share of what few watches can have, or a 429
 //! read/       plan, collection, proof      the answer of a GET, LIST or WATCH, or a `Miss`
 //! deliver/    an answer's parts or stream  its body: indentation, bursts, gzip, WebSockets
 //!
 //! for Forward, and for a Read that the cache missed:
+//! forbidden   the request, the caller      the API server's 403 of some seconds ago, if this user
+//!                                          got one for the same request
 //! forward/    the request                  the API server's answer; identical reads share a call
 //!
 //! for every error of a stage:
@@ -35,6 +38,8 @@
 //! audit       the request, the caller      an event for the audit log, if there is one
 //!
 //! for every request:
+//! judged_upstream  the answer's status     nothing; counts wrong credentials, and closes HTTP/2
+//!                                          connections on which they are sent
 //! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
 //! ```
 //!
@@ -71,14 +76,17 @@ mod config;
 mod decide;
 mod deliver;
 mod filters;
+mod forbidden;
 mod forward;
 mod in_flight;
+mod judged_upstream;
 mod miss;
 mod outcome;
 mod prove;
 mod read;
 mod request;
 mod rescue;
+mod shares;
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -138,12 +146,12 @@ pub use rescue::answer;
 pub use rescue::plain_text;
 pub use rescue::respond;
 
-use access::attributes;
+use access::Rights;
+use access::verdict;
 use acquire::acquire;
 use audit::AuditedRequest;
 use decide::Decision;
 use decide::KnownResources;
-use decide::Plan;
 use decide::Read;
 use decide::decide;
 use deliver::Delivery;
@@ -155,17 +163,22 @@ use filters::GzipLayer;
 use filters::RecoverLayer;
 use filters::TraceLayer;
 use filters::WebPagesLayer;
+use forbidden::ForbiddenAnswers;
+use forbidden::ForbiddenRead;
 use forward::Forwarding;
+use in_flight::Holder;
 use in_flight::InFlight;
 use in_flight::Seat;
 use in_flight::TooManyRequests;
 use in_flight::is_long_running;
+use judged_upstream::JudgedUpstream;
 use miss::CacheAnswer;
 use outcome::LongRunning;
 use prove::prove;
 use request::Facts;
 use request::Handshake;
 use rescue::Refusal;
+use shares::Shares;
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
 /// began to count later, so its own timeout Status may arrive in this time.
@@ -182,8 +195,10 @@ struct Inner {
     informers: InformerSet,
     rest_mapper: Arc<LiveRestMapper>,
     forwarding: Forwarding,
+    forbidden: ForbiddenAnswers,
     gzip_cache: GzipCache,
     in_flight: InFlight,
+    shares: Shares,
     request_timeout: Duration,
     max_url_bytes: usize,
     web_pages: WebPageRules,
@@ -204,13 +219,16 @@ impl Server {
         metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
+        let shares = Shares::new(config.max_unindexed_selectors);
         let inner = Inner {
             access,
             informers,
             rest_mapper,
-            forwarding: Forwarding::new(forwarder, shutdown.clone()),
+            forwarding: Forwarding::new(forwarder, shares.clone(), shutdown.clone()),
+            forbidden: ForbiddenAnswers::default(),
             gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
+            shares,
             request_timeout: config.request_timeout,
             max_url_bytes: config.max_url_bytes,
             web_pages: config.web_pages,
@@ -258,29 +276,38 @@ impl Server {
         }
         let query = request.uri().query().unwrap_or_default();
         let info = RequestInfo::parse(request.method(), request.uri().path(), query);
-        let (response, outcome) = match self.caller(&mut request).await {
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.expect("net adds it to every request");
+        let deadline = Instant::now().checked_add(self.inner.request_timeout);
+        let caller = within(deadline, self.caller(&mut request, &peer)).await;
+        let caller = caller.unwrap_or_else(|| Err(Status::timeout()));
+        let (response, outcome) = match caller {
             Ok(caller) => {
                 if let Some(log) = &self.inner.audit {
                     let audited = AuditedRequest::new(log, &request, &info, &caller);
                     request.extensions_mut().insert(audited);
                 }
-                self.answer_caller(request, &info, &caller).await
+                let judged_upstream = JudgedUpstream::of(&request, &info, &caller);
+                let (response, outcome) = self.answer_caller(request, &info, &caller).await;
+                if let Some(judged) = judged_upstream {
+                    judged.answered(response.status(), &self.inner.access, &peer);
+                }
+                (response, outcome)
             }
-            Err(status) => (Refusal::of(&request).respond(&status), Outcome::Rejected),
+            Err(status) => {
+                judged_upstream::refused(&request, &status);
+                (Refusal::of(&request).respond(&status), Outcome::Rejected)
+            }
         };
         self.with_outcome(response, &info, outcome)
     }
 
-    async fn caller(&self, request: &mut Request<Body>) -> Result<Caller, Status> {
-        let extensions = request.extensions();
-        let connection = extensions.get::<ClientConnection>().cloned();
+    async fn caller(&self, request: &mut Request<Body>, peer: &Peer) -> Result<Caller, Status> {
+        let connection = request.extensions().get::<ClientConnection>().cloned();
         let connection = connection.expect("net adds it to every request");
-        let peer = extensions.get::<Peer>();
-        let certificates = peer.and_then(|peer| peer.certificates.clone());
-        let headers = request.headers_mut();
         let access = &self.inner.access;
         access
-            .caller(headers, &connection, certificates.as_ref())
+            .caller(request.headers_mut(), &connection, peer)
             .await
     }
 
@@ -311,24 +338,6 @@ impl Server {
         }
     }
 
-    /// Whether a cache may answer the `read` of `caller`. A GET is never asked about: forwarding it
-    /// costs the API server no more than the question.
-    async fn verdict(&self, info: &RequestInfo, caller: &Caller, read: &Read) -> Verdict {
-        let caller = match caller {
-            Caller::Trusted => return Verdict::Allowed,
-            Caller::Known(caller) => caller,
-            Caller::Unknown => return Verdict::NotAllowed,
-        };
-        let access = &self.inner.access;
-        let attributes = attributes(info);
-        match read.plan {
-            Plan::Get { .. } => access
-                .remembered(caller, &attributes)
-                .unwrap_or(Verdict::NotAllowed),
-            _ => access.may_read(caller, &attributes).await,
-        }
-    }
-
     /// Answers a read from a cache; forwards or refuses the request if the cache can't answer.
     async fn read(
         &self,
@@ -353,13 +362,18 @@ impl Server {
         let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
         let answer = match prepared {
             Ok((informer, proof)) => {
-                let Ok(seat) = self.seat(&request, info) else {
+                let Ok(seat) = self.seat(&request, info, caller) else {
                     return (rescue::too_many_requests(), Outcome::Rejected);
                 };
-                let answer = cached(read, informer, proof, &delivery, shutdown);
-                let answer = within(deadline, answer).await;
-                let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
-                answer.map(|response| guarded(response, seat))
+                match self.inner.shares.selection(caller, read) {
+                    Ok(share) => {
+                        let answer = cached(read, informer, proof, &delivery, shutdown);
+                        let answer = within(deadline, answer).await;
+                        let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
+                        answer.map(|response| guarded(guarded(response, seat), share))
+                    }
+                    Err(status) => Err(status.into()),
+                }
             }
             Err(miss) => Err(miss),
         };
@@ -406,8 +420,10 @@ impl Server {
         } = self.inner.as_ref();
         let asked_at = Instant::now();
         // Nothing is looked up or started for a caller that may not read.
-        if self.verdict(info, caller, read).await == Verdict::NotAllowed {
-            return Err(Miss::Forward(Reason::NotAuthorized));
+        match verdict(&self.inner.access, info, caller, read).await {
+            Verdict::Allowed => {}
+            Verdict::NotAllowed => return Err(Miss::Forward(Reason::NotAuthorized)),
+            Verdict::Busy => return Err(Status::too_many_reviews().into()),
         }
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
         let informer = acquire(informers, rest_mapper, read, may_start).await?;
@@ -420,10 +436,12 @@ impl Server {
         &self,
         request: &Request<Body>,
         info: &RequestInfo,
+        caller: &Caller,
     ) -> Result<Option<Seat>, TooManyRequests> {
         let connection = request.extensions().get::<ClientConnection>();
         let connection = connection.expect("net adds it to every request");
-        self.inner.in_flight.take(info, connection)
+        let holder = Holder::of(caller, connection);
+        self.inner.in_flight.take(info, &holder)
     }
 
     /// Forwards the request, and answers with a timeout shortly after `deadline`. If `limit` is set
@@ -437,7 +455,17 @@ impl Server {
         limit: Option<Arc<Semaphore>>,
         deadline: Option<Instant>,
     ) -> (Response<Body>, Outcome) {
-        let Ok(mut seat) = self.seat(&request, info) else {
+        let denied = match (caller, reason) {
+            (Caller::Known(caller), Reason::NotAuthorized) => ForbiddenRead::of(&request, caller),
+            _ => None,
+        };
+        let kept = denied
+            .as_ref()
+            .and_then(|read| self.inner.forbidden.answer(read));
+        if let Some(kept) = kept {
+            return (kept, Outcome::Rejected);
+        }
+        let Ok(mut seat) = self.seat(&request, info, caller) else {
             return (rescue::too_many_requests(), Outcome::Rejected);
         };
         let refusal = Refusal::of(&request);
@@ -453,13 +481,18 @@ impl Server {
         let response = forwarded
             .unwrap_or_else(|| Err(Status::timeout()))
             .unwrap_or_else(|status| refusal.respond(&status));
-        if let Caller::Known(caller) = caller
-            && is_native
-            && access::is_proof(info, response.status())
-        {
-            let access = &self.inner.access;
-            access.learn(caller, &attributes(info), asked_at);
-        }
+        let response = match caller {
+            Caller::Known(caller) if is_native => {
+                let rights = Rights {
+                    access: &self.inner.access,
+                    forbidden: &self.inner.forbidden,
+                };
+                let kept = rights.learn(caller, info, denied, response, asked_at);
+                let kept = kept.await;
+                kept.unwrap_or_else(|status| refusal.respond(&status))
+            }
+            _ => response,
+        };
         (guarded(response, seat), Outcome::Forwarded(reason))
     }
 

@@ -209,6 +209,11 @@ fn with_causes(error: &upstream::Error) -> String {
     causes.join(": ")
 }
 
+/// The Status for a client whose forwarded answer broke off before any of it was sent on.
+pub(super) fn broken_off() -> Status {
+    FailureClass::Broken.status()
+}
+
 /// The 429 for a request that would exceed the limit of requests in flight, in kube-apiserver's
 /// words. It is plain text in every case, as there. `Retry-After` is random, so that clients that
 /// were refused together do not return together.

@@ -104,7 +104,7 @@ const RESTRICTED_NAMES: &[(&str, &str)] = &[
     ("kube", "upstream"),
     (
         "prometheus",
-        "telemetry ledger net cache upstream informer audit server app",
+        "telemetry ledger net identity cache upstream informer audit server app",
     ),
     ("rcgen", "net"),
     ("rustls", "net identity upstream"),

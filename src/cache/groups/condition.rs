@@ -15,6 +15,13 @@ pub(super) enum Condition {
     Namespace(Box<str>),
 }
 
+/// True if an index finds the watches of `selection` whose objects a change may concern. Without
+/// one, every change is tested against the selection; see
+/// [`GroupLimits::unindexed`](crate::cache::GroupLimits::unindexed).
+pub fn is_indexed(selection: &Selection) -> bool {
+    !condition_sets(selection).is_empty()
+}
+
 /// Sets of conditions, the probably most selective first. Each object of `selection` meets at least
 /// one condition of every set, so any one set is enough to find the group.
 pub(super) fn condition_sets(selection: &Selection) -> Vec<Vec<Condition>> {

@@ -11,6 +11,7 @@ mod idle_groups;
 mod interest;
 mod limits;
 
+pub use condition::is_indexed;
 pub(in crate::cache) use group::Group;
 pub(in crate::cache) use group::QueueRead;
 pub(in crate::cache) use interest::DROPPED_AT_ONCE;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt;
 use futures::StreamExt;
 use futures::channel::mpsc;
 use http::Request;
@@ -39,6 +40,7 @@ use crate::ledger::Ledger;
 use crate::ledger::Limits;
 use crate::net::Abort;
 use crate::net::Acceptor;
+use crate::net::ClientConnection;
 use crate::net::Config;
 use crate::net::Error;
 use crate::net::Listener;
@@ -63,8 +65,9 @@ type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
-/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/aborted` answers with
-/// 8 KiB of an endless body, and aborts it at the first chunk of the test.
+/// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/finish` finishes its
+/// connection, `/aborted` answers with 8 KiB of an endless body, and aborts it at the first chunk of
+/// the test.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -141,6 +144,11 @@ async fn answer(
                 .unwrap()
         }
         "/wait" => std::future::pending().await,
+        "/finish" => {
+            let connection = request.extensions().get::<ClientConnection>().unwrap();
+            connection.finish();
+            response.body(text("finished".to_owned())).unwrap()
+        }
         "/aborted" => {
             let abort = request.extensions().get::<Abort>().unwrap().clone();
             let mut chunks = stream.lock().await.take().unwrap();
@@ -471,6 +479,38 @@ async fn drain_waits_for_a_streaming_response() {
             assert_eq!(rest.unwrap(), "");
         }
         assert_eq!(soon(drain).await.unwrap(), Outcome::Drained);
+    }
+}
+
+#[tokio::test]
+async fn a_finished_connection_completes_its_answers_and_takes_no_request() {
+    for http2 in [false, true] {
+        let server = Server::plain().await;
+        let mut requests: Box<dyn FnMut(&str) -> _> = if http2 {
+            let sender = http2_on(server.connect().await).await;
+            let send = move |path: &str| sender.clone().send_request(get(path)).boxed();
+            Box::new(send)
+        } else {
+            let mut sender = http1_on(server.connect().await).await;
+            Box::new(move |path: &str| sender.send_request(get(path)).boxed())
+        };
+        let mut watched = None;
+        if http2 {
+            let response = soon(requests("/stream")).await.unwrap();
+            watched = Some(response.into_body().into_data_stream());
+        }
+        let finished = soon(requests("/finish")).await.unwrap();
+        assert_eq!(text_of(finished).await, "finished");
+        if let Some(watched) = &mut watched {
+            for chunk in ["one", "two"] {
+                server.send_chunk(chunk);
+                assert_eq!(soon(watched.next()).await.unwrap().unwrap(), chunk);
+            }
+        }
+        // The client may not have seen the end yet; then the server refuses the request.
+        assert!(soon(requests("/peer")).await.is_err(), "http2: {http2}");
+        drop(watched);
+        only_the_accept_loop_is_left(&server).await;
     }
 }
 

@@ -43,6 +43,7 @@ use super::in_flight::Seat;
 use super::request::RequestInfo;
 use super::rescue;
 use super::rescue::FailureLog;
+use super::shares::Shares;
 
 use read_key::AUDIT_ID;
 use read_key::ReadKey;
@@ -58,6 +59,7 @@ const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
 pub(super) struct Forwarding {
     forwarder: Forwarder,
     shared_reads: SharedReads,
+    shares: Shares,
     failures: FailureLog,
     shutdown: Shutdown,
 }
@@ -77,8 +79,9 @@ struct ForwardedWatch {
 
 impl Forwarding {
     /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches.
-    pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
+    pub(super) fn new(forwarder: Forwarder, shares: Shares, shutdown: Shutdown) -> Self {
         Self {
+            shares,
             shared_reads: SharedReads::new(forwarder.clone(), shutdown.clone()),
             failures: FailureLog::default(),
             forwarder,
@@ -87,8 +90,9 @@ impl Forwarding {
     }
 
     /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
-    /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If `limit` is set, it is sent only with a permit. If
-    /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
+    /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If `limit`
+    /// is set, it is sent only with a permit. If `is_native` is true, the API server serves the
+    /// resource itself, so that reads can be shared.
     /// The request has no `seat` while it waits for its turn among reads with long answers.
     ///
     /// # Errors
@@ -117,17 +121,10 @@ impl Forwarding {
                 let reads = &self.shared_reads;
                 reads.forward(key, limit, audit_id, account, seat).await
             }
-            (None, Some(limit)) => match limit.try_acquire_owned() {
-                Ok(permit) if info.verb == "watch" => {
-                    let forwarded = self.forward_unshared(request, identity, info, Some(permit));
-                    forwarded.await
-                }
-                Ok(permit) => {
-                    let forwarded = self.shared_reads.forward_alone(request, identity, permit);
-                    forwarded.await
-                }
-                Err(_) => Err(ForwardError::TooManyUnproven),
-            },
+            (None, Some(limit)) => {
+                self.forward_limited(request, identity, info, caller, limit)
+                    .await
+            }
             (None, None) => self.forward_unshared(request, identity, info, None).await,
         };
         answer.map_err(|failed| match failed {
@@ -135,6 +132,33 @@ impl Forwarding {
             ForwardError::TooManyLong => Status::too_many_long_reads(),
             ForwardError::Upstream(error) => self.failures.forwarding_failed(&error),
         })
+    }
+
+    /// Forwards a read with a permit of `limit`, of which the caller may have only a share.
+    async fn forward_limited(
+        &self,
+        request: Request<Body>,
+        identity: Identity,
+        info: &RequestInfo,
+        caller: &Caller,
+        limit: Arc<Semaphore>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let share = self.shares.permit(caller, &limit);
+        let (Ok(share), Ok(permit)) = (share, limit.try_acquire_owned()) else {
+            return Err(ForwardError::TooManyUnproven);
+        };
+        let response = match info.verb == "watch" {
+            true => {
+                self.forward_unshared(request, identity, info, Some(permit))
+                    .await?
+            }
+            false => {
+                self.shared_reads
+                    .forward_alone(request, identity, permit)
+                    .await?
+            }
+        };
+        Ok(guarded(response, share))
     }
 
     /// Forwards any request, streaming both ways; a watch until a drain ends it. A watch holds its
@@ -233,7 +257,7 @@ fn append_forwarded_for(headers: &mut HeaderMap, address: IpAddr) {
 }
 
 /// True if a node, pod or service behind the API server may answer the request.
-fn is_proxied(info: &RequestInfo) -> bool {
+pub(super) fn is_proxied(info: &RequestInfo) -> bool {
     info.is_resource_request && info.path.split('/').any(|segment| segment == "proxy")
 }
 
@@ -319,7 +343,11 @@ mod tests {
             }) as _),
         );
         let shutdown = Shutdown::new(shutdown::Config::default());
-        let forwarding = Arc::new(Forwarding::new(Forwarder::new(client), shutdown));
+        let forwarding = Arc::new(Forwarding::new(
+            Forwarder::new(client),
+            Shares::default(),
+            shutdown,
+        ));
         let limits = Limits {
             memory: 4 * UPGRADE_BYTES,
             ..Limits::new(None, Some(1 << 30), 0)

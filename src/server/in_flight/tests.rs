@@ -6,6 +6,7 @@ use proptest::prelude::prop_assert_eq;
 use proptest::proptest;
 
 use super::*;
+use crate::identity::KnownCaller;
 
 fn info(method: Method, target: &str) -> RequestInfo {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -46,7 +47,7 @@ fn reads_that_end_soon_need_a_seat() {
 }
 
 #[test]
-fn a_connection_may_hold_as_many_seats_as_are_free() {
+fn a_holder_may_have_as_many_seats_as_are_free() {
     for (held, total, limit, expected) in [
         (0, 0, 4, true),
         (1, 1, 4, true),
@@ -55,7 +56,7 @@ fn a_connection_may_hold_as_many_seats_as_are_free() {
         (0, 4, 4, true),
         (0, 9, 4, true),
         (1, 4, 4, false),
-        // One seat: one request per connection.
+        // One seat: one request per holder.
         (0, 0, 1, true),
         (1, 1, 1, false),
         // No limit.
@@ -66,60 +67,65 @@ fn a_connection_may_hold_as_many_seats_as_are_free() {
     }
 }
 
-fn connections(count: usize) -> Vec<ClientConnection> {
-    (0..count).map(|_| ClientConnection::next()).collect()
+/// Half of them users, half of them connections.
+fn holders(count: usize) -> Vec<Holder> {
+    let holder = |number: usize| match number % 2 {
+        0 => Holder::User(UserKey::for_tests(number as u8)),
+        _ => Holder::Connection(ClientConnection::next()),
+    };
+    (0..count).map(holder).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Connections take and release seats at random: the counts are exact, the total is bounded, and
-    /// a connection without a seat is never refused.
+    /// Holders take and release seats at random: the counts are exact, the total is bounded, and
+    /// one without a seat is never refused.
     #[test]
-    fn the_total_is_bounded_and_no_connection_starves(
+    fn the_total_is_bounded_and_no_holder_starves(
         limit in 1_usize..40,
         steps in vec((0_usize..6, proptest::bool::ANY), 0..300),
     ) {
-        let connections = connections(6);
+        let parties = holders(6);
         let mut taken = TakenSeats::default();
         let mut held = [0_usize; 6];
         for (index, takes) in steps {
             if takes {
-                let was_taken = taken.take(&connections[index], limit);
+                let was_taken = taken.take(&parties[index], limit);
                 prop_assert!(was_taken || held[index] > 0);
                 held[index] += usize::from(was_taken);
             } else if held[index] > 0 {
-                taken.release(&connections[index]);
+                taken.release(&parties[index]);
                 held[index] -= 1;
             }
             prop_assert_eq!(taken.total, held.iter().sum::<usize>());
             let holders = held.iter().filter(|held| **held > 0).count();
-            prop_assert_eq!(taken.by_connection.len(), holders);
+            prop_assert_eq!(taken.by_holder.len(), holders);
             prop_assert!(taken.total < limit + holders.max(1));
         }
     }
 
-    /// One connection holds what it can get; then all ask for more whenever a request ends, and the
+    /// One holder has what it can get; then all ask for more whenever a request ends, and the
     /// shares become equal.
     #[test]
-    fn busy_connections_get_equal_shares(
+    fn busy_holders_get_equal_shares(
         count in 2_usize..6,
         limit in 12_usize..60,
         first in 0_usize..6,
     ) {
-        let connections = connections(count);
+        let parties = holders(count);
         let mut taken = TakenSeats::default();
-        while taken.take(&connections[first % count], limit) {}
+        while taken.take(&parties[first % count], limit) {}
         for round in 0..2 * limit {
             for index in 0..count {
-                taken.release(&connections[(index + round) % count]);
-                // The connections ask in turn, beginning with the one that has just lost a seat.
+                taken.release(&parties[(index + round) % count]);
+                // The holders ask in turn, beginning with the one that has just lost a seat.
                 for asking in 0..count {
-                    taken.take(&connections[(index + round + asking) % count], limit);
+                    taken.take(&parties[(index + round + asking) % count], limit);
                 }
             }
         }
-        let shares: Vec<_> = connections.iter().map(|connection| taken.by_connection[connection]).collect();
+        let shares: Vec<_> = parties.iter().map(|holder| taken.by_holder[holder]).collect();
         let (least, most) = (shares.iter().min(), shares.iter().max());
         prop_assert!(most <= least.map(|least| least + 1).as_ref(), "{:?}", shares);
     }
@@ -129,24 +135,41 @@ proptest! {
 fn a_seat_is_counted_until_it_is_dropped() {
     let registry = Registry::new();
     let in_flight = InFlight::new(1, InFlightMetrics::new(&registry));
-    let (first, second) = (ClientConnection::next(), ClientConnection::next());
+    let parties = holders(2);
+    let (first, second) = (&parties[0], &parties[1]);
     let list = info(Method::GET, "/api/v1/pods");
     let watch = info(Method::GET, "/api/v1/pods?watch=1");
     let has_metric = |line: &str| registry.render().1.lines().any(|found| found == line);
 
-    let seat = in_flight.take(&list, &first).expect("the first seat");
+    let seat = in_flight.take(&list, first).expect("the first seat");
     assert!(seat.is_some());
-    assert_eq!(in_flight.take(&list, &first).err(), Some(TooManyRequests));
+    assert_eq!(in_flight.take(&list, first).err(), Some(TooManyRequests));
     assert!(
         in_flight
-            .take(&watch, &first)
+            .take(&watch, first)
             .is_ok_and(|seat| seat.is_none())
     );
-    let other = in_flight.take(&list, &second).expect("its first seat");
+    let other = in_flight.take(&list, second).expect("its first seat");
     assert!(has_metric("kubefan_inflight_requests 2"));
     assert!(has_metric("kubefan_inflight_rejected_total 1"));
     drop((seat, other));
     assert!(has_metric("kubefan_inflight_requests 0"));
-    assert!(in_flight.take(&list, &first).is_ok());
-    assert!(in_flight.inner.taken.lock().by_connection.is_empty());
+    assert!(in_flight.take(&list, first).is_ok());
+    assert!(in_flight.inner.taken.lock().by_holder.is_empty());
+}
+
+#[test]
+fn a_known_user_holds_the_seats_of_all_its_connections() {
+    let known = |number| {
+        let caller = KnownCaller::for_tests(number);
+        Caller::Known(Arc::new(caller))
+    };
+    let (one, other) = (ClientConnection::next(), ClientConnection::next());
+    let on = |caller: &Caller, connection| Holder::of(caller, connection);
+    assert_eq!(on(&known(1), &one), on(&known(1), &other));
+    assert_ne!(on(&known(1), &one), on(&known(2), &one));
+    for caller in [Caller::Unknown, Caller::Trusted] {
+        assert_ne!(on(&caller, &one), on(&caller, &other));
+        assert_eq!(on(&caller, &one), Holder::Connection(one.clone()));
+    }
 }

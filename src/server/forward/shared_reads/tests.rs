@@ -16,6 +16,7 @@ use super::*;
 use crate::ledger::Ledger;
 use crate::ledger::Limits;
 use crate::net::ClientConnection;
+use crate::server::in_flight::Holder;
 use crate::server::in_flight::InFlight;
 use crate::server::in_flight::InFlightMetrics;
 use crate::server::request::RequestInfo;
@@ -272,7 +273,8 @@ async fn a_caller_waits_a_limited_time_for_a_permit() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_waits_for_a_permit_has_no_seat() {
     let metrics = InFlightMetrics::new(&Registry::new());
-    let (in_flight, connection) = (InFlight::new(2, metrics), ClientConnection::next());
+    let connection = Holder::Connection(ClientConnection::next());
+    let in_flight = InFlight::new(2, metrics);
     let seat = || {
         let info = RequestInfo::parse(&Method::GET, PODS, "");
         in_flight.take(&info, &connection)

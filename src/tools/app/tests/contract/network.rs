@@ -157,7 +157,12 @@ impl Replica {
         let registry = Registry::new();
         let access = identity::Config::default();
         let server = Server::new(
-            AccessControl::new(&access, client.clone(), &shutdown),
+            AccessControl::new(
+                &access,
+                client.clone(),
+                identity::Metrics::new(&registry),
+                &shutdown,
+            ),
             informers,
             Arc::new(rest_mapper),
             Forwarder::new(client),

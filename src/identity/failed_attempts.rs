@@ -1,0 +1,142 @@
+//! Counts the failed authentications of each source address.
+//!
+//! An address that fails too often gets 429 for credentials that kubefan does not know: neither a
+//! review nor a forwarded request is sent for them. Tokens that kubefan knows are not concerned,
+//! because a load balancer may give all clients the same address.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::net::Ipv6Addr;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How many authentications of an address may fail at once.
+const BURST: f64 = 1_000.0;
+/// How many authentications of an address may fail in a second, in the long run.
+const PER_SECOND: f64 = 100.0;
+/// The number of addresses that are remembered, in each of two generations.
+const ADDRESSES: usize = 8_192;
+
+/// Where a request comes from: an IPv4 address, or the network (/64) of an IPv6 address, because
+/// one host may have all addresses of such a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Source(IpAddr);
+
+/// The failed authentications of the recent past.
+#[derive(Default)]
+pub(super) struct FailedAttempts {
+    budgets: Mutex<Budgets>,
+}
+
+/// The addresses whose budget is not full. If there are too many, the older half is forgotten.
+#[derive(Default)]
+struct Budgets {
+    young: HashMap<Source, Budget>,
+    old: HashMap<Source, Budget>,
+}
+
+/// How many authentications may still fail, at a moment. It refills with time.
+#[derive(Clone, Copy)]
+struct Budget {
+    left: f64,
+    at: Instant,
+}
+
+impl Source {
+    pub(super) fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(address) => IpAddr::V4(address),
+            IpAddr::V6(address) => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+            }
+        })
+    }
+}
+
+impl FailedAttempts {
+    /// Counts a failed authentication of `source`.
+    pub(super) fn count(&self, source: Source) {
+        let now = Instant::now();
+        let mut budgets = self.budgets.lock();
+        let left = budgets.left(source, now) - 1.0;
+        if budgets.young.len() >= ADDRESSES && !budgets.young.contains_key(&source) {
+            budgets.old = std::mem::take(&mut budgets.young);
+        }
+        // An address that goes on is not punished for longer than a burst.
+        let left = left.max(-BURST);
+        budgets.young.insert(source, Budget { left, at: now });
+    }
+
+    /// True if `source` has failed too often, and its next attempt must wait.
+    pub(super) fn is_exhausted(&self, source: Source) -> bool {
+        self.budgets.lock().left(source, Instant::now()) < 1.0
+    }
+}
+
+impl Budgets {
+    fn left(&self, source: Source, now: Instant) -> f64 {
+        let budget = self.young.get(&source).or_else(|| self.old.get(&source));
+        budget.map_or(BURST, |budget| {
+            let elapsed = now.saturating_duration_since(budget.at).as_secs_f64();
+            (budget.left + elapsed * PER_SECOND).min(BURST)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn source(address: &str) -> Source {
+        Source::of(address.parse().expect("an address"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_fails_too_often_waits() {
+        let attempts = FailedAttempts::default();
+        let (bad, good) = (source("192.0.2.1"), source("192.0.2.2"));
+        for _ in 0..1_000 {
+            assert!(!attempts.is_exhausted(bad));
+            attempts.count(bad);
+        }
+        assert!(attempts.is_exhausted(bad) && !attempts.is_exhausted(good));
+        advance(Duration::from_millis(11)).await;
+        assert!(!attempts.is_exhausted(bad));
+        for _ in 0..10_000 {
+            attempts.count(bad);
+        }
+        advance(Duration::from_secs(10)).await;
+        assert!(attempts.is_exhausted(bad));
+        advance(Duration::from_secs(1)).await;
+        assert!(!attempts.is_exhausted(bad));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_number_of_addresses_is_bounded() {
+        let attempts = FailedAttempts::default();
+        for number in 0..100_000_u32 {
+            attempts.count(Source::of(IpAddr::from(number.to_be_bytes())));
+        }
+        let budgets = attempts.budgets.lock();
+        assert!(budgets.young.len() + budgets.old.len() <= 2 * ADDRESSES);
+        assert!(!budgets.old.is_empty());
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_source() {
+        for (one, other, expected) in [
+            ("2001:db8::1", "2001:db8::ffff:2", true),
+            ("2001:db8::1", "2001:db8:0:1::1", false),
+            ("192.0.2.1", "::ffff:192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+        ] {
+            assert_eq!(source(one) == source(other), expected, "{one} {other}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Lets a few questions to the API server be in flight; the others wait in a bounded queue.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::IntCounter;
+use prometheus::IntGauge;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// How long a question may wait in the queue.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+
+/// A queue of questions. Askers of kind `K` take turns, so one with many questions delays the
+/// others by one question each. Clones share the queue.
+#[derive(Clone)]
+pub(super) struct AskQueue<K: Asker> {
+    inner: Arc<Inner<K>>,
+}
+
+/// What asks: all with the same value share one place in the order.
+pub(super) trait Asker: Clone + Eq + Hash + Send + 'static {}
+
+impl<K: Clone + Eq + Hash + Send + 'static> Asker for K {}
+
+/// The numbers of questions in a queue, and of those that it refused.
+#[derive(Clone)]
+pub(super) struct QueueMetrics {
+    pub(super) waiting: IntGauge,
+    pub(super) refused: IntCounter,
+}
+
+struct Inner<K: Asker> {
+    /// Upper limit of the questions in flight and waiting.
+    capacity: usize,
+    state: Mutex<State<K>>,
+    metrics: QueueMetrics,
+}
+
+struct State<K: Asker> {
+    /// How many more questions may be in flight.
+    free: usize,
+    /// The number of questions in flight and waiting.
+    total: usize,
+    /// The askers with a question in flight or waiting.
+    askers: HashMap<K, Questions<K>>,
+    /// The askers with a waiting question; the next one is at the front.
+    order: VecDeque<K>,
+}
+
+/// The questions of one asker.
+struct Questions<K: Asker> {
+    total: usize,
+    waiting: VecDeque<oneshot::Sender<Slot<K>>>,
+}
+
+/// A question may be in flight until this is dropped. Then the next one may.
+struct Slot<K: Asker>(Option<Arc<Inner<K>>>);
+
+/// A question is counted until this is dropped.
+struct Place<K: Asker> {
+    inner: Arc<Inner<K>>,
+    asker: K,
+}
+
+/// The permission to send one question. It counts as in flight until this is dropped.
+pub(super) struct Permit<K: Asker> {
+    // Dropped first, so that a question that becomes free is counted as free.
+    _slot: Slot<K>,
+    _place: Place<K>,
+}
+
+/// Too many questions wait, in all or of this asker.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Busy;
+
+/// Whether an asker with `own` questions may ask one more while `total` of `capacity` places are
+/// taken. It may have as many as are free, so a single one gets half of them, and an asker without
+/// a question gets a place while there is one.
+fn has_room(own: usize, total: usize, capacity: usize) -> bool {
+    let free = capacity.saturating_sub(total);
+    free > 0 && (own == 0 || own < free)
+}
+
+// === impl AskQueue ===
+
+impl<K: Asker> AskQueue<K> {
+    /// A queue that lets `in_flight` questions be sent concurrently, and holds `capacity` in all.
+    pub(super) fn new(in_flight: usize, capacity: usize, metrics: QueueMetrics) -> Self {
+        let inner = Inner {
+            capacity,
+            state: Mutex::new(State {
+                free: in_flight,
+                total: 0,
+                askers: HashMap::new(),
+                order: VecDeque::new(),
+            }),
+            metrics,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Waits until a question of `asker` may be sent. Cancel safe: the question then leaves the
+    /// queue.
+    ///
+    /// # Errors
+    /// [`Busy`], which is counted, if the queue is too full for this asker, or the question has
+    /// waited for 10 s.
+    pub(super) async fn admit(&self, asker: K) -> Result<Permit<K>, Busy> {
+        let admitted = self.try_admit(asker).await;
+        admitted.inspect_err(|Busy| self.inner.metrics.refused.inc())
+    }
+
+    async fn try_admit(&self, asker: K) -> Result<Permit<K>, Busy> {
+        let (place, slot) = self.enter(asker)?;
+        let slot = match slot {
+            Ok(slot) => slot,
+            Err(granted) => {
+                let _waiting = Waiting::new(&self.inner.metrics.waiting);
+                let granted = timeout(MAX_WAIT, granted).await.map_err(|_| Busy)?;
+                // The sender is kept until it has sent a slot.
+                granted.map_err(|_| Busy)?
+            }
+        };
+        Ok(Permit {
+            _slot: slot,
+            _place: place,
+        })
+    }
+
+    /// Takes a place, and a slot or the receiver of one.
+    #[expect(
+        clippy::type_complexity,
+        reason = "it is used once, next to this function"
+    )]
+    fn enter(
+        &self,
+        asker: K,
+    ) -> Result<(Place<K>, Result<Slot<K>, oneshot::Receiver<Slot<K>>>), Busy> {
+        let inner = &self.inner;
+        let mut state = inner.state.lock();
+        let own = state.askers.get(&asker).map_or(0, |own| own.total);
+        if !has_room(own, state.total, inner.capacity) {
+            return Err(Busy);
+        }
+        let place = Place {
+            inner: Arc::clone(inner),
+            asker: asker.clone(),
+        };
+        let state = &mut *state;
+        state.total += 1;
+        let questions = state.askers.entry(asker.clone()).or_insert(Questions {
+            total: 0,
+            waiting: VecDeque::new(),
+        });
+        questions.total += 1;
+        if state.free > 0 {
+            state.free -= 1;
+            return Ok((place, Ok(Slot(Some(Arc::clone(inner))))));
+        }
+        if questions.waiting.is_empty() {
+            state.order.push_back(asker);
+        }
+        let (grant, granted) = oneshot::channel();
+        questions.waiting.push_back(grant);
+        Ok((place, Err(granted)))
+    }
+}
+
+// === impl State ===
+
+impl<K: Asker> State<K> {
+    /// The next question that waits.
+    fn next(&mut self) -> Option<oneshot::Sender<Slot<K>>> {
+        while let Some(asker) = self.order.pop_front() {
+            let Some(questions) = self.askers.get_mut(&asker) else {
+                continue;
+            };
+            let next = questions.waiting.pop_front();
+            if !questions.waiting.is_empty() {
+                self.order.push_back(asker);
+            }
+            if next.is_some() {
+                return next;
+            }
+        }
+        None
+    }
+}
+
+// === impl Slot, Place ===
+
+impl<K: Asker> Drop for Slot<K> {
+    /// Passes the slot on to the next question whose asker still waits.
+    fn drop(&mut self) {
+        let Some(mut inner) = self.0.take() else {
+            return;
+        };
+        loop {
+            let next = {
+                let mut state = inner.state.lock();
+                let next = state.next();
+                if next.is_none() {
+                    state.free += 1;
+                }
+                next
+            };
+            let Some(next) = next else {
+                return;
+            };
+            match next.send(Slot(Some(inner))) {
+                Ok(()) => return,
+                Err(mut unused) => match unused.0.take() {
+                    Some(unused) => inner = unused,
+                    None => return,
+                },
+            }
+        }
+    }
+}
+
+impl<K: Asker> Drop for Place<K> {
+    fn drop(&mut self) {
+        let mut state = self.inner.state.lock();
+        state.total -= 1;
+        let Some(questions) = state.askers.get_mut(&self.asker) else {
+            return;
+        };
+        questions.total -= 1;
+        if questions.total > 0 {
+            return;
+        }
+        let questions = state.askers.remove(&self.asker);
+        // Without questions, the senders that are left have no receivers.
+        if questions.is_some_and(|questions| !questions.waiting.is_empty()) {
+            state.order.retain(|asker| *asker != self.asker);
+        }
+    }
+}
+
+/// Counts a waiting question.
+struct Waiting<'a>(&'a IntGauge);
+
+impl<'a> Waiting<'a> {
+    fn new(gauge: &'a IntGauge) -> Self {
+        gauge.inc();
+        Self(gauge)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn queue(in_flight: usize, capacity: usize) -> AskQueue<&'static str> {
+        let metrics = QueueMetrics {
+            waiting: IntGauge::new("waiting", "waiting").expect("a gauge"),
+            refused: IntCounter::new("refused", "refused").expect("a counter"),
+        };
+        AskQueue::new(in_flight, capacity, metrics)
+    }
+
+    fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+        future.now_or_never()
+    }
+
+    #[test]
+    fn one_asker_gets_half_and_a_new_one_always_a_place_that_is_free() {
+        for (own, total, capacity, expected) in [
+            (0, 0, 8, true),
+            (3, 3, 8, true),
+            (4, 4, 8, false),
+            (0, 7, 8, true),
+            (0, 8, 8, false),
+            (1, 7, 8, false),
+        ] {
+            assert_eq!(has_room(own, total, capacity), expected, "{own} of {total}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn askers_take_turns() {
+        let queue = queue(1, 100);
+        let first = queue.admit("many").await.expect("a free slot");
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut waiting = Vec::new();
+        for asker in ["many", "many", "many", "few", "many", "other"] {
+            let (queue, order) = (queue.clone(), Arc::clone(&order));
+            waiting.push(Box::pin(async move {
+                let permit = queue.admit(asker).await.expect("room");
+                order.lock().push(asker);
+                drop(permit);
+            }));
+            let pending = futures_util::poll!(waiting.last_mut().expect("just pushed"));
+            assert!(pending.is_pending());
+        }
+        assert_eq!(queue.inner.metrics.waiting.get(), 6);
+        drop(first);
+        futures_util::future::join_all(waiting).await;
+        let order = order.lock();
+        assert_eq!(*order, ["many", "few", "other", "many", "many", "many"]);
+        assert_eq!(queue.inner.metrics.waiting.get(), 0);
+        let state = queue.inner.state.lock();
+        assert_eq!((state.free, state.total, state.askers.len()), (1, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_question_that_is_given_up_blocks_no_other() {
+        let queue = queue(1, 100);
+        let first = queue.admit("a").await.expect("a free slot");
+        let mut given_up = Box::pin(queue.admit("b"));
+        assert!(futures_util::poll!(&mut given_up).is_pending());
+        let mut next = Box::pin(queue.admit("c"));
+        assert!(futures_util::poll!(&mut next).is_pending());
+        drop(given_up);
+        drop(first);
+        let next = now(next).expect("the slot").expect("room");
+        // A slot that was granted, but not yet taken, goes to the next one too.
+        let mut granted = Box::pin(queue.admit("d"));
+        assert!(futures_util::poll!(&mut granted).is_pending());
+        drop(next);
+        drop(granted);
+        assert!(now(queue.admit("e")).is_some_and(|permit| permit.is_ok()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_queue_is_bounded_in_length_and_in_time() {
+        let queue = queue(1, 4);
+        let held = queue.admit("a").await.expect("a free slot");
+        let mut waits = Box::pin(queue.admit("a"));
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        assert!(now(queue.admit("a")).is_some_and(|refused| refused.is_err()));
+        assert!(waits.await.is_err(), "it must not wait for ever");
+        assert_eq!(queue.inner.metrics.refused.get(), 2);
+        drop(held);
+        assert!(now(queue.admit("a")).is_some_and(|permit| permit.is_ok()));
+    }
+}
