@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -23,13 +24,15 @@ use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncWrite;
+use tokio::net::TcpSocket;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower::Service;
 
 use crate::support::programs::certificates::Identity;
 
-trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Any connection.
+pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Io for T {}
 
 /// A connection over plain TCP or over TLS.
@@ -81,6 +84,26 @@ impl Connector {
         Self {
             tls: Some(Arc::new(config)),
         }
+    }
+
+    /// A connection to `server`, a URL with an IPv4 address and a port, from the address `from`.
+    pub(crate) async fn dial(&self, server: &str, from: Ipv4Addr) -> io::Result<Box<dyn Io>> {
+        let uri: Uri = server.parse().map_err(io::Error::other)?;
+        let host = uri.host().unwrap_or_default().to_owned();
+        let address: Ipv4Addr = host.parse().map_err(io::Error::other)?;
+        let port = uri.port_u16().unwrap_or(443);
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let tcp = socket.connect((address, port).into()).await?;
+        tcp.set_nodelay(true)?;
+        let Some(tls) = &self.tls else {
+            return Ok(Box::new(tcp));
+        };
+        let name = ServerName::try_from(host).map_err(io::Error::other)?;
+        let stream = TlsConnector::from(Arc::clone(tls))
+            .connect(name, tcp)
+            .await?;
+        Ok(Box::new(stream))
     }
 
     async fn connect(self, uri: Uri) -> io::Result<Stream> {

@@ -133,6 +133,11 @@ pub(super) async fn create(server: &ApiServer) -> Vec<TestUser> {
         ),
         certified("node", "system:node:n1", "system:nodes", None),
         TestUser {
+            name: "foreign certificate",
+            token: None,
+            certificate: Some(foreign.client("admin", "system:masters")),
+        },
+        TestUser {
             certificate: Some(foreign.client("admin", "system:masters")),
             ..TestUser::with_token("foreign certificate and token", "getter-token")
         },

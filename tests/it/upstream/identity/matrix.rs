@@ -219,7 +219,17 @@ async fn send(client: &Client, access: &Access) -> String {
         Value::Null => Bytes::new(),
         body => body.to_string().into(),
     };
-    let answer = client.send(access.method.clone(), &access.path, &headers, body);
+    let answer = async {
+        loop {
+            let (method, body) = (access.method.clone(), body.clone());
+            match client.try_send(method, &access.path, &headers, body).await {
+                Ok(answer) => return answer,
+                // After a 401, an HTTP/2 connection takes no further requests.
+                Err(error) if error.contains("not a result of an error") => {}
+                Err(error) => panic!("{client:?}: {error}"),
+            }
+        }
+    };
     match timeout(LIMIT, answer).await {
         Ok(answer) => comparable(access, &answer),
         Err(_) => format!("no answer within {LIMIT:?}"),

@@ -1,5 +1,8 @@
 //! Callers with identities of their own: what each may read, through kubefan and directly.
 
+mod attacks;
 mod callers;
 mod identities;
 mod matrix;
+mod refusals;
+mod storms;

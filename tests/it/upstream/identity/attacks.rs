@@ -1,0 +1,451 @@
+//! Requests of users that try to read more than they may. The oracle is the API server: through
+//! kubefan no user sees a secret that it does not see directly, and gets no other status, except that
+//! kubefan may refuse what it will not interpret or forward (400 or 403).
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use crate::support::clients::client::Client;
+use crate::support::clients::connector::Connector;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private_with_tokens;
+use crate::support::programs::certificates::Authority;
+use crate::support::programs::kubefan::Kubefan;
+
+use super::identities::TOKENS;
+use super::identities::grant;
+
+/// The value of a secret that none of the attackers may read.
+const MARKER: &str = "bWFya2VyLW9mLWEtc2VjcmV0";
+const LIMIT: Duration = Duration::from_secs(20);
+const ADMIN: &str = "Authorization: Bearer admin-token";
+const READER: &str = "Authorization: Bearer ns-reader-token";
+
+/// An API server with a secret in the namespace `closed`, and a kubefan whose own identity is an
+/// admin with a client certificate, so that a request which is sent by mistake with kubefan's
+/// identity may read everything.
+struct Scene {
+    server: ApiServer,
+    kubefan: Kubefan,
+    authority: String,
+}
+
+impl Scene {
+    async fn start(flags: &[&str]) -> Option<Self> {
+        let server = private_with_tokens(TOKENS, &[]).await?;
+        let admin = server.client();
+        for namespace in ["open", "closed"] {
+            let object = json!({"metadata": {"name": namespace}});
+            admin.create("/api/v1/namespaces", &object).await.ok();
+        }
+        let secret = json!({"metadata": {"name": "s"}, "data": {"key": MARKER}});
+        let secrets = "/api/v1/namespaces/closed/secrets";
+        admin.create(secrets, &secret).await.ok();
+        let harmless = json!({"metadata": {"name": "s"}, "data": {"key": "aGFybWxlc3M="}});
+        let secrets = "/api/v1/namespaces/open/secrets";
+        admin.create(secrets, &harmless).await.ok();
+        let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+        for name in ["ns-reader", "certified"] {
+            let group = "rbac.authorization.k8s.io";
+            let subject = json!({"apiGroup": group, "kind": "User", "name": name});
+            grant(&admin, Some("open"), name, &rules, &subject).await;
+        }
+        let mut all = vec![
+            "--auth",
+            "caller",
+            "--tls-self-signed",
+            "--all",
+            "--cache-secrets",
+        ];
+        all.extend(flags);
+        let kubefan = Kubefan::start_with(&server.kubeconfig("certificate"), &all).await;
+        let authority = fs::read_to_string(kubefan.file(".local/state/kubefan/tls/ca.crt"));
+        let authority = authority.expect("kubefan's CA");
+        Some(Self {
+            server,
+            kubefan,
+            authority,
+        })
+    }
+
+    /// The servers' URLs with connectors for them: kubefan and the API server.
+    fn both(&self, has_certificate: bool) -> [(String, Connector); 2] {
+        let certificate = self.server.certificate("certified", "any");
+        let certificate = has_certificate.then_some(&certificate);
+        let connector = |authority| Connector::tls(authority, certificate, &["http/1.1"]);
+        [
+            (self.kubefan.url().to_owned(), connector(&self.authority)),
+            (self.server.url(), connector(self.server.authority())),
+        ]
+    }
+
+    /// Sends `bytes` to both servers on new connections. The attack has failed if kubefan's answers
+    /// have the marker only if the direct ones do, and the first status is equal or 400.
+    async fn attack(&self, name: &str, has_certificate: bool, bytes: &str) {
+        let mut answers = Vec::new();
+        for (url, connector) in self.both(has_certificate) {
+            answers.push(exchange(&url, &connector, bytes).await);
+        }
+        let [ours, direct] = &answers[..] else {
+            unreachable!("there are two servers")
+        };
+        assert!(!direct.contains(MARKER), "{name}: not an attack: {direct}");
+        assert!(!ours.contains(MARKER), "{name}: {bytes}\n{ours}");
+        let (our_status, status) = (status_of(ours), status_of(direct));
+        assert!(
+            our_status == status
+                || ["400", "403"].contains(&our_status)
+                || our_status.starts_with('5') && !status.starts_with('2'),
+            "{name}: {our_status} instead of {status}\n{bytes}\n{ours}\n{direct}"
+        );
+    }
+}
+
+/// Everything that a server answers to `bytes` until it closes the connection.
+async fn exchange(url: &str, connector: &Connector, bytes: &str) -> String {
+    let dialed = connector.dial(url, Ipv4Addr::LOCALHOST).await;
+    let mut stream = dialed.expect("a connection");
+    stream.write_all(bytes.as_bytes()).await.expect("room");
+    let mut answer = Vec::new();
+    // A server may close the connection without TLS's end.
+    let read = timeout(LIMIT, stream.read_to_end(&mut answer)).await;
+    assert!(read.is_ok(), "no end within {LIMIT:?}: {bytes}");
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn status_of(answer: &str) -> &str {
+    answer.split(' ').nth(1).unwrap_or("none")
+}
+
+/// A GET of `target` on a connection that ends after the answer.
+fn get(target: &str, headers: &[&str]) -> String {
+    let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+    format!("GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n{headers}\r\n")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_spelling_of_a_path_shows_what_another_may_read() {
+    let Some(scene) = Scene::start(&[]).await else {
+        return;
+    };
+    let targets = [
+        "/api/v1/namespaces/closed/secrets",
+        "/api/v1/namespaces/closed/secrets?resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets/s",
+        "/api/v1/namespaces/closed/secrets/s?resourceVersion=0",
+        "/api/v1/secrets?resourceVersion=0",
+        "/api/v1/namespaces/open/../closed/secrets",
+        "/api/v1/namespaces/open/%2e%2e/closed/secrets",
+        "/api/v1/namespaces/open%2F..%2Fclosed/secrets",
+        "/api/v1/namespaces/open/secrets/..%2f..%2fclosed%2fsecrets%2fs",
+        "/api/v1/namespaces/closed%2Fsecrets",
+        "//api/v1/namespaces/closed/secrets?resourceVersion=0",
+        "/api/v1//namespaces/closed/secrets?resourceVersion=0",
+        "/api/v1/namespaces//closed/secrets?resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets/?resourceVersion=0",
+        "/./api/v1/namespaces/closed/secrets?resourceVersion=0",
+        "/API/v1/namespaces/closed/secrets",
+        "/api/V1/namespaces/closed/secrets",
+        "/api/v1/Namespaces/closed/secrets",
+        "/api/v1/namespaces/closed/Secrets",
+        "/api/v1/namespaces/CLOSED/secrets",
+        "/api/v1/namespaces/clos%65d/secrets?resourceVersion=0",
+        "/api/v1/namespaces/closed/secret%73?resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets/%73?resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets/s%00",
+        "/api/v1/namespaces/open/secrets;/../../closed/secrets",
+        "/api/v1/namespaces/closed;a=b/secrets",
+        "/api/v1/namespaces/closed/secrets;a=b?resourceVersion=0",
+        "/api/v1/namespaces/open/secrets?namespace=closed",
+        "/api/v1/namespaces/closed/secrets?namespace=open&resourceVersion=0",
+        "/api/v1/namespaces/open/secrets?fieldSelector=metadata.namespace%3Dclosed",
+        "/api/v1/secrets?fieldSelector=metadata.namespace%3Dopen&fieldSelector=metadata.namespace%3Dclosed",
+        "/api/v1/secrets?resourceVersion=0&fieldSelector=metadata.namespace%3Dclosed",
+        "/api/v1/secrets?resourceVersion=0;fieldSelector=metadata.namespace%3Dopen",
+        "/api/v1/namespaces/closed/secrets?watch=0&watch=1&timeoutSeconds=1&resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets?watch=1&watch=0&timeoutSeconds=1&resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets?watch=true;watch=0&timeoutSeconds=1",
+        "/api/v1/watch/namespaces/closed/secrets?timeoutSeconds=1",
+        "/api/v1/watch/namespaces/closed/secrets/s?timeoutSeconds=1",
+        "/api/v1/namespaces/closed/secrets?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+        "/api/v1/namespaces/closed/secrets?limit=1&resourceVersion=0",
+        "/api/v1/proxy/namespaces/closed/secrets",
+        "/apis//v1/namespaces/closed/secrets",
+        "http://127.0.0.1/api/v1/namespaces/closed/secrets?resourceVersion=0",
+        "https://127.0.0.1/api/v1/namespaces/closed/secrets/s",
+        "http://127.0.0.1/api/v1/namespaces/open/../closed/secrets",
+    ];
+    let admin_of = |(url, connector): &(String, Connector)| {
+        Client::new(url, connector.clone()).as_token("admin-token")
+    };
+    let secrets = "/api/v1/namespaces/closed/secrets?resourceVersion=0";
+    let seen = admin_of(&scene.both(false)[0]).get(secrets).await.ok();
+    assert!(String::from_utf8_lossy(&seen.body).contains(MARKER));
+    let [(url, connector), _] = scene.both(false);
+    for target in targets {
+        // What the admin has been answered, and what the user has been answered before, must
+        // change nothing. The first two attacks are without remembered answers.
+        scene.attack(target, false, &get(target, &[READER])).await;
+        scene.attack(target, false, &get(target, &[])).await;
+        exchange(&url, &connector, &get(target, &[ADMIN])).await;
+        scene.attack(target, false, &get(target, &[READER])).await;
+        scene.attack(target, true, &get(target, &[])).await;
+        scene.attack(target, true, &get(target, &[ADMIN])).await;
+    }
+    // A refusal of one user is not the answer to another.
+    let seen = admin_of(&scene.both(false)[0]).get(secrets).await.ok();
+    assert!(String::from_utf8_lossy(&seen.body).contains(MARKER));
+    let own = "/api/v1/namespaces/open/secrets?resourceVersion=0";
+    let own = exchange(&url, &connector, &get(own, &[READER])).await;
+    assert_eq!(status_of(&own), "200", "{own}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_header_gives_another_identity() {
+    let Some(scene) = Scene::start(&[]).await else {
+        return;
+    };
+    // The subprotocol has the admin's token.
+    let protocol = "Sec-WebSocket-Protocol: base64url.bearer.authorization.k8s.io.YWRtaW4tdG9rZW4, v4.channel.k8s.io";
+    let rows: &[(&[&str], bool)] = &[
+        (
+            &["X-Remote-User: admin", "X-Remote-Group: system:masters"],
+            false,
+        ),
+        (
+            &[
+                READER,
+                "X-Remote-User: admin",
+                "X-Remote-Group: system:masters",
+            ],
+            false,
+        ),
+        (
+            &["X-Remote-User: admin", "X-Remote-Group: system:masters"],
+            true,
+        ),
+        (&[READER, "Impersonate-User: admin"], false),
+        (&[READER, "Impersonate-Group: system:masters"], false),
+        (
+            &[
+                READER,
+                "Impersonate-User: ns-reader",
+                "Impersonate-Group: system:masters",
+            ],
+            false,
+        ),
+        (
+            &[
+                "Impersonate-User: admin",
+                "Impersonate-Group: system:masters",
+            ],
+            false,
+        ),
+        (
+            &[
+                "Impersonate-User: admin",
+                "Impersonate-Group: system:masters",
+            ],
+            true,
+        ),
+        (&["Impersonate-Uid: 1"], true),
+        (&["Impersonate-Extra-Scopes: a"], true),
+        (&[READER, "Impersonate-User: admin"], true),
+        // Of an admin with fewer rights for this request, the restriction must stay.
+        (&[ADMIN, "Impersonate-User: ns-reader"], false),
+        (
+            &[
+                ADMIN,
+                "Impersonate-User: ns-reader",
+                "Connection: Impersonate-User",
+            ],
+            false,
+        ),
+        (
+            &[
+                ADMIN,
+                "Impersonate-User: ns-reader",
+                "Connection: close, impersonate-user",
+            ],
+            false,
+        ),
+        (&[READER, "Connection: Authorization"], false),
+        (&["Connection: Accept", READER], false),
+        (&[READER, ADMIN], false),
+        (&["Authorization: Basic YWRtaW46YWRtaW4="], false),
+        (&["Authorization: Bearer"], false),
+        (&["Authorization: Bearer  admin-token"], false),
+        (&["Authorization: Bearer\tadmin-token"], false),
+        (&["Proxy-Authorization: Bearer admin-token"], false),
+        (
+            &["Authorization: Bearer ns-reader-token admin-token"],
+            false,
+        ),
+        (&["Cookie: token=admin-token"], false),
+        (&["X-Forwarded-User: admin"], false),
+        (
+            &["X-Forwarded-Client-Cert: Subject=\"O=system:masters,CN=admin\""],
+            false,
+        ),
+        (&["X-HTTP-Method-Override: GET", READER], false),
+        (&[protocol], false),
+        (&[READER, protocol], false),
+        (&[protocol], true),
+    ];
+    for target in [
+        "/api/v1/namespaces/closed/secrets?resourceVersion=0",
+        "/api/v1/namespaces/closed/secrets/s",
+        "/api/v1/namespaces/closed/secrets?watch=1&timeoutSeconds=1&resourceVersion=0",
+    ] {
+        for (headers, has_certificate) in rows {
+            let name = format!("{headers:?}, certificate: {has_certificate}");
+            for _ in 0..2 {
+                let request = get(target, headers);
+                scene.attack(&name, *has_certificate, &request).await;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_request_is_smuggled_in_another() {
+    let Some(scene) = Scene::start(&[]).await else {
+        return;
+    };
+    let hidden = "GET /api/v1/namespaces/closed/secrets HTTP/1.1\r\nHost: x\r\n\r\n";
+    let chunked = format!("{:x}\r\n{hidden}\r\n0\r\n\r\n", hidden.len());
+    let length = hidden.len();
+    let last = get("/version", &[]);
+    // The user of the certificate is impersonated: these requests travel with kubefan's own
+    // identity, which may read everything.
+    let post = "POST /api/v1/namespaces/open/configmaps HTTP/1.1\r\nHost: 127.0.0.1\r\n\
+                Content-Type: application/json\r\n";
+    for (name, request) in [
+        (
+            "in a body",
+            format!("{post}Content-Length: {length}\r\n\r\n{hidden}{last}"),
+        ),
+        (
+            "in a chunk",
+            format!("{post}Transfer-Encoding: chunked\r\n\r\n{chunked}{last}"),
+        ),
+        (
+            "both lengths",
+            format!("{post}Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n{chunked}{last}"),
+        ),
+        (
+            "both lengths, the other way around",
+            format!(
+                "{post}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{hidden}{last}"
+            ),
+        ),
+        (
+            "two lengths",
+            format!("{post}Content-Length: 0\r\nContent-Length: {length}\r\n\r\n{hidden}{last}"),
+        ),
+        (
+            "a list of lengths",
+            format!("{post}Content-Length: 0, {length}\r\n\r\n{hidden}{last}"),
+        ),
+        (
+            "a signed length",
+            format!("{post}Content-Length: +{length}\r\n\r\n{hidden}{last}"),
+        ),
+        (
+            "another encoding",
+            format!("{post}Transfer-Encoding: xchunked\r\n\r\n{chunked}{last}"),
+        ),
+        (
+            "chunked twice",
+            format!("{post}Transfer-Encoding: chunked, chunked\r\n\r\n{chunked}{last}"),
+        ),
+        (
+            "chunked before identity",
+            format!("{post}Transfer-Encoding: chunked, identity\r\n\r\n{chunked}{last}"),
+        ),
+        (
+            "a space before the colon",
+            format!(
+                "{post}Transfer-Encoding : chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{hidden}{last}"
+            ),
+        ),
+        (
+            "a folded header",
+            format!(
+                "{post}X-A: b\r\n Transfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n{hidden}{last}"
+            ),
+        ),
+        (
+            "a chunk size that is too long",
+            format!(
+                "{post}Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{hidden}\r\n0\r\n\r\n{last}"
+            ),
+        ),
+        (
+            "a length with a GET",
+            format!(
+                "GET /api/v1/namespaces/open/configmaps HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n{hidden}{last}"
+            ),
+        ),
+        (
+            "an upgrade that is not granted",
+            format!(
+                "GET /api/v1/namespaces/open/pods/p/exec HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n\r\n{last}"
+            ),
+        ),
+    ] {
+        for has_certificate in [true, false] {
+            scene.attack(name, has_certificate, &request).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_of_a_replaced_authority_ends_with_it() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let file = directory.path().join("ca.pem");
+    let (old, new) = (Authority::new(), Authority::new());
+    fs::write(&file, &old.certificate).expect("room");
+    let file_flag = file.to_str().expect("a path").to_owned();
+    let Some(scene) = Scene::start(&["--client-ca-file", &file_flag]).await else {
+        return;
+    };
+    // The client keeps TLS sessions, and resumes them where the server lets it.
+    let of = |authority: &Authority| {
+        let certificate = authority.client("certified", "any");
+        Connector::tls(&scene.authority, Some(&certificate), &["http/1.1"])
+    };
+    let (first, second) = (of(&old), of(&new));
+    let url = scene.kubefan.url();
+    let path = "/api/v1/namespaces/open/secrets?resourceVersion=0";
+    let status = async |connector: &Connector| {
+        let answer = exchange(url, connector, &get(path, &[])).await;
+        status_of(&answer).to_owned()
+    };
+    // This connection is open all the time.
+    let open = Client::new(url, first.clone());
+    open.get(path).await.ok();
+    for _ in 0..2 {
+        assert_eq!(status(&first).await, "200");
+        assert_eq!(status(&second).await, "401");
+    }
+    fs::write(&file, &new.certificate).expect("room");
+    eventually(
+        "the new authority",
+        Duration::from_secs(30),
+        async || match status(&second).await.as_str() {
+            "200" => Ok(()),
+            other => Err(other.to_owned()),
+        },
+    )
+    .await;
+    assert_eq!(status(&first).await, "401");
+    assert_eq!(open.get(path).await.status, 401);
+}
