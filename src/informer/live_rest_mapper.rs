@@ -21,6 +21,7 @@ use crate::api::WireFormat;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::upstream::Client;
+use crate::upstream::Definition;
 use crate::upstream::Discovery;
 use crate::upstream::Error;
 use crate::upstream::NotCacheable;
@@ -29,15 +30,10 @@ use crate::upstream::RestMapper;
 use super::Informer;
 use super::InformerSet;
 use super::InformerSpec;
+use super::known_definitions::KnownDefinitions;
+use super::refresh_schedule::RefreshSchedule;
 use super::upgrade::relist_after_upgrades;
 
-/// After a change of a definition, discovery is fetched at once, and again after each of these
-/// waits, because the API server publishes new discovery documents with a delay.
-const SETTLE_DELAYS: &[Duration] = &[
-    Duration::from_millis(300),
-    Duration::from_secs(2),
-    Duration::from_secs(5),
-];
 /// Interval of polls of discovery, and longest pause between refreshes for unknown resources.
 const POLL_INTERVAL: Duration = Duration::from_secs(60);
 /// Initial value of the pause between refreshes that requests for unknown resources cause. Each
@@ -49,9 +45,12 @@ const REQUIRED_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// The current REST mapper, shared by all requests and replaced by each refresh of discovery.
 pub struct LiveRestMapper {
     client: Client,
+    discovery: tokio::sync::Mutex<Discovery>,
+    definitions: Mutex<KnownDefinitions>,
     current: ArcSwap<DiscoverySnapshot>,
-    refresh_wanted: Notify,
-    /// Notified to refresh once, without the repetitions of [`SETTLE_DELAYS`].
+    /// Notified when a definition has changed.
+    definition_changed: Notify,
+    /// Notified to refresh once.
     refresh_once: Notify,
     refresh_state: Mutex<RefreshState>,
     /// The groups and names of the resources that are not cached although they could be.
@@ -77,11 +76,14 @@ impl LiveRestMapper {
     ///
     /// If the API server cannot be reached, or serves neither form of discovery.
     pub async fn discover(client: Client) -> Result<Self, Error> {
-        let mapper = Discovery::fetch(&client).await?;
+        let mut discovery = Discovery::new(client.clone());
+        let mapper = discovery.fetch(|| None).await?;
         Ok(Self {
             client,
+            discovery: tokio::sync::Mutex::new(discovery),
+            definitions: Mutex::default(),
             current: ArcSwap::from_pointee(DiscoverySnapshot::new(mapper)),
-            refresh_wanted: Notify::new(),
+            definition_changed: Notify::new(),
             refresh_once: Notify::new(),
             refresh_state: Mutex::default(),
             excluded: Vec::new(),
@@ -157,13 +159,10 @@ impl LiveRestMapper {
     /// names an unknown resource, and once a minute. Keeps required informers running. Runs until
     /// the future is dropped.
     pub async fn run(&self, informers: InformerSet) {
-        let crds =
-            GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions");
-        let api_services = GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices");
         tokio::join!(
             self.refresh_on_request(&informers),
-            self.watch_resource(&informers, &crds),
-            self.watch_resource(&informers, &api_services),
+            self.watch_resource(&informers, definitions()),
+            self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
             relist_after_upgrades(&self.client, &informers),
         );
@@ -199,9 +198,9 @@ impl LiveRestMapper {
 
     /// Requests a refresh at each change of an object of `gvr`. While there is no informer of
     /// `gvr`, tries once a minute to start one.
-    async fn watch_resource(&self, informers: &InformerSet, gvr: &GroupVersionResource) {
+    async fn watch_resource(&self, informers: &InformerSet, gvr: GroupVersionResource) {
         loop {
-            let spec = self.informer_spec(gvr, WireFormat::Json);
+            let spec = self.informer_spec(&gvr, WireFormat::Json);
             let informer = spec.and_then(|spec| informers.pin(&spec).ok());
             if let Some(informer) = informer {
                 self.watch_informer(&informer).await;
@@ -226,7 +225,7 @@ impl LiveRestMapper {
             self.refresh_once.notify_one();
             loop {
                 match changes.next().await {
-                    Some(WatchItem::Change { .. }) => self.refresh_wanted.notify_one(),
+                    Some(WatchItem::Change { .. }) => self.definition_changed.notify_one(),
                     Some(WatchItem::Expired(_)) => break,
                     Some(_) => {}
                     None => return,
@@ -239,27 +238,44 @@ impl LiveRestMapper {
         let mut poll = tokio::time::interval(POLL_INTERVAL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         poll.tick().await;
+        let mut schedule = RefreshSchedule::default();
         loop {
-            let waits = tokio::select! {
-                () = self.refresh_wanted.notified() => SETTLE_DELAYS,
-                () = self.refresh_once.notified() => &[],
-                _ = poll.tick() => &[],
+            let due = schedule.next();
+            let due = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
             };
-            self.refresh(informers).await;
-            for wait in waits {
-                tokio::time::sleep(*wait).await;
-                self.refresh(informers).await;
+            tokio::select! {
+                () = self.definition_changed.notified() => schedule.changed(Instant::now()),
+                () = self.refresh_once.notified() => schedule.once(Instant::now()),
+                _ = poll.tick() => schedule.once(Instant::now()),
+                () = due => {
+                    schedule.begin(Instant::now());
+                    self.refresh(informers).await;
+                }
             }
         }
     }
 
     async fn refresh(&self, informers: &InformerSet) {
-        match Discovery::fetch(&self.client).await {
+        let mut discovery = self.discovery.lock().await;
+        match discovery.fetch(|| self.cached_definitions(informers)).await {
             Ok(mapper) => self.install(mapper, informers),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "discovery failed");
             }
         }
+    }
+
+    /// The CustomResourceDefinitions in the cache, if there is one. The cache may be some events
+    /// behind; each of these causes another refresh.
+    fn cached_definitions(&self, informers: &InformerSet) -> Option<Vec<Arc<Definition>>> {
+        let spec = self.known_informer_spec(&definitions(), WireFormat::Json)?;
+        let informer = informers.get_ready(&spec, None)?;
+        let snapshot = informer.reader().snapshot()?;
+        self.definitions.lock().of(&snapshot)
     }
 
     fn install(&self, mapper: RestMapper, informers: &InformerSet) {
@@ -288,6 +304,14 @@ impl LiveRestMapper {
             }
         }
     }
+}
+
+fn definitions() -> GroupVersionResource {
+    GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+}
+
+fn api_services() -> GroupVersionResource {
+    GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices")
 }
 
 impl RefreshState {

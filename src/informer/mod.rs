@@ -33,8 +33,10 @@ mod config;
 mod freshness;
 #[expect(clippy::module_inception, reason = "it holds `Informer`")]
 mod informer;
+mod known_definitions;
 mod live_rest_mapper;
 mod reflector;
+mod refresh_schedule;
 mod set;
 mod spec;
 mod upgrade;

@@ -26,6 +26,7 @@ pub use connect::ConnectError;
 pub(crate) use connect::connector::Dial;
 pub use dedicated::DedicatedConnection;
 pub use dedicated::HttpVersion;
+pub use discovery::Definition;
 pub use discovery::Discovery;
 pub use discovery::DiscoveryChanges;
 pub use discovery::NotCacheable;

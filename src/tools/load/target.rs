@@ -59,7 +59,7 @@ fn is_loopback(server: &str) -> bool {
 /// Finds the resource `name` and checks that it is namespaced and has the verbs that the test
 /// needs.
 pub(super) async fn resource(client: &Client, name: &str) -> Result<Resource, Error> {
-    let found = Discovery::fetch(client).await;
+    let found = Discovery::new(client.clone()).fetch(|| None).await;
     let mapper = found.map_err(server_error(|| {
         "discover the server's resources".to_owned()
     }))?;

@@ -11,7 +11,7 @@ use super::rest_mapper::CustomResource;
 use super::rest_mapper::GroupVersion;
 
 /// The discovered resources of some or all group-versions.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct DiscoveredResources {
     pub(super) resources: Vec<Resource>,
     /// The group-versions whose resources could not be fetched.

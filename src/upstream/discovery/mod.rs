@@ -8,10 +8,15 @@ mod tests;
 
 use std::collections::HashMap;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use futures_util::TryStreamExt;
 use futures_util::stream;
+use http::HeaderValue;
+use http::StatusCode;
+use http::header::ETAG;
+use http::header::IF_NONE_MATCH;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -52,26 +57,65 @@ const DOCUMENT_LIMIT: usize = 64 << 20;
 /// Number of group-versions fetched concurrently if discovery is not aggregated.
 const CONCURRENT_GROUP_VERSIONS: usize = 8;
 
-/// The functions that discover the resources and version of an API server.
-#[derive(Debug)]
-pub struct Discovery;
+/// Discovers the resources and version of an API server. A document that has not changed since the
+/// last fetch is not sent again (`ETag`, RFC 9110 §8.8.3).
+pub struct Discovery {
+    client: Client,
+    core: Option<Tagged>,
+    groups: Option<Tagged>,
+}
+
+/// A document with its tag.
+struct Tagged {
+    etag: HeaderValue,
+    resources: DiscoveredResources,
+}
+
+/// The custom resources that one CustomResourceDefinition defines.
+#[derive(Clone, Debug)]
+pub struct Definition(Vec<(GroupVersionResource, CustomResource)>);
 
 impl Discovery {
+    /// Discovers the resources of the API server of `client`.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            core: None,
+            groups: None,
+        }
+    }
+
     /// Fetches all resources with kubefan's identity. If a group-version can't be fetched, only its
     /// resources are missing, and [`RestMapper::changes`] does not report them as removed.
+    ///
+    /// `definitions` is called after the other documents have arrived, and returns all
+    /// CustomResourceDefinitions if the caller has them. They are fetched if it does not, or if one
+    /// of these documents has a resource that is neither built-in nor defined nor aggregated. Cancel
+    /// safe.
     ///
     /// # Errors
     /// If the API server can't be reached or refuses discovery. It is not an error if kubefan may
     /// not read APIServices or CustomResourceDefinitions.
-    pub async fn fetch(client: &Client) -> Result<RestMapper, Error> {
-        let (core, groups, aggregated, custom) = tokio::try_join!(
-            core_resources(client),
-            group_resources(client),
+    pub async fn fetch(
+        &mut self,
+        definitions: impl FnOnce() -> Option<Vec<Arc<Definition>>>,
+    ) -> Result<RestMapper, Error> {
+        let client = &self.client;
+        let (core, groups, aggregated) = tokio::try_join!(
+            core_resources(client, &mut self.core),
+            group_resources(client, &mut self.groups),
             aggregated_group_versions(client),
-            custom_resources(client),
         )?;
         let DiscoveredResources { resources, unknown } = core.merge(groups);
-        Ok(RestMapper::new(resources, aggregated, custom).with_unknown(unknown))
+        let known = definitions().map(|definitions| {
+            let resources = definitions.iter().flat_map(|definition| &definition.0);
+            resources.cloned().collect()
+        });
+        let mut mapper = RestMapper::new(resources, aggregated, known).with_unknown(unknown);
+        if mapper.may_lack_definitions() {
+            mapper.set_custom(custom_resources(client).await?);
+        }
+        Ok(mapper)
     }
 
     /// Fetches the API server's version, such as `v1.36.2`.
@@ -89,15 +133,30 @@ impl Discovery {
     }
 }
 
+impl Definition {
+    /// Decodes a CustomResourceDefinition from JSON.
+    ///
+    /// # Errors
+    /// [`Error::Decode`] if it is none.
+    pub fn decode(json: &[u8]) -> Result<Self, Error> {
+        let definition = serde_json::from_slice::<CustomResourceDefinition>(json);
+        let definition = definition.map_err(|error| Error::Decode(error.into()))?;
+        Ok(Self(definition.resources()))
+    }
+}
+
 /// A discovery document in the aggregated form, or in the older form `Legacy`.
 enum Document<Legacy> {
-    Aggregated(ApiGroupDiscoveryList),
+    Aggregated(DiscoveredResources),
     Legacy(Legacy),
 }
 
-async fn core_resources(client: &Client) -> Result<DiscoveredResources, Error> {
-    match document::<ApiVersions>(client, "/api").await? {
-        Document::Aggregated(groups) => Ok(groups.into_discovered()),
+async fn core_resources(
+    client: &Client,
+    known: &mut Option<Tagged>,
+) -> Result<DiscoveredResources, Error> {
+    match document::<ApiVersions>(client, "/api", known).await? {
+        Document::Aggregated(resources) => Ok(resources),
         Document::Legacy(ApiVersions { versions }) => {
             let versions = versions.into_iter().map(|version| (String::new(), version));
             legacy_resources(client, versions.collect()).await
@@ -105,27 +164,51 @@ async fn core_resources(client: &Client) -> Result<DiscoveredResources, Error> {
     }
 }
 
-async fn group_resources(client: &Client) -> Result<DiscoveredResources, Error> {
-    match document::<ApiGroupList>(client, "/apis").await? {
-        Document::Aggregated(groups) => Ok(groups.into_discovered()),
+async fn group_resources(
+    client: &Client,
+    known: &mut Option<Tagged>,
+) -> Result<DiscoveredResources, Error> {
+    match document::<ApiGroupList>(client, "/apis", known).await? {
+        Document::Aggregated(resources) => Ok(resources),
         Document::Legacy(groups) => legacy_resources(client, groups.group_versions()).await,
     }
 }
 
+/// Fetches the document at `path`, unless it is still the `known` one. A document with a tag becomes
+/// the known one.
 async fn document<Legacy: DeserializeOwned>(
     client: &Client,
     path: &str,
+    known: &mut Option<Tagged>,
 ) -> Result<Document<Legacy>, Error> {
-    let request = client::get(path, ACCEPT)?;
-    let response = client.request_success(Identity::Kubefan, request).await?;
-    let aggregated = is_aggregated(answer::content_type(response.headers()));
+    let mut request = client::get(path, ACCEPT)?;
+    if let Some(known) = known {
+        let headers = request.headers_mut();
+        headers.insert(IF_NONE_MATCH, known.etag.clone());
+    }
+    let response = client.in_time(client.request(Identity::Kubefan, request));
+    let response = response.await?;
+    if response.status() == StatusCode::NOT_MODIFIED
+        && let Some(known) = known
+    {
+        return Ok(Document::Aggregated(known.resources.clone()));
+    }
+    let response = answer::success(response).await?;
+    let is_aggregated = is_aggregated(answer::content_type(response.headers()));
+    let etag = response.headers().get(ETAG).cloned();
     let body = answer::collect(response.into_body(), DOCUMENT_LIMIT).await?;
-    let decoded = if aggregated {
-        serde_json::from_slice(&body).map(Document::Aggregated)
-    } else {
-        serde_json::from_slice(&body).map(Document::Legacy)
-    };
-    decoded.map_err(|error| Error::Decode(error.into()))
+    let undecoded = |error: serde_json::Error| Error::Decode(error.into());
+    if !is_aggregated {
+        let decoded = serde_json::from_slice(&body);
+        return decoded.map(Document::Legacy).map_err(undecoded);
+    }
+    let groups: ApiGroupDiscoveryList = serde_json::from_slice(&body).map_err(undecoded)?;
+    let resources = groups.into_discovered();
+    *known = etag.map(|etag| Tagged {
+        etag,
+        resources: resources.clone(),
+    });
+    Ok(Document::Aggregated(resources))
 }
 
 /// True for the media type of aggregated discovery, with its parameters in any order.

@@ -129,6 +129,31 @@ impl RestMapper {
         mapper
     }
 
+    /// Replaces the custom resources; `None` if kubefan can't read CustomResourceDefinitions.
+    pub(super) fn set_custom(
+        &mut self,
+        custom: Option<HashMap<GroupVersionResource, CustomResource>>,
+    ) {
+        self.custom = custom;
+    }
+
+    /// True if the custom resources are not known, or if a resource is neither built-in nor
+    /// aggregated nor one of them. Its definition may be newer than those that are known.
+    pub(super) fn may_lack_definitions(&self) -> bool {
+        let Some(custom) = &self.custom else {
+            return true;
+        };
+        let is_aggregated = |gvr: &GroupVersionResource| {
+            let aggregated = self.aggregated.as_ref();
+            aggregated.is_some_and(|aggregated| aggregated.contains(&group_version(gvr)))
+        };
+        let mut all = self.resources.iter().map(|resource| &resource.gvr);
+        all.any(|gvr| {
+            let is_built_in = BUILT_IN_GROUPS.contains(&gvr.group.as_str());
+            !is_built_in && !custom.contains_key(gvr) && !is_aggregated(gvr)
+        })
+    }
+
     /// Sets the group-versions that could not be fetched.
     pub(super) fn with_unknown(mut self, unknown: HashSet<GroupVersion>) -> Self {
         self.unknown = unknown;

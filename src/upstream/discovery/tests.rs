@@ -1,14 +1,22 @@
 //! Tests of aggregated and older discovery against a server with few resources.
 
+use std::sync::Arc;
+
+use http::HeaderValue;
 use http::Request;
 use http::Response;
+use http::StatusCode;
+use http::header::ETAG;
+use http::header::IF_NONE_MATCH;
 use hyper::body::Incoming;
 use serde_json::Value;
 use serde_json::json;
+use tokio::sync::mpsc;
 
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
 
+use super::Definition;
 use super::Discovery;
 use super::NotCacheable;
 use super::RestMapper;
@@ -195,7 +203,8 @@ async fn discover(offers: Offers) -> RestMapper {
     let server =
         TestServer::plain(move |request| std::future::ready(answer(&request, offers))).await;
     let client = server.client().await;
-    Discovery::fetch(&client).await.expect("discovered")
+    let discovered = Discovery::new(client).fetch(|| None).await;
+    discovered.expect("discovered")
 }
 
 #[tokio::test]
@@ -341,6 +350,80 @@ async fn custom_resources_name_the_kind_of_their_lists() {
     ] {
         assert_eq!(mapper.list_kind(&gvr), expected, "{gvr}");
     }
+}
+
+/// A server whose discovery documents have a tag. Sends the path of each request to `requests`, and
+/// the status of its answer.
+async fn tagging_server(requests: mpsc::UnboundedSender<(String, u16)>) -> TestServer {
+    TestServer::plain(move |request| {
+        let path = request.uri().path().to_owned();
+        let tag = HeaderValue::from_static("\"1\"");
+        let mut response = answer(&request, ALL);
+        if request.headers().get(IF_NONE_MATCH) == Some(&tag) {
+            response = Response::new(full(""));
+            *response.status_mut() = StatusCode::NOT_MODIFIED;
+        } else if path == "/apis" {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        requests
+            .send((path, response.status().as_u16()))
+            .expect("the test runs");
+        std::future::ready(response)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_has_not_changed_is_not_sent_again() {
+    let (sender, mut requests) = mpsc::unbounded_channel();
+    let server = tagging_server(sender).await;
+    let mut discovery = Discovery::new(server.client().await);
+    let first = discovery.fetch(|| None).await.expect("discovered");
+    let mut seen = || {
+        let mut seen: Vec<_> = std::iter::from_fn(|| requests.try_recv().ok()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen
+    };
+    let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let services = "/apis/apiregistration.k8s.io/v1/apiservices";
+    let requested = |rows: &[(&str, u16)]| -> Vec<_> {
+        let rows = rows.iter();
+        rows.map(|(path, status)| ((*path).to_owned(), *status))
+            .collect()
+    };
+    let whole = [("/api", 200), ("/apis", 200), (crds, 200), (services, 200)];
+    assert_eq!(seen(), requested(&whole));
+
+    let decode = |definitions: &Value| {
+        let items = definitions["items"].as_array().expect("a list").iter();
+        let decode = |item: &Value| {
+            // Discovery has all versions of these definitions.
+            let item = item.to_string().replace("false", "true");
+            Definition::decode(item.as_bytes())
+        };
+        items
+            .map(|item| Arc::new(decode(item).expect("a definition")))
+            .collect::<Vec<_>>()
+    };
+    let pages = [definitions(""), definitions("continue=next%2B")];
+    let all: Vec<_> = pages.iter().flat_map(decode).collect();
+    let foos = decode(&pages[1]);
+    assert_eq!(foos.len(), 1);
+    let second = discovery.fetch(|| Some(all)).await.expect("discovered");
+    assert!(RestMapper::changes(&first, &second).is_empty());
+    let changed = [("/api", 200), ("/apis", 304), (services, 200)];
+    assert_eq!(seen(), requested(&changed));
+
+    // The definition of a resource is missing.
+    let third = discovery
+        .fetch(|| Some(Vec::new()))
+        .await
+        .expect("discovered");
+    assert!(RestMapper::changes(&first, &third).is_empty());
+    assert!(third.is_custom(&gvr("ex.io", "v2", "foos")));
+    let changed = [("/api", 200), ("/apis", 304), (crds, 200), (services, 200)];
+    assert_eq!(seen(), requested(&changed));
 }
 
 #[tokio::test]

@@ -2,5 +2,6 @@
 
 mod bad_input;
 mod deploy;
+mod discovery;
 mod readme_commands;
 mod security;

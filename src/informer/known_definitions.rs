@@ -1,0 +1,38 @@
+//! The CustomResourceDefinitions in a cache, decoded once per version.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
+use crate::api::Selection;
+use crate::cache::Snapshot;
+use crate::upstream::Definition;
+
+/// What is decoded, by key, with the version at which it was.
+#[derive(Default)]
+pub(super) struct KnownDefinitions(HashMap<ObjectKey, (ResourceVersion, Arc<Definition>)>);
+
+impl KnownDefinitions {
+    /// All definitions of `snapshot`. `None` if one can't be decoded.
+    pub(super) fn of(&mut self, snapshot: &Snapshot) -> Option<Vec<Arc<Definition>>> {
+        let before = std::mem::take(&mut self.0);
+        for object in snapshot.list(&Selection::default(), None) {
+            let version = object.resource_version;
+            let known = before.get(&object.key).filter(|known| known.0 == version);
+            let definition = match known {
+                Some((_, definition)) => Arc::clone(definition),
+                None => match Definition::decode(&object.body) {
+                    Ok(definition) => Arc::new(definition),
+                    Err(error) => {
+                        tracing::warn!(name = %object.key, %error, "cannot decode a definition");
+                        return None;
+                    }
+                },
+            };
+            self.0.insert(object.key.clone(), (version, definition));
+        }
+        let definitions = self.0.values().map(|(_, definition)| definition);
+        Some(definitions.cloned().collect())
+    }
+}

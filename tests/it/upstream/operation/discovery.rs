@@ -1,0 +1,64 @@
+//! What kubefan itself requests to know the resources.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::faulty::FaultyUpstream;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::shared;
+use crate::support::proxies::fault_proxy::RequestKind;
+
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const SPROCKETS: &str = "/apis/test.kubefan.io/v1/namespaces/default/sprockets";
+const SOON: Duration = Duration::from_secs(60);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_definition_is_learnt_without_listing_all_again() {
+    let Some(server) = shared() else { return };
+    let faulty = FaultyUpstream::start(server).await;
+    let (direct, client) = (&faulty.direct, faulty.kubefan.client());
+    let definition = json!({
+        "metadata": { "name": "sprockets.test.kubefan.io" },
+        "spec": {
+            "group": "test.kubefan.io", "scope": "Namespaced",
+            "names": { "plural": "sprockets", "singular": "sprocket", "kind": "Sprocket" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "selectableFields": [{ "jsonPath": ".spec.teeth" }],
+                "schema": { "openAPIV3Schema": {
+                    "type": "object",
+                    "properties": { "spec": { "type": "object", "properties": {
+                        "teeth": { "type": "integer" },
+                    } } },
+                } },
+            }],
+        },
+    });
+    // Other tests define resources too, and each may once arrive before its definition.
+    let lists = || {
+        faulty
+            .proxy
+            .count(RequestKind::List, "/customresourcedefinitions")
+    };
+    let before = lists();
+    direct.create(CRDS, &definition).await.ok();
+    // Its selectable field shows that kubefan knows the definition.
+    let selected = format!("{SPROCKETS}?fieldSelector=spec.teeth%3D7");
+    eventually("sprockets from the cache", SOON, async || {
+        let answer = client.get(&selected).await;
+        let proof = answer.header("x-kubefan-proof").map(str::to_owned);
+        proof.ok_or_else(|| answer.to_string())
+    })
+    .await;
+    direct
+        .delete(&format!("{CRDS}/sprockets.test.kubefan.io"))
+        .await
+        .ok();
+    eventually("no sprockets", SOON, async || {
+        client.get(SPROCKETS).await.is(404)
+    })
+    .await;
+    let listed = lists() - before;
+    assert!(listed <= 2, "the definitions were listed {listed} times");
+}
