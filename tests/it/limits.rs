@@ -281,6 +281,43 @@ async fn create_maps(sim: &Sim, count: usize) {
     all.buffer_unordered(16).collect::<()>().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn the_memory_of_an_idle_cache_is_returned() {
+    const OBJECTS: usize = 400;
+    const BYTES: usize = 100_000;
+    let sim = Sim::start(&[]).await;
+    for number in 0..OBJECTS {
+        let metadata = json!({"name": format!("map-{number}")});
+        let object = json!({"metadata": metadata, "data": {"text": "x".repeat(BYTES)}});
+        sim.client().create(MAPS, &object).await.ok();
+    }
+    let flags = ["--idle-timeout", "3s"];
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let before = resident(&kubefan);
+    let (status, length) = kubefan
+        .client()
+        .drain(&format!("{MAPS}?resourceVersion=0"))
+        .await;
+    assert_eq!(status, 200);
+    assert!(length > OBJECTS * BYTES, "{length} bytes");
+    let cached = resident(&kubefan).saturating_sub(before);
+    assert!(cached > (OBJECTS * BYTES) as u64, "{cached} bytes");
+    // The allocator returns free memory to the system within seconds.
+    let limit = Duration::from_secs(60);
+    eventually("the memory", limit, async || {
+        match resident(&kubefan).saturating_sub(before) {
+            held if held < cached / 4 => Ok(()),
+            held => Err(format!("{held} of {cached} bytes")),
+        }
+    })
+    .await;
+    let metrics = kubefan.metrics().await;
+    let cache = |line: &str| {
+        line.starts_with("kubefan_cache_bytes{") && line.contains("resource=\"configmaps\"")
+    };
+    assert!(!metrics.lines().any(cache), "{metrics}");
+}
+
 type Unread = (SendRequest<Empty<Bytes>>, Vec<Response<Incoming>>);
 
 /// Requests `path` on many streams of many connections, each of which takes `window` bytes that are
