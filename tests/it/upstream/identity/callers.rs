@@ -186,6 +186,69 @@ async fn tokens_are_in_no_log_and_no_metric() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn foreign_web_pages_cannot_use_the_certificates_of_their_readers() {
+    let Some(server) = shared() else { return };
+    let flags = ["--tls-self-signed", "--listen", "0.0.0.0:0"];
+    let kubefan = Kubefan::start(server, &flags).await;
+    let authority = kubefan.authority().expect("kubefan serves TLS");
+    let certificate = server.certificate("browser", "system:masters");
+    let connector = Connector::tls(&authority, Some(&certificate), &["http/1.1"]);
+    let url = kubefan.url().replace("0.0.0.0", "localhost");
+    let browser = Client::new(&url, connector);
+    let list = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
+    let foreign = ("origin", "https://evil.example");
+    let own = ("origin", url.as_str());
+    let cross_site = ("sec-fetch-site", "cross-site");
+    // A page may add this to a WebSocket; a good certificate wins over it.
+    let protocol = (
+        "sec-websocket-protocol",
+        "base64url.bearer.authorization.k8s.io.eA, v4.channel.k8s.io",
+    );
+    let token = ("authorization", "Bearer admin-token");
+    for (headers, status) in [
+        (&[][..], 200),
+        (&[own], 200),
+        (&[foreign], 403),
+        (&[cross_site], 403),
+        (&[foreign, protocol], 403),
+        // Only a program that knows a token can send it.
+        (&[foreign, cross_site, token], 200),
+        // The name by which clients know this machine is not checked.
+        (&[("host", "kubefan.example")], 200),
+    ] {
+        let mut client = browser.clone();
+        for (name, value) in headers {
+            client = client.with(name, value);
+        }
+        let answer = client.get(list).await;
+        assert_eq!(answer.status, status, "{headers:?}: {answer}");
+    }
+    let log = kubefan.log();
+    assert!(!log.contains("WARN"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_exposed_listener_is_warned_of() {
+    let Some(server) = shared() else { return };
+    for (auth, warning) in [
+        ("none", "callers are not authenticated"),
+        ("caller", "TLS is not served"),
+    ] {
+        let exposed = ["--auth", auth, "--listen", "0.0.0.0:0"];
+        let flags = [&exposed[..], &["--insecure-expose-to-network"]].concat();
+        let kubefan = Kubefan::start(server, &flags).await;
+        let client = kubefan.client().with("host", "machine.example:8001");
+        let answer = client.as_token(ADMIN).get("/version").await;
+        assert_eq!(answer.status, 200, "{answer}");
+        let log = kubefan.log();
+        let warned = log
+            .lines()
+            .any(|line| line.contains("WARN") && line.contains(warning));
+        assert!(warned, "{log}");
+    }
+}
+
 // === the audit log ===
 
 const POLICY: &str = "apiVersion: audit.k8s.io/v1
