@@ -97,8 +97,10 @@ async fn access(mode: Mode) -> AccessControl {
         ..Config::default()
     };
     let shutdown = Shutdown::new(shutdown::Config::default());
-    let metrics = Metrics::new(&Registry::new());
-    AccessControl::new(&config, client.await.expect("a client"), metrics, &shutdown)
+    let registry = Registry::new();
+    let metrics = Metrics::new(&registry);
+    let client = client.await.expect("a client");
+    AccessControl::new(&config, client, metrics, &registry, &shutdown)
 }
 
 /// A request as `net` and `server` see it.

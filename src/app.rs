@@ -97,7 +97,14 @@ impl App {
         let informers = InformerSet::new(client.clone(), config.informer.clone(), shutdown.clone());
         start_configured(&config.resources, &rest_mapper, &informers)?;
         let access_metrics = identity::Metrics::new(&registry);
-        let access = AccessControl::new(&config.access, client.clone(), access_metrics, &shutdown);
+        let access = AccessControl::new(
+            &config.access,
+            client.clone(),
+            access_metrics,
+            &registry,
+            &shutdown,
+        );
+        access.watch_roles(&informers, &rest_mapper, &registry, &shutdown);
         if let (Some(acceptor), Some(files)) = (&acceptor, tls_files) {
             let sources = config.authorities.clone();
             load_authorities(&access, sources, acceptor.clone(), &shutdown).await?;

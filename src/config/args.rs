@@ -256,6 +256,15 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub authorization_cache_unauthorized_ttl: Duration,
 
+    /// Longest time after which the right to an open watch is judged again, if
+    /// --authorization-max-reviews permits it
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+    pub authorization_reauthorize: Duration,
+
+    /// The most questions about the rights and tokens of open watches per second, on average
+    #[arg(long, value_name = "NUMBER", default_value = "50")]
+    pub authorization_max_reviews: NonZeroU32,
+
     /// A key of users' extra attributes that no authorizer of the cluster reads, such as
     /// authentication.kubernetes.io/pod-name; users that differ only in these share decisions; may be
     /// repeated

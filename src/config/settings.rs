@@ -132,7 +132,8 @@ pub(super) struct Authentication {
     pub(super) token_ttl: Period,
 }
 
-/// How long the API server's decisions about callers are remembered.
+/// How long the API server's decisions about callers are remembered, and how often it is asked again
+/// about open watches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Authorization {
@@ -141,6 +142,14 @@ pub(super) struct Authorization {
     /// How long it is remembered that a user may not read something. Not remembered for nodes. A
     /// number and ms, s, m or h.
     pub(super) denied_ttl: Period,
+    /// Longest time after which the right to an open watch is judged again, if maxReviewsPerSecond
+    /// permits it. Changes of roles and bindings that kubefan sees are judged at once. A number and
+    /// ms, s, m or h.
+    pub(super) reauthorize: Period,
+    /// The most questions about the rights and tokens of open watches per second, on average. The
+    /// questions of two seconds may be asked at once. The metric
+    /// kubefan_open_watch_review_age_seconds shows whether they are enough.
+    pub(super) max_reviews_per_second: NonZeroU32,
     /// Keys of users' extra attributes that no authorizer of the cluster reads, such as
     /// authentication.kubernetes.io/pod-name. Users that differ only in these share decisions.
     pub(super) ignore_extra: Vec<String>,
@@ -335,6 +344,8 @@ impl Default for Authorization {
         Self {
             allowed_ttl: Period(access.allowed_ttl),
             denied_ttl: Period(access.denied_ttl),
+            reauthorize: Period(access.reauthorize),
+            max_reviews_per_second: access.max_reviews_per_second,
             ignore_extra: access.ignored_extra,
         }
     }

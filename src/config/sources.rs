@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 47] = [
+pub(super) const SETTINGS: [Setting; 49] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -134,6 +134,20 @@ pub(super) const SETTINGS: [Setting; 47] = [
         "authorization_cache_unauthorized_ttl",
         |to, _, serve| {
             to.authorization.denied_ttl = Period(serve.authorization_cache_unauthorized_ttl);
+        },
+    ),
+    setting(
+        "authorization.reauthorize",
+        "authorization_reauthorize",
+        |to, _, serve| {
+            to.authorization.reauthorize = Period(serve.authorization_reauthorize);
+        },
+    ),
+    setting(
+        "authorization.maxReviewsPerSecond",
+        "authorization_max_reviews",
+        |to, _, serve| {
+            to.authorization.max_reviews_per_second = serve.authorization_max_reviews;
         },
     ),
     setting(

@@ -1,5 +1,6 @@
 //! Finds out the user of a caller, and what it may read.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,17 +25,32 @@ use super::authorizer::Authorizer;
 use super::caller::Credential;
 use super::certificates::CertificateError;
 use super::claims;
+use super::deletions::Deletions;
 use super::failed_attempts::Source;
 use super::front_proxy::FrontProxyError;
 use super::metrics::Metrics;
+use super::open_watches;
+use super::open_watches::OpenWatch;
+use super::open_watches::OpenWatches;
+use super::rbac::RecentChanges;
+use super::rbac::RoleWatch;
+use super::repeated_reviews::RepeatedReviews;
 use super::reviews::Reviewer;
 use super::token::Authorization;
+use super::token::Token;
 use crate::api::Status;
+use crate::informer::InformerSet;
+use crate::informer::LiveRestMapper;
+use crate::net::Abort;
 use crate::net::CertificateChain;
 use crate::net::ClientConnection;
 use crate::net::Peer;
 use crate::shutdown::Shutdown;
+use crate::telemetry::Registry;
 use crate::upstream::Client;
+
+/// Longest time after which the token of an open watch is asked about again.
+const REAUTHENTICATE: Duration = Duration::from_secs(600);
 
 /// How callers are authenticated, and with whose rights kubefan asks about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +77,11 @@ pub struct Config {
     pub allowed_ttl: Duration,
     /// How long a no of the authorizers is remembered, except for nodes. Default is 2 s.
     pub denied_ttl: Duration,
+    /// Longest time after which the right to an open watch is judged again, if the rate of the
+    /// questions permits it. Default is 60 s.
+    pub reauthorize: Duration,
+    /// Highest number of questions about open watches per second, on average. Default is 50.
+    pub max_reviews_per_second: NonZeroU32,
     /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
     /// decisions. Default is none.
     pub ignored_extra: Vec<String>,
@@ -80,6 +101,9 @@ struct Inner {
     authorizer: Arc<Authorizer>,
     /// The caller of all requests without credentials, if they may read from caches.
     anonymous: Option<Arc<KnownCaller>>,
+    open_watches: OpenWatches,
+    /// The changes of roles and bindings a short time ago.
+    recent: Arc<RecentChanges>,
 }
 
 impl Default for Config {
@@ -90,6 +114,8 @@ impl Default for Config {
             token_ttl: Duration::from_secs(60),
             allowed_ttl: Duration::from_secs(10),
             denied_ttl: Duration::from_secs(2),
+            reauthorize: Duration::from_secs(60),
+            max_reviews_per_second: NonZeroU32::new(50).expect("50 is not 0"),
             ignored_extra: Vec::new(),
         }
     }
@@ -97,7 +123,16 @@ impl Default for Config {
 
 impl AccessControl {
     /// Asks the API server of `client`.
-    pub fn new(config: &Config, client: Client, metrics: Metrics, shutdown: &Shutdown) -> Self {
+    ///
+    /// # Panics
+    /// If it is called twice with the same `registry`, unless callers are not authenticated.
+    pub fn new(
+        config: &Config,
+        client: Client,
+        metrics: Metrics,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) -> Self {
         let delegated = match config.mode {
             Mode::None => return Self { inner: None },
             Mode::Caller => false,
@@ -106,12 +141,14 @@ impl AccessControl {
         let reviewer = Reviewer::new(client.clone(), metrics.reviews.clone());
         let reviewer = Arc::new(reviewer);
         let access_queue = metrics.access_queue.clone();
+        let recent = Arc::<RecentChanges>::default();
         let authenticator = Authenticator::new(
             Arc::clone(&reviewer),
             delegated,
             config.token_ttl,
             config.ignored_extra.clone(),
             metrics,
+            Arc::clone(&recent),
             shutdown.clone(),
         );
         let authorizer = Authorizer::new(
@@ -120,6 +157,7 @@ impl AccessControl {
             config.allowed_ttl,
             config.denied_ttl,
             access_queue,
+            Arc::clone(&recent),
             shutdown.clone(),
         );
         let anonymous = config.anonymous.then(|| {
@@ -128,12 +166,24 @@ impl AccessControl {
                 credential: Credential::None,
             })
         });
+        let (authenticator, authorizer) = (Arc::new(authenticator), Arc::new(authorizer));
+        let reviews = RepeatedReviews {
+            authenticator: Arc::clone(&authenticator),
+            authorizer: Arc::clone(&authorizer),
+        };
+        let repeated = open_watches::Config {
+            reauthorize: config.reauthorize,
+            reauthenticate: REAUTHENTICATE,
+            reviews_per_second: config.max_reviews_per_second,
+        };
         let inner = Inner {
             client,
             anonymous,
             authorities: Arc::default(),
-            authenticator: Arc::new(authenticator),
-            authorizer: Arc::new(authorizer),
+            authenticator,
+            authorizer,
+            open_watches: OpenWatches::start(repeated, reviews, registry, shutdown),
+            recent,
         };
         Self {
             inner: Some(Arc::new(inner)),
@@ -157,6 +207,37 @@ impl AccessControl {
         };
         let (client, current) = (inner.client.clone(), Arc::clone(&inner.authorities));
         authorities::load(sources, client, current, on_change, shutdown).await
+    }
+
+    /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights are
+    /// noticed at once. Notices deleted ServiceAccounts and pods in caches. Does nothing if callers are not authenticated.
+    ///
+    /// # Panics
+    /// If it is called twice with the same `registry`, unless callers are not authenticated.
+    pub fn watch_roles(
+        &self,
+        informers: &InformerSet,
+        rest_mapper: &Arc<LiveRestMapper>,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) {
+        if let Some(inner) = &self.inner {
+            Deletions::start(
+                Arc::clone(&inner.recent),
+                inner.open_watches.clone(),
+                informers.clone(),
+                registry,
+                shutdown,
+            );
+            RoleWatch::start(
+                Arc::clone(&inner.recent),
+                inner.open_watches.clone(),
+                informers.clone(),
+                Arc::clone(rest_mapper),
+                registry,
+                shutdown,
+            );
+        }
     }
 
     /// The caller of a request with `headers`, which came from `peer` on `connection`. Removes the
@@ -267,6 +348,26 @@ impl AccessControl {
         if let Some(inner) = &self.inner {
             inner.authorizer.not_denied(caller, attributes);
         }
+    }
+
+    /// Judges the right of `caller` to what `attributes` describe again and again, until the returned
+    /// guard is dropped. The guard ends the body that owns it when the right is lost; if the body is
+    /// not polled then, `abort` ends it. `None` if kubefan does not know the caller's user.
+    pub fn keep_judging(
+        &self,
+        caller: &Caller,
+        attributes: impl FnOnce() -> Attributes,
+        abort: Option<&Abort>,
+    ) -> Option<OpenWatch> {
+        let (Some(inner), Caller::Known(caller)) = (&self.inner, caller) else {
+            return None;
+        };
+        let digest = |token: &Token| inner.authenticator.digest(token);
+        let token = open_watches::token_digest(caller, digest);
+        let watches = &inner.open_watches;
+        let attributes = attributes();
+        let changed_at = inner.recent.last(caller.user(), &attributes.namespace);
+        Some(watches.open(caller, token, attributes, changed_at, abort.cloned()))
     }
 
     /// Remembers that the API server has answered a read of `caller` with success, and so has

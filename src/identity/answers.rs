@@ -227,9 +227,18 @@ where
 
     /// Forgets the answer to `question` if `is_wrong` is true of it.
     pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
+        self.forget_known(question, |known| is_wrong(&known.value));
+    }
+
+    /// Forgets the answer to `question` if it was asked before `earliest`.
+    pub(super) fn forget_before(&self, question: &Q, earliest: Instant) {
+        self.forget_known(question, |known| known.asked_at < earliest);
+    }
+
+    fn forget_known(&self, question: &Q, is_wrong: impl FnOnce(&Known<V>) -> bool) {
         if let Some(entry) = self.shard(question).entries.read().get(question) {
             let mut known = entry.known.write();
-            if known.as_ref().is_some_and(|known| is_wrong(&known.value)) {
+            if known.as_ref().is_some_and(is_wrong) {
                 *known = None;
             }
         }
@@ -295,6 +304,17 @@ mod tests {
         advance(Duration::from_millis(1)).await;
         assert_eq!(answers.known(&"q"), None);
         assert_eq!(answers.get(&"q", ask).await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outdated_answer_is_forgotten() {
+        let answers = answers(8);
+        answers.get(&"q", || definite(0)).await;
+        let asked_at = Instant::now();
+        answers.forget_before(&"q", asked_at);
+        assert_eq!(answers.known(&"q"), Some(0));
+        answers.forget_before(&"q", asked_at + Duration::from_millis(1));
+        assert_eq!(answers.known(&"q"), None);
     }
 
     #[tokio::test(start_paused = true)]

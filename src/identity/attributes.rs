@@ -10,7 +10,7 @@ use crate::api::RawFieldSelector;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attributes {
-    /// `get`, `list` or `watch`.
+    /// `get`, `list` or `watch`; for connections to pods, also `create`.
     pub verb: String,
     /// The API group; empty for the core group.
     pub group: String,
@@ -18,6 +18,9 @@ pub struct Attributes {
     pub version: String,
     /// The resource, such as `pods`.
     pub resource: String,
+    /// The subresource, such as `log`; empty for the resource itself.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subresource: String,
     /// The namespace; empty for all namespaces and for cluster-scoped resources.
     pub namespace: String,
     /// The object's name; empty for all.

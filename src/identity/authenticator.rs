@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
+use tokio::time::Instant;
+
 use super::User;
 use super::answers::Answer;
 use super::answers::Answers;
@@ -11,7 +13,9 @@ use super::caller::KnownUser;
 use super::failed_attempts::FailedAttempts;
 use super::failed_attempts::Source;
 use super::metrics::Metrics;
+use super::open_watches::TokenCheck;
 use super::queue::AskQueue;
+use super::rbac::RecentChanges;
 use super::reviews::Reviewer;
 use super::reviews::TokenOwner;
 use super::token::Digest;
@@ -43,6 +47,8 @@ pub(super) struct Authenticator {
     remembered_for: Duration,
     /// The keys of `User::extra` that no authorizer reads.
     ignored_extra: Vec<String>,
+    /// Remembered owners must be later than these deletions.
+    recent: Arc<RecentChanges>,
 }
 
 /// The owner of a token, as far as kubefan knows.
@@ -63,6 +69,7 @@ impl Authenticator {
         remembered_for: Duration,
         ignored_extra: Vec<String>,
         metrics: Metrics,
+        recent: Arc<RecentChanges>,
         shutdown: Shutdown,
     ) -> Self {
         Self {
@@ -75,13 +82,15 @@ impl Authenticator {
             delegated,
             remembered_for,
             ignored_extra,
+            recent,
         }
     }
 
     /// The owner of `token`, which was sent from `source`. Asks the API server unless it did so a
     /// short time ago.
     pub(super) async fn owner(self: &Arc<Self>, token: &Token, source: Source) -> Owner {
-        let digest = self.digester.digest(token.secret().as_bytes());
+        let digest = self.digest(token);
+        self.forget_outdated(&digest);
         if let Some(owner @ Owner::User(_)) = self.owners.known(&digest) {
             return owner;
         }
@@ -116,6 +125,59 @@ impl Authenticator {
         is_limited
     }
 
+    /// Forgets the owner of a token that was issued for an object that was deleted since, or a short
+    /// time ago: the API server may not have noticed it.
+    fn forget_outdated(&self, digest: &Digest) {
+        if self.recent.has_any()
+            && let Some(Owner::User(user)) = self.owners.known(digest)
+            && let Some(earliest) = self.recent.earliest_owner(&user.user)
+        {
+            self.owners.forget_before(digest, earliest);
+        }
+    }
+
+    /// Asks the API server for the owner of `token`, whatever is remembered, and remembers a
+    /// definite answer.
+    pub(super) async fn check_again(&self, token: &Token) -> TokenCheck {
+        let asked_at = Instant::now();
+        let owner = self.review(token).await;
+        let digest = self.digest(token);
+        match owner {
+            TokenOwner::User(user) => {
+                let user = self.known(user);
+                let owner = Owner::User(Arc::clone(&user));
+                let validity = self.validity(token);
+                self.owners.learn(&digest, owner, asked_at, validity);
+                TokenCheck::User(user)
+            }
+            TokenOwner::Refused => {
+                let owners = &self.owners;
+                owners.learn(&digest, Owner::Refused, asked_at, REFUSED_FOR);
+                TokenCheck::Refused
+            }
+            TokenOwner::MayNotAsk => TokenCheck::Accepted,
+            TokenOwner::Unclear => TokenCheck::Unclear,
+        }
+    }
+
+    /// The digest by which the owner of `token` is remembered.
+    pub(super) fn digest(&self, token: &Token) -> Digest {
+        self.digester.digest(token.secret().as_bytes())
+    }
+
+    async fn review(&self, token: &Token) -> TokenOwner {
+        match self.delegated {
+            true => self.reviewer.token_review(token).await,
+            false => self.reviewer.self_review(token).await,
+        }
+    }
+
+    /// How long the owner of `token` is remembered.
+    fn validity(&self, token: &Token) -> Duration {
+        let expires_in = token.expires_in(SystemTime::now());
+        expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for))
+    }
+
     async fn ask(&self, token: &Token, source: Source, was_good: bool) -> Answer<Owner> {
         let Ok(_permit) = self.queue.admit(source).await else {
             return Answer::OfAsker(Owner::Busy);
@@ -123,15 +185,9 @@ impl Authenticator {
         if !was_good && self.failed.is_exhausted(source) {
             return Answer::OfAsker(Owner::Busy);
         }
-        let owner = match self.delegated {
-            true => self.reviewer.token_review(token).await,
-            false => self.reviewer.self_review(token).await,
-        };
-        match owner {
+        match self.review(token).await {
             TokenOwner::User(user) => {
-                let expires_in = token.expires_in(SystemTime::now());
-                let validity =
-                    expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for));
+                let validity = self.validity(token);
                 Answer::Definite(Owner::User(self.known(user)), validity)
             }
             TokenOwner::Refused => {

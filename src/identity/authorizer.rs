@@ -12,6 +12,7 @@ use super::caller::Credential;
 use super::caller::KnownCaller;
 use super::queue::AskQueue;
 use super::queue::QueueMetrics;
+use super::rbac::RecentChanges;
 use super::reviews::Judgement;
 use super::reviews::Reviewer;
 use super::token::Digest;
@@ -49,6 +50,8 @@ pub(super) struct Authorizer {
     delegated: bool,
     allowed_for: Duration,
     denied_for: Duration,
+    /// Decisions must be later than these changes of roles.
+    recent: Arc<RecentChanges>,
 }
 
 /// A question for the API server's authorizers.
@@ -65,6 +68,7 @@ impl Authorizer {
         allowed_for: Duration,
         denied_for: Duration,
         queue_metrics: QueueMetrics,
+        recent: Arc<RecentChanges>,
         shutdown: Shutdown,
     ) -> Self {
         Self {
@@ -74,6 +78,7 @@ impl Authorizer {
             delegated,
             allowed_for,
             denied_for,
+            recent,
         }
     }
 
@@ -100,6 +105,7 @@ impl Authorizer {
     /// The remembered decision, if there is one. It asks nothing.
     pub(super) fn known(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Verdict> {
         let question = Question::new(caller, attributes.without_selectors());
+        self.forget_outdated(caller, &question);
         self.decisions.known(&question).map(Verdict::of)
     }
 
@@ -127,6 +133,7 @@ impl Authorizer {
         attributes: Attributes,
     ) -> Judgement {
         let question = Question::new(caller, attributes);
+        self.forget_outdated(caller, &question);
         let ask = || {
             let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
             let attributes = question.attributes.clone();
@@ -149,6 +156,34 @@ impl Authorizer {
         };
         let judgement = self.decisions.get(&question, ask).await;
         judgement.unwrap_or(Judgement::Unclear)
+    }
+
+    /// Forgets the decision if the user's roles have changed since, or if they changed a short time
+    /// ago and the API server may have judged by the old ones.
+    fn forget_outdated(&self, caller: &KnownCaller, question: &Question) {
+        let namespace = &question.attributes.namespace;
+        if let Some(earliest) = self.recent.earliest(caller.user(), namespace) {
+            self.decisions.forget_before(question, earliest);
+        }
+    }
+
+    /// Asks the API server, whatever is remembered, and remembers a definite answer.
+    pub(super) async fn judge_again(
+        &self,
+        caller: &KnownCaller,
+        attributes: Attributes,
+    ) -> Judgement {
+        let asked_at = Instant::now();
+        let judgement = self.ask(caller, &attributes).await;
+        let validity = match judgement {
+            Judgement::Allowed => self.allowed_for,
+            Judgement::Denied => self.denied_for(caller),
+            Judgement::Refused | Judgement::Unclear | Judgement::Busy => return judgement,
+        };
+        let question = Question::new(caller, attributes);
+        self.decisions
+            .learn(&question, judgement, asked_at, validity);
+        judgement
     }
 
     /// Asks the API server, whatever is remembered.
@@ -174,7 +209,7 @@ impl Authorizer {
 }
 
 impl Question {
-    fn new(caller: &KnownCaller, attributes: Attributes) -> Self {
+    pub(super) fn new(caller: &KnownCaller, attributes: Attributes) -> Self {
         Self {
             user: caller.user.digest,
             attributes,

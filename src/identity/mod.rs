@@ -13,6 +13,9 @@
 //! authorizer     may this user read that?                      SelfSubjectAccessReview or
 //!                                                              SubjectAccessReview
 //! authorities    which authorities are good?                   files, or what the API server publishes
+//! deletions      was the account or pod of a token deleted?    caches of clients, if there are any
+//! rbac           have roles or bindings changed?               informers, if kubefan may watch them
+//! open_watches   may the users of open watches still read?     the same reviews, again and again
 //! answers        (remembers definite answers, and asks once for callers that wait together)
 //! queue          (limits the questions that are in flight, and those that wait)
 //! reviews        (sends the reviews)
@@ -31,12 +34,16 @@ mod authorizer;
 mod caller;
 mod certificates;
 mod claims;
+mod deletions;
 mod failed_attempts;
 mod front_proxy;
 mod metrics;
+mod open_watches;
 mod published;
 mod queue;
+mod rbac;
 mod reload;
+mod repeated_reviews;
 mod reviews;
 mod token;
 mod user;
@@ -61,6 +68,7 @@ pub use front_proxy::FrontProxy;
 pub use front_proxy::FrontProxyError;
 pub use front_proxy::RemoteHeaders;
 pub use metrics::Metrics;
+pub use open_watches::OpenWatch;
 pub use published::PublishedAuthentication;
 pub use published::PublishedError;
 pub use reload::ReadError;

@@ -25,6 +25,7 @@ pub(super) fn attributes(info: &RequestInfo) -> Attributes {
         group: info.group.clone(),
         version: info.version.clone(),
         resource: info.resource.clone(),
+        subresource: info.subresource.clone(),
         namespace: info.namespace.clone(),
         name: info.name.clone(),
         ..Attributes::default()

@@ -220,11 +220,13 @@ impl Server {
         shutdown: Shutdown,
     ) -> Self {
         let shares = Shares::new(config.max_unindexed_selectors);
+        let forwarding =
+            Forwarding::new(access.clone(), forwarder, shares.clone(), shutdown.clone());
         let inner = Inner {
             access,
             informers,
             rest_mapper,
-            forwarding: Forwarding::new(forwarder, shares.clone(), shutdown.clone()),
+            forwarding,
             forbidden: ForbiddenAnswers::default(),
             gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
@@ -386,6 +388,10 @@ impl Server {
         let (reason, limit) = match answer {
             Ok(response) => {
                 let response = audited(&mut request, response);
+                let response = guarded(
+                    response,
+                    self.inner.forwarding.keep_judging(&request, info, caller),
+                );
                 // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
                 let response = match handshake {
                     Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),

@@ -44,7 +44,7 @@ pub(crate) const ROOMS: &[(Set, &str, &str)] = &[
     (
         Proxy,
         "identity",
-        "shutdown telemetry body api upstream informer net",
+        "shutdown telemetry body api cache upstream informer net",
     ),
     (Proxy, "audit", "telemetry"),
     (

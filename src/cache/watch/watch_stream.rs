@@ -47,6 +47,8 @@ const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
 /// A watch of one client. It ends after [`WatchItem::Expired`], or when the cache is closed.
 pub struct WatchStream {
     shared: Arc<SharedCache>,
+    /// False if the stream is not one of the cache's watchers.
+    is_counted: bool,
     epoch: u64,
     phase: Phase,
     group: Arc<Group>,
@@ -173,6 +175,7 @@ impl WatchStream {
         shared.watchers.fetch_add(1, Ordering::Relaxed);
         Self {
             shared: shared.clone(),
+            is_counted: true,
             epoch: state.epoch,
             phase: Phase::Live,
             number: group.number_at(start.position),
@@ -186,6 +189,16 @@ impl WatchStream {
             registration: Registration::default(),
             budget: CoopBudget::new(),
         }
+    }
+
+    /// Removes the stream from [`Reader::watchers`](crate::cache::Reader::watchers), because it
+    /// serves no client. So it does not keep an informer from being idle.
+    #[must_use]
+    pub fn uncounted(mut self) -> Self {
+        if std::mem::replace(&mut self.is_counted, false) {
+            self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
+        }
+        self
     }
 
     /// Returns the next item, or `None` after [`WatchItem::Expired`] or when the cache was closed
@@ -403,7 +416,9 @@ impl Drop for WatchStream {
         let now = Instant::now();
         let removed = self.shared.interest.lock().leave(&self.group, now);
         drop(removed);
-        self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
+        if self.is_counted {
+            self.shared.watchers.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

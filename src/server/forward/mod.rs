@@ -25,7 +25,9 @@ use crate::api::Status;
 use crate::body::Body;
 use crate::body::BodyGuard;
 use crate::body::guarded;
+use crate::identity::AccessControl;
 use crate::identity::Caller;
+use crate::identity::OpenWatch;
 use crate::identity::impersonate;
 use crate::ledger::Account;
 use crate::ledger::Charge;
@@ -39,7 +41,9 @@ use crate::upstream::Forwarder;
 use crate::upstream::Identity;
 use crate::upstream::PendingUpgrade;
 
+use super::access::attributes;
 use super::in_flight::Seat;
+use super::in_flight::is_long_running;
 use super::request::RequestInfo;
 use super::rescue;
 use super::rescue::FailureLog;
@@ -57,6 +61,7 @@ const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
 
 /// Forwards requests. Identical reads that wait at the same time share a call.
 pub(super) struct Forwarding {
+    access: AccessControl,
     forwarder: Forwarder,
     shared_reads: SharedReads,
     shares: Shares,
@@ -71,16 +76,26 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 /// of both connections, and the task.
 const UPGRADE_BYTES: u64 = 48 << 10;
 
-/// What a forwarded watch holds until it ends.
+/// What a forwarded watch, or another request without an end, holds until it ends.
 struct ForwardedWatch {
-    end: WatchEnd,
+    /// Set for a watch.
+    end: Option<WatchEnd>,
+    /// Set if the caller's right is judged again.
+    right: Option<OpenWatch>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Forwarding {
-    /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches.
-    pub(super) fn new(forwarder: Forwarder, shares: Shares, shutdown: Shutdown) -> Self {
+    /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches, and when
+    /// `access` finds that their callers have lost the right.
+    pub(super) fn new(
+        access: AccessControl,
+        forwarder: Forwarder,
+        shares: Shares,
+        shutdown: Shutdown,
+    ) -> Self {
         Self {
+            access,
             shares,
             shared_reads: SharedReads::new(forwarder.clone(), shutdown.clone()),
             failures: FailureLog::default(),
@@ -112,6 +127,7 @@ impl Forwarding {
             let address = peer.address.ip();
             append_forwarded_for(request.headers_mut(), address);
         }
+        let right = self.keep_judging(&request, info, caller);
         let may_share = is_native && matches!(caller, Caller::Trusted);
         let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
         let answer = match (key, limit) {
@@ -122,10 +138,13 @@ impl Forwarding {
                 reads.forward(key, limit, audit_id, account, seat).await
             }
             (None, Some(limit)) => {
-                self.forward_limited(request, identity, info, caller, limit)
+                self.forward_limited(request, identity, info, caller, limit, right)
                     .await
             }
-            (None, None) => self.forward_unshared(request, identity, info, None).await,
+            (None, None) => {
+                let forwarded = self.forward_unshared(request, identity, info, None, right);
+                forwarded.await
+            }
         };
         answer.map_err(|failed| match failed {
             ForwardError::TooManyUnproven => Status::too_many_consistent_reads(),
@@ -142,6 +161,7 @@ impl Forwarding {
         info: &RequestInfo,
         caller: &Caller,
         limit: Arc<Semaphore>,
+        right: Option<OpenWatch>,
     ) -> Result<Response<Body>, ForwardError> {
         let share = self.shares.permit(caller, &limit);
         let (Ok(share), Ok(permit)) = (share, limit.try_acquire_owned()) else {
@@ -149,7 +169,7 @@ impl Forwarding {
         };
         let response = match info.verb == "watch" {
             true => {
-                self.forward_unshared(request, identity, info, Some(permit))
+                self.forward_unshared(request, identity, info, Some(permit), right)
                     .await?
             }
             false => {
@@ -161,14 +181,32 @@ impl Forwarding {
         Ok(guarded(response, share))
     }
 
-    /// Forwards any request, streaming both ways; a watch until a drain ends it. A watch holds its
-    /// `permit`, if it needs one, until it ends.
+    /// Judges the right of `caller` again while the request lasts, if it may last without an end; also
+    /// if a cache answers it.
+    pub(super) fn keep_judging(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+    ) -> Option<OpenWatch> {
+        let abort = request.extensions().get();
+        let lasts = info.is_resource_request && is_long_running(info);
+        let keep = || {
+            let access = &self.access;
+            access.keep_judging(caller, || attributes(info), abort)
+        };
+        lasts.then(keep).flatten()
+    }
+
+    /// Forwards any request, streaming both ways; a watch until a drain ends it, or until its caller
+    /// has lost its `right`. A watch holds its `permit`, if it needs one, until it ends.
     async fn forward_unshared(
         &self,
         request: Request<Body>,
         identity: Identity,
         info: &RequestInfo,
         permit: Option<OwnedSemaphorePermit>,
+        right: Option<OpenWatch>,
     ) -> Result<Response<Body>, ForwardError> {
         let account = request.extensions().get::<Arc<Account>>().cloned();
         let is_upgrade = upstream::is_upgrade(request.headers());
@@ -179,8 +217,10 @@ impl Forwarding {
         };
         let forwarded = self.forwarder.forward(request, identity).await;
         let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
-        let mut watch = (info.verb == "watch").then(|| ForwardedWatch {
-            end: self.shutdown.watch_end(),
+        let is_watch = info.verb == "watch";
+        let mut watch = (is_watch || right.is_some()).then(|| ForwardedWatch {
+            end: is_watch.then(|| self.shutdown.watch_end()),
+            right,
             _permit: permit,
         });
         if let Some(upgrade) = forwarded.upgrade {
@@ -196,7 +236,8 @@ impl Forwarding {
     }
 
     /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch
-    /// at its scheduled moment; exec and similar upgrades may use the whole grace period.
+    /// at its scheduled moment; exec and similar upgrades may use the whole grace period. Both end
+    /// when the right to them is lost.
     fn join_upgrade(
         &self,
         upgrade: PendingUpgrade,
@@ -261,10 +302,18 @@ pub(super) fn is_proxied(info: &RequestInfo) -> bool {
     info.is_resource_request && info.path.split('/').any(|segment| segment == "proxy")
 }
 
-/// A forwarded watch is ended cleanly during a drain, like a watch from a cache.
+/// A forwarded watch is ended cleanly during a drain, and when the right to it is lost, like a watch
+/// from a cache.
 impl BodyGuard for ForwardedWatch {
     fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(&mut self.end).poll(cx)
+        let is_lost = self.right.as_mut().map(|right| right.poll_end(cx));
+        if is_lost.is_some_and(|end| end.is_ready()) {
+            return Poll::Ready(());
+        }
+        match &mut self.end {
+            Some(end) => Pin::new(end).poll(cx),
+            None => Poll::Pending,
+        }
     }
 }
 
@@ -288,9 +337,11 @@ mod tests {
 
     use super::*;
     use crate::body;
+    use crate::identity;
     use crate::ledger::Ledger;
     use crate::ledger::Limits;
     use crate::shutdown;
+    use crate::telemetry::Registry;
     use crate::upstream::Client;
 
     /// Grants an upgrade, and sends back what it gets then.
@@ -343,7 +394,12 @@ mod tests {
             }) as _),
         );
         let shutdown = Shutdown::new(shutdown::Config::default());
+        let registry = Registry::new();
+        let config = identity::Config::default();
+        let metrics = identity::Metrics::new(&registry);
+        let access = AccessControl::new(&config, client.clone(), metrics, &registry, &shutdown);
         let forwarding = Arc::new(Forwarding::new(
+            access,
             Forwarder::new(client),
             Shares::default(),
             shutdown,

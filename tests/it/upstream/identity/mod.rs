@@ -4,5 +4,8 @@ mod attacks;
 mod callers;
 mod identities;
 mod matrix;
+mod observed;
+mod open_watches;
 mod refusals;
+mod revocation;
 mod storms;

@@ -161,6 +161,7 @@ impl Replica {
                 &access,
                 client.clone(),
                 identity::Metrics::new(&registry),
+                &registry,
                 &shutdown,
             ),
             informers,

@@ -1,0 +1,346 @@
+//! Open watches: judges their users' rights again while they are open, and ends them when a right
+//! is lost.
+//!
+//! ```text
+//! module       what it does
+//! open_watch   the guard that a body owns; it ends the body
+//! register     which watches are open, by question; what answers do (no I/O)
+//! schedule     when a question is asked again
+//! queue        the order of the questions that are due, and their rate
+//! metrics      counts
+//! ```
+//!
+//! Watches with the same user and attributes share a question. One task asks all of them. A watch
+//! ends only on a clear no, or if its token is refused twice; in an outage of the API server it
+//! goes on.
+
+mod metrics;
+mod open_watch;
+mod queue;
+mod register;
+mod schedule;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::num::NonZeroU32;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio::time::sleep_until;
+
+use super::Attributes;
+use super::User;
+use super::caller::Credential;
+use super::caller::KnownCaller;
+use super::reviews::Judgement;
+use super::token::Digest;
+use super::token::Token;
+use crate::net::Abort;
+use crate::shutdown::Shutdown;
+use crate::telemetry::Registry;
+
+use metrics::Metrics;
+use open_watch::End;
+use open_watch::Ending;
+use queue::Pace;
+use register::About;
+use register::Inquiry;
+use register::Opened;
+use register::Register;
+
+pub use open_watch::OpenWatch;
+pub(super) use register::Concern;
+pub(super) use register::TokenCheck;
+
+/// How many questions are in flight concurrently.
+const CONCURRENT: usize = 32;
+/// How many seconds' questions may be asked at once.
+const BURST: Duration = Duration::from_secs(2);
+/// How long a watch that must end may take before it is broken off.
+const END_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The settings of [`OpenWatches`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Config {
+    /// Longest time between two questions about a right, if their rate permits it.
+    pub(super) reauthorize: Duration,
+    /// Longest time between two questions about a token.
+    pub(super) reauthenticate: Duration,
+    /// Highest number of questions per second, on average.
+    pub(super) reviews_per_second: NonZeroU32,
+}
+
+/// Identifies a watch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct MemberId(u64);
+
+/// Identifies the watches about which one question is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct GroupId(u64);
+
+/// An answer of the API server that has not arrived.
+pub(super) type Asking<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Asks the API server, whatever is remembered.
+pub(super) trait Reviews: Send + Sync + 'static {
+    /// May `caller` read this?
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Asking<Judgement>;
+
+    /// Whose is `token`?
+    fn check(&self, token: &Token) -> Asking<TokenCheck>;
+}
+
+/// All open watches of authenticated callers. Clones share them.
+#[derive(Clone)]
+pub(super) struct OpenWatches {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    reviews: Box<dyn Reviews>,
+    state: Mutex<State>,
+    /// Notified when the task has to look at the state before the time it waits for.
+    wake: Notify,
+    metrics: Metrics,
+    shutdown: Shutdown,
+}
+
+struct State {
+    register: Register,
+    pace: Pace,
+    in_flight: usize,
+    /// When the task looks at the state next; `None` if it waits for a notification.
+    next_look: Option<Instant>,
+    /// Watches that must have ended at the given time.
+    endings: VecDeque<(Instant, Ending)>,
+}
+
+impl OpenWatches {
+    /// No watches. `reviews` are asked by a background task of `shutdown`.
+    pub(super) fn start(
+        config: Config,
+        reviews: impl Reviews,
+        registry: &Registry,
+        shutdown: &Shutdown,
+    ) -> Self {
+        let state = State {
+            register: Register::new(config),
+            pace: Pace::new(config.reviews_per_second.get(), BURST),
+            in_flight: 0,
+            next_look: None,
+            endings: VecDeque::new(),
+        };
+        let inner = Inner {
+            reviews: Box::new(reviews),
+            state: Mutex::new(state),
+            wake: Notify::new(),
+            metrics: Metrics::new(registry),
+            shutdown: shutdown.clone(),
+        };
+        let watches = Self {
+            inner: Arc::new(inner),
+        };
+        watches.report(registry);
+        let task = watches.clone();
+        shutdown.spawn_background(async move { task.run().await });
+        watches
+    }
+
+    /// Judges the right of `caller` to what `attributes` describe, until the returned guard is
+    /// dropped. `token` is the digest of the caller's token. `changed_at` is the last change of the
+    /// user's roles, if it was a short time ago. `abort` ends the watch if it is not polled.
+    pub(super) fn open(
+        &self,
+        caller: &Arc<KnownCaller>,
+        token: Option<Digest>,
+        attributes: Attributes,
+        changed_at: Option<Instant>,
+        abort: Option<Abort>,
+    ) -> OpenWatch {
+        let end = Arc::new(End::default());
+        let opened = Opened {
+            caller: Arc::clone(caller),
+            token,
+            attributes,
+            changed_at,
+            end: Arc::clone(&end),
+            abort,
+        };
+        let member = self.with(|state| state.register.open(opened, Instant::now()));
+        OpenWatch::new(end, self.clone(), member)
+    }
+
+    /// Judges all rights again that a change `at` some moment concerns.
+    pub(super) fn changed(&self, at: Instant, concern: impl Fn(&User, &Attributes) -> Concern) {
+        self.with(|state| state.register.changed(at, concern));
+    }
+
+    /// Asks again about the tokens that were issued for an object that was deleted `at` some moment.
+    pub(super) fn deleted(&self, uid: &str, at: Instant) {
+        self.with(|state| state.register.deleted(uid, at));
+    }
+
+    fn close(&self, member: MemberId) {
+        self.inner.state.lock().register.close(member);
+    }
+
+    /// Changes the state, and wakes the task if something is due before it looks.
+    fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = self.inner.state.lock();
+        let result = change(&mut state);
+        let is_sooner = match (state.next(), state.next_look) {
+            (Some(next), Some(look)) => next < look,
+            (next, None) => next.is_some(),
+            (None, Some(_)) => false,
+        };
+        drop(state);
+        if is_sooner {
+            self.inner.wake.notify_one();
+        }
+        result
+    }
+
+    /// Asks all questions when they are due. Runs until the future is dropped.
+    async fn run(self) {
+        loop {
+            let now = Instant::now();
+            let (inquiries, over, next_look) = self.inner.state.lock().work(now);
+            for ending in over {
+                if ending.finish() {
+                    self.inner.metrics.broken_off.inc();
+                }
+            }
+            for inquiry in inquiries {
+                let watches = self.clone();
+                let asked = async move { watches.ask(inquiry).await };
+                self.inner.shutdown.spawn_background(asked);
+            }
+            let wait = async {
+                match next_look {
+                    Some(at) => sleep_until(at).await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                () = wait => {}
+                () = self.inner.wake.notified() => {}
+            }
+        }
+    }
+
+    async fn ask(self, inquiry: Inquiry) {
+        let _place = Place(&self);
+        let Inner { reviews, .. } = &*self.inner;
+        let (group, asked_at) = (inquiry.group, Instant::now());
+        let (result, endings) = match inquiry.about {
+            About::Right(caller, attributes, token) => {
+                let judgement = reviews.judge(&caller, &attributes).await;
+                let ended = self.with(|state| {
+                    let now = Instant::now();
+                    let register = &mut state.register;
+                    let endings = register.judged(group, token, judgement, asked_at, now);
+                    state.end(endings, now)
+                });
+                (judgement.name(), ended)
+            }
+            About::Token(token) => {
+                let check = reviews.check(&token).await;
+                let result = check.name();
+                let expires_in = token.expires_in(SystemTime::now());
+                let ended = self.with(|state| {
+                    let now = Instant::now();
+                    let register = &mut state.register;
+                    let endings = register.checked(group, check, expires_in, asked_at, now);
+                    state.end(endings, now)
+                });
+                (result, ended)
+            }
+        };
+        self.inner.metrics.asked(result, endings);
+    }
+
+    /// Adds the size of the register to each scrape.
+    fn report(&self, registry: &Registry) {
+        let inner = Arc::downgrade(&self.inner);
+        registry.on_scrape(move |samples| {
+            if let Some(inner) = inner.upgrade() {
+                metrics::sample(&inner.state.lock().register, samples);
+            }
+        });
+    }
+}
+
+/// A place among the questions in flight.
+struct Place<'a>(&'a OpenWatches);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let is_full = {
+            let mut state = self.0.inner.state.lock();
+            state.in_flight -= 1;
+            state.in_flight + 1 == CONCURRENT
+        };
+        if is_full {
+            self.0.inner.wake.notify_one();
+        }
+    }
+}
+
+impl State {
+    /// The questions to ask at `now`, the watches that must have ended, and when to look again.
+    fn work(&mut self, now: Instant) -> (Vec<Inquiry>, Vec<Ending>, Option<Instant>) {
+        let mut over = Vec::new();
+        while self.endings.front().is_some_and(|(at, _)| *at <= now) {
+            over.extend(self.endings.pop_front().map(|(_, ending)| ending));
+        }
+        let mut inquiries = Vec::new();
+        while self.in_flight < CONCURRENT && self.pace.next(now) <= now {
+            let Some(inquiry) = self.register.take(now) else {
+                break;
+            };
+            self.pace.count(now);
+            self.in_flight += 1;
+            inquiries.push(inquiry);
+        }
+        self.next_look = self.next().map(|next| next.max(now));
+        (inquiries, over, self.next_look)
+    }
+
+    /// When there is something to do.
+    fn next(&self) -> Option<Instant> {
+        let ending = self.endings.front().map(|(at, _)| *at);
+        let question = match self.in_flight < CONCURRENT {
+            true => self.register.queue.next(),
+            false => None,
+        };
+        let question = question.map(|at| at.max(self.pace.next(Instant::now())));
+        [ending, question].into_iter().flatten().min()
+    }
+
+    /// Remembers watches that were ended at `now`. Returns their number.
+    fn end(&mut self, endings: Vec<Ending>, now: Instant) -> usize {
+        let count = endings.len();
+        let over = now + END_PATIENCE;
+        self.endings
+            .extend(endings.into_iter().map(|ending| (over, ending)));
+        count
+    }
+}
+
+/// The digest of the token of `caller`, made by `digest`; `None` if it has no token.
+pub(super) fn token_digest(
+    caller: &KnownCaller,
+    digest: impl FnOnce(&Token) -> Digest,
+) -> Option<Digest> {
+    match &caller.credential {
+        Credential::Token(token) => Some(digest(token)),
+        Credential::Certificate | Credential::None => None,
+    }
+}

@@ -1,0 +1,584 @@
+//! Which watches are open, by the questions that decide about them, and what the answers do. It
+//! decides without I/O; `mod.rs` asks the questions.
+
+use std::collections::BTreeSet;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng;
+use tokio::time::Instant;
+
+use super::Config;
+use super::GroupId;
+use super::MemberId;
+use super::open_watch::End;
+use super::open_watch::Ending;
+use super::queue::Queue;
+use super::schedule::Schedule;
+use crate::identity::Attributes;
+use crate::identity::User;
+use crate::identity::authorizer::Question;
+use crate::identity::caller::Credential;
+use crate::identity::caller::KnownCaller;
+use crate::identity::caller::KnownUser;
+use crate::identity::rbac::uids_of;
+use crate::identity::reviews::Judgement;
+use crate::identity::token::Digest;
+use crate::identity::token::Token;
+use crate::net::Abort;
+
+/// A token is not good if the API server answers 401 twice, this long apart. It answers 401 too
+/// while one of its authenticators fails.
+const BETWEEN_REFUSALS: Duration = Duration::from_secs(2);
+/// How often a token is asked about after its own `exp`. The API server accepts it a little longer.
+const AFTER_EXPIRY: Duration = Duration::from_secs(10);
+/// Intervals are shortened by up to this share, so that questions spread over time.
+const JITTER: f64 = 0.2;
+/// How many members of a group are searched for one whose token was not refused.
+const SEARCHED: usize = 16;
+
+/// The open watches and the questions about them.
+pub(super) struct Register {
+    config: Config,
+    members: HashMap<MemberId, Member>,
+    groups: HashMap<GroupId, Group>,
+    rights: HashMap<Question, GroupId>,
+    tokens: HashMap<Digest, GroupId>,
+    /// The questions about tokens by the uids of the objects for which the tokens were issued.
+    by_uid: HashMap<String, BTreeSet<GroupId>>,
+    /// The users with open watches, and the questions about their rights.
+    users: HashMap<Digest, UserQuestions>,
+    pub(super) queue: Queue,
+    last_id: u64,
+}
+
+/// A watch to be added.
+pub(super) struct Opened {
+    pub(super) caller: Arc<KnownCaller>,
+    /// The digest of the caller's token, if it has one.
+    pub(super) token: Option<Digest>,
+    /// What the watch reads, with its selectors.
+    pub(super) attributes: Attributes,
+    /// When the user's roles changed last, if that was a short time ago.
+    pub(super) changed_at: Option<Instant>,
+    pub(super) end: Arc<End>,
+    pub(super) abort: Option<Abort>,
+}
+
+struct Member {
+    caller: Arc<KnownCaller>,
+    right: GroupId,
+    token: Option<GroupId>,
+    /// What is asked if the user may not read everything, whatever the selectors are.
+    narrower: Option<Attributes>,
+    opened_at: Instant,
+    end: Arc<End>,
+    abort: Option<Abort>,
+}
+
+/// The watches about which one question is asked.
+struct Group {
+    subject: Subject,
+    members: BTreeSet<MemberId>,
+    schedule: Schedule,
+    /// True while the question is asked.
+    is_asked: bool,
+    /// When the last question with a clear answer was asked, or when the group began.
+    judged_at: Instant,
+    /// When the first of two refusals was asked for.
+    refused_at: Option<Instant>,
+}
+
+enum Subject {
+    /// May the user read this?
+    Right(Question),
+    /// Is the token still good, and whose is it?
+    Token(Digest, Token, Arc<KnownUser>),
+}
+
+struct UserQuestions {
+    user: Arc<KnownUser>,
+    groups: BTreeSet<GroupId>,
+}
+
+/// A question that must be asked now.
+pub(super) struct Inquiry {
+    pub(super) group: GroupId,
+    pub(super) about: About,
+}
+
+pub(super) enum About {
+    /// May the caller read this? The last is the group of the caller's token.
+    Right(Arc<KnownCaller>, Box<Attributes>, Option<GroupId>),
+    /// Who is the owner of the token?
+    Token(Token),
+}
+
+/// What the API server says about a token that is used by open watches.
+#[derive(Clone, Debug)]
+pub(in crate::identity) enum TokenCheck {
+    /// It belongs to this user.
+    User(Arc<KnownUser>),
+    /// It is accepted, but its owner may not ask for its own name.
+    Accepted,
+    /// It is not accepted.
+    Refused,
+    /// There is no clear answer.
+    Unclear,
+}
+
+/// How a change of roles concerns a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum Concern {
+    /// Not at all.
+    None,
+    /// The roles still grant it, as far as kubefan sees.
+    Unlikely,
+    /// The roles do not seem to grant it any more.
+    LikelyLost,
+}
+
+impl Register {
+    pub(super) fn new(config: Config) -> Self {
+        Self {
+            config,
+            members: HashMap::new(),
+            groups: HashMap::new(),
+            rights: HashMap::new(),
+            tokens: HashMap::new(),
+            by_uid: HashMap::new(),
+            users: HashMap::new(),
+            queue: Queue::default(),
+            last_id: 0,
+        }
+    }
+
+    /// Adds a watch that was allowed just now.
+    pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
+        let id = MemberId(self.next_id());
+        let general = opened.attributes.without_selectors();
+        let narrower = opened
+            .attributes
+            .has_selectors()
+            .then_some(opened.attributes);
+        let right = self.join_right(id, &opened.caller, general, now);
+        if let (Some(changed_at), Some(group)) = (opened.changed_at, self.groups.get_mut(&right)) {
+            // The watch may have been allowed by the roles before the change.
+            group.schedule.ask_by(now);
+            group.schedule.changed(changed_at, false);
+            self.enqueue(right);
+        }
+        let token = match (&opened.caller.credential, opened.token) {
+            (Credential::Token(token), Some(digest)) => {
+                Some(self.join_token(id, digest, token, &opened.caller.user, now))
+            }
+            _ => None,
+        };
+        let member = Member {
+            caller: opened.caller,
+            right,
+            token,
+            narrower,
+            opened_at: now,
+            end: opened.end,
+            abort: opened.abort,
+        };
+        self.members.insert(id, member);
+        id
+    }
+
+    /// Removes a watch that has ended.
+    pub(super) fn close(&mut self, id: MemberId) {
+        if let Some(member) = self.members.remove(&id) {
+            self.leave(member.right, id);
+            if let Some(token) = member.token {
+                self.leave(token, id);
+            }
+        }
+    }
+
+    /// The most urgent question that is due.
+    pub(super) fn take(&mut self, now: Instant) -> Option<Inquiry> {
+        let id = self.queue.take(now)?;
+        let group = self.groups.get_mut(&id)?;
+        group.is_asked = true;
+        let group = &self.groups[&id];
+        let about = match &group.subject {
+            Subject::Token(_, token, _) => About::Token(token.clone()),
+            Subject::Right(question) => {
+                let (caller, token) = self.asker(group)?;
+                About::Right(caller, Box::new(question.attributes.clone()), token)
+            }
+        };
+        Some(Inquiry { group: id, about })
+    }
+
+    /// Applies what the API server said about a right when it was asked at `asked_at`, with a token
+    /// if there is one. Returns the watches that end.
+    pub(super) fn judged(
+        &mut self,
+        id: GroupId,
+        token: Option<GroupId>,
+        judgement: Judgement,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Vec<Ending> {
+        let regular = now + jittered(self.config.reauthorize);
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Vec::new();
+        };
+        group.is_asked = false;
+        match judgement {
+            Judgement::Allowed => {
+                group.schedule.answered(asked_at, regular);
+                group.judged_at = asked_at;
+            }
+            Judgement::Denied => return self.denied(id, asked_at, now),
+            Judgement::Refused | Judgement::Unclear | Judgement::Busy => {
+                group.schedule.unanswered(asked_at, now);
+            }
+        }
+        self.enqueue(id);
+        if let (Judgement::Refused, Some(token)) = (judgement, token) {
+            self.doubt(token, now);
+        }
+        Vec::new()
+    }
+
+    /// Applies what the API server said about a token at `asked_at`. Returns the watches that end.
+    pub(super) fn checked(
+        &mut self,
+        id: GroupId,
+        check: TokenCheck,
+        expires_in: Option<Duration>,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Vec<Ending> {
+        let regular = now + self.token_interval(expires_in);
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Vec::new();
+        };
+        group.is_asked = false;
+        match check {
+            TokenCheck::Refused => return self.refused(id, asked_at),
+            TokenCheck::Unclear => group.schedule.unanswered(asked_at, now),
+            TokenCheck::User(_) | TokenCheck::Accepted => {
+                group.schedule.answered(asked_at, regular);
+                group.judged_at = asked_at;
+                group.refused_at = None;
+            }
+        }
+        if let TokenCheck::User(user) = check {
+            for member in self.members_of(id) {
+                self.set_user(member, &user, now);
+            }
+        }
+        self.enqueue(id);
+        Vec::new()
+    }
+
+    /// Asks again about all rights that a change at `at` concerns.
+    pub(super) fn changed(&mut self, at: Instant, concern: impl Fn(&User, &Attributes) -> Concern) {
+        let mut concerned = Vec::new();
+        for questions in self.users.values() {
+            for id in &questions.groups {
+                let Subject::Right(question) = &self.groups[id].subject else {
+                    continue;
+                };
+                match concern(&questions.user.user, &question.attributes) {
+                    Concern::None => {}
+                    Concern::Unlikely => concerned.push((*id, false)),
+                    Concern::LikelyLost => concerned.push((*id, true)),
+                }
+            }
+        }
+        for (id, is_loss_likely) in concerned {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.schedule.changed(at, is_loss_likely);
+            }
+            self.enqueue(id);
+        }
+    }
+
+    /// Asks again about the tokens that were issued for the object with this uid, which was deleted
+    /// `at` some moment.
+    pub(super) fn deleted(&mut self, uid: &str, at: Instant) {
+        for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.schedule.changed(at, true);
+            }
+            self.enqueue(id);
+        }
+    }
+
+    /// The number of open watches.
+    pub(super) fn watches(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The number of questions about rights, and about tokens.
+    pub(super) fn questions(&self) -> (usize, usize) {
+        (self.rights.len(), self.tokens.len())
+    }
+
+    /// The longest time since a question about a right was asked that has a clear answer.
+    pub(super) fn oldest_judgement(&self, now: Instant) -> Duration {
+        let rights = self.rights.values().filter_map(|id| self.groups.get(id));
+        let ages = rights.map(|group| now.saturating_duration_since(group.judged_at));
+        ages.max().unwrap_or_default()
+    }
+
+    /// The user did not have the right at `asked_at`. Watches that it may have by their selectors
+    /// are asked about with them; the others end. Those that were opened later were allowed later,
+    /// so they are asked about again.
+    fn denied(&mut self, id: GroupId, asked_at: Instant, now: Instant) -> Vec<Ending> {
+        let group = self.groups.get_mut(&id).expect("the group was just found");
+        group.schedule.answered(asked_at, now);
+        let mut endings = Vec::new();
+        for id in self.members_of(id) {
+            let Some(member) = self.members.get_mut(&id) else {
+                continue;
+            };
+            if member.opened_at > asked_at {
+                continue;
+            }
+            match member.narrower.take() {
+                Some(narrower) => self.move_right(id, narrower, now),
+                None => endings.extend(self.end(id)),
+            }
+        }
+        self.enqueue(id);
+        endings
+    }
+
+    /// A token was refused when a right was asked about with it. Asks about the token itself.
+    fn doubt(&mut self, id: GroupId, now: Instant) {
+        if let Some(group) = self.groups.get_mut(&id)
+            && group.refused_at.is_none()
+        {
+            group.schedule.ask_by(now);
+            self.enqueue(id);
+        }
+    }
+
+    /// A token was refused when it was used at `asked_at`. The second time, its watches end.
+    fn refused(&mut self, id: GroupId, asked_at: Instant) -> Vec<Ending> {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Vec::new();
+        };
+        let first = *group.refused_at.get_or_insert(asked_at);
+        let second = first + BETWEEN_REFUSALS;
+        if asked_at < second {
+            let regular = asked_at + self.config.reauthenticate;
+            group.schedule.answered(asked_at, regular);
+            group.schedule.ask_by(second);
+            self.enqueue(id);
+            return Vec::new();
+        }
+        let members = self.members_of(id).into_iter();
+        members.filter_map(|id| self.end(id)).collect()
+    }
+
+    fn members_of(&self, id: GroupId) -> Vec<MemberId> {
+        let group = self.groups.get(&id);
+        group.map_or_else(Vec::new, |group| group.members.iter().copied().collect())
+    }
+
+    fn end(&mut self, id: MemberId) -> Option<Ending> {
+        let member = self.members.get_mut(&id)?;
+        let (end, abort) = (Arc::clone(&member.end), member.abort.take());
+        self.close(id);
+        Some(end.end(abort))
+    }
+
+    /// The token of a watch has another user now: its groups may have changed.
+    fn set_user(&mut self, id: MemberId, user: &Arc<KnownUser>, now: Instant) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        if member.caller.user.digest == user.digest {
+            return;
+        }
+        member.caller = Arc::new(KnownCaller {
+            user: Arc::clone(user),
+            credential: member.caller.credential.clone(),
+        });
+        let right = member.right;
+        if let Subject::Right(question) = &self.groups[&right].subject {
+            let attributes = question.attributes.clone();
+            self.move_right(id, attributes, now);
+        }
+    }
+
+    /// Moves a watch to another question about a right, which is asked at once.
+    fn move_right(&mut self, id: MemberId, attributes: Attributes, now: Instant) {
+        let member = &self.members[&id];
+        let (caller, old) = (Arc::clone(&member.caller), member.right);
+        let new = self.join_right(id, &caller, attributes, now);
+        if new != old {
+            self.leave(old, id);
+        }
+        if let Some(member) = self.members.get_mut(&id) {
+            member.right = new;
+        }
+        if let Some(group) = self.groups.get_mut(&new) {
+            group.schedule.ask_by(now);
+        }
+        self.enqueue(new);
+    }
+
+    fn join_right(
+        &mut self,
+        member: MemberId,
+        caller: &KnownCaller,
+        attributes: Attributes,
+        now: Instant,
+    ) -> GroupId {
+        let question = Question::new(caller, attributes);
+        let id = match self.rights.get(&question) {
+            Some(id) => *id,
+            None => {
+                let id = GroupId(self.next_id());
+                let first = now + jittered(self.config.reauthorize);
+                let user = question.user;
+                self.rights.insert(question.clone(), id);
+                self.groups
+                    .insert(id, Group::new(Subject::Right(question), first, now));
+                let questions = self.users.entry(user);
+                let questions = questions.or_insert_with(|| UserQuestions {
+                    user: Arc::clone(&caller.user),
+                    groups: BTreeSet::new(),
+                });
+                questions.groups.insert(id);
+                self.enqueue(id);
+                id
+            }
+        };
+        self.join(id, member);
+        id
+    }
+
+    fn join_token(
+        &mut self,
+        member: MemberId,
+        digest: Digest,
+        token: &Token,
+        user: &Arc<KnownUser>,
+        now: Instant,
+    ) -> GroupId {
+        let id = match self.tokens.get(&digest) {
+            Some(id) => *id,
+            None => {
+                let id = GroupId(self.next_id());
+                let expires_in = token.expires_in(std::time::SystemTime::now());
+                let first = now + self.token_interval(expires_in);
+                self.tokens.insert(digest, id);
+                for uid in uids_of(&user.user) {
+                    let groups = self.by_uid.entry(uid.to_owned());
+                    groups.or_default().insert(id);
+                }
+                let subject = Subject::Token(digest, token.clone(), Arc::clone(user));
+                self.groups.insert(id, Group::new(subject, first, now));
+                self.enqueue(id);
+                id
+            }
+        };
+        self.join(id, member);
+        id
+    }
+
+    fn join(&mut self, id: GroupId, member: MemberId) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.members.insert(member);
+        }
+    }
+
+    /// Removes a watch from a group, and the group if it was the last.
+    fn leave(&mut self, id: GroupId, member: MemberId) {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return;
+        };
+        group.members.remove(&member);
+        if !group.members.is_empty() {
+            return;
+        }
+        self.queue.remove(id);
+        match self.groups.remove(&id).map(|group| group.subject) {
+            Some(Subject::Right(question)) => {
+                self.rights.remove(&question);
+                if let Some(questions) = self.users.get_mut(&question.user) {
+                    questions.groups.remove(&id);
+                    if questions.groups.is_empty() {
+                        self.users.remove(&question.user);
+                    }
+                }
+            }
+            Some(Subject::Token(digest, _, user)) => {
+                self.tokens.remove(&digest);
+                for uid in uids_of(&user.user) {
+                    if let Some(groups) = self.by_uid.get_mut(uid) {
+                        groups.remove(&id);
+                        if groups.is_empty() {
+                            self.by_uid.remove(uid);
+                        }
+                    }
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Puts a group into the queue, unless its question is being asked.
+    fn enqueue(&mut self, id: GroupId) {
+        if let Some(group) = self.groups.get(&id)
+            && !group.is_asked
+        {
+            self.queue.set(id, group.schedule.next());
+        }
+    }
+
+    /// The caller with whose credentials a question about a right is asked: one whose token was not
+    /// refused, if there is one.
+    fn asker(&self, group: &Group) -> Option<(Arc<KnownCaller>, Option<GroupId>)> {
+        let is_good = |member: &&Member| {
+            let token = member.token.and_then(|token| self.groups.get(&token));
+            token.is_none_or(|token| token.refused_at.is_none())
+        };
+        let members = group.members.iter().filter_map(|id| self.members.get(id));
+        let good = members.clone().take(SEARCHED).find(is_good);
+        let member = good.or_else(|| members.clone().next())?;
+        Some((Arc::clone(&member.caller), member.token))
+    }
+
+    fn token_interval(&self, expires_in: Option<Duration>) -> Duration {
+        let regular = jittered(self.config.reauthenticate);
+        match expires_in {
+            Some(Duration::ZERO) => AFTER_EXPIRY.min(regular),
+            Some(left) => left.min(regular),
+            None => regular,
+        }
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.last_id += 1;
+        self.last_id
+    }
+}
+
+impl Group {
+    fn new(subject: Subject, first: Instant, now: Instant) -> Self {
+        Self {
+            subject,
+            members: BTreeSet::new(),
+            schedule: Schedule::new(first),
+            is_asked: false,
+            judged_at: now,
+            refused_at: None,
+        }
+    }
+}
+
+fn jittered(interval: Duration) -> Duration {
+    interval.mul_f64(rand::rng().random_range(1.0 - JITTER..=1.0))
+}

@@ -1,0 +1,257 @@
+//! When a question about open watches is asked again. A pure function of times and answers.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// How long after a change of rights a question is asked again. The API server's authorizer reads
+/// roles through caches of its own, so it may learn of a change later than kubefan.
+const AFTER_CHANGE: &[Duration] = &seconds([0, 1, 5, 30]);
+/// The same for a right that is probably lost. A few more questions find the moment sooner. The API
+/// server may accept a token for ten seconds after the account was deleted, because it remembers it.
+const AFTER_LIKELY_LOSS: &[Duration] = &seconds([0, 1, 2, 3, 4, 5, 11, 30]);
+/// Least time between two equal questions.
+const LEAST_PAUSE: Duration = Duration::from_millis(250);
+/// The pause after a question without a clear answer. It doubles with each further one.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+/// The longest such pause.
+const LAST_RETRY: Duration = Duration::from_secs(60);
+
+/// Which of the questions that are due is asked first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::identity) enum Urgency {
+    /// The right is probably lost.
+    LikelyLost,
+    /// Roles or bindings have changed that concern it, or the answer was not clear.
+    Changed,
+    /// It was not asked for a while.
+    Regular,
+}
+
+/// When one question is asked again.
+#[derive(Clone, Debug)]
+pub(super) struct Schedule {
+    regular: Instant,
+    change: Option<Change>,
+    retry: Option<Instant>,
+    /// The number of questions in sequence without a clear answer.
+    unanswered: u32,
+    last_asked: Option<Instant>,
+}
+
+/// A change of rights after which the question is asked several times.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    at: Instant,
+    is_loss_likely: bool,
+    /// The number of waits that are over.
+    done: usize,
+}
+
+const fn seconds<const N: usize>(seconds: [u64; N]) -> [Duration; N] {
+    let mut waits = [Duration::ZERO; N];
+    let mut at = 0;
+    while at < N {
+        waits[at] = Duration::from_secs(seconds[at]);
+        at += 1;
+    }
+    waits
+}
+
+impl Schedule {
+    /// Asks at `regular`.
+    pub(super) fn new(regular: Instant) -> Self {
+        Self {
+            regular,
+            change: None,
+            retry: None,
+            unanswered: 0,
+            last_asked: None,
+        }
+    }
+
+    /// Asks several times after a change of rights `at` some moment.
+    pub(super) fn changed(&mut self, at: Instant, is_loss_likely: bool) {
+        let was_likely = self.change.is_some_and(|change| change.is_loss_likely);
+        self.change = Some(Change {
+            at,
+            is_loss_likely: is_loss_likely || was_likely,
+            done: 0,
+        });
+    }
+
+    /// Asks at `at`, unless it is asked before.
+    pub(super) fn ask_by(&mut self, at: Instant) {
+        self.retry = Some(self.retry.map_or(at, |retry| retry.min(at)));
+    }
+
+    /// When the question is asked next, and how urgent it is then.
+    pub(super) fn next(&self) -> (Instant, Urgency) {
+        let mut next = (self.regular, Urgency::Regular);
+        let mut sooner = |at: Option<Instant>, urgency| {
+            if let Some(at) = at
+                && at < next.0
+            {
+                next = (at, urgency);
+            }
+        };
+        sooner(self.retry, Urgency::Changed);
+        let step = self.change.and_then(Change::next);
+        let is_loss_likely = self.change.is_some_and(|change| change.is_loss_likely);
+        sooner(
+            step,
+            match is_loss_likely {
+                true => Urgency::LikelyLost,
+                false => Urgency::Changed,
+            },
+        );
+        let earliest = self.last_asked.map(|asked| asked + LEAST_PAUSE);
+        (
+            earliest.map_or(next.0, |earliest| next.0.max(earliest)),
+            next.1,
+        )
+    }
+
+    /// A question of `asked_at` has a clear answer. Without changes it is asked again at `regular`.
+    pub(super) fn answered(&mut self, asked_at: Instant, regular: Instant) {
+        self.asked(asked_at);
+        self.unanswered = 0;
+        self.regular = regular;
+    }
+
+    /// A question of `asked_at` has no clear answer at `now`.
+    pub(super) fn unanswered(&mut self, asked_at: Instant, now: Instant) {
+        self.asked(asked_at);
+        let doubled = FIRST_RETRY.saturating_mul(1 << self.unanswered.min(6));
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.retry = Some(now + doubled.min(LAST_RETRY));
+        // The retry is for the regular question too, which would otherwise remain due.
+        self.regular = self.regular.max(now + LAST_RETRY);
+    }
+
+    /// Counts the waits that a question of `asked_at` covers.
+    fn asked(&mut self, asked_at: Instant) {
+        self.last_asked = Some(asked_at);
+        self.retry = None;
+        self.change = self.change.and_then(|change| change.asked(asked_at));
+    }
+}
+
+impl Change {
+    fn waits(self) -> &'static [Duration] {
+        match self.is_loss_likely {
+            true => AFTER_LIKELY_LOSS,
+            false => AFTER_CHANGE,
+        }
+    }
+
+    fn next(self) -> Option<Instant> {
+        self.waits().get(self.done).map(|wait| self.at + *wait)
+    }
+
+    /// What is left of the change after a question of `asked_at`.
+    fn asked(mut self, asked_at: Instant) -> Option<Self> {
+        while self.next()? <= asked_at {
+            self.done += 1;
+        }
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SETTLED: Duration = Duration::from_secs(30);
+
+    /// The milliseconds after `change` at which a question is asked whose answer takes `delay` and
+    /// is never clear if `fails`.
+    fn asked(is_loss_likely: bool, delay: u64, fails: bool, until: u64) -> Vec<u64> {
+        let start = Instant::now();
+        let millis = Duration::from_millis;
+        let mut schedule = Schedule::new(start + millis(60_000));
+        schedule.changed(start, is_loss_likely);
+        let mut asked = Vec::new();
+        let mut now = start;
+        loop {
+            let (next, _) = schedule.next();
+            let at = next.max(now);
+            if at - start >= millis(until) {
+                return asked;
+            }
+            asked.push((at - start).as_millis() as u64);
+            now = at + millis(delay);
+            match fails {
+                true => schedule.unanswered(at, now),
+                false => schedule.answered(at, now + millis(60_000)),
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_change_the_question_is_asked_several_times() {
+        for (is_loss_likely, delay, fails, until, expected) in [
+            (false, 0, false, 61_000, &[0, 1_000, 5_000, 30_000][..]),
+            (
+                true,
+                0,
+                false,
+                61_000,
+                &[0, 1_000, 2_000, 3_000, 4_000, 5_000, 11_000, 30_000],
+            ),
+            // A slow answer covers the waits that ended before its question.
+            (false, 6_000, false, 61_000, &[0, 6_000, 30_000]),
+            // Without an answer, retries become rarer, and the waits still count.
+            (
+                false,
+                0,
+                true,
+                62_000,
+                &[0, 1_000, 3_000, 5_000, 13_000, 29_000, 30_000],
+            ),
+        ] {
+            let found = asked(is_loss_likely, delay, fails, until);
+            assert_eq!(found, expected, "{is_loss_likely} {delay} {fails}");
+        }
+    }
+
+    #[test]
+    fn without_changes_the_question_is_asked_regularly() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start + SETTLED);
+        assert_eq!(schedule.next(), (start + SETTLED, Urgency::Regular));
+        schedule.answered(start + SETTLED, start + 2 * SETTLED);
+        assert_eq!(schedule.next(), (start + 2 * SETTLED, Urgency::Regular));
+        schedule.ask_by(start + SETTLED + LEAST_PAUSE / 2);
+        let soon = start + SETTLED + LEAST_PAUSE;
+        assert_eq!(schedule.next(), (soon, Urgency::Changed));
+    }
+
+    #[test]
+    fn a_second_change_starts_anew_and_a_likely_loss_stays_likely() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start + 10 * SETTLED);
+        schedule.changed(start, true);
+        schedule.answered(start, start + 10 * SETTLED);
+        let second = start + Duration::from_millis(300);
+        schedule.changed(second, false);
+        assert_eq!(schedule.next(), (second, Urgency::LikelyLost));
+        let third = start + Duration::from_millis(100);
+        schedule.changed(third, false);
+        let earliest = start + LEAST_PAUSE;
+        assert_eq!(schedule.next(), (earliest, Urgency::LikelyLost));
+    }
+
+    #[test]
+    fn questions_without_an_answer_become_rare_but_never_stop() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        let mut now = start;
+        for expected in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
+            schedule.unanswered(now, now);
+            let (next, _) = schedule.next();
+            assert_eq!((next - now).as_secs(), expected);
+            now = next;
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! Open watches with a scripted API server, on paused time.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::time::UNIX_EPOCH;
+
+use futures_util::FutureExt;
+use tokio::time::advance;
+use tokio::time::sleep;
+
+use super::*;
+use crate::body::BodyGuard;
+use crate::identity::User;
+use crate::identity::caller::KnownUser;
+use crate::identity::open_watches::register::Concern;
+use crate::identity::token::Digester;
+use crate::shutdown;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What the scripted API server says, and what it was asked.
+#[derive(Default)]
+struct Script {
+    /// By user and resource; allowed if there is none.
+    rights: HashMap<(String, String), Judgement>,
+    /// By token; `Accepted` if there is none.
+    tokens: HashMap<String, TokenCheck>,
+    /// How long an answer takes.
+    delay: Duration,
+    /// The time and subject of each question.
+    asked: Vec<(Instant, String)>,
+}
+
+#[derive(Clone, Default)]
+struct Scripted(Arc<Mutex<Script>>);
+
+impl Reviews for Scripted {
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Asking<Judgement> {
+        let user = caller.user().name.clone();
+        let mut subject = format!("{user} {}", attributes.resource);
+        if attributes.has_selectors() {
+            subject += " selected";
+        }
+        let mut script = self.0.lock();
+        script.asked.push((Instant::now(), subject.clone()));
+        let (_, resource) = subject.split_once(' ').expect("a user");
+        let right = script.rights.get(&(user, resource.to_owned()));
+        let token = match &caller.credential {
+            Credential::Token(token) => script.tokens.get(token.secret()),
+            Credential::Certificate | Credential::None => None,
+        };
+        let judgement = match token {
+            Some(TokenCheck::Refused) => Judgement::Refused,
+            _ => right.copied().unwrap_or(Judgement::Allowed),
+        };
+        let delay = script.delay;
+        Box::pin(async move {
+            sleep(delay).await;
+            judgement
+        })
+    }
+
+    fn check(&self, token: &Token) -> Asking<TokenCheck> {
+        let mut script = self.0.lock();
+        let secret = token.secret().to_owned();
+        script.asked.push((Instant::now(), secret.clone()));
+        let check = script.tokens.get(&secret).cloned();
+        Box::pin(async move { check.unwrap_or(TokenCheck::Accepted) })
+    }
+}
+
+struct Scene {
+    script: Scripted,
+    watches: OpenWatches,
+    digester: Digester,
+    start: Instant,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::with_rate(50)
+    }
+
+    fn with_rate(rate: u32) -> Self {
+        let script = Scripted::default();
+        let config = Config {
+            reauthorize: MINUTE,
+            reauthenticate: 10 * MINUTE,
+            reviews_per_second: NonZeroU32::new(rate).expect("not 0"),
+        };
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let watches = OpenWatches::start(config, script.clone(), &Registry::new(), &shutdown);
+        Self {
+            script,
+            watches,
+            digester: Digester::new(),
+            start: Instant::now(),
+        }
+    }
+
+    fn user(&self, name: &str) -> Arc<KnownUser> {
+        Arc::new(KnownUser {
+            user: User {
+                name: name.to_owned(),
+                uid: format!("uid-{name}"),
+                ..User::default()
+            },
+            digest: self.digester.digest(name.as_bytes()),
+        })
+    }
+
+    /// A watch of `resource` by the user `name`, whose token is the same word.
+    fn open(&self, name: &str, resource: &str) -> OpenWatch {
+        self.open_with(name, name, resource, None)
+    }
+
+    fn open_with(
+        &self,
+        name: &str,
+        token: &str,
+        resource: &str,
+        selector: Option<&str>,
+    ) -> OpenWatch {
+        let token = Token::new(token);
+        let digest = self.digester.digest(token.secret().as_bytes());
+        let caller = Arc::new(KnownCaller {
+            user: self.user(name),
+            credential: Credential::Token(token),
+        });
+        let attributes = Attributes {
+            verb: "watch".to_owned(),
+            resource: resource.to_owned(),
+            ..Attributes::default()
+        };
+        let attributes = attributes.with_selectors(None, selector);
+        self.watches
+            .open(&caller, Some(digest), attributes, None, None)
+    }
+
+    fn set(&self, user: &str, resource: &str, judgement: Judgement) {
+        let right = (user.to_owned(), resource.to_owned());
+        self.script.0.lock().rights.insert(right, judgement);
+    }
+
+    fn set_token(&self, token: &str, check: TokenCheck) {
+        let mut script = self.script.0.lock();
+        script.tokens.insert(token.to_owned(), check);
+    }
+
+    /// The subjects of the questions so far, each with its second.
+    fn asked(&self) -> Vec<(u64, String)> {
+        let mut script = self.script.0.lock();
+        let asked = std::mem::take(&mut script.asked).into_iter();
+        let seconds = |at: Instant| at.duration_since(self.start).as_secs();
+        asked.map(|(at, subject)| (seconds(at), subject)).collect()
+    }
+}
+
+fn is_over(watch: &mut OpenWatch) -> bool {
+    poll_fn(|cx| watch.poll_end(cx)).now_or_never().is_some()
+}
+
+#[tokio::test(start_paused = true)]
+async fn watches_with_the_same_user_and_attributes_share_a_question() {
+    let scene = Scene::new();
+    let watches: Vec<_> = (0..1_000)
+        .map(|number| scene.open(&format!("u{}", number % 2), "pods"))
+        .collect();
+    sleep(5 * MINUTE).await;
+    let mut asked = scene.asked();
+    asked.sort_by(|one, other| one.1.cmp(&other.1));
+    for user in ["u0 pods", "u1 pods"] {
+        let count = asked.iter().filter(|(_, subject)| subject == user).count();
+        assert!((5..=6).contains(&count), "{user}: {count} of {asked:?}");
+    }
+    drop(watches);
+    sleep(5 * MINUTE).await;
+    assert_eq!(scene.asked(), []);
+    assert_eq!(
+        scene.watches.inner.state.lock().register.questions(),
+        (0, 0)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_clear_no_ends_a_watch() {
+    for (judgement, ends) in [
+        (Judgement::Allowed, false),
+        (Judgement::Denied, true),
+        (Judgement::Unclear, false),
+        // The token itself is still accepted.
+        (Judgement::Refused, false),
+    ] {
+        let scene = Scene::new();
+        scene.set("u", "pods", judgement);
+        let mut concerned = scene.open("u", "pods");
+        let mut others = [scene.open("u", "nodes"), scene.open("v", "pods")];
+        assert!(!is_over(&mut concerned));
+        tokio::select! {
+            () = poll_fn(|cx| concerned.poll_end(cx)) => {}
+            () = sleep(3 * MINUTE) => {}
+        }
+        assert_eq!(is_over(&mut concerned), ends, "{judgement:?}");
+        assert_eq!(scene.start.elapsed() <= MINUTE, ends, "{judgement:?}");
+        assert!(!others.iter_mut().any(is_over), "{judgement:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_nothing_and_does_not_stop_the_questions() {
+    let scene = Scene::new();
+    scene.set("u", "pods", Judgement::Unclear);
+    scene.set_token("u", TokenCheck::Unclear);
+    let mut watch = scene.open("u", "pods");
+    sleep(30 * MINUTE).await;
+    assert!(!is_over(&mut watch));
+    let asked = scene.asked();
+    let about = |subject| asked.iter().filter(|(_, asked)| asked == subject).count();
+    assert!((30..45).contains(&about("u pods")), "{asked:?}");
+    assert!((20..35).contains(&about("u")), "{asked:?}");
+    scene.set("u", "pods", Judgement::Denied);
+    sleep(MINUTE).await;
+    assert!(is_over(&mut watch));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_must_be_refused_twice() {
+    let scene = Scene::new();
+    let mut watches = [scene.open("u", "pods"), scene.open("u", "nodes")];
+    let mut other = scene.open_with("u", "second", "pods", None);
+    let check = |scene: &Scene| scene.watches.deleted("uid-u", Instant::now());
+    // The API server may refuse a good token once.
+    scene.set_token("u", TokenCheck::Refused);
+    check(&scene);
+    sleep(SECOND).await;
+    scene.set_token("u", TokenCheck::Accepted);
+    sleep(10 * SECOND).await;
+    assert!(!watches.iter_mut().any(is_over));
+    scene.set_token("u", TokenCheck::Refused);
+    check(&scene);
+    sleep(SECOND).await;
+    assert!(!watches.iter_mut().any(is_over), "after one refusal");
+    sleep(2 * SECOND).await;
+    assert!(watches.iter_mut().all(is_over));
+    assert!(!is_over(&mut other), "it has another token");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_is_asked_with_a_token_that_is_accepted() {
+    let scene = Scene::new();
+    scene.set_token("first", TokenCheck::Refused);
+    let mut first = scene.open_with("u", "first", "pods", None);
+    let mut second = scene.open_with("u", "second", "pods", None);
+    sleep(MINUTE + 3 * SECOND).await;
+    assert!(is_over(&mut first));
+    assert!(!is_over(&mut second));
+    drop(first);
+    scene.set("u", "pods", Judgement::Denied);
+    sleep(2 * MINUTE).await;
+    assert!(is_over(&mut second));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_token_is_asked_about_at_its_expiry() {
+    use base64::Engine;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let scene = Scene::new();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let expires = now.expect("after 1970").as_secs() + 30;
+    let claims = URL_SAFE_NO_PAD.encode(format!(r#"{{"exp":{expires}}}"#));
+    let token = format!("e30.{claims}.x");
+    scene.set_token(&token, TokenCheck::Refused);
+    let mut watch = scene.open_with("u", &token, "pods", None);
+    sleep(28 * SECOND).await;
+    assert_eq!(scene.asked(), []);
+    sleep(5 * SECOND).await;
+    assert!(is_over(&mut watch));
+    let asked = scene.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_with_another_user_is_judged_as_that_user() {
+    let scene = Scene::new();
+    scene.set("other", "pods", Judgement::Denied);
+    scene.set_token("u", TokenCheck::User(scene.user("other")));
+    let mut watch = scene.open("u", "pods");
+    sleep(10 * MINUTE + SECOND).await;
+    assert!(is_over(&mut watch));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_depends_on_the_selector_is_judged_with_it() {
+    let scene = Scene::new();
+    scene.set("u", "pods", Judgement::Denied);
+    let mut general = scene.open("u", "pods");
+    let mut selective = scene.open_with("u", "u", "pods", Some("app=a"));
+    sleep(MINUTE).await;
+    assert!(is_over(&mut general));
+    assert!(!is_over(&mut selective));
+    scene.asked();
+    sleep(5 * MINUTE).await;
+    let asked = scene.asked();
+    assert!(!asked.is_empty());
+    assert!(
+        asked
+            .iter()
+            .all(|(_, subject)| subject == "u pods selected"),
+        "{asked:?}"
+    );
+    scene.set("u", "pods selected", Judgement::Denied);
+    sleep(MINUTE).await;
+    assert!(is_over(&mut selective));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_was_allowed_after_the_question_is_not_ended_by_its_answer() {
+    let scene = Scene::new();
+    scene.set("u", "pods", Judgement::Denied);
+    scene.script.0.lock().delay = 10 * SECOND;
+    let mut early = scene.open("u", "pods");
+    while scene.script.0.lock().asked.is_empty() {
+        sleep(SECOND / 10).await;
+    }
+    scene.set("u", "pods", Judgement::Allowed);
+    let mut late = scene.open("u", "pods");
+    sleep(11 * SECOND).await;
+    assert!(is_over(&mut early));
+    assert!(!is_over(&mut late));
+    sleep(5 * MINUTE).await;
+    assert!(!is_over(&mut late));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_judged_several_times_and_only_for_those_concerned() {
+    let scene = Scene::new();
+    let mut watch = scene.open("u", "pods");
+    let mut other = scene.open("v", "pods");
+    sleep(2 * SECOND).await;
+    let changed = |watches: &OpenWatches| {
+        watches.with(|state| {
+            state
+                .register
+                .changed(Instant::now(), |user, _| match user.name == "u" {
+                    true => Concern::Unlikely,
+                    false => Concern::None,
+                });
+        });
+    };
+    changed(&scene.watches);
+    sleep(10 * SECOND).await;
+    let asked: Vec<u64> = scene.asked().into_iter().map(|(at, _)| at).collect();
+    assert_eq!(asked, [2, 3, 7]);
+    // The API server's authorizer learns of the change after kubefan.
+    changed(&scene.watches);
+    sleep(SECOND / 2).await;
+    scene.set("u", "pods", Judgement::Denied);
+    scene.set("v", "pods", Judgement::Denied);
+    sleep(SECOND).await;
+    assert!(is_over(&mut watch));
+    assert!(!is_over(&mut other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_is_limited_and_likely_losses_are_first() {
+    let scene = Scene::with_rate(10);
+    let _watches: Vec<_> = (0..200)
+        .map(|number| scene.open("u", &format!("r{number}")))
+        .collect();
+    let lost = scene.open("u", "lost");
+    advance(SECOND).await;
+    scene.watches.with(|state| {
+        state.register.changed(Instant::now(), |_, attributes| {
+            match attributes.resource == "lost" {
+                true => Concern::LikelyLost,
+                false => Concern::Unlikely,
+            }
+        });
+    });
+    sleep(10 * SECOND).await;
+    let asked = scene.asked();
+    assert_eq!(asked[0].1, "u lost");
+    assert!((110..=125).contains(&asked.len()), "{}", asked.len());
+    drop(lost);
+}

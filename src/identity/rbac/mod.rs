@@ -1,0 +1,22 @@
+//! Roles and bindings, which kubefan watches if it may, so that a lost right is noticed at once.
+//!
+//! ```text
+//! module    what it does
+//! objects   roles and bindings, as far as they say something about rights
+//! policy    all of them; which users a change concerns, and what the roles allow
+//! recent    the changes of the last 30 s, which remembered decisions must not precede; also of the
+//!           deleted accounts and pods, which remembered owners of tokens must not precede
+//! watching  keeps the policy up to date, and reports changes
+//! ```
+//!
+//! Nothing here decides about a right. It only decides when, and in which order, the API server is
+//! asked again.
+
+mod objects;
+mod policy;
+mod recent;
+mod watching;
+
+pub(super) use recent::RecentChanges;
+pub(super) use recent::uids_of;
+pub(super) use watching::RoleWatch;

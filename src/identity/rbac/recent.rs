@@ -1,0 +1,261 @@
+//! Changes of roles and bindings in the last 30 s. Meanwhile the API server may still judge by the
+//! roles before them.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::time::Instant;
+
+use super::objects::Subject;
+use super::policy::Concerned;
+use crate::identity::User;
+
+/// The key in `extra` of the uid of the pod for which a token was issued.
+const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// How long after a change rights may still be judged by the roles before it.
+const SETTLED: Duration = Duration::from_secs(30);
+/// How long a decision counts meanwhile.
+const COUNTS_FOR: Duration = Duration::from_secs(1);
+/// Upper limit of the subjects that are remembered. If there are more, a change concerns all users.
+const MAX_SUBJECTS: usize = 10_000;
+
+/// The users and groups whose roles changed a short time ago.
+#[derive(Debug)]
+pub(in crate::identity) struct RecentChanges {
+    started: Instant,
+    /// When the last change is settled, in milliseconds after `started`; 0 if there was none. So most
+    /// requests take no lock.
+    settled_ms: AtomicU64,
+    changes: RwLock<Changes>,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    users: ByName,
+    groups: ByName,
+    /// A change that concerns all users.
+    all: Option<Instant>,
+    /// The ServiceAccounts and pods that were deleted, by uid.
+    deleted: HashMap<String, Instant>,
+}
+
+/// By the name of a user or group, and by the namespace of the change.
+type ByName = HashMap<String, HashMap<String, Instant>>;
+
+impl Default for RecentChanges {
+    fn default() -> Self {
+        Self {
+            started: Instant::now(),
+            settled_ms: AtomicU64::new(0),
+            changes: RwLock::default(),
+        }
+    }
+}
+
+impl RecentChanges {
+    /// Adds a change at `now`. Forgets the changes that are settled.
+    pub(super) fn add(&self, concerned: &Concerned, now: Instant) {
+        let mut changes = self.changes.write();
+        changes.forget_settled(now);
+        for (subject, namespace) in &concerned.0 {
+            let (by_name, name) = match subject {
+                Subject::User(name) => (&mut changes.users, name),
+                Subject::Group(name) => (&mut changes.groups, name),
+            };
+            let namespaces = by_name.entry(name.clone()).or_default();
+            namespaces.insert(namespace.clone(), now);
+        }
+        if changes.users.len() + changes.groups.len() > MAX_SUBJECTS {
+            changes.users.clear();
+            changes.groups.clear();
+            changes.all = Some(now);
+        }
+        self.set_changed(now);
+    }
+
+    /// Adds a deleted ServiceAccount or pod.
+    pub(in crate::identity) fn add_deleted(&self, uid: &str, now: Instant) {
+        let mut changes = self.changes.write();
+        if changes.deleted.len() >= MAX_SUBJECTS {
+            changes.forget_settled(now);
+        }
+        if changes.deleted.len() < MAX_SUBJECTS {
+            changes.deleted.insert(uid.to_owned(), now);
+        }
+        self.set_changed(now);
+    }
+
+    /// The moment before which the API server must not have been asked for the owner of a token of
+    /// `user`. `None` if nothing was deleted for which the token was issued.
+    pub(in crate::identity) fn earliest_owner(&self, user: &User) -> Option<Instant> {
+        if !self.has_any() {
+            return None;
+        }
+        let changes = self.changes.read();
+        let last = uids_of(user)
+            .filter_map(|uid| changes.deleted.get(uid))
+            .max();
+        last.copied().and_then(earliest)
+    }
+
+    /// True if something changed a short time ago.
+    pub(in crate::identity) fn has_any(&self) -> bool {
+        let settled = self.settled_ms.load(Ordering::Acquire);
+        settled > 0 && self.millis(Instant::now()) < settled
+    }
+
+    /// The last change of the rights of `user` in `namespace` (empty: in all) that is not settled.
+    pub(in crate::identity) fn last(&self, user: &User, namespace: &str) -> Option<Instant> {
+        if !self.has_any() {
+            return None;
+        }
+        let last = self.changes.read().last(user, namespace)?;
+        (last.elapsed() < SETTLED).then_some(last)
+    }
+
+    fn set_changed(&self, now: Instant) {
+        let settled = self.millis(now + SETTLED) + 1;
+        self.settled_ms.fetch_max(settled, Ordering::AcqRel);
+    }
+
+    fn millis(&self, at: Instant) -> u64 {
+        at.saturating_duration_since(self.started).as_millis() as u64
+    }
+
+    /// The moment before which a decision about `user` in `namespace` must not have been asked for.
+    /// `None` if its roles have not changed.
+    pub(in crate::identity) fn earliest(&self, user: &User, namespace: &str) -> Option<Instant> {
+        self.last(user, namespace).and_then(earliest)
+    }
+}
+
+/// The moment before which an answer must not have been asked for after a change at `last`.
+fn earliest(last: Instant) -> Option<Instant> {
+    let now = Instant::now();
+    let earliest = now
+        .checked_sub(COUNTS_FOR)
+        .map_or(last, |past| past.max(last));
+    (now.saturating_duration_since(last) < SETTLED).then_some(earliest)
+}
+
+/// The uids of the objects without which a token of `user` is not good: its ServiceAccount, and the
+/// pod for which it was issued.
+pub(in crate::identity) fn uids_of(user: &User) -> impl Iterator<Item = &str> {
+    let pods = user.extra.get(POD_UID).into_iter().flatten();
+    let all = pods.map(String::as_str).chain([user.uid.as_str()]);
+    all.filter(|uid| !uid.is_empty())
+}
+
+impl Changes {
+    fn last(&self, user: &User, namespace: &str) -> Option<Instant> {
+        let at = |namespaces: &HashMap<String, Instant>| {
+            let local = namespaces.get(namespace).copied();
+            local.max(namespaces.get("").copied())
+        };
+        let of_user = self.users.get(&user.name).and_then(at);
+        let groups = user
+            .groups
+            .iter()
+            .filter_map(|group| self.groups.get(group));
+        groups.filter_map(at).chain(of_user).chain(self.all).max()
+    }
+
+    fn forget_settled(&mut self, now: Instant) {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < SETTLED;
+        for by_name in [&mut self.users, &mut self.groups] {
+            by_name.retain(|_, namespaces| {
+                namespaces.retain(|_, at| is_recent(at));
+                !namespaces.is_empty()
+            });
+        }
+        self.all = self.all.filter(is_recent);
+        self.deleted.retain(|_, at| is_recent(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn user(name: &str, group: &str) -> User {
+        User {
+            name: name.to_owned(),
+            groups: vec![group.to_owned()],
+            ..User::default()
+        }
+    }
+
+    fn concerned(subject: Subject, namespace: &str) -> Concerned {
+        Concerned([(subject, namespace.to_owned())].into())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_decision_must_be_later_than_a_change_and_not_older_than_a_second() {
+        let recent = RecentChanges::default();
+        let user = user("u", "g");
+        assert_eq!(recent.earliest(&user, "n"), None);
+        let change = Instant::now();
+        recent.add(&concerned(Subject::User("u".to_owned()), ""), change);
+        assert_eq!(recent.earliest(&user, "n"), Some(change));
+        advance(Duration::from_millis(2_500)).await;
+        let expected = change + Duration::from_millis(1_500);
+        assert_eq!(recent.earliest(&user, "n"), Some(expected));
+        advance(SETTLED).await;
+        assert_eq!(recent.earliest(&user, "n"), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_concerns_its_subjects_in_its_namespace() {
+        let recent = RecentChanges::default();
+        let now = Instant::now();
+        recent.add(&concerned(Subject::User("u".to_owned()), "n"), now);
+        recent.add(&concerned(Subject::Group("g".to_owned()), ""), now);
+        for (name, group, namespace, expected) in [
+            ("u", "h", "n", true),
+            ("u", "h", "m", false),
+            // A binding in a namespace says nothing about reads of all namespaces.
+            ("u", "h", "", false),
+            ("v", "g", "m", true),
+            ("v", "g", "", true),
+            ("g", "u", "n", false),
+        ] {
+            let found = recent.last(&user(name, group), namespace).is_some();
+            assert_eq!(found, expected, "{name} {group} {namespace}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_token_is_asked_about_again_after_its_account_or_pod_was_deleted() {
+        let recent = RecentChanges::default();
+        let mut user = user("u", "g");
+        user.uid = "account".to_owned();
+        user.extra
+            .insert(POD_UID.to_owned(), vec!["pod".to_owned()]);
+        recent.add_deleted("other", Instant::now());
+        assert_eq!(recent.earliest_owner(&user), None);
+        for uid in ["account", "pod"] {
+            let recent = RecentChanges::default();
+            let deleted = Instant::now();
+            recent.add_deleted(uid, deleted);
+            assert_eq!(recent.earliest_owner(&user), Some(deleted));
+            advance(SETTLED).await;
+            assert_eq!(recent.earliest_owner(&user), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn too_many_subjects_are_all_users() {
+        let recent = RecentChanges::default();
+        let now = Instant::now();
+        let subjects = (0..=MAX_SUBJECTS).map(|number| Subject::User(number.to_string()));
+        let concerned = Concerned(subjects.map(|subject| (subject, String::new())).collect());
+        recent.add(&concerned, now);
+        assert_eq!(recent.last(&user("another", "g"), "n"), Some(now));
+        assert!(recent.changes.read().users.is_empty());
+    }
+}

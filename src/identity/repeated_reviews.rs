@@ -1,0 +1,33 @@
+//! Asks the API server again about the users of open watches.
+
+use std::sync::Arc;
+
+use super::Attributes;
+use super::authenticator::Authenticator;
+use super::authorizer::Authorizer;
+use super::caller::KnownCaller;
+use super::open_watches::Asking;
+use super::open_watches::Reviews;
+use super::open_watches::TokenCheck;
+use super::reviews::Judgement;
+use super::token::Token;
+
+/// Asks whatever is remembered, and remembers the answer: a user that has lost a right must not read
+/// from a cache with an older yes.
+pub(super) struct RepeatedReviews {
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) authorizer: Arc<Authorizer>,
+}
+
+impl Reviews for RepeatedReviews {
+    fn judge(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Asking<Judgement> {
+        let (authorizer, caller) = (Arc::clone(&self.authorizer), Arc::clone(caller));
+        let attributes = attributes.clone();
+        Box::pin(async move { authorizer.judge_again(&caller, attributes).await })
+    }
+
+    fn check(&self, token: &Token) -> Asking<TokenCheck> {
+        let (authenticator, token) = (Arc::clone(&self.authenticator), token.clone());
+        Box::pin(async move { authenticator.check_again(&token).await })
+    }
+}
