@@ -313,6 +313,13 @@ impl AccessControl {
         }
     }
 
+    /// Forgets the owner of the token of `caller`: the API server does not accept the token any more.
+    pub fn not_accepted(&self, caller: &KnownCaller) {
+        if let (Some(inner), Credential::Token(token)) = (&self.inner, &caller.credential) {
+            inner.authenticator.forget(token);
+        }
+    }
+
     /// Counts that the API server answered 401 to a forwarded request of `peer`. An address that
     /// sends too many such credentials has to wait.
     pub fn refused(&self, peer: &Peer) {

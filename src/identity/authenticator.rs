@@ -111,6 +111,12 @@ impl Authenticator {
         }
     }
 
+    /// Forgets the owner of `token`.
+    pub(super) fn forget(&self, token: &Token) {
+        let digest = self.digester.digest(token.secret().as_bytes());
+        self.owners.forget(&digest, |_| true);
+    }
+
     /// Counts credentials of `source` that the API server did not accept.
     pub(super) fn failed(&self, source: Source) {
         self.failed.count(source);

@@ -77,6 +77,9 @@ impl Rights<'_> {
         mut response: Response<Body>,
         asked_at: Instant,
     ) -> Result<Response<Body>, Status> {
+        if response.status() == StatusCode::UNAUTHORIZED {
+            self.access.not_accepted(caller);
+        }
         if let Some(read) = denied {
             let keep_for = self.access.denied_for(caller);
             let kept = self.forbidden.keep(read, response, asked_at, keep_for);

@@ -133,6 +133,44 @@ async fn refusals_are_the_api_servers_own_and_cost_it_one_call() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_401_for_a_token_ends_its_reads_from_the_cache() {
+    let Some(server) = private_with_tokens(TOKENS, &[]).await else {
+        return;
+    };
+    let admin = server.client();
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let account = json!({"metadata": {"name": "agent"}});
+    admin.create(accounts, &account).await.ok();
+    let rules = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let subject = json!({"kind": "ServiceAccount", "name": "agent", "namespace": "default"});
+    grant(&admin, None, "agents", &rules, &subject).await;
+    let path = format!("{accounts}/agent/token");
+    let token = admin.create(&path, &json!({"spec": {}})).await.ok().json();
+    let token = token["status"]["token"].as_str().expect("a token");
+    // Longer than this test: only the 401 can end what is remembered.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let ttl = "authentication:\n  tokenTtl: 10m\nauthorization:\n  allowedTtl: 10m\n";
+    fs::write(&file, ttl).expect("room");
+    let file = file.path().to_str().expect("a path").to_owned();
+    let (kubefan, authority) = kubefan(&server, &["--config", &file]).await;
+    let connector = Connector::tls(&authority, None, &["http/1.1"]);
+    let agent = Client::new(kubefan.url(), connector).as_token(token);
+    let cached = "/api/v1/namespaces/default/pods?resourceVersion=0";
+    agent.get(cached).await.ok();
+    admin.delete(&format!("{accounts}/agent")).await.ok();
+    // The API server itself remembers tokens for some seconds.
+    eventually("the 401", LIMIT, async || {
+        agent
+            .get("/api/v1/namespaces/default/pods/a/log")
+            .await
+            .is(401)
+            .map(|_| ())
+    })
+    .await;
+    assert_eq!(agent.get(cached).await.status, 401);
+}
+
 /// What happened on an HTTP/2 connection of a watch when another stream had a wrong token: the
 /// status of that stream, whether the watch went on, and whether a further request was answered.
 async fn wrong_token(server: &ApiServer, url: &str, authority: &str, name: &str) -> [bool; 3] {
