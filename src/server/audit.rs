@@ -1,6 +1,6 @@
-//! Audit events of the requests that a cache answered, as the API server writes them at the level
-//! Metadata (`audit.k8s.io/v1`). Forwarded requests are in the API server's own audit log, with the
-//! same audit ID.
+//! Audit events of the requests that a cache answered, or a 403 that kubefan repeats, as the API
+//! server writes them at the level Metadata (`audit.k8s.io/v1`). Forwarded requests are in the API
+//! server's own audit log, with the same audit ID.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::Request;
+use http::Response;
 use http::StatusCode;
 use http::header::USER_AGENT;
 use jiff::Timestamp;
@@ -16,6 +17,7 @@ use serde::Serialize;
 use crate::audit::AuditLog;
 use crate::body::Body;
 use crate::body::BodyGuard;
+use crate::body::guarded;
 use crate::identity::Caller;
 use crate::identity::User;
 use crate::net::Peer;
@@ -92,6 +94,14 @@ struct ObjectReference {
 struct ResponseStatus {
     metadata: BTreeMap<String, String>,
     code: u16,
+}
+
+/// `response`, which kubefan gives to `request` itself; with the events of the audit log, if there is
+/// one.
+pub(super) fn audited(request: &mut Request<Body>, response: Response<Body>) -> Response<Body> {
+    let audited = request.extensions_mut().remove::<AuditedRequest>();
+    let audited = audited.map(|request| request.answered(response.status()));
+    guarded(response, audited)
 }
 
 impl AuditedRequest {

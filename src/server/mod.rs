@@ -150,6 +150,7 @@ use access::Rights;
 use access::verdict;
 use acquire::acquire;
 use audit::AuditedRequest;
+use audit::audited;
 use decide::Decision;
 use decide::KnownResources;
 use decide::Read;
@@ -380,11 +381,6 @@ impl Server {
             Err(miss) => Err(miss),
         };
         let refusal = || Refusal::of(&request);
-        let audited = |request: &mut Request<Body>, response: Response<Body>| {
-            let audited = request.extensions_mut().remove::<AuditedRequest>();
-            let audited = audited.map(|request| request.answered(response.status()));
-            guarded(response, audited)
-        };
         let (reason, limit) = match answer {
             Ok(response) => {
                 let response = audited(&mut request, response);
@@ -454,7 +450,7 @@ impl Server {
     /// and has no free permit, the answer is 429 and the request is not forwarded.
     async fn forward(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         info: &RequestInfo,
         caller: &Caller,
         reason: Reason,
@@ -469,7 +465,7 @@ impl Server {
             .as_ref()
             .and_then(|read| self.inner.forbidden.answer(read));
         if let Some(kept) = kept {
-            return (kept, Outcome::Rejected);
+            return (audited(&mut request, kept), Outcome::Rejected);
         }
         let Ok(mut seat) = self.seat(&request, info, caller) else {
             return (rescue::too_many_requests(), Outcome::Rejected);

@@ -317,7 +317,8 @@ async fn audit_events_are_those_of_the_api_server() {
     let ours = directory.path().join("ours");
     let ours_flag = ours.display().to_string();
     let flags = ["--tls-self-signed", "--audit-log-path", &ours_flag];
-    let kubefan = Kubefan::start(&server, &flags).await;
+    let denials = ["--authorization-cache-unauthorized-ttl", "60s"];
+    let kubefan = Kubefan::start(&server, &[&flags[..], &denials].concat()).await;
     compare_events(&server, &kubefan, |kind| {
         let path = if kind == "ours" { &ours } else { &theirs };
         events(&fs::read_to_string(path).unwrap_or_default())
@@ -396,6 +397,18 @@ async fn compare_events(
     let addresses = json!(["192.0.2.1", "192.0.2.2", "127.0.0.1"]);
     assert_eq!(event["sourceIPs"], addresses, "{event}");
     assert!(!read("ours").contains_key(&forwarded));
+    // The API server answers the first of two forbidden reads, and kubefan repeats that.
+    let reader = client(kubefan, None, "http/1.1").as_token(READER);
+    for (id, kind) in [("denied", "theirs"), ("repeated", "ours")] {
+        send(&reader, id, &paths[0].1, &[]).await;
+        let key = (id.to_owned(), "ResponseComplete".to_owned());
+        let event = eventually(id, LIMIT, async || {
+            read(kind).remove(&key).ok_or("no event")
+        });
+        let event = event.await;
+        assert_eq!(event["responseStatus"]["code"], 403, "{event}");
+        assert_eq!(event["user"]["username"], "reader", "{event}");
+    }
     let metrics = kubefan.metrics().await;
     let lost = metrics.lines().filter(|line| {
         line.starts_with("kubefan_audit_events_total{") && !line.contains("written")
