@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::de::DeserializeOwned;
 
 use super::ObjectValues;
 use super::ResourceVersion;
@@ -166,6 +167,18 @@ impl Object {
     /// field selector matches either both or neither.
     pub fn has_same_selectable_values(&self, other: &Self) -> bool {
         self.fields().eq(other.fields()) && self.labels().eq(other.labels())
+    }
+
+    /// Decodes the object, which is stored as JSON.
+    ///
+    /// # Errors
+    /// If it has another form than `T`, or is stored as protobuf.
+    pub fn decode_json<T: DeserializeOwned>(&self) -> serde_json::Result<T> {
+        match self.body.first() {
+            Some(b'{') => serde_json::from_slice(&self.body),
+            // Objects of built-in kinds have no opening brace.
+            _ => serde_json::from_slice(&[b"{", &self.body[..]].concat()),
+        }
     }
 
     /// The same object with a copy of its body, if the copy takes less memory than the allocation

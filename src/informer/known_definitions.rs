@@ -22,7 +22,7 @@ impl KnownDefinitions {
             let known = before.get(&object.key).filter(|known| known.0 == version);
             let definition = match known {
                 Some((_, definition)) => Arc::clone(definition),
-                None => match Definition::decode(&object.body) {
+                None => match Definition::decode(&object) {
                     Ok(definition) => Arc::new(definition),
                     Err(error) => {
                         tracing::warn!(name = %object.key, %error, "cannot decode a definition");

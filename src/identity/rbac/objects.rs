@@ -1,6 +1,7 @@
 //! Roles and bindings, as far as they say something about rights.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::api::GroupVersionResource;
 use crate::api::Object;
@@ -163,13 +164,8 @@ impl Subject {
     }
 }
 
-/// Reads an object from JSON. Stored objects of built-in kinds have no opening brace.
-fn read<T: for<'a> Deserialize<'a>>(object: &Object) -> Option<T> {
-    let body = &object.body;
-    let parsed = match body.first() {
-        Some(b'{') => serde_json::from_slice(body),
-        _ => serde_json::from_slice(&[b"{", &body[..]].concat()),
-    };
+fn read<T: DeserializeOwned>(object: &Object) -> Option<T> {
+    let parsed = object.decode_json();
     parsed
         .inspect_err(
             |error| tracing::warn!(object = %object.key, %error, "cannot read a role or a binding"),

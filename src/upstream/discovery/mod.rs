@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::api::GroupVersionResource;
+use crate::api::Object;
 use crate::upstream::Client;
 use crate::upstream::Error;
 use crate::upstream::Identity;
@@ -134,13 +135,12 @@ impl Discovery {
 }
 
 impl Definition {
-    /// Decodes a CustomResourceDefinition from JSON.
+    /// Decodes a CustomResourceDefinition that is stored as JSON.
     ///
     /// # Errors
-    /// [`Error::Decode`] if it is none.
-    pub fn decode(json: &[u8]) -> Result<Self, Error> {
-        let definition = serde_json::from_slice::<CustomResourceDefinition>(json);
-        let definition = definition.map_err(|error| Error::Decode(error.into()))?;
+    /// If it is none.
+    pub fn decode(object: &Object) -> serde_json::Result<Self> {
+        let definition: CustomResourceDefinition = object.decode_json()?;
         Ok(Self(definition.resources()))
     }
 }

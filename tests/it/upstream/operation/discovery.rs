@@ -35,13 +35,12 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
             }],
         },
     });
-    // Other tests define resources too, and each may once arrive before its definition.
     let lists = || {
-        faulty
-            .proxy
-            .count(RequestKind::List, "/customresourcedefinitions")
+        let proxy = &faulty.proxy;
+        proxy.count(RequestKind::List, "/customresourcedefinitions")
     };
-    let before = lists();
+    let fetches = || faulty.proxy.count(RequestKind::Other, "/apis");
+    let before = (lists(), fetches());
     direct.create(CRDS, &definition).await.ok();
     // Its selectable field shows that kubefan knows the definition.
     let selected = format!("{SPROCKETS}?fieldSelector=spec.teeth%3D7");
@@ -51,6 +50,15 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
         proof.ok_or_else(|| answer.to_string())
     })
     .await;
+    // After a change, the documents are fetched four times.
+    eventually("four fetches", SOON, async || {
+        let fetched = fetches() - before.1;
+        (fetched >= 4).then_some(()).ok_or(fetched)
+    })
+    .await;
+    // Other tests define resources too, whose document may once arrive before the definition.
+    let listed = lists() - before.0;
+    assert!(listed <= 2, "the definitions were listed {listed} times");
     direct
         .delete(&format!("{CRDS}/sprockets.test.kubefan.io"))
         .await
@@ -59,6 +67,5 @@ async fn a_new_definition_is_learnt_without_listing_all_again() {
         client.get(SPROCKETS).await.is(404)
     })
     .await;
-    let listed = lists() - before;
-    assert!(listed <= 2, "the definitions were listed {listed} times");
+    assert!(!faulty.kubefan.log().contains("cannot decode"));
 }
