@@ -265,7 +265,8 @@ impl Server {
         let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
         with_filters(metrics, web_pages, move |request| {
             let server = self.clone();
-            async move { server.answer(request).await }
+            // In a box, because the stream keeps the memory of the future while its body is sent.
+            Box::pin(async move { server.answer(request).await })
         })
     }
 
@@ -384,10 +385,10 @@ impl Server {
         let (reason, limit) = match answer {
             Ok(response) => {
                 let response = audited(&mut request, response);
-                let response = guarded(
-                    response,
-                    self.inner.forwarding.keep_judging(&request, info, caller),
-                );
+                let abort = request.extensions().get();
+                let forwarding = &self.inner.forwarding;
+                let right = forwarding.keep_judging(info, caller, abort);
+                let response = guarded(response, right);
                 // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
                 let response = match handshake {
                     Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
