@@ -207,14 +207,6 @@ impl Authenticator {
 
     /// `user` with its digest.
     pub(super) fn known(&self, user: User) -> Arc<KnownUser> {
-        let mut visible = user.clone();
-        visible
-            .extra
-            .retain(|key, _| !self.ignored_extra.contains(key));
-        // The order of groups never changes a decision.
-        visible.groups.sort_unstable();
-        let json = serde_json::to_vec(&visible).expect("a user is plain text");
-        let digest = self.digester.digest(&json);
-        Arc::new(KnownUser { user, digest })
+        Arc::new(KnownUser::new(user, &self.digester, &self.ignored_extra))
     }
 }

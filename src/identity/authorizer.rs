@@ -138,7 +138,7 @@ impl Authorizer {
             let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
             let attributes = question.attributes.clone();
             async move {
-                let Ok(_permit) = authorizer.queue.admit(caller.user.digest).await else {
+                let Ok(_permit) = authorizer.queue.admit(caller.user.name).await else {
                     return Answer::OfAsker(Judgement::Busy);
                 };
                 let judgement = authorizer.ask(&caller, &attributes).await;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::User;
 use super::token::Digest;
+use super::token::Digester;
 use super::token::Token;
 
 /// The caller of a request, as far as kubefan knows it.
@@ -39,12 +40,29 @@ pub(super) enum Credential {
     None,
 }
 
-/// A user with the digest by which its decisions are remembered.
+/// A user with the digests by which its decisions are remembered, and its shares counted.
 #[derive(Debug)]
 pub(super) struct KnownUser {
     pub(super) user: User,
     /// The digest of everything in `user` that an authorizer may read.
     pub(super) digest: Digest,
+    /// The digest of the name alone.
+    pub(super) name: Digest,
+}
+
+impl KnownUser {
+    /// `ignored_extra` are the keys of `extra` that no authorizer reads.
+    pub(super) fn new(user: User, digester: &Digester, ignored_extra: &[String]) -> Self {
+        let mut visible = user.clone();
+        let extra = &mut visible.extra;
+        extra.retain(|key, _| !ignored_extra.contains(key));
+        // The order of groups never changes a decision.
+        visible.groups.sort_unstable();
+        let json = serde_json::to_vec(&visible).expect("a user is plain text");
+        let digest = digester.digest(&json);
+        let name = digester.digest(user.name.as_bytes());
+        Self { user, digest, name }
+    }
 }
 
 /// What identifies a user to the authorizers. It shows nothing about the user.
@@ -64,6 +82,7 @@ impl KnownCaller {
         let user = KnownUser {
             user: User::default(),
             digest: Digest::for_tests(number),
+            name: Digest::for_tests(number),
         };
         Self {
             user: Arc::new(user),
@@ -76,6 +95,12 @@ impl KnownCaller {
         UserKey(self.user.digest)
     }
 
+    /// The key of the name of the caller's user. All tokens of a service account have the same, so
+    /// that a user with many tokens has no more than its share.
+    pub fn name_key(&self) -> UserKey {
+        UserKey(self.user.name)
+    }
+
     /// The caller's user.
     pub fn user(&self) -> &User {
         &self.user.user
@@ -84,5 +109,31 @@ impl KnownCaller {
     /// True if kubefan has to impersonate the user to forward its requests.
     pub fn is_impersonated(&self) -> bool {
         matches!(self.credential, Credential::Certificate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_one_account_share_its_name_and_perhaps_its_decisions() {
+        let digester = Digester::new();
+        let user = |pod: &str| User {
+            name: "system:serviceaccount:shop:web".to_owned(),
+            extra: [("pod".to_owned(), vec![pod.to_owned()])].into(),
+            ..User::default()
+        };
+        let known = |user: User, ignored: &[String]| KnownUser::new(user, &digester, ignored);
+        for (ignored, shares_decisions) in [(&[][..], false), (&["pod".to_owned()], true)] {
+            let (one, other) = (known(user("a"), ignored), known(user("b"), ignored));
+            assert!(one.name == other.name);
+            assert_eq!(one.digest == other.digest, shares_decisions);
+        }
+        let other = User {
+            name: "jane".to_owned(),
+            ..User::default()
+        };
+        assert!(known(other, &[]).name != known(user("a"), &[]).name);
     }
 }

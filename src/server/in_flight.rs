@@ -107,7 +107,7 @@ impl Holder {
     /// The holder of the seats for the requests of `caller` on `connection`.
     pub(super) fn of(caller: &Caller, connection: &ClientConnection) -> Self {
         match caller {
-            Caller::Known(caller) => Self::User(caller.key()),
+            Caller::Known(caller) => Self::User(caller.name_key()),
             Caller::Trusted | Caller::Unknown => Self::Connection(connection.clone()),
         }
     }

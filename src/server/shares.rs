@@ -80,7 +80,7 @@ impl Shares {
         };
         // Others may take permits meanwhile. Then the semaphore has none left for this user.
         let left = limit.available_permits();
-        let key = (caller.key(), Arc::as_ptr(limit) as usize);
+        let key = (caller.name_key(), Arc::as_ptr(limit) as usize);
         let counted = self.permits.add(key, |held| held == 0 || held < left);
         counted.map(|_counted| Some(PermitShare { _counted }))
     }
@@ -103,7 +103,7 @@ impl Shares {
             return Ok(None);
         }
         let (gvr, format) = (read.spec.resource.gvr.clone(), read.spec.format);
-        let key = (caller.key(), gvr, format, Arc::clone(selection));
+        let key = (caller.name_key(), gvr, format, Arc::clone(selection));
         let share = self.watch(key);
         let share = share.map_err(|TooMany| Status::too_many_watched_selectors());
         share.map(Some)

@@ -107,6 +107,7 @@ impl Scene {
                 ..User::default()
             },
             digest: self.digester.digest(name.as_bytes()),
+            name: self.digester.digest(name.as_bytes()),
         })
     }
 
