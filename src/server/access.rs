@@ -16,6 +16,7 @@ use super::decide::Plan;
 use super::decide::Read;
 use super::forbidden::ForbiddenAnswers;
 use super::forbidden::ForbiddenRead;
+use super::forward::is_proxied;
 use super::request::RequestInfo;
 
 /// The attributes of the read that `info` describes.
@@ -77,7 +78,7 @@ impl Rights<'_> {
         mut response: Response<Body>,
         asked_at: Instant,
     ) -> Result<Response<Body>, Status> {
-        if response.status() == StatusCode::UNAUTHORIZED {
+        if response.status() == StatusCode::UNAUTHORIZED && !is_proxied(info) {
             self.access.not_accepted(caller);
         }
         if let Some(read) = denied {

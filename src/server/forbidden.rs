@@ -132,13 +132,17 @@ impl ForbiddenAnswers {
     ) -> Result<Response<Body>, Status> {
         let length = response.headers().get(CONTENT_LENGTH);
         let length = length.and_then(|length| length.to_str().ok()?.parse().ok());
-        let is_short = length.is_some_and(|length: usize| length <= MAX_ENTRY);
+        // The answer to a HEAD has the length of a body that it lacks.
+        let has_body = read.method != Method::HEAD;
+        let is_short = has_body && length.is_some_and(|length: usize| length <= MAX_ENTRY);
         let is_forbidden = response.status() == StatusCode::FORBIDDEN;
         if !is_forbidden || !is_short || keep_for.is_zero() {
             return Ok(response);
         }
         let (parts, body) = response.into_parts();
-        let Ok(Some(body)) = timeout(BODY_TIMEOUT, read_short(body)).await else {
+        let body = timeout(BODY_TIMEOUT, read_short(body)).await;
+        let is_whole = |body: &Bytes| Some(body.len()) == length;
+        let Some(body) = body.ok().flatten().filter(is_whole) else {
             return Err(rescue::broken_off());
         };
         let mut headers = parts.headers.clone();

@@ -17,6 +17,7 @@ use http::HeaderName;
 use http::HeaderValue;
 use http::Request;
 use http::Response;
+use http::StatusCode;
 use http::header;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
@@ -33,6 +34,7 @@ use crate::ledger::Account;
 use crate::ledger::Charge;
 use crate::ledger::Kind;
 use crate::ledger::closed;
+use crate::net::Abort;
 use crate::net::Peer;
 use crate::shutdown::Shutdown;
 use crate::shutdown::WatchEnd;
@@ -127,7 +129,6 @@ impl Forwarding {
             let address = peer.address.ip();
             append_forwarded_for(request.headers_mut(), address);
         }
-        let right = self.keep_judging(&request, info, caller);
         let may_share = is_native && matches!(caller, Caller::Trusted);
         let key = may_share.then(|| ReadKey::of(&request, info)).flatten();
         let answer = match (key, limit) {
@@ -138,11 +139,11 @@ impl Forwarding {
                 reads.forward(key, limit, audit_id, account, seat).await
             }
             (None, Some(limit)) => {
-                self.forward_limited(request, identity, info, caller, limit, right)
-                    .await
+                let forwarded = self.forward_limited(request, identity, info, caller, limit);
+                forwarded.await
             }
             (None, None) => {
-                let forwarded = self.forward_unshared(request, identity, info, None, right);
+                let forwarded = self.forward_unshared(request, identity, info, caller, None);
                 forwarded.await
             }
         };
@@ -161,7 +162,6 @@ impl Forwarding {
         info: &RequestInfo,
         caller: &Caller,
         limit: Arc<Semaphore>,
-        right: Option<OpenWatch>,
     ) -> Result<Response<Body>, ForwardError> {
         let share = self.shares.permit(caller, &limit);
         let (Ok(share), Ok(permit)) = (share, limit.try_acquire_owned()) else {
@@ -169,7 +169,7 @@ impl Forwarding {
         };
         let response = match info.verb == "watch" {
             true => {
-                self.forward_unshared(request, identity, info, Some(permit), right)
+                self.forward_unshared(request, identity, info, caller, Some(permit))
                     .await?
             }
             false => {
@@ -185,11 +185,10 @@ impl Forwarding {
     /// if a cache answers it.
     pub(super) fn keep_judging(
         &self,
-        request: &Request<Body>,
         info: &RequestInfo,
         caller: &Caller,
+        abort: Option<&Abort>,
     ) -> Option<OpenWatch> {
-        let abort = request.extensions().get();
         let lasts = info.is_resource_request && is_long_running(info);
         let keep = || {
             let access = &self.access;
@@ -199,14 +198,14 @@ impl Forwarding {
     }
 
     /// Forwards any request, streaming both ways; a watch until a drain ends it, or until its caller
-    /// has lost its `right`. A watch holds its `permit`, if it needs one, until it ends.
+    /// has lost the right to it. A watch holds its `permit`, if it needs one, until it ends.
     async fn forward_unshared(
         &self,
         request: Request<Body>,
         identity: Identity,
         info: &RequestInfo,
+        caller: &Caller,
         permit: Option<OwnedSemaphorePermit>,
-        right: Option<OpenWatch>,
     ) -> Result<Response<Body>, ForwardError> {
         let account = request.extensions().get::<Arc<Account>>().cloned();
         let is_upgrade = upstream::is_upgrade(request.headers());
@@ -215,8 +214,14 @@ impl Forwarding {
         let Ok(charge) = charge.transpose() else {
             return Ok(rescue::too_many_requests());
         };
+        let abort = request.extensions().get::<Abort>().cloned();
         let forwarded = self.forwarder.forward(request, identity).await;
         let forwarded = forwarded.map_err(|error| ForwardError::Upstream(Arc::new(error)))?;
+        let status = forwarded.response.status();
+        // A refusal is passed on whole, although the user lacks the right.
+        let has_begun = status.is_success() || status == StatusCode::SWITCHING_PROTOCOLS;
+        let judge = || self.keep_judging(info, caller, abort.as_ref());
+        let right = has_begun.then(judge).flatten();
         let is_watch = info.verb == "watch";
         let mut watch = (is_watch || right.is_some()).then(|| ForwardedWatch {
             end: is_watch.then(|| self.shutdown.watch_end()),
