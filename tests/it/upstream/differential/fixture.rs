@@ -79,10 +79,8 @@ impl Fixture {
         }
         let kubefan = Kubefan::start(&server, &KUBEFAN_FLAGS).await;
         let direct = [Protocol::Http1, Protocol::Http2].map(|protocol| admin_of(&server, protocol));
-        let through = [
-            kubefan.client(),
-            Client::http2(kubefan.url(), Connector::plain()),
-        ];
+        let through =
+            [Protocol::Http1, Protocol::Http2].map(|protocol| reader_of(&kubefan, protocol));
         let mut fixture = Self {
             server,
             kubefan,
@@ -123,7 +121,7 @@ impl Fixture {
     }
 
     /// A client of the API server for a case. A case with credentials gets a new client, because
-    /// the API server closes an HTTP/2 connection when it refuses credentials.
+    /// an HTTP/2 connection is closed when credentials are refused.
     pub(super) fn direct(&self, case: &Case<'_>) -> Client {
         match case.row.has_header("authorization") {
             true => admin_of(&self.server, case.protocol),
@@ -150,6 +148,15 @@ impl Fixture {
 
     pub(super) fn through(&self, protocol: Protocol) -> &Client {
         &self.through[protocol as usize]
+    }
+
+    /// A client of kubefan for a case. Cases with credentials get new ones, as those of
+    /// [`direct`](Self::direct).
+    pub(super) fn through_for(&self, case: &Case<'_>) -> Client {
+        match case.row.has_header("authorization") {
+            true => reader_of(&self.kubefan, case.protocol),
+            false => self.through(case.protocol).clone(),
+        }
     }
 
     /// Replaces the placeholders in `target`, such as `{rv}`, by this cluster's values.
@@ -236,6 +243,13 @@ fn admin_of(server: &ApiServer, protocol: Protocol) -> Client {
     match protocol {
         Protocol::Http1 => server.client(),
         Protocol::Http2 => Client::http2(&server.url(), http2()).as_token(ADMIN),
+    }
+}
+
+fn reader_of(kubefan: &Kubefan, protocol: Protocol) -> Client {
+    match protocol {
+        Protocol::Http1 => kubefan.client(),
+        Protocol::Http2 => Client::http2(kubefan.url(), Connector::plain()),
     }
 }
 

@@ -149,7 +149,8 @@ async fn both(fixture: &Fixture, case: &Case<'_>, target: &str, number: usize) -
         let answer = client.send(method, target, &headers, Bytes::new());
         within(&name, LIMIT, answer).await
     };
-    tokio::join!(send(&client), send(fixture.through(case.protocol)))
+    let through = fixture.through_for(case);
+    tokio::join!(send(&client), send(&through))
 }
 
 impl ComparedCase<'_> {
