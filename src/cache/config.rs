@@ -14,7 +14,7 @@ pub struct Config {
     /// How long events and pinned snapshots are kept, unless `retention_bytes` is exceeded first.
     pub retention_age: Duration,
     /// Limit of the bytes of all events in the log, and also of the bytes of objects that only
-    /// pinned snapshots hold. `None` means 64 MiB or twice the store, whichever is more.
+    /// pinned snapshots hold. `None` means 64 MiB or four times the store, whichever is more.
     pub retention_bytes: Option<usize>,
     /// Number of newest events that are kept regardless of their age, unless `retention_bytes` is
     /// exceeded. They let a client of a quiet resource resume after an hour without a new list.

@@ -176,8 +176,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "75s", value_parser = parse_duration)]
     pub retention_age: Duration,
 
-    /// The most memory for a resource's events, such as 256Mi; default: 64Mi, or twice the size of
-    /// the objects if that is more
+    /// The most memory for a resource's events, such as 256Mi; default: 64Mi, or four times the
+    /// size of the objects if that is more
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub retention_bytes: Option<usize>,
 

@@ -192,7 +192,7 @@ pub(super) struct Cache {
     /// number and ms, s, m or h.
     pub(super) retention_age: Period,
     /// The most memory for a resource's events: bytes, or a number and Ki, Mi or Gi. Default: 64Mi,
-    /// or twice the size of the objects if that is more.
+    /// or four times the size of the objects if that is more.
     pub(super) retention_bytes: Option<ByteSize>,
 }
 

@@ -107,7 +107,7 @@ fn the_default_limit_grows_with_the_store() {
     let (writer, reader) = three_objects(None);
     let shared = writer.shared();
     assert_eq!(shared.retention(0).bytes, 64 << 20);
-    assert_eq!(shared.retention(100 << 20).bytes, 200 << 20);
+    assert_eq!(shared.retention(100 << 20).bytes, 400 << 20);
     assert_eq!(reader.stats().objects, 3);
 }
 

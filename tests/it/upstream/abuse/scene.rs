@@ -24,8 +24,8 @@ use crate::support::proxies::fault_proxy::FaultProxy;
 use crate::support::settings::setting;
 
 const SAMPLE: Duration = Duration::from_millis(100);
-/// The longest time after an attack until the memory is released.
-const RECOVERY: Duration = Duration::from_secs(30);
+/// The longest time after an attack until the memory is released. Events are kept for 75 seconds.
+const RECOVERY: Duration = Duration::from_secs(120);
 /// Waits below this are not compared with the twin's, because the scheduler alone causes them.
 const NOISE: f64 = 25.0;
 const OPERATIONS: [&str; 4] = ["write", "event", "list", "get"];
