@@ -1,0 +1,154 @@
+//! The stages of a request that a cache answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http::Response;
+use tokio::time::Instant;
+
+use crate::api::Status;
+use crate::body::Body;
+use crate::body::guarded;
+use crate::identity::Caller;
+use crate::identity::Verdict;
+use crate::informer::Informer;
+use crate::informer::Proof;
+use crate::informer::ProofError;
+use crate::shutdown::Shutdown;
+
+use super::access::verdict;
+use super::acquire::acquire;
+use super::audit::audited;
+use super::collection::Collection;
+use super::decide::Read;
+use super::decide::Reason;
+use super::deliver::Delivery;
+use super::deliver::over_websocket;
+use super::deliver::with_proof_header;
+use super::miss::CacheAnswer;
+use super::miss::Miss;
+use super::outcome::Outcome;
+use super::prove::prove;
+use super::read;
+use super::request::Handshake;
+use super::request::RequestInfo;
+use super::rescue;
+use super::rescue::Refusal;
+use super::service::Inner;
+use super::service::Server;
+use super::service::within;
+
+impl Server {
+    /// Answers a read from a cache; forwards or refuses the request if the cache can't answer.
+    pub(super) async fn read(
+        &self,
+        mut request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+        handshake: Option<Handshake>,
+        read: &Read,
+    ) -> (Response<Body>, Outcome) {
+        let Inner {
+            gzip_cache,
+            request_timeout,
+            shutdown,
+            ..
+        } = self.inner.as_ref();
+        let after = |timeout: Duration| Instant::now().checked_add(timeout);
+        let client_deadline = read.timeout.and_then(after);
+        let deadline = read.time_to_head(*request_timeout).and_then(after);
+        let is_websocket = handshake.is_some();
+        let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
+        let prepared = within(deadline, self.prepare(info, caller, read)).await;
+        let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
+        let answer = match prepared {
+            Ok((informer, proof)) => {
+                let Ok(seat) = self.seat(&request, info, caller) else {
+                    return (rescue::too_many_requests(), Outcome::Rejected);
+                };
+                match self.inner.shares.selection(caller, read) {
+                    Ok(share) => {
+                        let answer = cached(read, informer, proof, &delivery, shutdown);
+                        let answer = within(deadline, answer).await;
+                        let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
+                        answer.map(|response| guarded(guarded(response, seat), share))
+                    }
+                    Err(status) => Err(status.into()),
+                }
+            }
+            Err(miss) => Err(miss),
+        };
+        let refusal = || Refusal::of(&request);
+        let (reason, limit) = match answer {
+            Ok(response) => {
+                let response = audited(&mut request, response);
+                let abort = request.extensions().get();
+                let forwarding = &self.inner.forwarding;
+                let right = forwarding.keep_judging(info, caller, abort);
+                let response = guarded(response, right);
+                // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
+                let response = match handshake {
+                    Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
+                    None => response,
+                };
+                return (response, Outcome::Cache);
+            }
+            Err(Miss::Absent(status)) => {
+                let response = refusal().respond(&status);
+                return (audited(&mut request, response), Outcome::Cache);
+            }
+            Err(Miss::Reject(status)) => return (refusal().respond(&status), Outcome::Rejected),
+            Err(Miss::Forward(reason)) => (reason, None),
+            Err(Miss::ForwardLimited(reason, limit)) => (reason, Some(limit)),
+        };
+        self.forward(request, info, caller, reason, limit, client_deadline)
+            .await
+    }
+
+    /// Checks that `caller` may read, acquires an informer for `read`, and proves that its cache is
+    /// fresh.
+    async fn prepare(
+        &self,
+        info: &RequestInfo,
+        caller: &Caller,
+        read: &Read,
+    ) -> Result<(Arc<Informer>, ProofResult), Miss> {
+        let Inner {
+            informers,
+            rest_mapper,
+            ..
+        } = self.inner.as_ref();
+        let asked_at = Instant::now();
+        // Nothing is looked up or started for a caller that may not read.
+        match verdict(&self.inner.access, info, caller, read).await {
+            Verdict::Allowed => {}
+            Verdict::NotAllowed => return Err(Miss::Forward(Reason::NotAuthorized)),
+            Verdict::Busy => return Err(Status::too_many_reviews().into()),
+        }
+        let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
+        let informer = acquire(informers, rest_mapper, read, may_start).await?;
+        let proof = prove(read, asked_at, &informer).await;
+        Ok((informer, proof))
+    }
+}
+
+/// The proof that a read needs, `None` if it needs none, or why there is no proof.
+type ProofResult = Result<Option<Proof>, ProofError>;
+
+/// Answers `read` from the cache of `informer`, which was proven fresh if the read needs it.
+async fn cached(
+    read: &Read,
+    informer: Arc<Informer>,
+    proof: ProofResult,
+    delivery: &Delivery<'_>,
+    shutdown: &Shutdown,
+) -> CacheAnswer {
+    let proof = match proof {
+        Ok(proof) => proof,
+        Err(unproven) => return read::without_proof(&unproven, read, &informer, delivery),
+    };
+    let collection: Arc<dyn Collection> = informer;
+    let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
+    Ok(with_proof_header(answer, proof.map(|proof| proof.method)))
+}

@@ -1,0 +1,303 @@
+//! Server: the service that answers clients. It finds the caller of a request, and chooses between a
+//! cache (`from_cache.rs`) and the API server (`from_upstream.rs`).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use http::Response;
+use hyper::body::Incoming;
+use tokio::time::Instant;
+use tokio::time::timeout_at;
+use tower::Service;
+use tower::ServiceBuilder;
+use tower::service_fn;
+
+use crate::api::GroupVersionResource;
+use crate::api::Status;
+use crate::api::WireFormat;
+use crate::audit::AuditLog;
+use crate::body;
+use crate::body::Body;
+use crate::identity::AccessControl;
+use crate::identity::Caller;
+use crate::informer::InformerSet;
+use crate::informer::InformerSpec;
+use crate::informer::LiveRestMapper;
+use crate::net::ClientConnection;
+use crate::net::Peer;
+use crate::shutdown::Shutdown;
+use crate::upstream::Forwarder;
+
+use super::audit::AuditedRequest;
+use super::config::Config;
+use super::config::Metrics;
+use super::decide::Decision;
+use super::decide::KnownResources;
+use super::decide::Reason;
+use super::decide::decide;
+use super::deliver::GzipCache;
+use super::filters::ChargeLayer;
+use super::filters::GzipLayer;
+use super::filters::RecoverLayer;
+use super::filters::RequestMetrics;
+use super::filters::TraceLayer;
+use super::filters::WebPageRules;
+use super::filters::WebPagesLayer;
+use super::forbidden::ForbiddenAnswers;
+use super::forward::Forwarding;
+use super::in_flight::Holder;
+use super::in_flight::InFlight;
+use super::in_flight::Seat;
+use super::in_flight::TooManyRequests;
+use super::in_flight::is_long_running;
+use super::judged_upstream;
+use super::judged_upstream::JudgedUpstream;
+use super::outcome::LongRunning;
+use super::outcome::Outcome;
+use super::outcome::RequestOutcome;
+use super::request::Facts;
+use super::request::Handshake;
+use super::request::RequestInfo;
+use super::rescue::Refusal;
+use super::shares::Shares;
+
+/// The service that answers clients' requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Server {
+    pub(super) inner: Arc<Inner>,
+}
+
+/// What all clones of a [`Server`] share.
+pub(super) struct Inner {
+    pub(super) access: AccessControl,
+    pub(super) informers: InformerSet,
+    pub(super) rest_mapper: Arc<LiveRestMapper>,
+    pub(super) forwarding: Forwarding,
+    pub(super) forbidden: ForbiddenAnswers,
+    pub(super) gzip_cache: GzipCache,
+    pub(super) in_flight: InFlight,
+    pub(super) shares: Shares,
+    pub(super) request_timeout: Duration,
+    pub(super) max_url_bytes: usize,
+    pub(super) web_pages: WebPageRules,
+    pub(super) metrics: RequestMetrics,
+    pub(super) audit: Option<Arc<AuditLog>>,
+    pub(super) shutdown: Shutdown,
+}
+
+impl Server {
+    /// A server that answers reads from `informers` as far as `access` permits, and forwards all
+    /// that it can't answer.
+    pub fn new(
+        access: AccessControl,
+        informers: InformerSet,
+        rest_mapper: Arc<LiveRestMapper>,
+        forwarder: Forwarder,
+        config: Config,
+        metrics: Metrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let shares = Shares::new(config.max_unindexed_selectors);
+        let forwarding =
+            Forwarding::new(access.clone(), forwarder, shares.clone(), shutdown.clone());
+        let inner = Inner {
+            access,
+            informers,
+            rest_mapper,
+            forwarding,
+            forbidden: ForbiddenAnswers::default(),
+            gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
+            in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
+            shares,
+            request_timeout: config.request_timeout,
+            max_url_bytes: config.max_url_bytes,
+            web_pages: config.web_pages,
+            metrics: metrics.requests,
+            audit: None,
+            shutdown,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The same server, which writes an event to `audit` for each request that a cache answers.
+    ///
+    /// # Panics
+    /// If the server was cloned before.
+    #[must_use]
+    pub fn with_audit(mut self, audit: Arc<AuditLog>) -> Self {
+        let inner = Arc::get_mut(&mut self.inner);
+        inner.expect("the server is not shared yet").audit = Some(audit);
+        self
+    }
+
+    /// The service for `net`: the whole request path, filters included.
+    pub fn into_service(
+        self,
+    ) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
+    + Clone
+    + Send
+    + 'static {
+        let (metrics, web_pages) = (self.inner.metrics.clone(), self.inner.web_pages);
+        with_filters(metrics, web_pages, move |request| {
+            let server = self.clone();
+            // In a box, because the stream keeps the memory of the future while its body is sent.
+            Box::pin(async move { server.answer(request).await })
+        })
+    }
+
+    /// Answers a request that has passed the filters.
+    async fn answer(&self, mut request: Request<Body>) -> Response<Body> {
+        let url = request.uri().path_and_query();
+        let url_bytes = url.map_or(0, |url| url.as_str().len());
+        if url_bytes > self.inner.max_url_bytes {
+            let status = Status::url_too_long(self.inner.max_url_bytes);
+            return Refusal::of(&request).respond(&status);
+        }
+        let query = request.uri().query().unwrap_or_default();
+        let info = RequestInfo::parse(request.method(), request.uri().path(), query);
+        let peer = request.extensions().get::<Peer>().cloned();
+        let peer = peer.expect("net adds it to every request");
+        let deadline = Instant::now().checked_add(self.inner.request_timeout);
+        let caller = within(deadline, self.caller(&mut request, &peer)).await;
+        let caller = caller.unwrap_or_else(|| Err(Status::timeout()));
+        let (response, outcome) = match caller {
+            Ok(caller) => {
+                if let Some(log) = &self.inner.audit {
+                    let audited = AuditedRequest::new(log, &request, &info, &caller);
+                    request.extensions_mut().insert(audited);
+                }
+                let judged_upstream = JudgedUpstream::of(&request, &info, &caller);
+                let (response, outcome) = self.answer_caller(request, &info, &caller).await;
+                if let Some(judged) = judged_upstream {
+                    judged.answered(response.status(), &self.inner.access, &peer);
+                }
+                (response, outcome)
+            }
+            Err(status) => {
+                judged_upstream::refused(&request, &status);
+                (Refusal::of(&request).respond(&status), Outcome::Rejected)
+            }
+        };
+        self.with_outcome(response, &info, outcome)
+    }
+
+    async fn caller(&self, request: &mut Request<Body>, peer: &Peer) -> Result<Caller, Status> {
+        let connection = request.extensions().get::<ClientConnection>().cloned();
+        let connection = connection.expect("net adds it to every request");
+        let access = &self.inner.access;
+        access
+            .caller(request.headers_mut(), &connection, peer)
+            .await
+    }
+
+    /// Answers a request of `caller`.
+    async fn answer_caller(
+        &self,
+        request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+    ) -> (Response<Body>, Outcome) {
+        let handshake = Handshake::of_upgradable(&request);
+        let facts = Facts::of(&request, info, caller, handshake.as_ref());
+        match decide(&facts, self.inner.rest_mapper.as_ref()) {
+            Decision::Reject(status) => {
+                let refusal = Refusal::of(&request);
+                (refusal.respond(&status), Outcome::Rejected)
+            }
+            Decision::Forward(reason) => {
+                if reason == Reason::NotCacheable
+                    && let Some(gvr) = info.gvr()
+                {
+                    self.inner.rest_mapper.refresh_unless_known(&gvr);
+                }
+                self.forward(request, info, caller, reason, None, None)
+                    .await
+            }
+            Decision::Read(read) => self.read(request, info, caller, handshake, &read).await,
+        }
+    }
+
+    /// Takes a seat for `request` under the limit of requests in flight, if it needs one.
+    pub(super) fn seat(
+        &self,
+        request: &Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+    ) -> Result<Option<Seat>, TooManyRequests> {
+        let connection = request.extensions().get::<ClientConnection>();
+        let connection = connection.expect("net adds it to every request");
+        let holder = Holder::of(caller, connection);
+        self.inner.in_flight.take(info, &holder)
+    }
+
+    fn with_outcome(
+        &self,
+        mut response: Response<Body>,
+        info: &RequestInfo,
+        outcome: Outcome,
+    ) -> Response<Body> {
+        if !matches!(outcome, Outcome::Forwarded(_)) {
+            // Forwarded answers have the API server's warnings already; all others get them here.
+            let warnings = self.inner.informers.warnings();
+            warnings.add(|| info.gvr(), response.headers_mut());
+        }
+        let known = info.gvr().filter(|gvr| {
+            let mapper = &self.inner.rest_mapper;
+            mapper.with(|mapper| mapper.resource(gvr).is_some())
+        });
+        let request_outcome = RequestOutcome::new(&info.verb, known, outcome);
+        response.extensions_mut().insert(request_outcome);
+        if is_long_running(info) {
+            response.extensions_mut().insert(LongRunning);
+        }
+        response
+    }
+}
+
+impl KnownResources for LiveRestMapper {
+    fn spec(&self, gvr: &GroupVersionResource, format: WireFormat) -> Option<InformerSpec> {
+        self.known_informer_spec(gvr, format)
+    }
+}
+
+/// The output of `future`, or `None` if `deadline` passes first.
+pub(super) async fn within<T>(
+    deadline: Option<Instant>,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    match deadline {
+        None => Some(future.await),
+        Some(deadline) => timeout_at(deadline, future).await.ok(),
+    }
+}
+
+/// Wraps `handler` in the filters that every request passes: trace, charge, gzip, recover, web
+/// pages (with `web_pages`).
+pub fn with_filters<H, F>(
+    metrics: RequestMetrics,
+    web_pages: WebPageRules,
+    handler: H,
+) -> impl Service<Request<Incoming>, Response = Response<Body>, Error = Infallible, Future: Send>
++ Clone
++ Send
++ 'static
+where
+    H: Fn(Request<Body>) -> F + Clone + Send + 'static,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    ServiceBuilder::new()
+        .map_request(|request: Request<Incoming>| request.map(body::boxed))
+        .layer(TraceLayer::new(metrics))
+        .layer(ChargeLayer)
+        .layer(GzipLayer)
+        .layer(RecoverLayer)
+        .layer(WebPagesLayer::new(web_pages))
+        .service(service_fn(move |request| {
+            let answer = handler(request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        }))
+}
