@@ -341,6 +341,21 @@ pub struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value = "1000")]
     pub max_unindexed_selectors: usize,
 
+    /// The most requests in progress of one user, watches included, on all its connections; further
+    /// ones get 429; 0 for no limit
+    #[arg(long, value_name = "COUNT", default_value = "200000")]
+    pub max_streams_per_user: usize,
+
+    /// The most open watches of one user, with other long-running requests such as exec; further ones
+    /// get 429; 0 for no limit
+    #[arg(long, value_name = "COUNT", default_value = "100000")]
+    pub max_watches_per_user: usize,
+
+    /// The most different selections of one user for which reads of the most recent state wait for a
+    /// proof at a time; further ones get 429; 0 for no limit
+    #[arg(long, value_name = "COUNT", default_value = "10000")]
+    pub max_proof_scopes_per_user: usize,
+
     /// How long caches serve while the API server refuses kubefan's credentials (401); after that,
     /// their watches end and reads are forwarded
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]

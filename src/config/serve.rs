@@ -12,6 +12,7 @@ use crate::informer;
 use crate::ledger;
 use crate::net;
 use crate::server;
+use crate::server::UserLimits;
 use crate::server::WebPageRules;
 
 use super::AuthMode;
@@ -162,6 +163,11 @@ pub(super) fn check(
             max_requests_inflight: settings.limits.max_requests_inflight,
             max_url_bytes: settings.limits.max_url_bytes.0,
             max_unindexed_selectors: max_unindexed(&settings.limits),
+            users: UserLimits {
+                streams: settings.limits.max_streams_per_user,
+                watches: settings.limits.max_watches_per_user,
+                proof_scopes: settings.limits.max_proof_scopes_per_user,
+            },
             request_timeout: settings.limits.request_timeout.0,
             web_pages: exposure?.web_pages,
         },

@@ -241,6 +241,18 @@ pub(super) struct Limits {
     /// selector requires no name, namespace, field value or label value, as in app!=web, so that
     /// each change is tested against it. A watch with a further one gets 429. 0 for no limit.
     pub(super) max_unindexed_selectors: usize,
+    /// Number of requests of one user that are in progress, watches included, on all its connections.
+    /// Further ones get 429. Without authentication a connection's limit counts instead. 0 for no
+    /// limit.
+    pub(super) max_streams_per_user: usize,
+    /// Number of open watches of one user, with other long-running requests such as exec. Further
+    /// ones get 429. All pods of a service account are one user: the default is 20 watches on each
+    /// of 5,000 nodes. 0 for no limit.
+    pub(super) max_watches_per_user: usize,
+    /// Number of different selections of one user for which reads of the most recent state wait for
+    /// a proof at a time. Further ones get 429. The default is two on each of 5,000 nodes. 0 for no
+    /// limit.
+    pub(super) max_proof_scopes_per_user: usize,
     /// How long caches serve while the API server refuses kubefan's credentials (401). After that,
     /// their watches end and reads are forwarded. A number and ms, s, m or h.
     pub(super) max_unauthorized: Period,
@@ -385,6 +397,9 @@ impl Default for Limits {
             http2_max_streams_per_connection: connections.max_concurrent_streams,
             http2_max_resets_per_second: connections.max_resets_per_second,
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
+            max_streams_per_user: requests.users.streams,
+            max_watches_per_user: requests.users.watches,
+            max_proof_scopes_per_user: requests.users.proof_scopes,
             max_unauthorized: Period(informer::Config::DEFAULT_MAX_UNAUTHORIZED),
             max_staleness: None,
         }

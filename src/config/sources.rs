@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 49] = [
+pub(super) const SETTINGS: [Setting; 52] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -257,6 +257,27 @@ pub(super) const SETTINGS: [Setting; 49] = [
         "http2_max_resets_per_second",
         |to, _, serve| {
             to.limits.http2_max_resets_per_second = serve.http2_max_resets_per_second;
+        },
+    ),
+    setting(
+        "limits.maxStreamsPerUser",
+        "max_streams_per_user",
+        |to, _, serve| {
+            to.limits.max_streams_per_user = serve.max_streams_per_user;
+        },
+    ),
+    setting(
+        "limits.maxWatchesPerUser",
+        "max_watches_per_user",
+        |to, _, serve| {
+            to.limits.max_watches_per_user = serve.max_watches_per_user;
+        },
+    ),
+    setting(
+        "limits.maxProofScopesPerUser",
+        "max_proof_scopes_per_user",
+        |to, _, serve| {
+            to.limits.max_proof_scopes_per_user = serve.max_proof_scopes_per_user;
         },
     ),
     setting(

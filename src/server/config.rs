@@ -9,6 +9,8 @@ use super::deliver::GzipCacheMetrics;
 use super::filters::RequestMetrics;
 use super::filters::WebPageRules;
 use super::in_flight::InFlightMetrics;
+use super::shares::ShareMetrics;
+use super::shares::UserLimits;
 
 /// Which requests are accepted, and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub struct Config {
     /// Upper limit of the watched selections of one cache that no index finds, of which a user may
     /// have half. Default is 1,000.
     pub max_unindexed_selectors: usize,
+    /// What one user may have at a time.
+    pub users: UserLimits,
     /// How long the head of a cache's answer may take, except for a WATCH. A client can shorten it
     /// with the parameter `timeout`. Default is 60 s.
     pub request_timeout: Duration,
@@ -36,6 +40,7 @@ pub struct Metrics {
     pub(super) requests: RequestMetrics,
     pub(super) gzip_cache: GzipCacheMetrics,
     pub(super) in_flight: InFlightMetrics,
+    pub(super) shares: ShareMetrics,
 }
 
 impl Default for Config {
@@ -43,6 +48,7 @@ impl Default for Config {
         Self {
             max_requests_inflight: 4_000,
             max_unindexed_selectors: GroupLimits::DEFAULT_UNINDEXED,
+            users: UserLimits::default(),
             request_timeout: Duration::from_secs(60),
             max_url_bytes: 64 << 10,
             web_pages: WebPageRules::default(),
@@ -57,6 +63,7 @@ impl Metrics {
             requests: RequestMetrics::new(registry),
             gzip_cache: GzipCacheMetrics::new(registry),
             in_flight: InFlightMetrics::new(registry),
+            shares: ShareMetrics::new(registry),
         }
     }
 }

@@ -9,12 +9,10 @@ use tokio::time::Instant;
 
 use crate::api::Status;
 use crate::body::Body;
-use crate::body::guarded;
 use crate::identity::Caller;
 use crate::identity::Verdict;
 use crate::informer::Informer;
-use crate::informer::Proof;
-use crate::informer::ProofError;
+use crate::informer::ProofRequest;
 use crate::shutdown::Shutdown;
 
 use super::access::verdict;
@@ -26,9 +24,11 @@ use super::decide::Reason;
 use super::deliver::Delivery;
 use super::deliver::over_websocket;
 use super::deliver::with_proof_header;
+use super::held::Held;
 use super::miss::CacheAnswer;
 use super::miss::Miss;
 use super::outcome::Outcome;
+use super::prove::ProofResult;
 use super::prove::prove;
 use super::read;
 use super::request::Handshake;
@@ -68,11 +68,11 @@ impl Server {
                     return (rescue::too_many_requests(), Outcome::Rejected);
                 };
                 match self.inner.shares.selection(caller, read) {
-                    Ok(share) => {
+                    Ok(selection) => {
                         let answer = cached(read, informer, proof, &delivery, shutdown);
                         let answer = within(deadline, answer).await;
                         let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
-                        answer.map(|response| guarded(guarded(response, seat), share))
+                        answer.map(|response| (response, seat, selection))
                     }
                     Err(status) => Err(status.into()),
                 }
@@ -81,12 +81,17 @@ impl Server {
         };
         let refusal = || Refusal::of(&request);
         let (reason, limit) = match answer {
-            Ok(response) => {
+            Ok((response, seat, selection)) => {
                 let response = audited(&mut request, response);
                 let abort = request.extensions().get();
                 let forwarding = &self.inner.forwarding;
-                let right = forwarding.keep_judging(info, caller, abort);
-                let response = guarded(response, right);
+                let held = Held {
+                    seat,
+                    selection,
+                    right: forwarding.keep_judging(info, caller, abort),
+                    request: request.extensions_mut().remove(),
+                };
+                let response = held.by(response);
                 // Every upgrade except a WATCH is forwarded, so a read with a handshake is a watch.
                 let response = match handshake {
                     Some(handshake) => over_websocket(handshake, &mut request, response, shutdown),
@@ -128,13 +133,12 @@ impl Server {
         }
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
         let informer = acquire(informers, rest_mapper, read, may_start).await?;
-        let proof = prove(read, asked_at, &informer).await;
+        let shares = &self.inner.shares;
+        let share = |request: &ProofRequest| shares.proof(caller, read, request);
+        let proof = prove(read, asked_at, &informer, share).await?;
         Ok((informer, proof))
     }
 }
-
-/// The proof that a read needs, `None` if it needs none, or why there is no proof.
-type ProofResult = Result<Option<Proof>, ProofError>;
 
 /// Answers `read` from the cache of `informer`, which was proven fresh if the read needs it.
 async fn cached(

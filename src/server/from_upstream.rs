@@ -10,19 +10,21 @@ use tokio::time::Instant;
 
 use crate::api::Status;
 use crate::body::Body;
-use crate::body::guarded;
 use crate::identity::Caller;
 
 use super::access::Rights;
 use super::audit::audited;
 use super::decide::Reason;
 use super::forbidden::ForbiddenRead;
+use super::forward::ForwardedWith;
+use super::held::Held;
 use super::outcome::Outcome;
 use super::request::RequestInfo;
 use super::rescue;
 use super::rescue::Refusal;
 use super::service::Server;
 use super::service::within;
+use super::shares::RequestShare;
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
 /// began to count later, so its own timeout Status may arrive in this time.
@@ -50,6 +52,7 @@ impl Server {
         if let Some(kept) = kept {
             return (audited(&mut request, kept), Outcome::Rejected);
         }
+        let share = request.extensions_mut().remove::<RequestShare>();
         let Ok(mut seat) = self.seat(&request, info, caller) else {
             return (rescue::too_many_requests(), Outcome::Rejected);
         };
@@ -61,7 +64,12 @@ impl Server {
         });
         let asked_at = Instant::now();
         let forwarding = &self.inner.forwarding;
-        let forwarded = forwarding.forward(request, info, caller, is_native, limit, seat.as_mut());
+        let held = ForwardedWith {
+            limit,
+            share: share.clone(),
+            seat: seat.as_mut(),
+        };
+        let forwarded = forwarding.forward(request, info, caller, is_native, held);
         let forwarded = within(deadline, forwarded).await;
         let response = forwarded
             .unwrap_or_else(|| Err(Status::timeout()))
@@ -78,6 +86,11 @@ impl Server {
             }
             _ => response,
         };
-        (guarded(response, seat), Outcome::Forwarded(reason))
+        let held = Held {
+            seat,
+            request: share,
+            ..Held::default()
+        };
+        (held.by(response), Outcome::Forwarded(reason))
     }
 }

@@ -12,6 +12,8 @@
 //!                                          have sent the request (web_pages)
 //! request/    method, URL, headers         `RequestInfo` (verb, resource, name) and `Facts`
 //! (identity)  headers, certificate         the `Caller`, or a refusal
+//! shares      the caller, `RequestInfo`    the place among the requests of the caller's user, which is
+//!                                          held until the answer was sent, or a 429
 //! decide      `Facts`, known resources     `Decision`: Reject(Status), Forward(Reason), Read(plan)
 //!
 //! only for Read:
@@ -44,7 +46,8 @@
 //! ```
 //!
 //! `service` passes a request through the stages up to the decision, `from_cache` through those for
-//! Read, and `from_upstream` through those for Forward.
+//! Read, and `from_upstream` through those for Forward. `held` is what an answer holds until it was
+//! sent.
 //!
 //! Modules beside the path: `admin` serves the second listener (probes and metrics); `collection`
 //! is the trait of what a read is answered from; `authoritative` answers reads of a collection that
@@ -84,6 +87,7 @@ mod forbidden;
 mod forward;
 mod from_cache;
 mod from_upstream;
+mod held;
 mod in_flight;
 mod judged_upstream;
 mod miss;
@@ -120,3 +124,4 @@ pub use rescue::plain_text;
 pub use rescue::respond;
 pub use service::Server;
 pub use service::with_filters;
+pub use shares::UserLimits;

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::api::Status;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
+use crate::informer::ProofRequest;
 
 use super::decide::Need;
 use super::decide::Plan;
@@ -17,21 +19,28 @@ use super::decide::Read;
 /// watches and are in no hurry.
 const WATCH_BATCH_WAIT: Duration = Duration::from_millis(300);
 
-/// Returns the proof that `read`, which arrived at `asked_at`, needs; `None` if it needs none or
-/// cannot get one. A GET of the most recent state gets a proof only if the resource's freshness
-/// policy gives one without a call: otherwise the API server is asked for the object itself.
+/// The proof that a read needs, `None` if it needs none or can't get one, or why the cache could not
+/// be proven fresh enough.
+pub(super) type ProofResult = Result<Option<Proof>, ProofError>;
+
+/// Returns the proof that `read`, which arrived at `asked_at`, needs. A GET of the most recent state
+/// gets a proof only if the resource's freshness policy gives one without a call: otherwise the API
+/// server is asked for the object itself. The result of `share` is held while the read waits.
 ///
 /// # Errors
 ///
-/// A [`ProofError`] if the cache could not be proven fresh enough.
-pub(super) async fn prove(
+/// The error of `share`, which is called if the read has to wait for a proof.
+pub(super) async fn prove<S>(
     read: &Read,
     asked_at: Instant,
     informer: &Informer,
-) -> Result<Option<Proof>, ProofError> {
+    share: impl FnOnce(&ProofRequest) -> Result<S, Status>,
+) -> Result<ProofResult, Status> {
     let (proof_request, min_interval) = match &read.plan {
-        Plan::Get { .. } if read.need == Need::MostRecent => return Ok(informer.proof_by_policy()),
-        Plan::Get { .. } => return Ok(None),
+        Plan::Get { .. } if read.need == Need::MostRecent => {
+            return Ok(Ok(informer.proof_by_policy()));
+        }
+        Plan::Get { .. } => return Ok(Ok(None)),
         Plan::List { proof_request, .. } => (proof_request, Duration::ZERO),
         Plan::Watch { proof_request, .. } => (proof_request, WATCH_BATCH_WAIT),
     };
@@ -41,13 +50,14 @@ pub(super) async fn prove(
         _ if informer.is_isolated(&proof_request.selection) => {}
         // The version may belong to a change of another resource, which this watch does not report.
         Need::NotOlderThan(needed) if informer.reader().applied() < Some(needed) => {}
-        Need::NotOlderThan(_) | Need::At(_) => return Ok(None),
+        Need::NotOlderThan(_) | Need::At(_) => return Ok(Ok(None)),
     }
+    let _share = share(proof_request)?;
     let proof = informer
         .prove(proof_request.clone(), asked_at, min_interval)
         .await;
     if let Err(unproven) = &proof {
         tracing::debug!(%unproven, resource = %informer.resource().gvr, "the cache could not be proven fresh");
     }
-    proof.map(Some)
+    Ok(proof.map(Some))
 }

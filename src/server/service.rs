@@ -60,8 +60,10 @@ use super::outcome::RequestOutcome;
 use super::request::Facts;
 use super::request::Handshake;
 use super::request::RequestInfo;
+use super::rescue;
 use super::rescue::Refusal;
 use super::shares::Shares;
+use super::shares::TooMany;
 
 /// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
@@ -99,7 +101,8 @@ impl Server {
         metrics: Metrics,
         shutdown: Shutdown,
     ) -> Self {
-        let shares = Shares::new(config.max_unindexed_selectors);
+        let unindexed = config.max_unindexed_selectors;
+        let shares = Shares::new(config.users, unindexed, metrics.shares);
         let forwarding =
             Forwarding::new(access.clone(), forwarder, shares.clone(), shutdown.clone());
         let inner = Inner {
@@ -194,13 +197,19 @@ impl Server {
             .await
     }
 
-    /// Answers a request of `caller`.
+    /// Answers a request of `caller`, unless it has too many in progress.
     async fn answer_caller(
         &self,
-        request: Request<Body>,
+        mut request: Request<Body>,
         info: &RequestInfo,
         caller: &Caller,
     ) -> (Response<Body>, Outcome) {
+        match self.inner.shares.request(caller, info) {
+            Ok(None) => {}
+            // The answer takes it.
+            Ok(Some(share)) => drop(request.extensions_mut().insert(share)),
+            Err(TooMany) => return (rescue::too_many_requests(), Outcome::Rejected),
+        }
         let handshake = Handshake::of_upgradable(&request);
         let facts = Facts::of(&request, info, caller, handshake.as_ref());
         match decide(&facts, self.inner.rest_mapper.as_ref()) {

@@ -49,6 +49,7 @@ use super::in_flight::is_long_running;
 use super::request::RequestInfo;
 use super::rescue;
 use super::rescue::FailureLog;
+use super::shares::RequestShare;
 use super::shares::Shares;
 
 use read_key::AUDIT_ID;
@@ -87,6 +88,17 @@ struct ForwardedWatch {
     _permit: Option<OwnedSemaphorePermit>,
 }
 
+/// What limits a forwarded request.
+#[derive(Default)]
+pub(super) struct ForwardedWith<'a> {
+    /// If it is set, the request is sent only with a permit.
+    pub(super) limit: Option<Arc<Semaphore>>,
+    /// The place among the requests of its user. An upgraded connection holds it until it ends.
+    pub(super) share: Option<RequestShare>,
+    /// The request has none while it waits for its turn among reads with long answers.
+    pub(super) seat: Option<&'a mut Seat>,
+}
+
 impl Forwarding {
     /// Forwards through `forwarder`. Forwarded watches end when `shutdown` ends watches, and when
     /// `access` finds that their callers have lost the right.
@@ -107,10 +119,8 @@ impl Forwarding {
     }
 
     /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
-    /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If `limit`
-    /// is set, it is sent only with a permit. If `is_native` is true, the API server serves the
-    /// resource itself, so that reads can be shared.
-    /// The request has no `seat` while it waits for its turn among reads with long answers.
+    /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If
+    /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
     ///
     /// # Errors
     ///
@@ -121,9 +131,9 @@ impl Forwarding {
         info: &RequestInfo,
         caller: &Caller,
         is_native: bool,
-        limit: Option<Arc<Semaphore>>,
-        seat: Option<&mut Seat>,
+        with: ForwardedWith<'_>,
     ) -> Result<Response<Body>, Status> {
+        let ForwardedWith { limit, share, seat } = with;
         let identity = prepare(request.headers_mut(), caller)?;
         if let Some(peer) = request.extensions().get::<Peer>() {
             let address = peer.address.ip();
@@ -139,11 +149,11 @@ impl Forwarding {
                 reads.forward(key, limit, audit_id, account, seat).await
             }
             (None, Some(limit)) => {
-                let forwarded = self.forward_limited(request, identity, info, caller, limit);
+                let forwarded = self.forward_limited(request, identity, info, caller, limit, share);
                 forwarded.await
             }
             (None, None) => {
-                let forwarded = self.forward_unshared(request, identity, info, caller, None);
+                let forwarded = self.forward_unshared(request, identity, info, caller, None, share);
                 forwarded.await
             }
         };
@@ -162,14 +172,15 @@ impl Forwarding {
         info: &RequestInfo,
         caller: &Caller,
         limit: Arc<Semaphore>,
+        share: Option<RequestShare>,
     ) -> Result<Response<Body>, ForwardError> {
-        let share = self.shares.permit(caller, &limit);
-        let (Ok(share), Ok(permit)) = (share, limit.try_acquire_owned()) else {
+        let permit_share = self.shares.permit(caller, &limit);
+        let (Ok(permit_share), Ok(permit)) = (permit_share, limit.try_acquire_owned()) else {
             return Err(ForwardError::TooManyUnproven);
         };
         let response = match info.verb == "watch" {
             true => {
-                self.forward_unshared(request, identity, info, caller, Some(permit))
+                self.forward_unshared(request, identity, info, caller, Some(permit), share)
                     .await?
             }
             false => {
@@ -178,7 +189,7 @@ impl Forwarding {
                     .await?
             }
         };
-        Ok(guarded(response, share))
+        Ok(guarded(response, permit_share))
     }
 
     /// Judges the right of `caller` again while the request lasts, if it may last without an end; also
@@ -206,6 +217,7 @@ impl Forwarding {
         info: &RequestInfo,
         caller: &Caller,
         permit: Option<OwnedSemaphorePermit>,
+        share: Option<RequestShare>,
     ) -> Result<Response<Body>, ForwardError> {
         let account = request.extensions().get::<Arc<Account>>().cloned();
         let is_upgrade = upstream::is_upgrade(request.headers());
@@ -229,7 +241,7 @@ impl Forwarding {
             _permit: permit,
         });
         if let Some(upgrade) = forwarded.upgrade {
-            self.join_upgrade(upgrade, watch.take(), account, charge);
+            self.join_upgrade(upgrade, watch.take(), account, (charge, share));
         }
         let mut response = forwarded.response;
         if is_proxied(info) {
@@ -240,7 +252,7 @@ impl Forwarding {
         Ok(guarded(response, watch))
     }
 
-    /// Copies bytes between both sides of an upgraded connection, in a task. A drain ends a watch
+    /// Copies bytes between both sides of an upgraded connection, in a task that owns `held`. A drain ends a watch
     /// at its scheduled moment; exec and similar upgrades may use the whole grace period. Both end
     /// when the right to them is lost.
     fn join_upgrade(
@@ -248,7 +260,7 @@ impl Forwarding {
         upgrade: PendingUpgrade,
         watch: Option<ForwardedWatch>,
         account: Option<Arc<Account>>,
-        charge: Option<Charge>,
+        held: (Option<Charge>, Option<RequestShare>),
     ) {
         self.shutdown.spawn(async move {
             let ended = async {
@@ -268,7 +280,7 @@ impl Forwarding {
                     tracing::debug!("memory is short, and this upgraded connection holds the most");
                 }
             }
-            drop(charge);
+            drop(held);
         });
     }
 }
@@ -345,6 +357,7 @@ mod tests {
     use crate::identity;
     use crate::ledger::Ledger;
     use crate::ledger::Limits;
+    use crate::server::shares::UserLimits;
     use crate::shutdown;
     use crate::telemetry::Registry;
     use crate::upstream::Client;
@@ -375,7 +388,13 @@ mod tests {
             async move {
                 let info = RequestInfo::parse(request.method(), request.uri().path(), "");
                 let answer = forwarding
-                    .forward(request, &info, &Caller::Trusted, false, None, None)
+                    .forward(
+                        request,
+                        &info,
+                        &Caller::Trusted,
+                        false,
+                        ForwardedWith::default(),
+                    )
                     .await;
                 Ok::<_, Infallible>(answer.expect("an answer"))
             }
@@ -406,7 +425,7 @@ mod tests {
         let forwarding = Arc::new(Forwarding::new(
             access,
             Forwarder::new(client),
-            Shares::default(),
+            Shares::for_tests(UserLimits::default(), 0),
             shutdown,
         ));
         let limits = Limits {

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod callers;
+mod fairness;
 mod identities;
 mod matrix;
 mod observed;

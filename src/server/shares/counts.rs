@@ -1,0 +1,160 @@
+//! Numbers by key, and the values that count in them.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// What is asked for would be more than the limit.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::server) struct TooMany;
+
+/// A number for each key. Keys with number 0 have no entry. Clones are the same numbers.
+pub(super) struct Counts<K>(Arc<Mutex<HashMap<K, usize>>>);
+
+/// One of the number of a key, until it is dropped.
+pub(super) struct Counted<K: Hash + Eq> {
+    counts: Counts<K>,
+    key: K,
+}
+
+/// Sets of values, one for each owner. A value may be in a set several times. Owners without a value
+/// have no entry. Clones are the same sets.
+pub(super) struct Distinct<O, V>(Arc<Mutex<HashMap<O, HashMap<V, usize>>>>);
+
+/// A value in the set of its owner, until it is dropped.
+pub(in crate::server) struct DistinctShare<O: Hash + Eq, V: Hash + Eq> {
+    sets: Distinct<O, V>,
+    owner: O,
+    value: V,
+}
+
+// === impl Counts ===
+
+impl<K> Default for Counts<K> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<K> Clone for Counts<K> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<K: Hash + Eq + Clone> Counts<K> {
+    /// Adds one to the number of `key` if `may_add` returns true for that number.
+    pub(super) fn add(
+        &self,
+        key: K,
+        may_add: impl FnOnce(usize) -> bool,
+    ) -> Result<Counted<K>, TooMany> {
+        let mut counts = self.0.lock();
+        if !may_add(counts.get(&key).copied().unwrap_or_default()) {
+            return Err(TooMany);
+        }
+        *counts.entry(key.clone()).or_default() += 1;
+        let counts = self.clone();
+        Ok(Counted { counts, key })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+impl<K: Hash + Eq> Drop for Counted<K> {
+    fn drop(&mut self) {
+        subtract(&mut self.counts.0.lock(), &self.key);
+    }
+}
+
+/// Subtracts one from the number of `key`.
+fn subtract<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    let Some(count) = counts.get_mut(key) else {
+        return;
+    };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(key);
+    }
+}
+
+// === impl Distinct ===
+
+impl<O, V> Default for Distinct<O, V> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<O, V> Clone for Distinct<O, V> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<O: Hash + Eq + Clone, V: Hash + Eq + Clone> Distinct<O, V> {
+    /// Adds `value` to the set of `owner`, unless it is not in it and the set has `limit` different
+    /// values already.
+    pub(super) fn add(
+        &self,
+        owner: O,
+        value: V,
+        limit: usize,
+    ) -> Result<DistinctShare<O, V>, TooMany> {
+        let mut sets = self.0.lock();
+        let known = sets.get(&owner);
+        let held = known.map_or(0, HashMap::len);
+        let is_held = known.is_some_and(|set| set.contains_key(&value));
+        if !is_held && held >= limit {
+            return Err(TooMany);
+        }
+        let set = sets.entry(owner.clone()).or_default();
+        *set.entry(value.clone()).or_default() += 1;
+        let sets = self.clone();
+        Ok(DistinctShare { sets, owner, value })
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+impl<O: Hash + Eq, V: Hash + Eq> Drop for DistinctShare<O, V> {
+    fn drop(&mut self) {
+        let mut sets = self.sets.0.lock();
+        let Some(set) = sets.get_mut(&self.owner) else {
+            return;
+        };
+        subtract(set, &self.value);
+        if set.is_empty() {
+            sets.remove(&self.owner);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_limited_by_its_different_values() {
+        let sets = Distinct::default();
+        let add = |owner: u8, value: &'static str| sets.add(owner, value, 2);
+        let held = [add(1, "a"), add(1, "b"), add(1, "a"), add(2, "c")];
+        assert!(held.iter().all(Result::is_ok));
+        assert!(add(1, "c").is_err());
+        let [first, second, again, other] = held;
+        drop(first);
+        assert!(add(1, "c").is_err(), "the value is held once more");
+        drop(again);
+        assert!(add(1, "c").is_ok());
+        drop((second, other));
+        assert!(sets.is_empty());
+    }
+}
