@@ -37,6 +37,12 @@ impl User {
         }
     }
 
+    /// True if the API server takes the user for one that is not authenticated.
+    pub fn is_anonymous(&self) -> bool {
+        let is_unauthenticated = |group: &String| group == Self::UNAUTHENTICATED;
+        self.name == Self::ANONYMOUS || self.groups.iter().any(is_unauthenticated)
+    }
+
     /// Adds the group of authenticated users, unless the user is anonymous or a group says whether
     /// the user is authenticated. The API server does the same for each user.
     pub(super) fn add_authenticated_group(&mut self) {

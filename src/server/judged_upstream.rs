@@ -1,4 +1,4 @@
-//! What follows when the API server does not accept the credentials of a forwarded request.
+//! What follows for a connection when a request on it has no good credentials.
 
 use http::Request;
 use http::StatusCode;
@@ -15,9 +15,11 @@ use crate::net::Peer;
 use super::forward::is_proxied;
 use super::request::RequestInfo;
 
-/// A request whose sender only the API server can authenticate.
+/// A request of the anonymous user, or one whose sender only the API server can authenticate.
 pub(super) struct JudgedUpstream {
     has_credentials: bool,
+    /// True if a pod or service behind the API server may answer.
+    is_proxied: bool,
     /// The connection, if it is one of HTTP/2.
     http2: Option<ClientConnection>,
 }
@@ -25,40 +27,45 @@ pub(super) struct JudgedUpstream {
 /// kubefan itself refuses `request` with `status`. After a 401, its HTTP/2 connection is closed as
 /// after one of the API server.
 pub(super) fn refused(request: &Request<Body>, status: &Status) {
-    let connection = request.extensions().get::<ClientConnection>();
     if status.code == StatusCode::UNAUTHORIZED.as_u16()
-        && request.version() == Version::HTTP_2
-        && let Some(connection) = connection
+        && let Some(connection) = http2_connection(request)
     {
         connection.finish();
     }
 }
 
+fn http2_connection(request: &Request<Body>) -> Option<&ClientConnection> {
+    let connection = request.extensions().get::<ClientConnection>();
+    connection.filter(|_| request.version() == Version::HTTP_2)
+}
+
 impl JudgedUpstream {
-    /// `None` if kubefan knows the caller, or a pod or service behind the API server may answer.
+    /// `None` if kubefan knows the caller's user, or does not ask for credentials.
     pub(super) fn of(request: &Request<Body>, info: &RequestInfo, caller: &Caller) -> Option<Self> {
-        if !matches!(caller, Caller::Unknown) || is_proxied(info) {
-            return None;
-        }
-        let is_http2 = request.version() == Version::HTTP_2;
-        let connection = request.extensions().get::<ClientConnection>();
+        let has_credentials = match caller {
+            Caller::Trusted => return None,
+            Caller::Known(caller) if !caller.user().is_anonymous() => return None,
+            Caller::Known(_) => false,
+            Caller::Unknown => has_credentials(request.headers()),
+        };
         Some(Self {
-            has_credentials: has_credentials(request.headers()),
-            http2: connection.filter(|_| is_http2).cloned(),
+            has_credentials,
+            is_proxied: is_proxied(info),
+            http2: http2_connection(request).cloned(),
         })
     }
 
-    /// If the API server did not accept the request's credentials, closes an HTTP/2 connection after
-    /// its other answers, as the API server does: otherwise one connection would be enough to send
-    /// any number of wrong credentials.
+    /// Closes an HTTP/2 connection after its other answers if the request has no credentials, or the
+    /// API server did not accept them. The API server does the same: otherwise one connection would
+    /// be enough for any number of such requests.
     pub(super) fn answered(self, status: StatusCode, access: &AccessControl, peer: &Peer) {
-        if status != StatusCode::UNAUTHORIZED {
-            return;
-        }
-        if self.has_credentials {
+        let is_refused = status == StatusCode::UNAUTHORIZED && !self.is_proxied;
+        if is_refused && self.has_credentials {
             access.refused(peer);
         }
-        if let Some(connection) = self.http2 {
+        if let Some(connection) = self.http2
+            && (is_refused || !self.has_credentials)
+        {
             connection.finish();
         }
     }

@@ -41,7 +41,7 @@
 //!
 //! for every request:
 //! judged_upstream  the answer's status     nothing; counts wrong credentials, and closes HTTP/2
-//!                                          connections on which they are sent
+//!                                          connections on which they, or none, are sent
 //! outcome     the way that was taken       `RequestOutcome`, attached to the response for trace
 //! ```
 //!

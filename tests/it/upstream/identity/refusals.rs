@@ -171,9 +171,15 @@ async fn a_401_for_a_token_ends_its_reads_from_the_cache() {
     assert_eq!(agent.get(cached).await.status, 401);
 }
 
-/// What happened on an HTTP/2 connection of a watch when another stream had a wrong token: the
-/// status of that stream, whether the watch went on, and whether a further request was answered.
-async fn wrong_token(server: &ApiServer, url: &str, authority: &str, name: &str) -> [bool; 3] {
+/// What happened on an HTTP/2 connection of a watch when another stream read `path` with `token`, or
+/// without credentials: the status of that stream, whether the watch went on, and whether a further
+/// request was answered.
+async fn beside_a_watch(
+    server: &ApiServer,
+    (url, authority): (&str, &str),
+    (path, token): (&str, Option<&str>),
+    name: &str,
+) -> (u16, bool, bool) {
     let connector = Connector::tls(authority, None, &["h2"]);
     let stream = connector.dial(url, std::net::Ipv4Addr::LOCALHOST).await;
     let stream = TokioIo::new(stream.expect("a connection"));
@@ -182,19 +188,21 @@ async fn wrong_token(server: &ApiServer, url: &str, authority: &str, name: &str)
             .await
             .expect("HTTP/2");
     let connection = tokio::spawn(connection);
-    let request = |path: &str, token: &str| {
-        let request = Request::get(format!("{url}{path}"));
-        let request = request.header("authorization", format!("Bearer {token}"));
+    let request = |path: &str, token: Option<&str>| {
+        let mut request = Request::get(format!("{url}{path}"));
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
         request.body(Empty::new()).expect("a request")
     };
-    let path = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=60";
-    let watch = requests.send_request(request(path, "admin-token")).await;
+    let admin = Some("admin-token");
+    let watched = "/api/v1/namespaces/default/configmaps?watch=1&timeoutSeconds=60";
+    let watch = requests.send_request(request(watched, admin)).await;
     let mut watch = watch.expect("a watch").into_body();
-    let path = "/api/v1/namespaces/default/configmaps/a";
-    let refused = requests.send_request(request(path, "wrong-token")).await;
-    let refused = refused.expect("an answer");
-    let is_refused = refused.status() == StatusCode::UNAUTHORIZED;
-    refused.into_body().collect().await.expect("a body");
+    let answer = requests.send_request(request(path, token)).await;
+    let answer = answer.expect("an answer");
+    let status = answer.status().as_u16();
+    answer.into_body().collect().await.expect("a body");
     let object = json!({"metadata": {"name": name}});
     let path = "/api/v1/namespaces/default/configmaps";
     server.client().create(path, &object).await.ok();
@@ -202,34 +210,78 @@ async fn wrong_token(server: &ApiServer, url: &str, authority: &str, name: &str)
         loop {
             let frame = watch.frame().await.expect("an event").expect("an event");
             let data = frame.into_data().unwrap_or_default();
-            let event: Value = serde_json::from_slice(&data).expect("one event in a frame");
-            if event["object"]["metadata"]["name"] == name {
-                return true;
+            let events = serde_json::Deserializer::from_slice(&data).into_iter::<Value>();
+            for event in events {
+                let event = event.expect("whole events in a frame");
+                if event["object"]["metadata"]["name"] == name {
+                    return true;
+                }
             }
         }
     };
     let goes_on = within("the event", LIMIT, seen).await;
-    let next = requests.send_request(request("/version", "admin-token"));
+    let next = requests.send_request(request("/version", admin));
     let is_answered = within("the next request", LIMIT, next).await.is_ok();
     drop((requests, watch));
     connection.abort();
-    [is_refused, goes_on, is_answered]
+    (status, goes_on, is_answered)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_wrong_token_ends_its_http2_connection_after_the_other_streams() {
+async fn bad_and_missing_credentials_end_their_http2_connection_after_the_other_streams() {
+    let map = "/api/v1/namespaces/default/configmaps/a";
+    let maps = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
+    let (wrong, weak) = (Some("wrong-token"), Some("ns-reader-token"));
+    // Whether the API server admits anonymous requests, and what is read: the status, and whether
+    // the connection takes further requests.
+    let rows = [
+        (true, map, wrong, 401, false),
+        (true, "/version", None, 200, false),
+        (true, map, None, 403, false),
+        (true, maps, None, 403, false),
+        (true, map, weak, 403, true),
+        (true, map, Some("admin-token"), 404, true),
+        (false, "/version", None, 401, false),
+        (false, maps, None, 401, false),
+    ];
+    for is_anonymous in [true, false] {
+        let flag = format!("--anonymous-auth={is_anonymous}");
+        let Some(server) = private_with_tokens(TOKENS, &[&flag]).await else {
+            return;
+        };
+        let (kubefan, authority) = kubefan(&server, &[]).await;
+        let both = [
+            (server.url(), server.authority()),
+            (kubefan.url().to_owned(), authority.as_str()),
+        ];
+        let rows = rows.iter().filter(|row| row.0 == is_anonymous);
+        for (number, (_, path, token, status, goes_on)) in rows.enumerate() {
+            for (at, (url, authority)) in both.iter().enumerate() {
+                let name = format!("map-{number}-{at}");
+                let read = (*path, *token);
+                let found = beside_a_watch(&server, (url, authority), read, &name).await;
+                assert_eq!(found, (*status, true, *goes_on), "{url} {path} {token:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_anonymous_read_of_a_cache_ends_its_http2_connection() {
     let Some(server) = private_with_tokens(TOKENS, &[]).await else {
         return;
     };
-    let (kubefan, authority) = kubefan(&server, &[]).await;
-    let directly = wrong_token(&server, &server.url(), server.authority(), "one").await;
-    assert_eq!(
-        directly,
-        [true, true, false],
-        "the API server does the same"
-    );
-    let through = wrong_token(&server, kubefan.url(), &authority, "two").await;
-    assert_eq!(through, directly);
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]);
+    let subject = json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": "system:anonymous"});
+    grant(&server.client(), None, "anyone", &rules, &subject).await;
+    let (kubefan, authority) = kubefan(&server, &["--anonymous-auth"]).await;
+    let at = (kubefan.url(), authority.as_str());
+    let maps = "/api/v1/namespaces/default/configmaps?resourceVersion=0";
+    let found = beside_a_watch(&server, at, (maps, None), "cached").await;
+    assert_eq!(found, (200, true, false));
+    let labels = [("outcome", "cache"), ("verb", "list")];
+    let cached = metric(&kubefan.admin(), "kubefan_requests_total", &labels).await;
+    assert_eq!(cached, 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
