@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -55,6 +56,8 @@ pub struct LiveRestMapper {
     refresh_state: Mutex<RefreshState>,
     /// The groups and names of the resources that are not cached although they could be.
     excluded: Vec<(String, String)>,
+    /// The API server's version as of the last poll.
+    server_version: ArcSwapOption<String>,
 }
 
 struct RefreshState {
@@ -87,6 +90,7 @@ impl LiveRestMapper {
             refresh_once: Notify::new(),
             refresh_state: Mutex::default(),
             excluded: Vec::new(),
+            server_version: ArcSwapOption::empty(),
         })
     }
 
@@ -155,16 +159,31 @@ impl LiveRestMapper {
         look(&self.current.load().mapper)
     }
 
+    /// The API server's version, such as `v1.37.1`, as of the last poll of each minute; `None` before
+    /// the first one. During a rolling upgrade, servers of both versions answer by turns.
+    pub fn server_version(&self) -> Option<Arc<String>> {
+        self.server_version.load_full()
+    }
+
+    /// The resource of CustomResourceDefinitions, of which [`LiveRestMapper::run`] keeps an informer
+    /// running if it may.
+    pub fn definitions() -> GroupVersionResource {
+        GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    }
+
     /// Refreshes discovery when a CustomResourceDefinition or APIService changes, when a request
     /// names an unknown resource, and once a minute. Keeps required informers running. Runs until
     /// the future is dropped.
     pub async fn run(&self, informers: InformerSet) {
         tokio::join!(
             self.refresh_on_request(&informers),
-            self.watch_resource(&informers, definitions()),
+            self.watch_resource(&informers, Self::definitions()),
             self.watch_resource(&informers, api_services()),
             self.keep_required_running(&informers),
-            relist_after_upgrades(&self.client, &informers),
+            relist_after_upgrades(&self.client, &informers, |version| {
+                self.server_version
+                    .store(Some(Arc::new(version.to_owned())));
+            }),
         );
     }
 
@@ -272,7 +291,7 @@ impl LiveRestMapper {
     /// The CustomResourceDefinitions in the cache, if there is one. The cache may be some events
     /// behind; each of these causes another refresh.
     fn cached_definitions(&self, informers: &InformerSet) -> Option<Vec<Arc<Definition>>> {
-        let spec = self.known_informer_spec(&definitions(), WireFormat::Json)?;
+        let spec = self.known_informer_spec(&Self::definitions(), WireFormat::Json)?;
         let informer = informers.get_ready(&spec, None)?;
         let snapshot = informer.reader().snapshot()?;
         self.definitions.lock().of(&snapshot)
@@ -304,10 +323,6 @@ impl LiveRestMapper {
             }
         }
     }
-}
-
-fn definitions() -> GroupVersionResource {
-    GroupVersionResource::new("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 }
 
 fn api_services() -> GroupVersionResource {

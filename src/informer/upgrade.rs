@@ -33,8 +33,12 @@ struct ServerVersion {
 }
 
 /// Relists all informers of `informers`, one after another, whenever the API server has settled on
-/// another version. Runs until the future is dropped.
-pub(super) async fn relist_after_upgrades(client: &Client, informers: &InformerSet) {
+/// another version. Passes each polled version to `on_poll`. Runs until the future is dropped.
+pub(super) async fn relist_after_upgrades(
+    client: &Client,
+    informers: &InformerSet,
+    on_poll: impl Fn(&str),
+) {
     let mut version = ServerVersion::default();
     let mut poll = interval(POLL_INTERVAL);
     poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -43,6 +47,7 @@ pub(super) async fn relist_after_upgrades(client: &Client, informers: &InformerS
         let Ok(polled) = Discovery::version(client).await else {
             continue;
         };
+        on_poll(&polled);
         if version.has_changed(&polled) {
             tracing::info!(version = %polled, "the API server's version changed, listing again");
             staggered(informers.all(), |informer| informer.relist()).await;

@@ -59,6 +59,23 @@ pub(super) async fn acquire(
     Ok(informer)
 }
 
+/// Like [`acquire`], but starts no informer, and waits for no first list.
+///
+/// # Errors
+///
+/// A [`Miss`] if no informer is ready.
+pub(super) async fn acquire_ready(
+    informers: &InformerSet,
+    read: &Read,
+) -> Result<Arc<Informer>, Miss> {
+    let informer = informers.get_ready(&read.spec, read.namespace.as_deref());
+    let informer = informer.ok_or(Reason::NotCached)?;
+    if let Need::NotOlderThan(needed) = read.need {
+        catch_up(&informer, needed).await;
+    }
+    Ok(informer)
+}
+
 /// The miss for `read` if its informer has not completed its first list in time. Only a consistent
 /// LIST is forwarded: a forwarded WATCH would stay with the API server for a long time.
 fn not_synced(informers: &InformerSet, read: &Read) -> Miss {

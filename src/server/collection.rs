@@ -10,6 +10,7 @@ use crate::cache::BridgedWatch;
 use crate::cache::Reader;
 use crate::cache::WatchError;
 use crate::codec::Encoder;
+use crate::codec::KeptRows;
 use crate::codec::Representation;
 use crate::codec::View;
 use crate::informer::Informer;
@@ -38,9 +39,16 @@ pub trait Collection: Send + Sync {
     fn encoder_for(&self, representation: Representation) -> Arc<Encoder> {
         let encoder = self.encoder();
         match representation.view {
-            View::Whole => encoder,
+            // Only the collection of a Table can print rows; others encode errors for it.
+            View::Whole | View::Table(..) => encoder,
             View::Metadata(version) => Arc::new(encoder.partial(representation.format, version)),
         }
+    }
+
+    /// What a list shows besides the objects if they are printed as rows of a Table; otherwise, and
+    /// by default, `None`.
+    fn printed(&self) -> Option<PrintedList> {
+        None
     }
 
     /// The informer spec by which reads are planned; by default that of a built-in resource.
@@ -70,6 +78,15 @@ pub trait Collection: Send + Sync {
 
     /// Counts events that were sent to a client. The default does nothing.
     fn count_sent(&self, _events: u64) {}
+}
+
+/// What two lists of the same objects as Tables must have in common to be equal.
+#[derive(Clone, Debug)]
+pub struct PrintedList {
+    /// The rows, compared by pointer; they are those of one printer.
+    pub rows: Arc<KeptRows>,
+    /// The second in which the ages of the list end. They may be those of an earlier list in it.
+    pub second: u64,
 }
 
 impl Collection for Informer {

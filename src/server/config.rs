@@ -11,6 +11,7 @@ use super::filters::WebPageRules;
 use super::in_flight::InFlightMetrics;
 use super::shares::ShareMetrics;
 use super::shares::UserLimits;
+use super::tables::TableMetrics;
 
 /// Which requests are accepted, and their limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ pub struct Metrics {
     pub(super) gzip_cache: GzipCacheMetrics,
     pub(super) in_flight: InFlightMetrics,
     pub(super) shares: ShareMetrics,
+    pub(super) tables: TableMetrics,
 }
 
 impl Default for Config {
@@ -64,6 +66,7 @@ impl Metrics {
             gzip_cache: GzipCacheMetrics::new(registry),
             in_flight: InFlightMetrics::new(registry),
             shares: ShareMetrics::new(registry),
+            tables: TableMetrics::new(registry),
         }
     }
 }

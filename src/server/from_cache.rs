@@ -17,6 +17,7 @@ use crate::shutdown::Shutdown;
 
 use super::access::verdict;
 use super::acquire::acquire;
+use super::acquire::acquire_ready;
 use super::audit::audited;
 use super::collection::Collection;
 use super::decide::Read;
@@ -63,13 +64,14 @@ impl Server {
         let prepared = within(deadline, self.prepare(info, caller, read)).await;
         let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
         let answer = match prepared {
-            Ok((informer, proof)) => {
+            Ok((informer, collection, proof)) => {
                 let Ok(seat) = self.seat(&request, info, caller) else {
                     return (rescue::too_many_requests(), Outcome::Rejected);
                 };
                 match self.inner.shares.selection(caller, read) {
                     Ok(selection) => {
-                        let answer = cached(read, informer, proof, &delivery, shutdown);
+                        let source = (informer, collection);
+                        let answer = cached(read, source, proof, &delivery, shutdown);
                         let answer = within(deadline, answer).await;
                         let answer = answer.unwrap_or_else(|| Err(Status::timeout().into()));
                         answer.map(|response| (response, seat, selection))
@@ -118,10 +120,11 @@ impl Server {
         info: &RequestInfo,
         caller: &Caller,
         read: &Read,
-    ) -> Result<(Arc<Informer>, ProofResult), Miss> {
+    ) -> Result<(Arc<Informer>, Arc<dyn Collection>, ProofResult), Miss> {
         let Inner {
             informers,
             rest_mapper,
+            tables,
             ..
         } = self.inner.as_ref();
         let asked_at = Instant::now();
@@ -132,18 +135,27 @@ impl Server {
             Verdict::Busy => return Err(Status::too_many_reviews().into()),
         }
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
-        let informer = acquire(informers, rest_mapper, read, may_start).await?;
+        let informer = match read.representation.view.is_table() {
+            false => acquire(informers, rest_mapper, read, may_start).await?,
+            true => acquire_ready(informers, read).await.inspect_err(|_| {
+                if may_start {
+                    tables.missed(read);
+                }
+            })?,
+        };
+        let collection = tables.collection(read, &informer)?;
         let shares = &self.inner.shares;
         let share = |request: &ProofRequest| shares.proof(caller, read, request);
         let proof = prove(read, asked_at, &informer, share).await?;
-        Ok((informer, proof))
+        Ok((informer, collection, proof))
     }
 }
 
-/// Answers `read` from the cache of `informer`, which was proven fresh if the read needs it.
+/// Answers `read` from the cache of the informer, which was proven fresh if the read needs it. The
+/// collection shows its objects in the form that the client asks for.
 async fn cached(
     read: &Read,
-    informer: Arc<Informer>,
+    (informer, collection): (Arc<Informer>, Arc<dyn Collection>),
     proof: ProofResult,
     delivery: &Delivery<'_>,
     shutdown: &Shutdown,
@@ -152,7 +164,6 @@ async fn cached(
         Ok(proof) => proof,
         Err(unproven) => return read::without_proof(&unproven, read, &informer, delivery),
     };
-    let collection: Arc<dyn Collection> = informer;
     let answer = read::read(read, &collection, proof.as_ref(), delivery, shutdown).await?;
     Ok(with_proof_header(answer, proof.map(|proof| proof.method)))
 }

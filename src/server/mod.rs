@@ -21,6 +21,8 @@
 //!                                          must allow the read before anything is started for it
 //! acquire     the plan                     the informer that can answer, or a `Miss`; starts it
 //!                                          and waits for it if necessary
+//! tables      the plan, the informer       the collection that shows objects as rows of a Table, if
+//!                                          the client asks for one; otherwise the informer itself
 //! prove       the plan, the informer       the proof that the cache is fresh, if one is needed
 //! in_flight   the verb, the caller         a seat that is held until the answer was sent, or a
 //!                                          429 if the user holds too many; also for Forward
@@ -98,6 +100,7 @@ mod request;
 mod rescue;
 mod service;
 mod shares;
+mod tables;
 
 /// The body of a request or of an answer.
 pub use crate::body::Body;

@@ -64,6 +64,7 @@ use super::rescue;
 use super::rescue::Refusal;
 use super::shares::Shares;
 use super::shares::TooMany;
+use super::tables::Tables;
 
 /// The service that answers clients' requests. Cheap to clone.
 #[derive(Clone)]
@@ -81,6 +82,7 @@ pub(super) struct Inner {
     pub(super) gzip_cache: GzipCache,
     pub(super) in_flight: InFlight,
     pub(super) shares: Shares,
+    pub(super) tables: Tables,
     pub(super) request_timeout: Duration,
     pub(super) max_url_bytes: usize,
     pub(super) web_pages: WebPageRules,
@@ -103,6 +105,14 @@ impl Server {
     ) -> Self {
         let unindexed = config.max_unindexed_selectors;
         let shares = Shares::new(config.users, unindexed, metrics.shares);
+        let tables = Tables::new(
+            forwarder.client().clone(),
+            informers.clone(),
+            Arc::clone(&rest_mapper),
+            metrics.tables,
+            shutdown.clone(),
+        );
+        shutdown.spawn_background(tables.clone().clean());
         let forwarding =
             Forwarding::new(access.clone(), forwarder, shares.clone(), shutdown.clone());
         let inner = Inner {
@@ -114,6 +124,7 @@ impl Server {
             gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares,
+            tables,
             request_timeout: config.request_timeout,
             max_url_bytes: config.max_url_bytes,
             web_pages: config.web_pages,

@@ -29,7 +29,9 @@ fn negotiated(header: &str, verb: ReadVerb, is_custom_resource: bool) {
         Negotiated::PartialObjectMetadata(..) => {
             assert!(header.contains("meta.k8s.io"), "{header:?}");
         }
-        Negotiated::Table => assert!(header.contains("Table"), "{header:?}"),
+        Negotiated::Table(..) | Negotiated::YamlTable => {
+            assert!(header.contains("Table"), "{header:?}")
+        }
         Negotiated::Other | Negotiated::NotAcceptable => {}
     }
     if header.is_empty() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::bookmark::BookmarkTemplate;
+use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::ResourceVersion;
@@ -20,6 +21,8 @@ use crate::codec::metadata::partial_body;
 use crate::codec::protobuf;
 use crate::codec::protobuf::put_bytes;
 use crate::codec::status;
+use crate::codec::table::RowKind;
+use crate::codec::table::TableView;
 use crate::codec::type_meta::TypeMeta;
 use crate::codec::type_meta::json_front;
 
@@ -38,6 +41,8 @@ pub struct Encoder {
     bookmark: Option<Arc<BookmarkTemplate>>,
     /// Set if the encoder produces PartialObjectMetadata; `None` for whole objects.
     pub(super) partial: Option<Partial>,
+    /// Set if the encoder produces Tables; `None` for whole objects and metadata.
+    pub(super) table: Option<Arc<TableView>>,
 }
 
 /// How an encoder makes PartialObjectMetadata from cached objects.
@@ -68,6 +73,7 @@ impl Encoder {
             api_version: api_version.into(),
             bookmark: None,
             partial: None,
+            table: None,
         }
     }
 
@@ -122,7 +128,38 @@ impl Encoder {
                 hidden: hidden_annotation(&self.api_version, &self.kind),
                 version,
             }),
+            table: None,
         }
+    }
+
+    /// Makes an encoder that encodes the same objects as Tables in JSON, with the rows of `view`.
+    ///
+    /// If [`TableView::failure`] returns an error afterwards, what was encoded must not be sent.
+    ///
+    /// # Panics
+    ///
+    /// If the objects are in protobuf, or if this is an encoder of metadata.
+    #[must_use]
+    pub fn table(&self, view: Arc<TableView>) -> Self {
+        assert!(
+            self.format == WireFormat::Json && self.partial.is_none(),
+            "Tables are made from whole objects in JSON"
+        );
+        Self {
+            table: Some(view),
+            ..self.clone()
+        }
+    }
+
+    /// The view of an encoder of Tables.
+    pub fn table_view(&self) -> Option<&TableView> {
+        self.table.as_deref()
+    }
+
+    /// True if this encodes Tables, and the row of `object` must be printed first.
+    pub fn must_print(&self, object: &Object) -> bool {
+        let view = self.table.as_ref();
+        view.is_some_and(|view| !view.has_row(object))
     }
 
     /// The wire format of the output.
@@ -132,6 +169,10 @@ impl Encoder {
 
     /// Encodes a complete watch frame with `object`.
     pub fn event(&self, event_type: EventType, object: &Object) -> Bytes {
+        if let Some(table) = &self.table {
+            let row = table.row(object, self.row_kind(), None);
+            return table.event(event_type, object.resource_version, &row);
+        }
         self.frame(event_type, &self.body_of(object))
     }
 
@@ -140,6 +181,10 @@ impl Encoder {
     /// If the version in the object's body cannot be replaced, because the body is malformed, a
     /// whole object keeps its version, and metadata is rebuilt from the known values.
     pub fn deleted_at(&self, object: &Object, rv: ResourceVersion) -> Bytes {
+        if let Some(table) = &self.table {
+            let row = table.row(object, self.row_kind(), Some(rv));
+            return table.event(EventType::Deleted, rv, &row);
+        }
         let body = &object.body;
         let patched = match (self.partial, self.format) {
             (Some(partial), format) => {
@@ -157,8 +202,11 @@ impl Encoder {
         self.frame(EventType::Deleted, &body)
     }
 
-    /// The object's bytes between the constant parts of an answer: its body or its metadata.
+    /// The object's bytes between the constant parts of an answer: its body, metadata or row.
     pub(crate) fn body_of<'a>(&self, object: &'a Object) -> Cow<'a, Bytes> {
+        if let Some(table) = &self.table {
+            return Cow::Owned(table.row(object, self.row_kind(), None));
+        }
         match self.partial {
             None => Cow::Borrowed(&object.body),
             Some(partial) => {
@@ -218,6 +266,18 @@ impl Encoder {
 
     /// Encodes a complete BOOKMARK frame, from the upstream's template if one is set.
     pub fn bookmark(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
+        let frame = self.plain_bookmark(rv, initial_events_end);
+        match &self.table {
+            None => frame,
+            Some(table) => table.bookmark(&Bookmark {
+                resource_version: rv,
+                initial_events_end,
+                frame,
+            }),
+        }
+    }
+
+    fn plain_bookmark(&self, rv: ResourceVersion, initial_events_end: bool) -> Bytes {
         let (kind, api_version) = (&self.kind, &self.api_version);
         let template = match (self.bookmark.as_deref(), self.partial) {
             (Some(template), None) => Some(Cow::Borrowed(template)),
@@ -259,6 +319,10 @@ impl Encoder {
     /// Encodes the body of a GET, in parts; the object's body is not copied.
     pub fn object_body(&self, object: &Object) -> Vec<Bytes> {
         let body = self.body_of(object);
+        if let Some(table) = &self.table {
+            let (start, end) = table.list_ends(object.resource_version.into(), false);
+            return vec![start, body.into_owned(), end];
+        }
         let (start, end) = match self.format {
             WireFormat::Json => {
                 let end = match self.partial {
@@ -290,6 +354,13 @@ impl Encoder {
         match self.partial {
             None => "",
             Some(_) => "}",
+        }
+    }
+
+    fn row_kind(&self) -> RowKind<'_> {
+        RowKind {
+            kind: &self.kind,
+            api_version: &self.api_version,
         }
     }
 

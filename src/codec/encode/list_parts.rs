@@ -15,6 +15,7 @@ use crate::codec::protobuf::put_bytes;
 use crate::codec::protobuf::put_number;
 use crate::codec::protobuf::put_prefix;
 use crate::codec::protobuf::varint_length;
+use crate::codec::table::ListMetadata;
 
 /// Longest prefix, in bytes, of an item in a protobuf list: a tag and a length.
 const MAX_PREFIX: usize = 11;
@@ -137,6 +138,14 @@ impl Encoder {
     /// The text before and after the items of a JSON list.
     fn json_list_ends(&self, list: ListMeta<'_>) -> (Bytes, Bytes) {
         let ListMeta { rv, remaining, .. } = list;
+        if let Some(table) = &self.table {
+            let metadata = ListMetadata {
+                resource_version: rv,
+                continue_token: list.token,
+                remaining_item_count: remaining,
+            };
+            return table.list_ends(metadata, list.is_empty);
+        }
         let kind = json::quoted(&self.list_kind);
         let api_version = json::quoted(&self.api_version);
         let token = json::quoted(list.token);

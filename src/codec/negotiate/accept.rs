@@ -6,6 +6,7 @@ use super::representation::MetaVersion;
 use super::representation::Representation;
 use super::representation::View;
 use crate::api::WireFormat;
+use crate::codec::table::IncludeObject;
 
 /// A read verb, whose answer's representation is negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,8 +27,10 @@ pub enum Negotiated {
     /// `PartialObjectMetadata`, or `PartialObjectMetadataList` for a LIST. The flag is true for
     /// indented JSON (`;pretty=1`), and never set for a watch.
     PartialObjectMetadata(WireFormat, MetaVersion, bool),
-    /// A Table in any format and any version of `meta.k8s.io`.
-    Table,
+    /// A Table in JSON. The flag is true for indented JSON (`;pretty=1`), and never set for a watch.
+    Table(MetaVersion, bool),
+    /// A Table in YAML.
+    YamlTable,
     /// Whole objects in YAML.
     Yaml,
     /// A representation that only the API server can produce, such as CBOR or metadata in YAML.
@@ -37,14 +40,19 @@ pub enum Negotiated {
 }
 
 impl Negotiated {
-    /// The representation, if it can be produced from a cache; otherwise `None`.
+    /// The representation, if it can be produced from a cache; otherwise `None`. The rows of a Table
+    /// have the default object; the query parameter `includeObject` may ask for another one.
     pub fn representation(self) -> Option<Representation> {
         let (format, view, indent) = match self {
             Self::Plain(format, indent) => (format, View::Whole, indent),
             Self::PartialObjectMetadata(format, version, indent) => {
                 (format, View::Metadata(version), indent)
             }
-            Self::Table | Self::Yaml | Self::Other | Self::NotAcceptable => return None,
+            Self::Table(version, indent) => {
+                let view = View::Table(version, IncludeObject::Metadata);
+                (WireFormat::Json, view, indent)
+            }
+            Self::YamlTable | Self::Yaml | Self::Other | Self::NotAcceptable => return None,
         };
         Some(Representation {
             format,
@@ -236,7 +244,8 @@ impl Target<'_> {
         };
         let fits_verb = match self.kind {
             "Table" if offer == Offer::Protobuf => return None,
-            "Table" if offer != Offer::Cbor => return Some(Negotiated::Table),
+            "Table" if offer == Offer::Json => return Some(Negotiated::Table(version, pretty)),
+            "Table" if offer == Offer::Yaml => return Some(Negotiated::YamlTable),
             "PartialObjectMetadata" => verb != ReadVerb::List,
             "PartialObjectMetadataList" => verb == ReadVerb::List,
             _ => return None,

@@ -1,6 +1,7 @@
 //! The representation of objects in an answer.
 
 use crate::api::WireFormat;
+use crate::codec::table::IncludeObject;
 
 /// The format and content of the objects in an answer. Negotiation produces valid combinations
 /// only.
@@ -21,6 +22,8 @@ pub enum View {
     Whole,
     /// The object's metadata, as a PartialObjectMetadata of this version.
     Metadata(MetaVersion),
+    /// A row of a Table of this version, with a part of the object beside the cells.
+    Table(MetaVersion, IncludeObject),
 }
 
 /// The requested version of the API group `meta.k8s.io`.
@@ -31,6 +34,13 @@ pub enum MetaVersion {
     V1,
     /// The deprecated version, `meta.k8s.io/v1beta1`.
     V1Beta1,
+}
+
+impl View {
+    /// True for Tables.
+    pub fn is_table(self) -> bool {
+        matches!(self, Self::Table(..))
+    }
 }
 
 impl Representation {

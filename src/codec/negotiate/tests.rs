@@ -11,6 +11,7 @@ use crate::codec::Negotiated::PartialObjectMetadata;
 use crate::codec::Negotiated::Plain;
 use crate::codec::Negotiated::Table;
 use crate::codec::Negotiated::Yaml;
+use crate::codec::Negotiated::YamlTable;
 use crate::codec::ReadVerb;
 use crate::codec::ReadVerb::Get;
 use crate::codec::ReadVerb::List;
@@ -42,7 +43,7 @@ fn clients() {
         &ALL,
         false,
         &[
-            (kubectl, Table),
+            (kubectl, Table(MetaVersion::V1, false)),
             ("application/json, */*", JSON),
             (
                 "application/vnd.kubernetes.protobuf,application/json",
@@ -211,7 +212,11 @@ fn parameters() {
             ("application/json; charset=utf-8", JSON),
             ("application/json;profile=a=b", JSON),
             ("application/json;sv=v1", JSON),
-            ("application/yaml;as=Table;v=v1;g=meta.k8s.io", Table),
+            ("application/yaml;as=Table;v=v1;g=meta.k8s.io", YamlTable),
+            (
+                "application/json;as=Table;v=v1beta1;g=meta.k8s.io;pretty=1",
+                Table(MetaVersion::V1Beta1, true),
+            ),
         ],
     );
     check(&[Watch], false, &[("application/json;pretty=1", JSON)]);

@@ -65,14 +65,6 @@ impl Moment {
     }
 }
 
-/// Formats the age at `now` of an object that was created at `time`.
-pub(super) fn age(time: &Value, now: Moment) -> String {
-    match Moment::of(time) {
-        Some(time) => time.ago(now),
-        None => UNKNOWN.to_owned(),
-    }
-}
-
 /// Formats the time from `start` to `end`, such as `5m30s`; longer times have coarser units.
 pub(super) fn duration(start: Moment, end: Moment) -> String {
     let seconds = (end.0 - start.0) / NANOSECONDS;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::age::INVALID;
 use super::age::Moment;
 use super::age::UNKNOWN;
+use super::cell::Cell;
 use super::column::ColumnDefinition;
 use super::go_number::number_text;
 use super::go_number::put_json;
@@ -17,7 +18,7 @@ use super::value::or;
 use super::value::text;
 
 /// A column of a custom resource, and the path of its cells in an object.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct CustomColumn {
     definition: ColumnDefinition,
     /// The path of the cells; `None` if the definition's path cannot be parsed.
@@ -61,25 +62,30 @@ impl CustomColumn {
         }
     }
 
+    /// True if the column's path always finds the same values as in the API server.
+    pub(super) fn is_supported(&self) -> bool {
+        self.path.as_ref().is_some_and(JsonPath::is_deterministic)
+    }
+
     pub(super) fn definition(&self) -> ColumnDefinition {
         self.definition.clone()
     }
 
     /// The first value at the column's path, in the form for the column's type. Null if there is no
     /// value or its type does not match.
-    pub(super) fn cell(&self, object: &Value, now: Moment) -> Value {
+    pub(super) fn cell(&self, object: &Value) -> Cell {
         let found = self.path.as_ref().and_then(|path| path.find(object).ok());
         let first = found.and_then(|values| values.first().copied());
         let Some(value) = first else {
-            return Value::Null;
+            return Value::Null.into();
         };
         match (self.definition.column_type.as_str(), value) {
             ("string", _) => printed(value).into(),
-            ("integer", Value::Number(number)) => integer(number),
-            ("number", Value::Number(number)) => float(number),
-            ("boolean", Value::Bool(_)) => value.clone(),
-            ("date", Value::String(time)) => date(time, now).into(),
-            _ => Value::Null,
+            ("integer", Value::Number(number)) => integer(number).into(),
+            ("number", Value::Number(number)) => float(number).into(),
+            ("boolean", Value::Bool(_)) => value.clone().into(),
+            ("date", Value::String(time)) => date(time),
+            _ => Value::Null.into(),
         }
     }
 }
@@ -115,10 +121,10 @@ fn float(number: &Number) -> Value {
     }
 }
 
-fn date(time: &str, now: Moment) -> String {
+fn date(time: &str) -> Cell {
     match (time, Moment::parse(time)) {
-        ("", _) => UNKNOWN.to_owned(),
-        (_, Some(time)) => time.ago(now),
-        (_, None) => INVALID.to_owned(),
+        ("", _) => UNKNOWN.into(),
+        (_, Some(time)) => time.into(),
+        (_, None) => INVALID.into(),
     }
 }

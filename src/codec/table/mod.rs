@@ -4,13 +4,19 @@
 //! cells were recorded from a real API server and are in `tests/golden/table`.
 
 mod age;
+mod cell;
 mod column;
+mod comparison;
 mod custom;
 mod go_number;
 mod json_path;
+mod kept_rows;
 mod kinds;
+mod printed_row;
 mod printer;
+mod tree;
 mod value;
+mod view;
 mod writer;
 
 #[cfg(test)]
@@ -18,7 +24,11 @@ mod tests;
 
 pub use column::ColumnDefinition;
 pub use go_number::put_json;
+pub use kept_rows::KeptRows;
+pub use kept_rows::RowMemory;
 pub use printer::Printer;
+pub(super) use view::RowKind;
+pub use view::TableView;
 pub use writer::IncludeObject;
 pub use writer::ListMetadata;
 pub use writer::RowObject;

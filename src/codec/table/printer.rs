@@ -5,16 +5,23 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
+use super::cell::Cell;
 use super::column::ColumnDefinition;
 use super::custom::CustomColumn;
 use super::kinds;
 use super::kinds::Cells;
+
+/// The kind of CustomResourceDefinitions.
+const DEFINITION: &str = "CustomResourceDefinition";
 
 /// Computes the rows of a Table for the objects of one kind.
 #[derive(Clone, Debug)]
 pub struct Printer {
     columns: Arc<[ColumnDefinition]>,
     shape: Shape,
+    /// True if the API server encodes the rows of an empty list as `null`. It does so for the kinds
+    /// without a printer and for definitions, for which it allocates the slice with the first row.
+    has_null_rows: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -29,7 +36,11 @@ impl Printer {
     pub fn built_in(api_version: &str, kind: &str) -> Option<Self> {
         let (columns, cells) = kinds::built_in(api_version, kind)?;
         let shape = Shape::BuiltIn(cells);
-        Some(Self { columns, shape })
+        Some(Self {
+            has_null_rows: kind == DEFINITION || columns == kinds::default_columns(),
+            columns,
+            shape,
+        })
     }
 
     /// The API server's printer for all other kinds; its columns are Name and Created At.
@@ -37,6 +48,7 @@ impl Printer {
         Self {
             columns: kinds::default_columns(),
             shape: Shape::BuiltIn(kinds::created_at),
+            has_null_rows: true,
         }
     }
 
@@ -51,8 +63,28 @@ impl Printer {
         let custom = CustomColumn::of_version(version);
         let heads = custom.iter().map(CustomColumn::definition);
         let columns = std::iter::once(name).chain(heads).collect();
-        let shape = Shape::Custom(custom.into());
-        Some(Self { columns, shape })
+        Some(Self {
+            columns,
+            shape: Shape::Custom(custom.into()),
+            has_null_rows: false,
+        })
+    }
+
+    /// True if the cells of all columns can be computed. Some paths of custom columns can't be
+    /// parsed; the API server does not accept some of them either.
+    pub fn is_complete(&self) -> bool {
+        match &self.shape {
+            Shape::BuiltIn(_) => true,
+            Shape::Custom(columns) => columns.iter().all(CustomColumn::is_supported),
+        }
+    }
+
+    /// True if both are the printers of custom resources, and print the same cells.
+    pub fn is_same_custom(&self, other: &Self) -> bool {
+        match (&self.shape, &other.shape) {
+            (Shape::Custom(own), Shape::Custom(others)) => own == others,
+            _ => false,
+        }
     }
 
     /// The definitions of all columns, in order.
@@ -66,13 +98,24 @@ impl Printer {
     /// are the cells of the empty object `{}`.
     pub fn cells(&self, object: &Value, now: SystemTime) -> Vec<Value> {
         let now = now.into();
+        let cells = self.unprinted(object).into_iter();
+        cells.map(|cell| cell.at(now)).collect()
+    }
+
+    /// The cells of an object, one for each column.
+    pub(super) fn unprinted(&self, object: &Value) -> Vec<Cell> {
         match &self.shape {
-            Shape::BuiltIn(cells) => cells(object, now),
+            Shape::BuiltIn(cells) => cells(object),
             Shape::Custom(columns) => {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                let cells = columns.iter().map(|column| column.cell(object, now));
+                let cells = columns.iter().map(|column| column.cell(object));
                 std::iter::once(name.into()).chain(cells).collect()
             }
         }
+    }
+
+    /// True if the API server encodes the rows of an empty list as `null`.
+    pub(super) fn has_null_rows(&self) -> bool {
+        self.has_null_rows
     }
 }

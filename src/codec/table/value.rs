@@ -2,8 +2,7 @@
 
 use serde_json::Value;
 
-use super::age::Moment;
-use super::age::age;
+use super::cell::Cell;
 
 /// The cell for an empty set or an absent value in most columns.
 pub(super) const NONE: &str = "<none>";
@@ -38,13 +37,13 @@ pub(super) fn or<'a>(text: &'a str, otherwise: &'a str) -> &'a str {
     }
 }
 
-pub(super) fn name(object: &Value) -> Value {
+pub(super) fn name(object: &Value) -> Cell {
     text(&object["metadata"]["name"]).into()
 }
 
-/// The cell with the object's age at `now`.
-pub(super) fn age_of(object: &Value, now: Moment) -> Value {
-    age(&object["metadata"]["creationTimestamp"], now).into()
+/// The cell with the object's age.
+pub(super) fn age_of(object: &Value) -> Cell {
+    Cell::age(&object["metadata"]["creationTimestamp"])
 }
 
 /// True if the object has a deletion timestamp.

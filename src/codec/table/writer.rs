@@ -26,7 +26,7 @@ const POD_FAILED: &str = ",\"conditions\":[{\"type\":\"Completed\",\"status\":\"
     \"reason\":\"Failed\",\"message\":\"The pod failed.\"}]";
 
 /// The object that a row contains besides its cells: the query parameter `includeObject`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum IncludeObject {
     /// Rows have no object.
     None,
@@ -128,9 +128,14 @@ impl TableWriter {
         Ok(row(cells, object.conditions()?, &printed))
     }
 
+    /// The object that a row contains besides its cells.
+    pub(super) fn include(&self) -> IncludeObject {
+        self.include
+    }
+
     /// Encodes a Table that is the complete body of a LIST or GET.
     pub fn list(&self, metadata: ListMetadata<'_>, rows: &[String]) -> Bytes {
-        let mut table = self.table(metadata, &self.columns, &rows.join(","));
+        let mut table = self.table(metadata, &rows.join(","));
         table.push('\n');
         table.into()
     }
@@ -154,6 +159,16 @@ impl TableWriter {
     ///
     /// If the bookmark's frame is not a watch event in JSON.
     pub fn bookmark(&mut self, cells: &[Value], bookmark: &Bookmark) -> Result<Bytes, Error> {
+        let row = self.bookmark_row(cells, bookmark)?;
+        Ok(self.frame("BOOKMARK", bookmark.resource_version, &row))
+    }
+
+    /// The row of a bookmark, whose cells are `cells`.
+    pub(super) fn bookmark_row(
+        &self,
+        cells: &[Value],
+        bookmark: &Bookmark,
+    ) -> Result<String, Error> {
         let rv = bookmark.resource_version;
         let object = match (self.include, bookmark.initial_events_end) {
             (IncludeObject::None, false) => "null".to_owned(),
@@ -167,17 +182,35 @@ impl TableWriter {
                 self.partial(&format!("{{\"resourceVersion\":\"{rv}\"{mark}}}"))
             }
         };
-        let row = row(cells, "", &object);
-        Ok(self.frame("BOOKMARK", rv, &row))
+        Ok(row(cells, "", &object))
     }
 
     fn frame(&mut self, event_type: &str, rv: ResourceVersion, row: &str) -> Bytes {
-        let table = self.table(rv.into(), &self.columns, row);
+        let frame = self.event_frame(event_type, rv, row, true);
         self.columns = "null".to_owned();
-        format!("{{\"type\":\"{event_type}\",\"object\":{table}}}\n").into()
+        frame
     }
 
-    fn table(&self, metadata: ListMetadata<'_>, columns: &str, rows: &str) -> String {
+    /// A complete watch frame with one row, with or without the columns.
+    pub(super) fn event_frame(
+        &self,
+        event_type: &str,
+        rv: ResourceVersion,
+        row: &str,
+        has_columns: bool,
+    ) -> Bytes {
+        let open = self.open(rv.into(), has_columns);
+        format!("{{\"type\":\"{event_type}\",\"object\":{open}[{row}]}}}}\n").into()
+    }
+
+    fn table(&self, metadata: ListMetadata<'_>, rows: &str) -> String {
+        let open = self.open(metadata, true);
+        format!("{open}[{rows}]}}")
+    }
+
+    /// The start of a Table, up to the value of `rows`.
+    pub(super) fn open(&self, metadata: ListMetadata<'_>, has_columns: bool) -> String {
+        let columns = if has_columns { &self.columns } else { "null" };
         let version = self.version.as_str();
         let mut list = format!("\"resourceVersion\":\"{}\"", metadata.resource_version);
         if !metadata.continue_token.is_empty() {
@@ -188,11 +221,11 @@ impl TableWriter {
         }
         format!(
             "{{\"kind\":\"Table\",\"apiVersion\":\"{version}\",\"metadata\":{{{list}}},\
-             \"columnDefinitions\":{columns},\"rows\":[{rows}]}}"
+             \"columnDefinitions\":{columns},\"rows\":"
         )
     }
 
-    fn partial(&self, metadata: &str) -> String {
+    pub(super) fn partial(&self, metadata: &str) -> String {
         let version = self.version.as_str();
         format!(
             "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{version}\",\
@@ -228,11 +261,7 @@ impl<'a> RowObject<'a> {
         if !is_pod || !(says(b"\"Succeeded\"") || says(b"\"Failed\"")) {
             return Ok("");
         }
-        Ok(match self.parsed()?["status"]["phase"].as_str() {
-            Some("Succeeded") => POD_SUCCEEDED,
-            Some("Failed") => POD_FAILED,
-            _ => "",
-        })
+        Ok(conditions(self.api_version, self.kind, &self.parsed()?))
     }
 
     /// True if the body is a complete JSON object; the body of a built-in kind lacks its start.
@@ -265,6 +294,17 @@ impl<'a> RowObject<'a> {
             true => Ok(text_of(&in_declared_order(metadata)?)?.to_owned()),
             false => Ok(text_of(metadata)?.to_owned()),
         }
+    }
+}
+
+/// The member `conditions` of an object's row, with a comma before it. Only rows of pods that
+/// succeeded or failed have it; otherwise the text is empty.
+pub(super) fn conditions(api_version: &str, kind: &str, object: &Value) -> &'static str {
+    match object["status"]["phase"].as_str() {
+        _ if (api_version, kind) != ("v1", "Pod") => "",
+        Some("Succeeded") => POD_SUCCEEDED,
+        Some("Failed") => POD_FAILED,
+        _ => "",
     }
 }
 

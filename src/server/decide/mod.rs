@@ -12,6 +12,7 @@ use crate::api::Status;
 use crate::api::WireFormat;
 use crate::api::pretty_parameter;
 use crate::api::should_indent;
+use crate::codec::IncludeObject;
 use crate::codec::MetaVersion;
 use crate::codec::Negotiated;
 use crate::codec::ReadVerb;
@@ -113,7 +114,7 @@ fn representation(
     let negotiated = negotiate(facts.accept, verb, is_custom);
     let representation = match (negotiated, negotiated.representation()) {
         (_, Some(representation)) => representation,
-        (Negotiated::Table, None) => return Err(Reason::Table),
+        (Negotiated::YamlTable, None) => return Err(Reason::Table),
         (_, None) => return Err(Reason::MediaType),
     };
     let info = facts.info;
@@ -123,8 +124,12 @@ fn representation(
     match representation.view {
         View::Metadata(MetaVersion::V1Beta1) => return Err(Reason::PartialMetadata),
         View::Metadata(MetaVersion::V1) if is_autoscaler => return Err(Reason::PartialMetadata),
-        View::Metadata(MetaVersion::V1) | View::Whole => {}
+        View::Metadata(MetaVersion::V1) | View::Table(..) | View::Whole => {}
     }
+    let view = match representation.view {
+        View::Table(version, _) => View::Table(version, include_object(facts.query)?),
+        view => view,
+    };
     let is_pretty = || {
         let parameter = pretty_parameter(&Query::parse(facts.query));
         should_indent(parameter, representation.indent, facts.user_agent)
@@ -132,8 +137,15 @@ fn representation(
     let can_indent = representation.format == WireFormat::Json && verb != ReadVerb::Watch;
     Ok(Representation {
         indent: can_indent && is_pretty(),
+        view,
         ..representation
     })
+}
+
+/// The object that each row of a Table contains besides its cells.
+fn include_object(query: &str) -> Result<IncludeObject, Reason> {
+    let query = Query::parse(query);
+    IncludeObject::parse(query.first("includeObject")).map_err(|_| Reason::Malformed)
 }
 
 #[cfg(test)]

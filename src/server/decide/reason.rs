@@ -22,8 +22,14 @@ pub enum Reason {
     Subresource,
     /// The path has the deprecated form `/proxy/…` or `/watch/…`.
     DeprecatedPath,
-    /// The `Accept` header asks for a Table.
+    /// The `Accept` header asks for a Table that kubefan does not print: of this kind, of this
+    /// version of the API server, or in YAML.
     Table,
+    /// The `Accept` header asks for a Table, and kubefan's were not yet compared with those of the
+    /// API server.
+    TableUnchecked,
+    /// The `Accept` header asks for a Table, and kubefan's differed from that of the API server.
+    TableDiffers,
     /// The `Accept` header asks for metadata only, in the rarely used version `v1beta1`, or of
     /// autoscaling/v1 HorizontalPodAutoscalers, whose whole objects have other annotations.
     PartialMetadata,
@@ -72,6 +78,8 @@ impl Reason {
             Self::Subresource => "subresource",
             Self::DeprecatedPath => "deprecated_path",
             Self::Table => "table",
+            Self::TableUnchecked => "table_unchecked",
+            Self::TableDiffers => "table_differs",
             Self::PartialMetadata => "partial_metadata",
             Self::MediaType => "media_type",
             Self::Malformed => "malformed",

@@ -43,6 +43,7 @@ impl KnownResources for Cluster {
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const YAML_TABLE: &str = "application/yaml;as=Table;v=v1;g=meta.k8s.io";
 
 /// The properties of a request other than its URL.
 struct RequestAttributes<'a> {
@@ -330,8 +331,9 @@ fn representations_and_their_caches() {
     let autoscalers = "/apis/autoscaling/v1/horizontalpodautoscalers";
     let older = "application/json;as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io";
     for (url, accept, expected) in [
-        (list, TABLE, Some(Reason::Table)),
-        ("/api/v1/secrets", TABLE, Some(Reason::Table)),
+        (list, YAML_TABLE, Some(Reason::Table)),
+        (list, TABLE, None),
+        ("/api/v1/secrets", TABLE, Some(Reason::NotCacheable)),
         (list, "application/yaml", Some(Reason::MediaType)),
         (list, "application/cbor", Some(Reason::MediaType)),
         (list, "text/html", Some(Reason::MediaType)),
@@ -502,4 +504,57 @@ fn get_plans_and_deadlines() {
         let name = "b".to_owned();
         assert_eq!(read.plan, Plan::Get { name });
     }
+}
+
+#[test]
+fn a_table_has_the_object_that_the_query_asks_for() {
+    use crate::codec::IncludeObject;
+    use crate::codec::MetaVersion;
+    use crate::codec::View;
+    let older = "application/json;as=Table;v=v1beta1;g=meta.k8s.io";
+    for (url, accept, version, include) in [
+        (
+            "/api/v1/pods",
+            TABLE,
+            MetaVersion::V1,
+            IncludeObject::Metadata,
+        ),
+        (
+            "/api/v1/pods?includeObject=None",
+            TABLE,
+            MetaVersion::V1,
+            IncludeObject::None,
+        ),
+        (
+            "/api/v1/namespaces/a/pods/b?resourceVersion=0&includeObject=Object",
+            older,
+            MetaVersion::V1Beta1,
+            IncludeObject::Object,
+        ),
+        (
+            "/api/v1/pods?watch=1&includeObject=",
+            older,
+            MetaVersion::V1Beta1,
+            IncludeObject::Metadata,
+        ),
+    ] {
+        let attributes = RequestAttributes {
+            accept,
+            ..RequestAttributes::default()
+        };
+        let read = read_with(url, &attributes);
+        assert_eq!(
+            read.representation.view,
+            View::Table(version, include),
+            "{url}"
+        );
+        assert_eq!(read.spec.format, WireFormat::Json);
+    }
+    let attributes = RequestAttributes {
+        accept: TABLE,
+        ..RequestAttributes::default()
+    };
+    let url = "/api/v1/pods?includeObject=none";
+    let decision = decision_with(url, &attributes);
+    assert_eq!(reason(&decision), Some(Reason::Malformed));
 }

@@ -31,6 +31,7 @@ use crate::cache::WatchStream;
 use crate::codec::Encoder;
 use crate::codec::MetaVersion;
 use crate::codec::Representation;
+use crate::codec::TableView;
 use crate::codec::View;
 use crate::ledger::Account;
 use crate::ledger::Charge;
@@ -404,6 +405,21 @@ impl WatchBody {
         encoder.bookmark(at, initial_events_end)
     }
 
+    /// `frame`, or an ERROR event as the last one if a row of it could not be printed. Then the client
+    /// starts again, and is forwarded.
+    fn unless_unprinted(&mut self, frame: Bytes) -> Bytes {
+        let view = self.encoder.table_view();
+        let Some(error) = view.and_then(TableView::failure) else {
+            return frame;
+        };
+        tracing::warn!(%error, "cannot print a row of a watched Table");
+        let status = Status::internal_error("cannot print a row of a Table");
+        let last = self.encoder.error(&status);
+        self.leftover.clear();
+        self.state = State::Ended;
+        last
+    }
+
     /// The frame of `event` with `verdict`, encoded once for all clients of this representation.
     fn change_frame(&self, event: &Event, verdict: EventType) -> Bytes {
         let encode = || encode_change(&self.encoder, event, verdict);
@@ -414,6 +430,8 @@ impl WatchBody {
             }
             // Almost no client uses v1beta1, so events don't keep a frame for it.
             View::Metadata(MetaVersion::V1Beta1) => encode(),
+            // Only the first event has the columns, and ages depend on the time.
+            View::Table(..) => encode(),
         }
     }
 }
@@ -439,6 +457,7 @@ impl http_body::Body for WatchBody {
                 ready!(this.poll_alarms(cx))
             }
         };
+        let frame = frame.map(|frame| this.unless_unprinted(frame));
         Poll::Ready(frame.map(|frame| Ok(Frame::data(frame))))
     }
 }

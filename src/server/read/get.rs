@@ -13,7 +13,8 @@ use crate::server::miss::Miss;
 ///
 /// # Errors
 ///
-/// [`Miss::Absent`] if the object does not exist.
+/// [`Miss::Absent`] if the object does not exist; another miss if its row of a Table could not be
+/// printed.
 pub(super) fn get(
     read: &Read,
     name: &str,
@@ -27,6 +28,7 @@ pub(super) fn get(
     };
     let encoder = collection.encoder_for(read.representation);
     let parts = encoder.object_body(&object);
+    super::check_printed(&encoder)?;
     let length = parts.iter().map(|part| part.len() as u64).sum();
     Ok(delivery.answer(delivery.chunks(parts.into_iter(), length)))
 }

@@ -2,12 +2,9 @@
 
 use std::sync::Arc;
 
-use http::Response;
-
 use crate::api::ContinueToken;
 use crate::api::Object;
 use crate::api::Selection;
-use crate::body::Body;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
 use crate::codec::ListParts;
@@ -19,6 +16,7 @@ use crate::server::deliver::Delivery;
 use crate::server::deliver::ListBodies;
 use crate::server::deliver::ListKey;
 use crate::server::deliver::RoomForBodies;
+use crate::server::miss::CacheAnswer;
 
 use super::snapshot_age;
 
@@ -26,6 +24,8 @@ use super::snapshot_age;
 const ITEM_UNITS: usize = 1 << 10;
 /// Units that each byte of an item costs in addition, if the item must be converted to be shown.
 const CONVERTED_BYTE_UNITS: usize = 4;
+/// Units that each byte of an item costs in addition, if its row of a Table is printed.
+const PRINTED_BYTE_UNITS: usize = 16;
 /// Units that an object costs that is only tested or counted.
 const VISIT_UNITS: usize = ITEM_UNITS / 16;
 
@@ -33,6 +33,10 @@ const VISIT_UNITS: usize = ITEM_UNITS / 16;
 /// long list, other tasks on the thread get their turn. Cancel safe.
 ///
 /// If `can_page` is true and there is a next page, pins the snapshot for it.
+///
+/// # Errors
+///
+/// A `Miss` if a row of a Table could not be printed.
 pub(super) async fn list(
     read: &Read,
     selection: &Arc<Selection>,
@@ -41,7 +45,7 @@ pub(super) async fn list(
     snapshot: &Snapshot,
     can_page: bool,
     delivery: &Delivery<'_>,
-) -> Response<Body> {
+) -> CacheAnswer {
     let pin = |has_more| {
         if has_more && can_page {
             collection.reader().pin(snapshot);
@@ -56,18 +60,19 @@ pub(super) async fn list(
         pin(found.has_more);
         let mut answer = delivery.compressed(found.body);
         answer.extensions_mut().insert(age);
-        return answer;
+        return Ok(answer);
     }
     let encoder = collection.encoder_for(read.representation);
     let turn = delivery.turn().await;
     let room = delivery.room_for_bodies();
     let (parts, has_more) = parts(&encoder, snapshot, selection, page, room).await;
     drop(turn);
+    super::check_printed(&encoder)?;
     pin(has_more);
     let length = parts.length();
     let mut answer = delivery.list(key, delivery.chunks(parts, length), has_more);
     answer.extensions_mut().insert(age);
-    answer
+    Ok(answer)
 }
 
 fn list_key(
@@ -86,6 +91,7 @@ fn list_key(
         selection: selection.clone(),
         after: page.after.clone(),
         limit: page.limit,
+        printed: collection.printed(),
     }
 }
 
@@ -111,6 +117,11 @@ async fn parts(
     {
         let mut units = VISIT_UNITS;
         if selection.matches(item) {
+            let units_per_byte = match room.is_converted() {
+                false => 0,
+                true if encoder.must_print(item) => PRINTED_BYTE_UNITS,
+                true => CONVERTED_BYTE_UNITS,
+            };
             items.push(item);
             if let Some(bytes) = items.kept()
                 && !room.fits(items.len(), bytes)
@@ -118,7 +129,7 @@ async fn parts(
                 items.forget_bodies();
             }
             last = Some(item);
-            units = item_units(item, room.is_converted());
+            units = item_units(item, units_per_byte);
         }
         budget.charge(units);
         budget.proceed().await;
@@ -151,12 +162,8 @@ async fn parts(
     (parts, continued.is_some())
 }
 
-fn item_units(item: &Object, is_converted: bool) -> usize {
-    if is_converted {
-        ITEM_UNITS + CONVERTED_BYTE_UNITS * item.body.len()
-    } else {
-        ITEM_UNITS
-    }
+fn item_units(item: &Object, units_per_byte: usize) -> usize {
+    ITEM_UNITS + units_per_byte * item.body.len()
 }
 
 fn scope_of(selection: &Selection) -> Selection {

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use crate::api::ResourceVersion;
 use crate::cache::Reader;
 use crate::cache::Snapshot;
+use crate::codec::Encoder;
+use crate::codec::TableView;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
@@ -59,7 +61,7 @@ pub(super) async fn read(
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
             );
-            Ok(list.await)
+            list.await
         }
         Plan::Watch {
             proof_request,
@@ -89,6 +91,17 @@ pub(super) fn without_proof(
     match read.plan {
         Plan::Watch { .. } => watch::without_proof(unproven, read, informer, delivery),
         Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),
+    }
+}
+
+/// Checks that all rows that `encoder` has encoded are printed, if it encodes Tables.
+fn check_printed(encoder: &Encoder) -> Result<(), Reason> {
+    match encoder.table_view().and_then(TableView::failure) {
+        None => Ok(()),
+        Some(error) => {
+            tracing::warn!(%error, "cannot print a row of a Table");
+            Err(Reason::Table)
+        }
     }
 }
 

@@ -51,6 +51,11 @@ impl Forwarder {
         Self { client }
     }
 
+    /// The client by which requests are forwarded.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Forwards `request` as `identity`, and returns when the answer's headers have arrived.
     ///
     /// Headers that concern only one connection are dropped, and `Host` becomes the API server's

@@ -67,7 +67,7 @@ impl JsonPath {
         while !rest.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
                 let (inner, after) = bracket(inside)?;
-                steps.push(subscript(inner.trim())?);
+                steps.extend(subscript(inner.trim())?);
                 rest = after;
                 continue;
             }
@@ -83,6 +83,29 @@ impl JsonPath {
             rest = after;
         }
         Some(Self(steps))
+    }
+
+    /// True if the path always finds the same values in the same order. The API server finds the
+    /// members of an object by a wildcard in random order.
+    pub(crate) fn is_deterministic(&self) -> bool {
+        self.0.iter().all(Step::is_deterministic)
+    }
+}
+
+impl Step {
+    fn is_deterministic(&self) -> bool {
+        match self {
+            Self::Wildcard => false,
+            Self::Field(_) | Self::Item(_) | Self::Slice { .. } => true,
+            Self::Union(steps) => steps.iter().all(Self::is_deterministic),
+            Self::Filter(Condition { left, comparison }) => {
+                let right = match comparison {
+                    Some((_, Operand::Path(right))) => right.is_deterministic(),
+                    Some((_, Operand::Literal(_))) | None => true,
+                };
+                left.is_deterministic() && right
+            }
+        }
     }
 }
 
@@ -121,24 +144,36 @@ fn bracket(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn subscript(inner: &str) -> Option<Step> {
+fn subscript(inner: &str) -> Option<Vec<Step>> {
     if let Some(condition) = inner.strip_prefix("?(") {
-        return Some(Step::Filter(condition_of(condition.strip_suffix(')')?)?));
+        let condition = condition_of(condition.strip_suffix(')')?)?;
+        return Some(vec![Step::Filter(condition)]);
     }
     let mut parts = split(inner, ',').into_iter().map(str::trim);
     match (parts.next()?, parts.next()) {
-        (only, None) => element(only),
+        (only, None) => match key(only) {
+            Some(path) => Some(path?.0),
+            None => Some(vec![element(only)?]),
+        },
         _ => split(inner, ',')
             .into_iter()
             .map(|part| element(part.trim()))
             .collect::<Option<_>>()
-            .map(Step::Union),
+            .map(|elements| vec![Step::Union(elements)]),
     }
 }
 
+/// The path that a quoted key means: the API server reads `['a.b']` like `.a.b`. `None` if the text
+/// is not in single quotes.
+fn key(text: &str) -> Option<Option<JsonPath>> {
+    let key = text.strip_prefix('\'')?.strip_suffix('\'')?;
+    Some(JsonPath::parse(&format!(".{key}")).filter(|path| !path.0.is_empty()))
+}
+
 fn element(text: &str) -> Option<Step> {
-    if let Some(name) = quoted(text) {
-        return Some(Step::Field(name));
+    if let Some(path) = key(text) {
+        let mut steps = path?.0.into_iter();
+        return steps.next().filter(|_| steps.len() == 0);
     }
     if text == "*" {
         let (start, end, step) = (0, None, 1);

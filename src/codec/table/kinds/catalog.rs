@@ -6,16 +6,18 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::access;
 use super::core_kinds;
 use super::network;
 use super::node;
 use super::pod;
+use super::storage;
 use super::workload;
-use crate::codec::table::age::Moment;
+use crate::codec::table::cell::Cell;
 use crate::codec::table::column::ColumnDefinition;
 
-/// A function that computes the cells of an object, with ages at the given moment.
-pub(crate) type Cells = fn(&Value, Moment) -> Vec<Value>;
+/// A function that computes the cells of an object.
+pub(crate) type Cells = fn(&Value) -> Vec<Cell>;
 
 /// The key in `COLUMNS` of the columns for kinds without an entry.
 const DEFAULT: &str = "default";
@@ -34,12 +36,25 @@ const KINDS: &[(&str, &str, Cells)] = &[
     (
         "v1",
         "PersistentVolumeClaim",
-        core_kinds::persistent_volume_claim,
+        storage::persistent_volume_claim,
     ),
+    ("v1", "PersistentVolume", storage::persistent_volume),
+    (
+        "v1",
+        "ReplicationController",
+        workload::replication_controller,
+    ),
+    ("v1", "ResourceQuota", access::resource_quota),
+    ("v1", "LimitRange", core_kinds::created_at),
     ("apps/v1", "Deployment", workload::deployment),
     ("apps/v1", "ReplicaSet", workload::replica_set),
     ("apps/v1", "StatefulSet", workload::stateful_set),
     ("apps/v1", "DaemonSet", workload::daemon_set),
+    (
+        "apps/v1",
+        "ControllerRevision",
+        workload::controller_revision,
+    ),
     ("batch/v1", "Job", workload::job),
     ("batch/v1", "CronJob", workload::cron_job),
     (
@@ -52,6 +67,70 @@ const KINDS: &[(&str, &str, Cells)] = &[
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         core_kinds::custom_resource_definition,
+    ),
+    ("networking.k8s.io/v1", "Ingress", network::ingress),
+    (
+        "networking.k8s.io/v1",
+        "IngressClass",
+        network::ingress_class,
+    ),
+    (
+        "networking.k8s.io/v1",
+        "NetworkPolicy",
+        workload::network_policy,
+    ),
+    (
+        "policy/v1",
+        "PodDisruptionBudget",
+        access::pod_disruption_budget,
+    ),
+    (
+        "rbac.authorization.k8s.io/v1",
+        "Role",
+        core_kinds::created_at,
+    ),
+    (
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRole",
+        core_kinds::created_at,
+    ),
+    (
+        "rbac.authorization.k8s.io/v1",
+        "RoleBinding",
+        access::role_binding,
+    ),
+    (
+        "rbac.authorization.k8s.io/v1",
+        "ClusterRoleBinding",
+        access::role_binding,
+    ),
+    (
+        "scheduling.k8s.io/v1",
+        "PriorityClass",
+        access::priority_class,
+    ),
+    ("node.k8s.io/v1", "RuntimeClass", access::runtime_class),
+    (
+        "storage.k8s.io/v1",
+        "VolumeAttachment",
+        storage::volume_attachment,
+    ),
+    ("storage.k8s.io/v1", "CSINode", storage::csi_node),
+    ("storage.k8s.io/v1", "CSIDriver", storage::csi_driver),
+    (
+        "storage.k8s.io/v1",
+        "CSIStorageCapacity",
+        core_kinds::created_at,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "MutatingWebhookConfiguration",
+        access::webhook_configuration,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        access::webhook_configuration,
     ),
 ];
 

@@ -2,12 +2,9 @@
 
 use serde_json::Value;
 
-use crate::codec::table::age::Moment;
-use crate::codec::table::age::age;
-use crate::codec::table::value::UNSET;
+use crate::codec::table::cell::Cell;
 use crate::codec::table::value::age_of;
 use crate::codec::table::value::count;
-use crate::codec::table::value::is_deleted;
 use crate::codec::table::value::joined;
 use crate::codec::table::value::list;
 use crate::codec::table::value::name;
@@ -17,22 +14,15 @@ use crate::codec::table::value::text;
 
 /// Go's zero time, which the API server prints for an absent creation time.
 const ZERO_TIME: &str = "0001-01-01T00:00:00Z";
-/// The access modes of volumes in the order of output, each with its abbreviation.
-const ACCESS_MODES: [(&str, &str); 4] = [
-    ("ReadWriteOnce", "RWO"),
-    ("ReadOnlyMany", "ROX"),
-    ("ReadWriteMany", "RWX"),
-    ("ReadWriteOncePod", "RWOP"),
-];
 
 /// The cells Name and Created At, for kinds without a printer in the API server.
-pub(crate) fn created_at(object: &Value, _now: Moment) -> Vec<Value> {
+pub(crate) fn created_at(object: &Value) -> Vec<Cell> {
     let created = text(&object["metadata"]["creationTimestamp"]);
     vec![name(object), or(created, ZERO_TIME).into()]
 }
 
 /// The served versions are sorted by name, and the stored one is marked.
-pub(super) fn custom_resource_definition(definition: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn custom_resource_definition(definition: &Value) -> Vec<Cell> {
     let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
     let mut versions: Vec<_> = list(&spec["versions"])
         .iter()
@@ -47,7 +37,7 @@ pub(super) fn custom_resource_definition(definition: &Value, now: Moment) -> Vec
     let is_established = list(&definition["status"]["conditions"])
         .iter()
         .any(|condition| condition["type"] == "Established" && condition["status"] == "True");
-    let mut cells = created_at(definition, now);
+    let mut cells = created_at(definition);
     cells.splice(
         1..1,
         [text(&spec["scope"]).into(), versions.join(",").into()],
@@ -61,36 +51,36 @@ pub(super) fn custom_resource_definition(definition: &Value, now: Moment) -> Vec
     cells
 }
 
-pub(super) fn namespace(namespace: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn namespace(namespace: &Value) -> Vec<Cell> {
     let phase = text(&namespace["status"]["phase"]).into();
-    vec![name(namespace), phase, age_of(namespace, now)]
+    vec![name(namespace), phase, age_of(namespace)]
 }
 
-pub(super) fn config_map(map: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn config_map(map: &Value) -> Vec<Cell> {
     let count = count(&map["data"]) + count(&map["binaryData"]);
-    vec![name(map), count.into(), age_of(map, now)]
+    vec![name(map), count.into(), age_of(map)]
 }
 
-pub(super) fn secret(secret: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn secret(secret: &Value) -> Vec<Cell> {
     let count = count(&secret["data"]);
     vec![
         name(secret),
         text(&secret["type"]).into(),
         count.into(),
-        age_of(secret, now),
+        age_of(secret),
     ]
 }
 
-pub(super) fn service_account(account: &Value, now: Moment) -> Vec<Value> {
-    vec![name(account), age_of(account, now)]
+pub(super) fn service_account(account: &Value) -> Vec<Cell> {
+    vec![name(account), age_of(account)]
 }
 
-pub(super) fn lease(lease: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn lease(lease: &Value) -> Vec<Cell> {
     let holder = text(&lease["spec"]["holderIdentity"]).into();
-    vec![name(lease), holder, age_of(lease, now)]
+    vec![name(lease), holder, age_of(lease)]
 }
 
-pub(super) fn event(event: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn event(event: &Value) -> Vec<Cell> {
     let first = first_set([&event["firstTimestamp"], &event["eventTime"]]);
     let series = &event["series"];
     let last = first_set([&series["lastObservedTime"], &event["lastTimestamp"], first]);
@@ -101,14 +91,14 @@ pub(super) fn event(event: &Value, now: Moment) -> Vec<Value> {
     };
     let involved = &event["involvedObject"];
     vec![
-        age(last, now).into(),
+        Cell::age(last),
         text(&event["type"]).into(),
         text(&event["reason"]).into(),
         target(involved).into(),
         text(&involved["fieldPath"]).into(),
         source(event).into(),
         text(&event["message"]).trim().into(),
-        age(first, now).into(),
+        Cell::age(first),
         count.into(),
         name(event),
     ]
@@ -138,44 +128,4 @@ fn source(event: &Value) -> String {
         "" => component.to_owned(),
         host => format!("{component}, {host}"),
     }
-}
-
-pub(super) fn persistent_volume_claim(claim: &Value, now: Moment) -> Vec<Value> {
-    let (spec, status) = (&claim["spec"], &claim["status"]);
-    let phase = if is_deleted(claim) {
-        "Terminating"
-    } else {
-        text(&status["phase"])
-    };
-    let volume = text(&spec["volumeName"]);
-    let (capacity, modes) = match volume {
-        "" => ("", String::new()),
-        _ => (
-            or(text(&status["capacity"]["storage"]), "0"),
-            access_modes(&status["accessModes"]),
-        ),
-    };
-    let old_class = &claim["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"];
-    let class = old_class
-        .as_str()
-        .unwrap_or(text(&spec["storageClassName"]));
-    let optional = |value: &Value| Value::from(value.as_str().unwrap_or(UNSET));
-    vec![
-        name(claim),
-        phase.into(),
-        volume.into(),
-        capacity.into(),
-        modes.into(),
-        class.into(),
-        optional(&spec["volumeAttributesClassName"]),
-        age_of(claim, now),
-        optional(&spec["volumeMode"]),
-    ]
-}
-
-fn access_modes(modes: &Value) -> String {
-    let modes = list(modes);
-    let known = ACCESS_MODES.iter();
-    let has = known.filter(|(mode, _)| modes.iter().any(|found| found == mode));
-    joined(has.map(|(_, short)| *short))
 }

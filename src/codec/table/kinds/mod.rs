@@ -1,10 +1,12 @@
 //! Columns and cells of the built-in kinds.
 
+mod access;
 mod catalog;
 mod core_kinds;
 mod network;
 mod node;
 mod pod;
+mod storage;
 mod workload;
 
 pub(super) use catalog::Cells;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::codec::table::age::Moment;
 use crate::codec::table::age::UNKNOWN;
+use crate::codec::table::cell::Cell;
 use crate::codec::table::value::NONE;
 use crate::codec::table::value::UNSET;
 use crate::codec::table::value::age_of;
@@ -18,7 +18,7 @@ use crate::codec::table::value::pairs;
 use crate::codec::table::value::shortened;
 use crate::codec::table::value::text;
 
-pub(super) fn service(service: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn service(service: &Value) -> Vec<Cell> {
     let spec = &service["spec"];
     let ports: Vec<_> = list(&spec["ports"]).iter().map(service_port).collect();
     vec![
@@ -27,7 +27,7 @@ pub(super) fn service(service: &Value, now: Moment) -> Vec<Value> {
         or(text(&spec["clusterIP"]), NONE).into(),
         external_ip(service).into(),
         or(&ports.join(","), NONE).into(),
-        age_of(service, now),
+        age_of(service),
         pairs(&spec["selector"]).into(),
     ]
 }
@@ -67,13 +67,13 @@ fn load_balancers(service: &Value) -> String {
     joined(shown.into_iter())
 }
 
-pub(super) fn endpoints(endpoints: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn endpoints(endpoints: &Value) -> Vec<Cell> {
     let subsets = list(&endpoints["subsets"]);
     let shown = match subsets {
         [] => NONE.to_owned(),
         _ => shortened(&subsets.iter().flat_map(subset).collect::<Vec<_>>()),
     };
-    vec![name(endpoints), shown.into(), age_of(endpoints, now)]
+    vec![name(endpoints), shown.into(), age_of(endpoints)]
 }
 
 fn subset(subset: &Value) -> Vec<String> {
@@ -95,7 +95,7 @@ fn host_and_port(ip: &str, port: i64) -> String {
     }
 }
 
-pub(super) fn endpoint_slice(slice: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn endpoint_slice(slice: &Value) -> Vec<Cell> {
     let ports = list(&slice["ports"]).iter().map(|port| {
         let number = port["port"].as_i64().map(|number| number.to_string());
         number.unwrap_or_else(|| text(&port["name"]).to_owned())
@@ -109,6 +109,68 @@ pub(super) fn endpoint_slice(slice: &Value, now: Moment) -> Vec<Value> {
         text(&slice["addressType"]).into(),
         or(&shortened(&ports.collect::<Vec<_>>()), UNSET).into(),
         or(&shortened(&addresses), UNSET).into(),
-        age_of(slice, now),
+        age_of(slice),
+    ]
+}
+
+pub(super) fn ingress(ingress: &Value) -> Vec<Cell> {
+    let spec = &ingress["spec"];
+    let ports = match list(&spec["tls"]) {
+        [] => "80",
+        _ => "80, 443",
+    };
+    vec![
+        name(ingress),
+        spec["ingressClassName"].as_str().unwrap_or(NONE).into(),
+        hosts(list(&spec["rules"])).into(),
+        load_balancers(ingress).into(),
+        ports.into(),
+        age_of(ingress),
+    ]
+}
+
+/// The first three hosts of an ingress, and the number of its rules after the third one if there is
+/// any rule after these hosts.
+fn hosts(rules: &[Value]) -> String {
+    const SHOWN: usize = 3;
+    let hosts = rules.iter().enumerate();
+    let hosts = hosts.map(|(position, rule)| (position, text(&rule["host"])));
+    let shown: Vec<_> = hosts
+        .filter(|(_, host)| !host.is_empty())
+        .take(SHOWN)
+        .collect();
+    let last = shown.get(SHOWN - 1).map(|(position, _)| *position);
+    let hosts = joined(shown.iter().map(|(_, host)| *host));
+    match last {
+        Some(last) if last + 1 < rules.len() => {
+            format!("{hosts} + {} more...", rules.len() - SHOWN)
+        }
+        _ => or(&hosts, "*").to_owned(),
+    }
+}
+
+pub(super) fn ingress_class(class: &Value) -> Vec<Cell> {
+    let (metadata, spec) = (&class["metadata"], &class["spec"]);
+    let is_default = &metadata["annotations"]["ingressclass.kubernetes.io/is-default-class"];
+    let default = if is_default == "true" {
+        " (default)"
+    } else {
+        ""
+    };
+    let parameters = match &spec["parameters"] {
+        Value::Object(_) => {
+            let parameters = &spec["parameters"];
+            let group = parameters["apiGroup"].as_str();
+            let group = group.map(|group| format!(".{group}")).unwrap_or_default();
+            let (kind, name) = (text(&parameters["kind"]), text(&parameters["name"]));
+            format!("{kind}{group}/{name}")
+        }
+        _ => NONE.to_owned(),
+    };
+    vec![
+        format!("{}{default}", text(&metadata["name"])).into(),
+        text(&spec["controller"]).into(),
+        parameters.into(),
+        age_of(class),
     ]
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::codec::table::age::Moment;
 use crate::codec::table::age::UNKNOWN;
+use crate::codec::table::cell::Cell;
 use crate::codec::table::value::NONE;
 use crate::codec::table::value::age_of;
 use crate::codec::table::value::joined;
@@ -14,7 +14,7 @@ use crate::codec::table::value::name;
 use crate::codec::table::value::or;
 use crate::codec::table::value::text;
 
-pub(super) fn cells(node: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn cells(node: &Value) -> Vec<Cell> {
     let info = &node["status"]["nodeInfo"];
     let kernel = or(text(&info["kernelVersion"]), UNKNOWN);
     let kernel = match text(&info["architecture"]) {
@@ -25,7 +25,7 @@ pub(super) fn cells(node: &Value, now: Moment) -> Vec<Value> {
         name(node),
         status(node).into(),
         roles(node).into(),
-        age_of(node, now),
+        age_of(node),
         text(&info["kubeletVersion"]).into(),
         address(node, "InternalIP").into(),
         address(node, "ExternalIP").into(),

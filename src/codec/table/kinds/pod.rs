@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::codec::table::age::Moment;
+use crate::codec::table::cell::Cell;
 use crate::codec::table::value::NONE;
 use crate::codec::table::value::age_of;
 use crate::codec::table::value::is_deleted;
@@ -25,7 +26,7 @@ struct Summary {
     restarts: Restarts,
 }
 
-pub(super) fn cells(pod: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn cells(pod: &Value) -> Vec<Cell> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
     let summary = summary(pod);
     let sidecars = list(&spec["initContainers"]);
@@ -36,8 +37,8 @@ pub(super) fn cells(pod: &Value, now: Moment) -> Vec<Value> {
         name(pod),
         format!("{}/{total}", summary.ready).into(),
         summary.reason.into(),
-        summary.restarts.to_cell(now).into(),
-        age_of(pod, now),
+        summary.restarts.to_cell(),
+        age_of(pod),
         or(or(first_ip, text(&status["podIP"])), NONE).into(),
         or(text(&spec["nodeName"]), NONE).into(),
         or(text(&status["nominatedNodeName"]), NONE).into(),
@@ -140,10 +141,14 @@ impl Restarts {
         self.last = self.last.max(ended);
     }
 
-    fn to_cell(self, now: Moment) -> String {
+    fn to_cell(self) -> Cell {
         match self.last {
-            Some(last) if self.count != 0 => format!("{} ({} ago)", self.count, last.ago(now)),
-            _ => self.count.to_string(),
+            Some(last) if self.count != 0 => Cell::Since {
+                before: format!("{} (", self.count),
+                since: last,
+                after: " ago)",
+            },
+            _ => self.count.to_string().into(),
         }
     }
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use crate::codec::table::age::Moment;
 use crate::codec::table::age::duration;
+use crate::codec::table::cell::Cell;
 use crate::codec::table::value::NONE;
 use crate::codec::table::value::UNSET;
 use crate::codec::table::value::age_of;
@@ -28,42 +29,42 @@ const JOB_STATES: [&str; 6] = [
 ];
 const TERMINATING: &str = "Terminating";
 
-pub(super) fn deployment(deployment: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn deployment(deployment: &Value) -> Vec<Cell> {
     let (spec, status) = (&deployment["spec"], &deployment["status"]);
     let mut cells = vec![
         name(deployment),
         ready(spec, status).into(),
         number(&status["updatedReplicas"]).into(),
         number(&status["availableReplicas"]).into(),
-        age_of(deployment, now),
+        age_of(deployment),
     ];
     cells.extend(containers(&spec["template"]));
     cells.push(selector(&spec["selector"]).into());
     cells
 }
 
-pub(super) fn replica_set(set: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn replica_set(set: &Value) -> Vec<Cell> {
     let (spec, status) = (&set["spec"], &set["status"]);
     let mut cells = vec![
         name(set),
         number(&spec["replicas"]).into(),
         number(&status["replicas"]).into(),
         number(&status["readyReplicas"]).into(),
-        age_of(set, now),
+        age_of(set),
     ];
     cells.extend(containers(&spec["template"]));
     cells.push(selector_or_none(&spec["selector"]));
     cells
 }
 
-pub(super) fn stateful_set(set: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn stateful_set(set: &Value) -> Vec<Cell> {
     let (spec, status) = (&set["spec"], &set["status"]);
-    let mut cells = vec![name(set), ready(spec, status).into(), age_of(set, now)];
+    let mut cells = vec![name(set), ready(spec, status).into(), age_of(set)];
     cells.extend(containers(&spec["template"]));
     cells
 }
 
-pub(super) fn daemon_set(set: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn daemon_set(set: &Value) -> Vec<Cell> {
     let (spec, status) = (&set["spec"], &set["status"]);
     let mut cells = vec![
         name(set),
@@ -73,21 +74,21 @@ pub(super) fn daemon_set(set: &Value, now: Moment) -> Vec<Value> {
         number(&status["updatedNumberScheduled"]).into(),
         number(&status["numberAvailable"]).into(),
         pairs(&spec["template"]["spec"]["nodeSelector"]).into(),
-        age_of(set, now),
+        age_of(set),
     ];
     cells.extend(containers(&spec["template"]));
     cells.push(selector_or_none(&spec["selector"]));
     cells
 }
 
-pub(super) fn job(job: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn job(job: &Value) -> Vec<Cell> {
     let (spec, status) = (&job["spec"], &job["status"]);
     let mut cells = vec![
         name(job),
         job_state(job).into(),
         completions(spec, status).into(),
-        job_duration(status, now).into(),
-        age_of(job, now),
+        job_duration(status),
+        age_of(job),
     ];
     cells.extend(containers(&spec["template"]));
     cells.push(selector_or_none(&spec["selector"]));
@@ -114,14 +115,17 @@ fn completions(spec: &Value, status: &Value) -> String {
     }
 }
 
-fn job_duration(status: &Value, now: Moment) -> String {
+fn job_duration(status: &Value) -> Cell {
     match Moment::of(&status["startTime"]) {
-        None => String::new(),
-        Some(start) => duration(start, Moment::of(&status["completionTime"]).unwrap_or(now)),
+        None => "".into(),
+        Some(start) => match Moment::of(&status["completionTime"]) {
+            Some(end) => duration(start, end).into(),
+            None => start.into(),
+        },
     }
 }
 
-pub(super) fn cron_job(job: &Value, now: Moment) -> Vec<Value> {
+pub(super) fn cron_job(job: &Value) -> Vec<Cell> {
     let (spec, status) = (&job["spec"], &job["status"]);
     let suspend = match spec["suspend"].as_bool() {
         None => UNSET,
@@ -129,7 +133,7 @@ pub(super) fn cron_job(job: &Value, now: Moment) -> Vec<Value> {
         Some(false) => "False",
     };
     let last = Moment::of(&status["lastScheduleTime"]);
-    let last = last.map_or_else(|| NONE.to_owned(), |last| last.ago(now));
+    let last = last.map_or_else(|| NONE.into(), Cell::from);
     let job_spec = &spec["jobTemplate"]["spec"];
     let mut cells = vec![
         name(job),
@@ -137,12 +141,53 @@ pub(super) fn cron_job(job: &Value, now: Moment) -> Vec<Value> {
         spec["timeZone"].as_str().unwrap_or(NONE).into(),
         suspend.into(),
         list(&status["active"]).len().into(),
-        last.into(),
-        age_of(job, now),
+        last,
+        age_of(job),
     ];
     cells.extend(containers(&job_spec["template"]));
     cells.push(selector_or_none(&job_spec["selector"]));
     cells
+}
+
+pub(super) fn replication_controller(controller: &Value) -> Vec<Cell> {
+    let (spec, status) = (&controller["spec"], &controller["status"]);
+    let mut cells = vec![
+        name(controller),
+        number(&spec["replicas"]).into(),
+        number(&status["replicas"]).into(),
+        number(&status["readyReplicas"]).into(),
+        age_of(controller),
+    ];
+    cells.extend(containers(&spec["template"]));
+    cells.push(pairs(&spec["selector"]).into());
+    cells
+}
+
+pub(super) fn controller_revision(revision: &Value) -> Vec<Cell> {
+    let owners = list(&revision["metadata"]["ownerReferences"]);
+    let owner = owners.iter().find(|owner| owner["controller"] == true);
+    let owner = owner.map_or_else(
+        || NONE.to_owned(),
+        |owner| {
+            let kind = text(&owner["kind"]);
+            let kind = match text(&owner["apiVersion"]).split_once('/') {
+                Some((group, _)) => format!("{kind}.{group}"),
+                None => kind.to_owned(),
+            };
+            format!("{}/{}", kind.to_lowercase(), text(&owner["name"]))
+        },
+    );
+    vec![
+        name(revision),
+        owner.into(),
+        number(&revision["revision"]).into(),
+        age_of(revision),
+    ]
+}
+
+pub(super) fn network_policy(policy: &Value) -> Vec<Cell> {
+    let selector = selector_or_none(&policy["spec"]["podSelector"]);
+    vec![name(policy), selector, age_of(policy)]
 }
 
 fn ready(spec: &Value, status: &Value) -> String {
@@ -151,13 +196,13 @@ fn ready(spec: &Value, status: &Value) -> String {
 }
 
 /// Two cells: the names and the images of the containers in a pod template.
-fn containers(template: &Value) -> [Value; 2] {
+fn containers(template: &Value) -> [Cell; 2] {
     let containers = list(&template["spec"]["containers"]);
     let all = |field: &str| joined(containers.iter().map(|container| text(&container[field])));
     [all("name").into(), all("image").into()]
 }
 
-fn selector_or_none(value: &Value) -> Value {
+fn selector_or_none(value: &Value) -> Cell {
     or(&selector(value), NONE).into()
 }
 

@@ -6,6 +6,11 @@
 //! therefore sent to all clients that wait for it, and kept for a few seconds: many clients that
 //! restart at the same time cost one compression.
 
+#![expect(
+    clippy::mutable_key_type,
+    reason = "keys compare what can change by its address"
+)]
+
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::hash::Hasher;
@@ -40,6 +45,7 @@ use super::compress::OwnCompressor;
 use super::gzip_stream::GzipStream;
 use super::gzip_stream::Remainder;
 use super::gzip_stream::StreamEnd;
+use crate::server::collection::PrintedList;
 use crate::server::deliver::chunks::Chunks;
 use crate::server::deliver::list_bodies::ListBodies;
 
@@ -110,6 +116,8 @@ pub(crate) struct ListKey {
     pub after: Option<String>,
     /// Largest number of items; `None` for no limit.
     pub limit: Option<usize>,
+    /// The printed rows, if the list is a Table.
+    pub printed: Option<PrintedList>,
 }
 
 /// A list as gzip.
@@ -411,6 +419,7 @@ impl Drop for Producer {
 
 impl ListKey {
     fn parts(&self) -> impl Hash + PartialEq + '_ {
+        let printed = self.printed.as_ref();
         (
             Arc::as_ptr(&self.encoder),
             self.epoch,
@@ -420,6 +429,7 @@ impl ListKey {
             &self.selection,
             &self.after,
             self.limit,
+            printed.map(|printed| (Arc::as_ptr(&printed.rows), printed.second)),
         )
     }
 }

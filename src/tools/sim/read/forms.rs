@@ -108,7 +108,7 @@ pub(crate) fn negotiate(accept: &str, verb: ReadVerb, kind: &Kind) -> Result<For
     }
     match codec::negotiate(Some(&simulated), verb, kind.is_custom) {
         Negotiated::Plain(_, pretty) => Ok(Form::Whole(pretty)),
-        Negotiated::Table => Ok(Form::Table),
+        Negotiated::Table(..) | Negotiated::YamlTable => Ok(Form::Table),
         Negotiated::PartialObjectMetadata(_, version, _) => Ok(Form::Metadata(version)),
         _ => Err(wrong_kind(&simulated, verb, kind).unwrap_or_else(refusal::not_acceptable)),
     }

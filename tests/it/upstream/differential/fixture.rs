@@ -7,6 +7,10 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::header::ACCEPT;
 use serde_json::Value;
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -34,6 +38,7 @@ const SERVER_FLAGS: [&str; 2] = [
 /// that no event expires during the test, even on a slow machine.
 const KUBEFAN_FLAGS: [&str; 5] = ["-v", "--log-format", "json", "--retention-age", "1h"];
 const STEP: Duration = Duration::from_secs(60);
+const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
 
 /// The API server, kubefan, clients of both, and the values for the placeholders in rows.
 pub(super) struct Fixture {
@@ -118,6 +123,24 @@ impl Fixture {
         for collection in &collections {
             self.catches_up(collection).await;
         }
+        for collection in collections.iter().filter(|path| is_printed(path)) {
+            self.prints(collection).await;
+        }
+    }
+
+    /// Reads Tables of a collection until kubefan has compared its own with those of the API server.
+    /// A proof shows that a cache has answered.
+    async fn prints(&self, collection: &str) {
+        let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
+        eventually(collection, STEP, async || {
+            let through = &self.through[0];
+            let table = through.send(http::Method::GET, collection, &accept, Bytes::new());
+            match table.await.headers.contains_key("x-kubefan-proof") {
+                true => Ok(()),
+                false => Err("its Tables are still forwarded"),
+            }
+        })
+        .await;
     }
 
     /// A client of the API server for a case. A case with credentials gets a new client, because
@@ -236,6 +259,12 @@ impl Fixture {
         pages.insert(key, page.clone());
         page
     }
+}
+
+/// True for the collections whose Tables kubefan prints.
+fn is_printed(collection: &str) -> bool {
+    let resource = collection.rsplit('/').next().unwrap_or_default();
+    table::PRINTED.contains(&resource)
 }
 
 fn admin_of(server: &ApiServer, protocol: Protocol) -> Client {

@@ -11,6 +11,24 @@ use http::Method;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+/// The resources whose Tables kubefan prints, and that the tests' cluster has.
+pub(super) const PRINTED: [&str; 15] = [
+    "configmaps",
+    "pods",
+    "nodes",
+    "namespaces",
+    "secrets",
+    "services",
+    "replicationcontrollers",
+    "jobs",
+    "deployments",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "persistentvolumes",
+    "endpointslices",
+    "shapes",
+];
 const NOT_ENCODED: &[u8] = b"-._~!$&'()*+,;=:@/?%{}[]";
 
 /// The HTTP version of a case.

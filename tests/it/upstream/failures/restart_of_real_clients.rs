@@ -233,7 +233,7 @@ fn each_equals(wanted: &Value, got: &Value) -> Result<(), String> {
 }
 
 /// `kubectl get configmaps --watch`, with an output for which kubectl does not ask for a Table,
-/// because Tables are forwarded. kubectl ends with its connection, and is then started again.
+/// because the first Tables after a start are forwarded. kubectl ends with its connection, and is then started again.
 #[derive(Debug)]
 struct KubectlWatch {
     printed: Arc<Mutex<Vec<String>>>,

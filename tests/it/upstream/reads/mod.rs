@@ -4,5 +4,8 @@ mod deadlines;
 mod deprecated_paths;
 mod gzip;
 mod headers;
+mod odd_columns;
+mod printed_tables;
 mod representations;
+mod table_states;
 mod tables;

@@ -49,20 +49,21 @@ async fn every_table_cell_equals_the_api_servers() {
     let mut rows = 0;
     for path in paths {
         let answer = table_of(&client, &path).await;
-        rows += compare(&client, &answer, &mut differences).await;
         if std::env::var_os("KUBEFAN_WRITE_GOLDEN").is_some_and(|value| value == "1") {
             write(&answer);
         }
+        rows += compare(&client, &answer, &mut differences).await;
     }
     assert!(rows > 250, "{rows}");
     let count = differences.len();
     assert!(count == 0, "{count} of {rows}:\n{}", differences.join("\n"));
 }
 
-/// Creates the objects of states.json, and returns the paths of their collections in order.
-async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
+/// Creates the objects of states.json and more_states.json, and returns the paths of their collections in order.
+pub(super) async fn create_states(client: &Client, namespace: &str) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
-    for state in states::all(namespace) {
+    let more = states::of_more_kinds(namespace);
+    for state in states::all(namespace).into_iter().chain(more) {
         let path = state["path"].as_str().expect("a path").to_owned();
         states::create(client, &path, &state).await;
         if state["delete"] == true {
@@ -122,7 +123,9 @@ async fn compare(client: &Client, answer: &Answer, differences: &mut Vec<String>
     let rows = answer.table["rows"].as_array().expect("rows");
     let printer = printer(client, &rows[0]["object"]).await;
     let columns = serde_json::to_value(printer.columns()).expect("JSON");
-    assert_eq!(columns, answer.table["columnDefinitions"], "{path}");
+    if columns != answer.table["columnDefinitions"] {
+        differences.push(format!("{path}: the columns"));
+    }
     let empty = json!({ "cells": answer.bookmark, "object": {} });
     for row in rows.iter().chain([&empty]) {
         let (object, wanted) = (&row["object"], &row["cells"]);

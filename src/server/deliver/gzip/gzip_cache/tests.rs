@@ -62,6 +62,7 @@ fn key(encoder: &Arc<Encoder>, version: u64) -> ListKey {
         selection: Selection::default(),
         after: None,
         limit: None,
+        printed: None,
     }
 }
 

@@ -1,0 +1,84 @@
+//! The cell of a row: a value, or a text with the time that has passed since a moment.
+
+use serde_json::Value;
+
+use super::age::Moment;
+use super::age::UNKNOWN;
+
+/// A cell of an object's row. It does not depend on the current time, so it can be kept.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Cell {
+    Value(Value),
+    /// A text that contains the time since a moment, such as `5m` or `3 (5m ago)`.
+    Since {
+        before: String,
+        since: Moment,
+        after: &'static str,
+    },
+}
+
+impl Cell {
+    /// The age of what was created at `time`; `<unknown>` if that is no valid time.
+    pub(super) fn age(time: &Value) -> Self {
+        Moment::of(time).map_or_else(|| UNKNOWN.into(), Self::from)
+    }
+
+    /// The value of the cell at `now`.
+    pub(super) fn at(self, now: Moment) -> Value {
+        match self {
+            Self::Value(value) => value,
+            Self::Since {
+                before,
+                since,
+                after,
+            } => (before + &since.ago(now) + after).into(),
+        }
+    }
+}
+
+impl From<Moment> for Cell {
+    /// The time since the moment.
+    fn from(since: Moment) -> Self {
+        Self::Since {
+            before: String::new(),
+            since,
+            after: "",
+        }
+    }
+}
+
+impl From<Value> for Cell {
+    fn from(value: Value) -> Self {
+        Self::Value(value)
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self::Value(text.into())
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self::Value(text.into())
+    }
+}
+
+impl From<bool> for Cell {
+    fn from(flag: bool) -> Self {
+        Self::Value(flag.into())
+    }
+}
+
+impl From<i64> for Cell {
+    fn from(number: i64) -> Self {
+        Self::Value(number.into())
+    }
+}
+
+impl From<usize> for Cell {
+    fn from(number: usize) -> Self {
+        Self::Value(number.into())
+    }
+}

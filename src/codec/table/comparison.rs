@@ -1,0 +1,140 @@
+//! Compares what kubefan prints with the API server's own Tables.
+
+use std::time::Duration;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use super::cell::Cell;
+use super::column::ColumnDefinition;
+use super::go_number::put_json;
+use super::printer::Printer;
+use super::tree::tree;
+use super::writer::conditions;
+use crate::api::Object;
+
+/// The interval of the times for which ages are printed; every age changes at most once a second.
+const STEP: Duration = Duration::from_secs(1);
+
+impl Printer {
+    /// True if the API server's Table has exactly this printer's columns.
+    pub fn has_columns_of(&self, table: &Value) -> bool {
+        let columns = table["columnDefinitions"].clone();
+        let columns = serde_json::from_value::<Vec<ColumnDefinition>>(columns);
+        columns.is_ok_and(|columns| columns == self.columns())
+    }
+
+    /// The name of the first column in which this printer differs from `row`, a row of the API
+    /// server's Table with the whole object; `None` if the row is equal at one of the times from
+    /// `earliest` to `latest`. The row's conditions count as a column `conditions`.
+    pub fn differing_column(
+        &self,
+        row: &Value,
+        earliest: SystemTime,
+        latest: SystemTime,
+    ) -> Option<String> {
+        let object = &row["object"];
+        let text = |key: &str| object[key].as_str().unwrap_or_default();
+        let conditions = conditions(text("apiVersion"), text("kind"), object);
+        let of_server = match &row["conditions"] {
+            Value::Null => String::new(),
+            value => format!(",\"conditions\":{}", printed(value)),
+        };
+        if conditions != of_server {
+            return Some("conditions".to_owned());
+        }
+        let of_server = row["cells"].as_array().map(Vec::as_slice);
+        let of_server: Vec<_> = of_server.unwrap_or_default().iter().map(printed).collect();
+        let mut now = earliest;
+        let mut differing = None;
+        while now <= latest {
+            let own: Vec<_> = self.cells(object, now).iter().map(printed).collect();
+            if own == of_server {
+                return None;
+            }
+            let mut columns = self.columns().iter().enumerate();
+            let first = columns.find(|(at, _)| own.get(*at) != of_server.get(*at));
+            differing = first.map(|(_, column)| column.name.clone());
+            now += STEP;
+        }
+        differing.or_else(|| Some("cells".to_owned()))
+    }
+
+    /// The cells of a cached object that don't depend on the time, as texts; an empty text for the
+    /// others. `None` if the object can't be printed.
+    pub fn constant_cells(&self, object: &Object) -> Option<Vec<String>> {
+        let cells = self.unprinted(&tree(&object.body).ok()?).into_iter();
+        let texts = cells.map(|cell| match cell {
+            Cell::Value(value) => printed(&value),
+            Cell::Since { .. } => String::new(),
+        });
+        Some(texts.collect())
+    }
+}
+
+fn printed(value: &Value) -> String {
+    let mut text = String::new();
+    put_json(&mut text, value);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    /// The API server's row of a pod that was created at second 100 and is read at second 107.
+    fn row(cells: Value) -> Value {
+        json!({
+            "cells": cells,
+            "object": {
+                "kind": "Pod",
+                "apiVersion": "v1",
+                "metadata": { "name": "a", "creationTimestamp": "1970-01-01T00:01:40Z" },
+                "spec": { "containers": [{}] },
+                "status": { "phase": "Pending" },
+            },
+        })
+    }
+
+    #[test]
+    fn a_row_differs_unless_all_cells_are_equal_at_one_time() {
+        let pods = Printer::built_in("v1", "Pod").expect("a printer");
+        let none = "<none>";
+        let right = json!(["a", "0/1", "Pending", "0", "7s", none, none, none, none]);
+        let found = |row: &Value, from, to| pods.differing_column(row, at(from), at(to));
+        assert_eq!(found(&row(right.clone()), 107, 107), None);
+        assert_eq!(found(&row(right.clone()), 105, 108), None);
+        let age = Some("Age".to_owned());
+        assert_eq!(found(&row(right.clone()), 108, 110), age);
+        assert_eq!(found(&row(right.clone()), 104, 106), age);
+        for (position, column) in [(0, "Name"), (2, "Status"), (8, "Readiness Gates")] {
+            let mut wrong = right.clone();
+            wrong[position] = json!("other");
+            assert_eq!(found(&row(wrong), 107, 107), Some(column.to_owned()));
+        }
+        let mut longer = right.clone();
+        longer.as_array_mut().expect("cells").push(json!(1));
+        assert_eq!(found(&row(longer), 107, 107), Some("cells".to_owned()));
+        let mut ended = row(right);
+        ended["conditions"] = json!([]);
+        assert_eq!(found(&ended, 107, 107), Some("conditions".to_owned()));
+    }
+
+    #[test]
+    fn columns_differ_if_anything_in_them_does() {
+        let pods = Printer::built_in("v1", "Pod").expect("a printer");
+        let mut table = json!({ "columnDefinitions": pods.columns() });
+        assert!(pods.has_columns_of(&table));
+        table["columnDefinitions"][3]["priority"] = json!(1);
+        assert!(!pods.has_columns_of(&table));
+        assert!(!pods.has_columns_of(&json!({})));
+    }
+}

@@ -1,0 +1,227 @@
+//! The rows of the objects of one cache, printed once for each version of an object.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use parking_lot::Mutex;
+
+use super::printed_row::PrintedRow;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ResourceVersion;
+
+/// Estimated bytes of an entry besides the row: key, version, pointers and reference counts.
+const ENTRY_BYTES: usize = 112;
+
+/// The memory for the rows of all caches. Rows that do not fit are printed each time.
+#[derive(Debug)]
+pub struct RowMemory {
+    used: AtomicUsize,
+    limit: usize,
+}
+
+/// The printed rows of one cache, of one epoch, by one printer.
+///
+/// In an epoch, the key and the version of an object determine its bytes. A row also remembers where
+/// its object's bytes are, so that even an object of another epoch gets no wrong row.
+pub struct KeptRows {
+    rows: Mutex<HashMap<ObjectKey, KeptRow>>,
+    memory: Arc<RowMemory>,
+}
+
+struct KeptRow {
+    printed_from: Identity,
+    row: Arc<PrintedRow>,
+}
+
+/// What distinguishes an object from all others with the same key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    resource_version: ResourceVersion,
+    address: usize,
+    length: usize,
+}
+
+impl RowMemory {
+    /// Memory for at most `limit` bytes of rows.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            used: AtomicUsize::new(0),
+            limit,
+        }
+    }
+
+    /// The bytes of all rows.
+    pub fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let take = |used: usize| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        let taken = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        taken.is_ok()
+    }
+
+    fn release(&self, bytes: usize) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+impl KeptRows {
+    /// No rows yet; those that are kept take part of `memory`.
+    pub fn new(memory: Arc<RowMemory>) -> Self {
+        Self {
+            rows: Mutex::default(),
+            memory,
+        }
+    }
+
+    /// The number of rows.
+    pub fn len(&self) -> usize {
+        self.rows.lock().len()
+    }
+
+    /// True if no row is kept.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True if the row of `object` was printed before.
+    pub(crate) fn has(&self, object: &Object) -> bool {
+        self.get(object).is_some()
+    }
+
+    /// Drops the rows of all objects for which `is_current` is false.
+    pub fn retain(&self, is_current: impl Fn(&ObjectKey, ResourceVersion) -> bool) {
+        let mut rows = self.rows.lock();
+        rows.retain(|key, kept| {
+            let stays = is_current(key, kept.printed_from.resource_version);
+            if !stays {
+                self.memory.release(kept.size());
+            }
+            stays
+        });
+        rows.shrink_to_fit();
+    }
+
+    pub(super) fn get(&self, object: &Object) -> Option<Arc<PrintedRow>> {
+        let rows = self.rows.lock();
+        let kept = rows.get(&object.key)?;
+        (kept.printed_from == Identity::of(object)).then(|| Arc::clone(&kept.row))
+    }
+
+    /// Keeps the row of `object` instead of that of an older version, if there is memory for it.
+    pub(super) fn keep(&self, object: &Object, row: &Arc<PrintedRow>) {
+        let kept = KeptRow {
+            printed_from: Identity::of(object),
+            row: Arc::clone(row),
+        };
+        let mut rows = self.rows.lock();
+        if let Some(known) = rows.get(&object.key)
+            && known.printed_from.resource_version > object.resource_version
+        {
+            // A watch may print objects that have changed since.
+            return;
+        }
+        if let Some(old) = rows.remove(&object.key) {
+            self.memory.release(old.size());
+        }
+        if self.memory.take(kept.size()) {
+            rows.insert(object.key.clone(), kept);
+        }
+    }
+}
+
+impl Drop for KeptRows {
+    fn drop(&mut self) {
+        let rows = self.rows.get_mut().values();
+        self.memory.release(rows.map(KeptRow::size).sum());
+    }
+}
+
+impl fmt::Debug for KeptRows {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeptRows")
+            .field("rows", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl KeptRow {
+    fn size(&self) -> usize {
+        ENTRY_BYTES + self.row.size()
+    }
+}
+
+impl Identity {
+    fn of(object: &Object) -> Self {
+        Self {
+            resource_version: object.resource_version,
+            address: object.body.as_ptr().addr(),
+            length: object.body.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ObjectValues;
+
+    fn object(name: &str, version: u64) -> Object {
+        let key = ObjectKey::new(None, name);
+        let body = format!("\"metadata\":{{\"name\":\"{name}\"}}}}");
+        let values = ObjectValues::default();
+        Object::new(key, ResourceVersion(version), &values, body.into())
+    }
+
+    fn row(name: &str) -> Arc<PrintedRow> {
+        Arc::new(PrintedRow::new(vec![name.into()], ""))
+    }
+
+    #[test]
+    fn a_row_is_that_of_exactly_one_version_of_an_object() {
+        let memory = Arc::new(RowMemory::new(1 << 20));
+        let rows = KeptRows::new(Arc::clone(&memory));
+        let (first, second) = (object("a", 1), object("a", 2));
+        assert!(!rows.has(&first));
+        rows.keep(&first, &row("first"));
+        assert_eq!(rows.get(&first), Some(row("first")));
+        assert!(rows.has(&first.clone()) && !rows.has(&second));
+        // The same version with other bytes.
+        assert!(!rows.has(&object("a", 1)));
+        rows.keep(&second, &row("second"));
+        rows.keep(&first, &row("first"));
+        assert!(rows.has(&second) && !rows.has(&first));
+        let one = memory.used();
+        rows.keep(&object("b", 3), &row("third"));
+        assert!(memory.used() > one);
+        rows.retain(|key, version| key.as_str() == "a" && version == ResourceVersion(2));
+        assert_eq!((rows.len(), memory.used()), (1, one));
+        drop(rows);
+        assert_eq!(memory.used(), 0);
+    }
+
+    #[test]
+    fn rows_without_memory_are_not_kept() {
+        let memory = Arc::new(RowMemory::new(300));
+        let (some, others) = (
+            KeptRows::new(Arc::clone(&memory)),
+            KeptRows::new(Arc::clone(&memory)),
+        );
+        some.keep(&object("a", 1), &row("a"));
+        let used = memory.used();
+        assert!((1..=300).contains(&used), "{used}");
+        let long = "long".repeat(50);
+        others.keep(&object("a", 1), &row(&long));
+        assert_eq!((others.len(), memory.used()), (0, used));
+        // A row that does not fit does not leave the old one behind.
+        some.keep(&object("a", 2), &row(&long));
+        assert_eq!((some.len(), memory.used()), (0, 0));
+    }
+}

@@ -1,0 +1,177 @@
+//! Compares kubefan's rows with the API server's own Tables.
+
+use std::time::Duration;
+use std::time::SystemTime;
+
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Request;
+use http::header;
+use jiff::fmt::rfc2822;
+use percent_encoding::NON_ALPHANUMERIC;
+use percent_encoding::utf8_percent_encode;
+use serde_json::Value;
+
+use crate::api::GroupVersionResource;
+use crate::api::ObjectKey;
+use crate::api::Selection;
+use crate::body;
+use crate::cache::Snapshot;
+use crate::codec::Printer;
+use crate::concurrency::CoopBudget;
+use crate::upstream;
+use crate::upstream::Client;
+use crate::upstream::Identity;
+
+use super::sample::varied;
+use super::state::Outcome;
+use super::state::SAMPLE;
+
+/// The objects, at most, among which those to compare are chosen.
+const MAX_EXAMINED: usize = 5_000;
+/// Units of a task's budget that printing costs for each byte of an object.
+const PRINTED_BYTE_UNITS: usize = 16;
+/// The longest Table, in bytes, that is read: that of one object.
+const TABLE_LIMIT: usize = 16 << 20;
+/// How much longer an answer may take for its ages to be compared.
+const MAX_DURATION: Duration = Duration::from_secs(10);
+/// The `Date` header has whole seconds, and is written shortly after the ages.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
+const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
+
+/// What is compared: a kind's printer, for the objects of a cache.
+pub(super) struct Comparison<'a> {
+    pub(super) client: &'a Client,
+    pub(super) gvr: &'a GroupVersionResource,
+    pub(super) printer: &'a Printer,
+    /// The only namespace that kubefan may list; `None` for all.
+    pub(super) namespace: Option<&'a str>,
+    pub(super) snapshot: Snapshot,
+}
+
+/// A Table of the API server, and the times between which its ages were printed.
+struct Answer {
+    table: Value,
+    earliest: SystemTime,
+    latest: SystemTime,
+}
+
+impl Comparison<'_> {
+    /// Compares the columns, and the rows of some objects with different cells. Each row is compared
+    /// with what kubefan prints of the object in the same answer.
+    pub(super) async fn run(&self) -> Outcome {
+        let objects = self.snapshot.len();
+        let Some(keys) = self.keys().await else {
+            return Outcome::OtherCells;
+        };
+        let mut compared = 0;
+        if keys.is_empty() {
+            match self.table(self.namespace, "limit=1").await {
+                Some(answer) if !self.printer.has_columns_of(&answer.table) => {
+                    return Outcome::OtherColumns;
+                }
+                Some(_) => {}
+                None => return Outcome::Failed,
+            }
+        }
+        for key in keys {
+            let name = in_selector(key.name());
+            let name = utf8_percent_encode(&name, NON_ALPHANUMERIC);
+            let namespace = Some(key.namespace()).filter(|namespace| !namespace.is_empty());
+            let query = format!(
+                "includeObject=Object&resourceVersion=0&fieldSelector=metadata.name%3D{name}"
+            );
+            let Some(answer) = self.table(namespace, &query).await else {
+                return Outcome::Failed;
+            };
+            if !self.printer.has_columns_of(&answer.table) {
+                return Outcome::OtherColumns;
+            }
+            // The object may have been deleted since.
+            for row in answer.table["rows"].as_array().into_iter().flatten() {
+                if let Some(column) =
+                    self.printer
+                        .differing_column(row, answer.earliest, answer.latest)
+                {
+                    tracing::warn!(
+                        resource = %self.gvr, object = %key, column,
+                        "a cell of kubefan's differs from the API server's"
+                    );
+                    return Outcome::OtherCells;
+                }
+                compared += 1;
+            }
+        }
+        Outcome::Equal { compared, objects }
+    }
+
+    /// The keys of the objects to compare. `None` if kubefan can't print one.
+    async fn keys(&self) -> Option<Vec<ObjectKey>> {
+        let mut budget = CoopBudget::new();
+        let mut keys = Vec::new();
+        let mut rows = Vec::new();
+        let everything = Selection::default();
+        for object in self
+            .snapshot
+            .candidates(&everything, None)
+            .take(MAX_EXAMINED)
+        {
+            keys.push(object.key.clone());
+            rows.push(self.printer.constant_cells(object)?);
+            budget.charge(PRINTED_BYTE_UNITS * object.body.len());
+            budget.proceed().await;
+        }
+        let chosen = varied(&rows, SAMPLE);
+        Some(chosen.into_iter().map(|row| keys[row].clone()).collect())
+    }
+
+    /// The API server's Table of the collection in `namespace` with `query`; `None` if there is none
+    /// that can be compared.
+    async fn table(&self, namespace: Option<&str>, query: &str) -> Option<Answer> {
+        let path = self.gvr.path(namespace);
+        let mut request = Request::new(body::empty());
+        *request.uri_mut() = format!("{path}?{query}").parse().ok()?;
+        request.headers_mut().insert(header::ACCEPT, TABLE);
+        let before = SystemTime::now();
+        let received = async {
+            let response = self
+                .client
+                .request_success(Identity::Kubefan, request)
+                .await?;
+            let (parts, body) = response.into_parts();
+            let body = upstream::collect(body, TABLE_LIMIT).await?;
+            Ok::<_, upstream::Error>((parts.headers, body))
+        };
+        let (headers, body) = match received.await {
+            Ok(received) => received,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::debug!(error, resource = %self.gvr, "a Table to compare was not received");
+                return None;
+            }
+        };
+        let took = before.elapsed().unwrap_or_default();
+        let table: Value = serde_json::from_slice(&body).ok()?;
+        let sent = date(&headers)?;
+        (took <= MAX_DURATION && table["kind"] == "Table").then(|| Answer {
+            table,
+            earliest: sent - took - CLOCK_STEP,
+            latest: sent + CLOCK_STEP,
+        })
+    }
+}
+
+/// The text of `name` as a value in a field selector.
+fn in_selector(name: &str) -> String {
+    let name = name.replace('\\', r"\\");
+    name.replace(',', r"\,").replace('=', r"\=")
+}
+
+/// The API server's time when it sent `headers`; its clock may differ from kubefan's.
+fn date(headers: &HeaderMap) -> Option<SystemTime> {
+    let text = headers.get(header::DATE)?.to_str().ok()?;
+    Some(rfc2822::parse(text).ok()?.timestamp().into())
+}
+
+#[cfg(test)]
+mod tests;

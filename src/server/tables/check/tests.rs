@@ -1,0 +1,206 @@
+//! Comparisons with an API server in memory, whose Tables the tests choose.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use http::Response;
+use http::StatusCode;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::*;
+use crate::api::Object;
+use crate::api::ObjectValues;
+use crate::api::ResourceVersion;
+use crate::body::Body;
+use crate::cache;
+
+/// What the API server answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    Cell,
+    Column,
+    Deleted,
+    Failure,
+}
+
+/// An API server with pods, of which the one with the name `b` has failed.
+struct Upstream {
+    client: Client,
+    queries: Arc<Mutex<Vec<String>>>,
+}
+
+fn pod(name: &str) -> Value {
+    let phase = if name == "b" { "Failed" } else { "Running" };
+    json!({
+        "kind": "Pod",
+        "apiVersion": "v1",
+        // Ages of some years do not change while the test runs.
+        "metadata": { "name": name, "namespace": "n", "creationTimestamp": "2009-11-10T23:00:00Z" },
+        "spec": { "containers": [{ "name": "main" }] },
+        "status": { "phase": phase },
+    })
+}
+
+fn table(name: Option<&str>, fault: Fault) -> Value {
+    let pods = Printer::built_in("v1", "Pod").expect("a printer");
+    let row = |name: &str| {
+        let object = pod(name);
+        let mut row = json!({ "cells": pods.cells(&object, SystemTime::now()), "object": object });
+        if name == "b" {
+            row["conditions"] = json!([{
+                "type": "Completed", "status": "True", "reason": "Failed",
+                "message": "The pod failed.",
+            }]);
+            if fault == Fault::Cell {
+                row["cells"][1] = json!("1/1");
+            }
+        }
+        row
+    };
+    let rows = name.filter(|_| fault != Fault::Deleted).map(row);
+    let mut columns = json!(pods.columns());
+    if fault == Fault::Column {
+        columns[4]["name"] = json!("Old");
+    }
+    json!({
+        "kind": "Table",
+        "columnDefinitions": columns,
+        "rows": rows.into_iter().collect::<Vec<_>>(),
+    })
+}
+
+fn answer(query: &str, fault: Fault) -> Response<Body> {
+    let name = query.rsplit_once("metadata.name%3D").map(|(_, name)| name);
+    let body = table(name, fault).to_string();
+    let mut response = Response::new(body::full(body));
+    if fault == Fault::Failure {
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+    }
+    response
+}
+
+impl Upstream {
+    fn start(fault: Fault) -> Self {
+        let queries = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&queries);
+        let client = Client::in_memory(
+            &(Arc::new(move || {
+                let (near, far) = tokio::io::duplex(64 << 10);
+                let seen = Arc::clone(&seen);
+                tokio::spawn(async move {
+                    let service = service_fn(move |request: Request<Incoming>| {
+                        let query = request.uri().query().unwrap_or_default();
+                        seen.lock()
+                            .push(format!("{}?{query}", request.uri().path()));
+                        let response = answer(query, fault);
+                        async move { Ok::<_, Infallible>(response) }
+                    });
+                    let io = TokioIo::new(far);
+                    let _ = http1::Builder::new().serve_connection(io, service).await;
+                });
+                Ok(near)
+            }) as _),
+        );
+        Self { client, queries }
+    }
+}
+
+fn snapshot(names: &[&str]) -> Snapshot {
+    let (mut writer, reader) = cache::cache(cache::Config {
+        indexed_labels: Vec::new(),
+        field_count: 0,
+        retention_age: Duration::from_secs(75),
+        retention_bytes: None,
+        retention_events: 128,
+        groups: cache::GroupLimits::default(),
+    });
+    let mut relist = writer.relist();
+    for name in names {
+        let mut object = pod(name);
+        let members = object.as_object_mut().expect("an object");
+        members.retain(|key, _| !["kind", "apiVersion"].contains(&key.as_str()));
+        let body = object.to_string()[1..].to_owned();
+        let key = ObjectKey::new(Some("n"), name);
+        let values = ObjectValues::default();
+        relist.add(Object::new(key, ResourceVersion(1), &values, body.into()));
+    }
+    writer.replace(relist, ResourceVersion(1));
+    reader.snapshot().expect("the first list was applied")
+}
+
+async fn compare(names: &[&str], fault: Fault) -> (Outcome, Vec<String>) {
+    let upstream = Upstream::start(fault);
+    let comparison = Comparison {
+        client: &upstream.client,
+        gvr: &GroupVersionResource::new("", "v1", "pods"),
+        printer: &Printer::built_in("v1", "Pod").expect("a printer"),
+        namespace: None,
+        snapshot: snapshot(names),
+    };
+    let outcome = comparison.run().await;
+    let mut queries = upstream.queries.lock().clone();
+    queries.sort();
+    (outcome, queries)
+}
+
+#[tokio::test]
+async fn all_cells_of_the_chosen_objects_are_compared() {
+    let (outcome, queries) = compare(&["a", "b", "c-d"], Fault::None).await;
+    let (compared, objects) = (3, 3);
+    assert_eq!(outcome, Outcome::Equal { compared, objects });
+    let path = "/api/v1/namespaces/n/pods?includeObject=Object&resourceVersion=0";
+    let expected =
+        ["a", "b", "c%2Dd"].map(|name| format!("{path}&fieldSelector=metadata.name%3D{name}"));
+    assert_eq!(queries, expected);
+
+    let many: Vec<_> = (0..100).map(|number| format!("p{number}")).collect();
+    let many: Vec<_> = many.iter().map(String::as_str).chain(["b"]).collect();
+    let (outcome, _) = compare(&many, Fault::None).await;
+    let (compared, objects) = (SAMPLE, 101);
+    assert_eq!(outcome, Outcome::Equal { compared, objects });
+    // The only pod with other cells is among the chosen ones.
+    assert_eq!(compare(&many, Fault::Cell).await.0, Outcome::OtherCells);
+}
+
+#[tokio::test]
+async fn differences_and_failures_are_distinguished() {
+    let of = async |names: &[&str], fault| compare(names, fault).await.0;
+    assert_eq!(of(&["a", "b"], Fault::Cell).await, Outcome::OtherCells);
+    assert_eq!(of(&["a"], Fault::Column).await, Outcome::OtherColumns);
+    assert_eq!(of(&["a"], Fault::Failure).await, Outcome::Failed);
+    let (compared, objects) = (0, 2);
+    let deleted = of(&["a", "b"], Fault::Deleted).await;
+    assert_eq!(deleted, Outcome::Equal { compared, objects });
+}
+
+#[tokio::test]
+async fn an_empty_collection_has_its_columns_compared() {
+    let (outcome, queries) = compare(&[], Fault::None).await;
+    let (compared, objects) = (0, 0);
+    assert_eq!(outcome, Outcome::Equal { compared, objects });
+    assert_eq!(queries, ["/api/v1/pods?limit=1"]);
+    assert_eq!(compare(&[], Fault::Column).await.0, Outcome::OtherColumns);
+}
+
+#[test]
+fn the_servers_time_is_read_from_the_date_header() {
+    let mut headers = HeaderMap::new();
+    assert_eq!(date(&headers), None);
+    let text = HeaderValue::from_static("Mon, 23 Nov 2026 15:04:05 GMT");
+    headers.insert(header::DATE, text);
+    let seconds = Duration::from_secs(1_795_446_245);
+    assert_eq!(date(&headers), Some(UNIX_EPOCH + seconds));
+}
+
+#[test]
+fn names_are_escaped_in_selectors() {
+    assert_eq!(in_selector("a.b:c"), "a.b:c");
+    assert_eq!(in_selector(r"a,b=c\"), r"a\,b\=c\\");
+}

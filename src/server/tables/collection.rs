@@ -1,0 +1,107 @@
+//! The collection of an informer, whose objects are shown as Tables.
+
+use std::sync::Arc;
+use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
+
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::WireFormat;
+use crate::cache::BridgedWatch;
+use crate::cache::Reader;
+use crate::cache::WatchError;
+use crate::codec::Encoder;
+use crate::codec::IncludeObject;
+use crate::codec::KeptRows;
+use crate::codec::MetaVersion;
+use crate::codec::Printer;
+use crate::codec::Representation;
+use crate::codec::TableView;
+use crate::informer::Informer;
+use crate::informer::ProofRequest;
+use crate::server::collection::Collection;
+use crate::server::collection::PrintedList;
+
+/// The objects of one informer for one answer, which shows them as Tables.
+pub(super) struct TableCollection {
+    informer: Arc<Informer>,
+    view: Arc<TableView>,
+    kept: Arc<KeptRows>,
+    /// The time at which the ages of a list end, since 1970.
+    at: Duration,
+}
+
+impl TableCollection {
+    /// The collection of `informer`, whose rows are printed by `printer` and `kept`.
+    ///
+    /// All ages of a GET or LIST end at the same moment. In a WATCH (`is_watch`), ages end when an
+    /// event is encoded.
+    pub(super) fn new(
+        informer: Arc<Informer>,
+        printer: Printer,
+        kept: Arc<KeptRows>,
+        shown: (MetaVersion, IncludeObject),
+        is_watch: bool,
+    ) -> Self {
+        let now = SystemTime::now();
+        let view = TableView::new(
+            printer,
+            shown,
+            Arc::clone(&kept),
+            (!is_watch).then_some(now),
+        );
+        Self {
+            informer,
+            view: Arc::new(view),
+            kept,
+            at: now.duration_since(UNIX_EPOCH).unwrap_or_default(),
+        }
+    }
+}
+
+impl Collection for TableCollection {
+    fn reader(&self) -> &Reader {
+        self.informer.reader()
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        self.informer.encoder()
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        self.informer.resource()
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        self.informer.fields()
+    }
+
+    fn format(&self) -> WireFormat {
+        self.informer.format()
+    }
+
+    fn encoder_for(&self, _: Representation) -> Arc<Encoder> {
+        Arc::new(self.encoder().table(Arc::clone(&self.view)))
+    }
+
+    fn printed(&self) -> Option<PrintedList> {
+        Some(PrintedList {
+            rows: Arc::clone(&self.kept),
+            second: self.at.as_secs(),
+        })
+    }
+
+    fn bridge(
+        &self,
+        version: ResourceVersion,
+        request: &ProofRequest,
+    ) -> Result<Option<BridgedWatch>, WatchError> {
+        self.informer.bridge(version, request)
+    }
+
+    fn count_sent(&self, events: u64) {
+        self.informer.count_sent(events);
+    }
+}

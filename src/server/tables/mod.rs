@@ -1,0 +1,315 @@
+//! Tables from the caches: decides which kinds kubefan prints, and compares its Tables with the API
+//! server's own before it prints a kind.
+//!
+//! A kind is printed only if the API server has a version on which the tests compare every cell. At
+//! run time, its columns and the rows of some objects are compared before it is printed for the
+//! first time, and again after a thousand Tables. If anything differs, the kind is forwarded.
+
+mod check;
+mod collection;
+mod kind;
+mod sample;
+mod state;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus::IntCounterVec;
+use prometheus::IntGauge;
+use tokio::time::Instant;
+use tokio::time::sleep;
+
+use crate::api::GroupVersionResource;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::WireFormat;
+use crate::cache::Snapshot;
+use crate::codec::Printer;
+use crate::codec::RowMemory;
+use crate::codec::View;
+use crate::informer::Informer;
+use crate::informer::InformerSet;
+use crate::informer::InformerSpec;
+use crate::informer::LiveRestMapper;
+use crate::shutdown::Shutdown;
+use crate::telemetry::Registry;
+use crate::upstream::Client;
+
+use super::collection::Collection;
+use super::decide::Plan;
+use super::decide::Read;
+use super::decide::Reason;
+
+use check::Comparison;
+use collection::TableCollection;
+use kind::Kind;
+use kind::is_tested;
+use state::Admission;
+use state::Outcome;
+
+/// Upper limit of the bytes of printed rows. Others are printed for each answer.
+const ROW_BYTES: usize = 64 << 20;
+/// How often rows of changed objects are dropped.
+const CLEAN_INTERVAL: Duration = Duration::from_secs(60);
+/// The second of two reads within this time starts the informer.
+const SECOND_READ: Duration = Duration::from_secs(60);
+
+/// Metrics of Tables that kubefan prints.
+#[derive(Clone)]
+pub(super) struct TableMetrics {
+    checks: IntCounterVec,
+    row_bytes: IntGauge,
+}
+
+/// The kinds whose Tables kubefan prints. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Tables {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: Client,
+    informers: InformerSet,
+    rest_mapper: Arc<LiveRestMapper>,
+    kinds: Mutex<HashMap<GroupVersionResource, Arc<Kind>>>,
+    /// When a Table of a resource without a ready informer was last asked for.
+    cold_reads: Mutex<HashMap<GroupVersionResource, Instant>>,
+    memory: Arc<RowMemory>,
+    metrics: TableMetrics,
+    shutdown: Shutdown,
+}
+
+impl TableMetrics {
+    /// Registers the metrics in `registry`.
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            checks: registry.counter_vec(
+                "kubefan_table_checks_total",
+                "Comparisons of kubefan's Tables with those of the API server: equal, different \
+                 (the resource is then forwarded), or failed (no answer to compare with).",
+                &["group", "resource", "result"],
+            ),
+            row_bytes: registry.gauge(
+                "kubefan_table_rows_bytes",
+                "Bytes of printed rows of Tables in memory, as of the last minute.",
+            ),
+        }
+    }
+}
+
+impl Tables {
+    /// Tables of the objects in `informers`, compared with those that `client` gets.
+    pub(super) fn new(
+        client: Client,
+        informers: InformerSet,
+        rest_mapper: Arc<LiveRestMapper>,
+        metrics: TableMetrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let inner = Inner {
+            client,
+            informers,
+            rest_mapper,
+            kinds: Mutex::default(),
+            cold_reads: Mutex::default(),
+            memory: Arc::new(RowMemory::new(ROW_BYTES)),
+            metrics,
+            shutdown,
+        };
+        let inner = Arc::new(inner);
+        Self { inner }
+    }
+
+    /// Drops old rows regularly. Runs until the future is dropped.
+    pub(super) async fn clean(self) {
+        loop {
+            sleep(CLEAN_INTERVAL).await;
+            let kinds: Vec<_> = self.inner.kinds.lock().values().cloned().collect();
+            for kind in kinds {
+                kind.forget_old_rows();
+                tokio::task::yield_now().await;
+            }
+            let used = i64::try_from(self.inner.memory.used()).unwrap_or(i64::MAX);
+            self.inner.metrics.row_bytes.set(used);
+        }
+    }
+
+    /// Records a Table read for which no informer is ready. The second one within a minute starts
+    /// the informer, but does not wait for it: the API server answers at once.
+    pub(super) fn missed(&self, read: &Read) {
+        let gvr = &read.spec.resource.gvr;
+        let now = Instant::now();
+        let before = self.inner.cold_reads.lock().insert(gvr.clone(), now);
+        let is_second = before.is_some_and(|before| now - before <= SECOND_READ);
+        if !is_second || !self.is_printable(&read.spec) {
+            return;
+        }
+        let informers = &self.inner.informers;
+        if let Err(refused) = informers.get_or_start(&read.spec, read.namespace.as_deref()) {
+            tracing::debug!(resource = %gvr, %refused, "no informer for a Table");
+        }
+    }
+
+    fn is_printable(&self, spec: &InformerSpec) -> bool {
+        self.kind(spec).is_ok()
+    }
+
+    /// The collection of `informer` that shows the objects of `read` as rows.
+    ///
+    /// # Errors
+    ///
+    /// A [`Reason`] if kubefan does not print the kind, or not yet.
+    pub(super) fn collection(
+        &self,
+        read: &Read,
+        informer: &Arc<Informer>,
+    ) -> Result<Arc<dyn Collection>, Reason> {
+        let View::Table(version, include) = read.representation.view else {
+            return Ok(Arc::<Informer>::clone(informer));
+        };
+        let (kind, printer) = self.kind(&read.spec)?;
+        let snapshot = informer.reader().snapshot().ok_or(Reason::NotCached)?;
+        let epoch = snapshot.epoch();
+        let (admission, must_check) = {
+            let mut state = kind.state.lock();
+            state.admit(snapshot.len(), Instant::now())
+        };
+        if must_check {
+            let namespace = informer.namespace().map(str::to_owned);
+            self.check(
+                &read.spec,
+                Arc::clone(&kind),
+                printer.clone(),
+                namespace,
+                snapshot,
+            );
+        }
+        match admission {
+            Admission::Print => {}
+            Admission::Unchecked => return Err(Reason::TableUnchecked),
+            Admission::Differs => return Err(Reason::TableDiffers),
+        }
+        let kept = kind.rows(informer, epoch, &self.inner.memory);
+        let is_watch = matches!(read.plan, Plan::Watch { .. });
+        Ok(Arc::new(TableCollection::new(
+            Arc::clone(informer),
+            printer,
+            kept,
+            (version, include),
+            is_watch,
+        )))
+    }
+
+    /// The kind of the objects of `spec`, as the API server prints it now, and its printer.
+    ///
+    /// # Errors
+    ///
+    /// [`Reason::Table`] if kubefan does not print the kind.
+    fn kind(&self, spec: &InformerSpec) -> Result<(Arc<Kind>, Printer), Reason> {
+        let server_version = self.inner.rest_mapper.server_version();
+        let server_version = server_version
+            .filter(|version| is_tested(version))
+            .ok_or(Reason::Table)?;
+        let gvr = &spec.resource.gvr;
+        let definition = match spec.custom {
+            true => Some(self.definition(gvr).ok_or(Reason::Table)?),
+            false => None,
+        };
+        let mut kinds = self.inner.kinds.lock();
+        let known = kinds
+            .get(gvr)
+            .filter(|kind| kind.server_version == server_version && kind.is_custom == spec.custom);
+        let version = definition.as_ref().map(|object| object.resource_version);
+        let kind = match known {
+            Some(known) if *known.definition.lock() == version => Arc::clone(known),
+            known => {
+                let printer = printer(spec, definition.as_deref());
+                let is_same = |known: &&Arc<Kind>| match (&known.printer, &printer) {
+                    (Some(known), Some(new)) => known.is_same_custom(new),
+                    (known, new) => known.is_none() && new.is_none(),
+                };
+                match known.filter(is_same) {
+                    // The definition has changed in something else than its columns.
+                    Some(known) => {
+                        *known.definition.lock() = version;
+                        Arc::clone(known)
+                    }
+                    None => {
+                        let kind = Kind::new(server_version, printer, spec.custom, version);
+                        let kind = Arc::new(kind);
+                        kinds.insert(gvr.clone(), Arc::clone(&kind));
+                        kind
+                    }
+                }
+            }
+        };
+        let printer = kind.printer.clone().ok_or(Reason::Table)?;
+        Ok((kind, printer))
+    }
+
+    /// The CustomResourceDefinition of `gvr` in the cache; `None` if there is no ready cache of
+    /// definitions.
+    fn definition(&self, gvr: &GroupVersionResource) -> Option<Arc<Object>> {
+        let definitions = LiveRestMapper::definitions();
+        let rest_mapper = &self.inner.rest_mapper;
+        let spec = rest_mapper.known_informer_spec(&definitions, WireFormat::Json)?;
+        let informer = self.inner.informers.get_ready(&spec, None)?;
+        let name = gvr.group_resource();
+        informer
+            .reader()
+            .snapshot()?
+            .get(&ObjectKey::new(None, &name))
+    }
+
+    /// Compares the kind's rows with the API server's in the background.
+    fn check(
+        &self,
+        spec: &InformerSpec,
+        kind: Arc<Kind>,
+        printer: Printer,
+        namespace: Option<String>,
+        snapshot: Snapshot,
+    ) {
+        let (tables, gvr) = (self.clone(), spec.resource.gvr.clone());
+        self.inner.shutdown.spawn_background(async move {
+            let comparison = Comparison {
+                client: &tables.inner.client,
+                gvr: &gvr,
+                printer: &printer,
+                namespace: namespace.as_deref(),
+                snapshot,
+            };
+            let outcome = comparison.run().await;
+            let result = match outcome {
+                Outcome::Equal { .. } => "equal",
+                Outcome::OtherColumns | Outcome::OtherCells => {
+                    tracing::warn!(
+                        resource = %gvr, version = %kind.server_version, ?outcome,
+                        "kubefan's Table differs from the API server's, so Tables are forwarded"
+                    );
+                    "different"
+                }
+                Outcome::Failed => "failed",
+            };
+            let checks = &tables.inner.metrics.checks;
+            let labels = [gvr.group.as_str(), gvr.resource.as_str(), result];
+            checks.with_label_values(&labels).inc();
+            let mut state = kind.state.lock();
+            state.checked(&outcome, kind.is_custom, Instant::now());
+        });
+    }
+}
+
+/// The printer of the kind of `spec`; `definition` is that of a custom resource. `None` if kubefan
+/// does not print the kind.
+fn printer(spec: &InformerSpec, definition: Option<&Object>) -> Option<Printer> {
+    let gvr = &spec.resource.gvr;
+    if !spec.custom {
+        return Printer::built_in(&gvr.api_version(), &spec.resource.kind);
+    }
+    let definition = definition?.decode_json().ok()?;
+    let printer = Printer::custom(&definition, &gvr.version)?;
+    printer.is_complete().then_some(printer)
+}

@@ -1,0 +1,198 @@
+//! Whether kubefan may print the Tables of a kind: a state machine without I/O.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The number of objects, at most, of which a check compares the rows.
+pub(super) const SAMPLE: usize = 20;
+/// The number of Tables after which a kind is checked again.
+const TABLES_PER_CHECK: u64 = 1_000;
+/// The pause after a check to which the API server gave no answer.
+const RETRY: Duration = Duration::from_secs(10);
+/// The pause after a check that found other columns than the definition of the resource has. The
+/// API server takes a moment to apply a change of the definition.
+const DEFINITION_RETRY: Duration = Duration::from_secs(30);
+
+/// What kubefan knows about its Tables of one kind.
+#[derive(Debug)]
+pub(super) struct State {
+    verdict: Verdict,
+    is_checking: bool,
+    /// No check begins before this; `None` if one may begin at once.
+    not_before: Option<Instant>,
+    /// Tables that were printed since the last check.
+    printed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing was compared yet.
+    Unknown,
+    /// The rows of `compared` objects were equal. The cache had `objects` then.
+    Equal { compared: usize, objects: usize },
+    /// Something differed.
+    Differs,
+}
+
+/// How a Table is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    Print,
+    /// Forward: the kind was not compared yet.
+    Unchecked,
+    /// Forward: kubefan's Table differed from the API server's.
+    Differs,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// The columns and the rows of `compared` objects are equal; the cache has `objects`.
+    Equal { compared: usize, objects: usize },
+    /// The columns differ.
+    OtherColumns,
+    /// A cell differs.
+    OtherCells,
+    /// The API server gave no answer that can be compared.
+    Failed,
+}
+
+impl State {
+    pub(super) fn new() -> Self {
+        Self {
+            verdict: Verdict::Unknown,
+            is_checking: false,
+            not_before: None,
+            printed: 0,
+        }
+    }
+
+    /// How a Table of a cache with `objects` is answered, and whether the caller must begin a check.
+    pub(super) fn admit(&mut self, objects: usize, now: Instant) -> (Admission, bool) {
+        let (admission, is_due) = match self.verdict {
+            Verdict::Unknown => (Admission::Unchecked, true),
+            Verdict::Differs => (Admission::Differs, self.not_before.is_some()),
+            // Columns alone say little about cells.
+            Verdict::Equal { compared: 0, .. } if objects > 0 => (Admission::Unchecked, true),
+            Verdict::Equal {
+                compared,
+                objects: before,
+            } => {
+                self.printed += 1;
+                let has_grown = compared < SAMPLE && objects >= 2 * before.max(1);
+                let is_due = has_grown || self.printed >= TABLES_PER_CHECK;
+                (Admission::Print, is_due)
+            }
+        };
+        let may_begin = self.not_before.is_none_or(|start| now >= start);
+        let begins = is_due && may_begin && !self.is_checking;
+        self.is_checking |= begins;
+        (admission, begins)
+    }
+
+    /// Records what the check found that [`State::admit`] asked for. `is_custom` is true for a custom
+    /// resource.
+    pub(super) fn checked(&mut self, outcome: &Outcome, is_custom: bool, now: Instant) {
+        self.is_checking = false;
+        self.not_before = None;
+        match *outcome {
+            Outcome::Equal { compared, objects } => {
+                self.verdict = Verdict::Equal { compared, objects };
+                self.printed = 0;
+            }
+            Outcome::OtherColumns if is_custom => {
+                self.verdict = Verdict::Differs;
+                self.not_before = Some(now + DEFINITION_RETRY);
+            }
+            Outcome::OtherColumns | Outcome::OtherCells => self.verdict = Verdict::Differs,
+            Outcome::Failed => self.not_before = Some(now + RETRY),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn equal(compared: usize, objects: usize) -> Outcome {
+        Outcome::Equal { compared, objects }
+    }
+
+    #[test]
+    fn nothing_is_printed_before_it_was_compared() {
+        let now = Instant::now();
+        let mut state = State::new();
+        assert_eq!(state.admit(5, now), (Admission::Unchecked, true));
+        assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
+        state.checked(&Outcome::Failed, false, now);
+        assert_eq!(state.admit(5, now), (Admission::Unchecked, false));
+        assert_eq!(state.admit(5, now + RETRY), (Admission::Unchecked, true));
+        state.checked(&equal(5, 5), false, now);
+        assert_eq!(state.admit(5, now), (Admission::Print, false));
+    }
+
+    #[test]
+    fn an_empty_collection_is_compared_again_when_it_has_objects() {
+        let now = Instant::now();
+        let mut state = State::new();
+        state.admit(0, now);
+        state.checked(&equal(0, 0), false, now);
+        assert_eq!(state.admit(0, now), (Admission::Print, false));
+        assert_eq!(state.admit(1, now), (Admission::Unchecked, true));
+        state.checked(&equal(1, 1), false, now);
+        assert_eq!(state.admit(1, now), (Admission::Print, false));
+        // While the next check runs, the kind is printed.
+        assert_eq!(state.admit(2, now), (Admission::Print, true));
+        assert_eq!(state.admit(2, now), (Admission::Print, false));
+        state.checked(&equal(SAMPLE, 50), false, now);
+        assert_eq!(state.admit(500, now), (Admission::Print, false));
+    }
+
+    #[test]
+    fn a_kind_is_compared_again_after_a_thousand_tables() {
+        let now = Instant::now();
+        let mut state = State::new();
+        state.admit(50, now);
+        state.checked(&equal(SAMPLE, 50), false, now);
+        for round in 0..2 {
+            for table in 1..TABLES_PER_CHECK {
+                assert_eq!(state.admit(50, now), (Admission::Print, false), "{table}");
+            }
+            assert_eq!(state.admit(50, now), (Admission::Print, true), "{round}");
+            state.checked(&equal(SAMPLE, 50), false, now);
+        }
+        // A failed check does not count, and is repeated.
+        for _ in 1..TABLES_PER_CHECK {
+            state.admit(50, now);
+        }
+        assert_eq!(state.admit(50, now), (Admission::Print, true));
+        state.checked(&Outcome::Failed, false, now);
+        assert_eq!(state.admit(50, now), (Admission::Print, false));
+        assert_eq!(state.admit(50, now + RETRY), (Admission::Print, true));
+        state.checked(&Outcome::OtherCells, false, now);
+        assert_eq!(state.admit(50, now + RETRY), (Admission::Differs, false));
+    }
+
+    #[test]
+    fn only_the_columns_of_a_definition_get_another_chance() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(3600);
+        for (outcome, is_custom, is_repeated) in [
+            (Outcome::OtherCells, false, false),
+            (Outcome::OtherCells, true, false),
+            (Outcome::OtherColumns, false, false),
+            (Outcome::OtherColumns, true, true),
+        ] {
+            let mut state = State::new();
+            state.admit(1, now);
+            state.checked(&outcome, is_custom, now);
+            assert_eq!(state.admit(1, now), (Admission::Differs, false));
+            assert_eq!(
+                state.admit(1, later),
+                (Admission::Differs, is_repeated),
+                "{outcome:?} {is_custom}"
+            );
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Custom resources with odd columns have the same Tables through kubefan as directly.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use serde_json::Value;
+use serde_json::json;
+
+use crate::support::clients::client::Client;
+use crate::support::normalise::mask_ages;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::private;
+use crate::support::programs::kubefan::Kubefan;
+
+use super::printed_tables::printed;
+use super::printed_tables::table;
+
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const GROUP: &str = "odd.kubefan.test";
+const STEP: Duration = Duration::from_secs(60);
+
+/// Paths that kubefan evaluates. Each is a column of every type, and a definition of its own.
+const PATHS: [&str; 25] = [
+    ".spec.value",
+    ".spec['value']",
+    ".spec.missing.deep",
+    ".spec.list",
+    ".spec.list[0]",
+    ".spec.list[7]",
+    ".spec.list[-1]",
+    ".spec.list[-9]",
+    ".spec.list[1:]",
+    ".spec.list[:1]",
+    ".spec.list[0:9]",
+    ".spec.list[::2]",
+    ".spec.list[*]",
+    ".spec.items[*].v",
+    ".spec.items[?(@.v==1)].n",
+    ".spec.items[?(@.v>=2)].n",
+    ".spec.items[?(@.n=='x y')].v",
+    ".spec.items[?(@.n!=\"x y\")].v",
+    ".spec.items[?(@.on==true)].n",
+    ".spec.items[?(@.none)].n",
+    ".spec['value','list']",
+    ".metadata.labels.example\\.com/x",
+    ".metadata.annotations['odd\\.key']",
+    ".metadata.uid",
+    ".spec.value.inner",
+];
+/// Paths that only the API server evaluates, so kubefan forwards the Tables. It finds the members of
+/// an object in random order, so the cells of `.*` are not compared.
+const FORWARDED: [&str; 5] = [
+    ".spec.*",
+    "..v",
+    ".spec..v",
+    ".spec.list[?(@==1)]",
+    "spec.value",
+];
+const TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "date"];
+
+fn values() -> Vec<Value> {
+    vec![
+        json!("text"),
+        json!(""),
+        json!("<a> & \"b\" \u{2028} \\ \n é"),
+        json!(0),
+        json!(-7),
+        json!(1.5),
+        json!(3.0),
+        json!(1e21),
+        json!(0.0000001),
+        json!(9_007_199_254_740_993_i64),
+        json!(i64::MAX),
+        json!(true),
+        json!(false),
+        json!({ "inner": [1, { "b": null, "a": "<" }] }),
+        json!([]),
+        json!([1, "two", 3.5, null, true, { "v": 1 }]),
+        json!("2020-01-02T03:04:05Z"),
+        json!("2020-01-02T03:04:05.678+02:00"),
+        json!("2999-01-01T00:00:00Z"),
+        json!("2020-01-02"),
+        json!("5"),
+    ]
+}
+
+fn columns(path: &str) -> Value {
+    let column = |kind: &str| json!({ "name": kind, "type": kind, "jsonPath": path });
+    TYPES.into_iter().map(column).collect()
+}
+
+/// Defines the resource `odd{number}` with the columns of `path`, and creates objects with all
+/// values. Returns its collection; `None` if the API server refuses the definition.
+async fn define(direct: &Client, number: usize, path: &str) -> Option<String> {
+    let plural = format!("odd{number}");
+    let definition = json!({
+        "metadata": { "name": format!("{plural}.{GROUP}") },
+        "spec": {
+            "group": GROUP, "scope": "Cluster",
+            "names": { "plural": plural, "kind": format!("Odd{number}") },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "additionalPrinterColumns": columns(path),
+                "schema": { "openAPIV3Schema": {
+                    "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                } },
+            }],
+        },
+    });
+    let made = direct.create(DEFINITIONS, &definition).await;
+    if made.status == 422 {
+        return None;
+    }
+    made.ok();
+    let collection = format!("/apis/{GROUP}/v1/{plural}");
+    eventually(&collection, STEP, async || {
+        direct.get(&collection).await.is(200)
+    })
+    .await;
+    for (at, value) in values().into_iter().enumerate() {
+        let object = json!({
+            "apiVersion": format!("{GROUP}/v1"),
+            "kind": format!("Odd{number}"),
+            "metadata": {
+                "name": format!("o{at}"),
+                "labels": { "example.com/x": "label" },
+                "annotations": { "odd.key": "note" },
+            },
+            "spec": {
+                "value": value,
+                "list": [value, "second", 3],
+                "items": [
+                    { "v": 1, "n": "one", "on": true },
+                    { "v": 2, "n": "x y" },
+                    { "v": 3, "n": value, "on": false },
+                ],
+            },
+        });
+        direct.create(&collection, &object).await.ok();
+    }
+    let bare = json!({
+        "apiVersion": format!("{GROUP}/v1"),
+        "kind": format!("Odd{number}"),
+        "metadata": { "name": "bare" },
+    });
+    direct.create(&collection, &bare).await.ok();
+    Some(collection)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn odd_columns_are_printed_as_by_the_api_server() {
+    let Some(server) = private().await else {
+        return;
+    };
+    let direct = server.client();
+    let all = || PATHS.into_iter().chain(FORWARDED).enumerate();
+    let defined = all().map(|(number, path)| define(&direct, number, path));
+    let collections = join_all(defined).await;
+    let kubefan = Kubefan::start(&server, &[]).await;
+    let through = kubefan.client();
+    let mut differences = Vec::new();
+    let mut compared = 0;
+    for ((number, path), collection) in all().zip(collections) {
+        let Some(collection) = collection else {
+            assert!(number >= PATHS.len(), "{path} is refused");
+            continue;
+        };
+        if number < PATHS.len() {
+            printed(&through, &collection).await;
+        }
+        let list = format!("{collection}?resourceVersion=0");
+        let (wanted, got) = (table(&direct, &list).await, table(&through, &list).await);
+        let rows = |text: &Value| text["rows"].as_array().cloned().unwrap_or_default();
+        let (wanted, got) = (wanted.json(), got.json());
+        if wanted["columnDefinitions"] != got["columnDefinitions"] {
+            differences.push(format!("{path}: columns"));
+        }
+        for (wanted, got) in rows(&wanted).iter().zip(rows(&got)) {
+            compared += 1;
+            let shown = |row: &Value| mask_ages(&row["cells"].to_string());
+            if shown(wanted) != shown(&got) && path != FORWARDED[0] {
+                let cells = [&wanted["cells"], &got["cells"]];
+                differences.push(format!("{path}\n  {}\n  {}", cells[0], cells[1]));
+            }
+        }
+        assert_eq!(rows(&wanted).len(), rows(&got).len());
+    }
+    let count = differences.len();
+    assert!(
+        count == 0,
+        "{count} of {compared}:\n{}",
+        differences.join("\n")
+    );
+    assert!(compared >= PATHS.len() * 22, "{compared}");
+    let metrics = kubefan.metrics().await;
+    assert!(!metrics.contains("result=\"different\""), "{metrics}");
+}

@@ -1,0 +1,171 @@
+//! kubefan prints a Table only from a filled cache, and only after it has compared its own with the
+//! API server's.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Method;
+use http::header::ACCEPT;
+use serde_json::json;
+
+use crate::support::clients::client::Answer;
+use crate::support::clients::client::Client;
+use crate::support::normalise::mask_ages;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::shared;
+use crate::support::programs::kubeconfig;
+use crate::support::programs::kubeconfig::User;
+use crate::support::programs::kubefan::Kubefan;
+use crate::support::proxies::scripted_proxy::RequestAction;
+use crate::support::proxies::scripted_proxy::ScriptedProxy;
+use crate::support::proxies::scripted_proxy::SeenRequest;
+
+const LIMIT: Duration = Duration::from_secs(60);
+const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
+
+pub(super) async fn table(client: &Client, path: &str) -> Answer {
+    let accept = HeaderMap::from_iter([(ACCEPT, TABLE)]);
+    let answer = client.send(Method::GET, path, &accept, Bytes::new());
+    answer.await.ok()
+}
+
+/// Reads Tables until kubefan answers one from its cache, which a proof shows.
+pub(super) async fn printed(client: &Client, path: &str) -> Answer {
+    eventually(path, LIMIT, async || {
+        let answer = table(client, path).await;
+        match answer.header("x-kubefan-proof") {
+            Some(_) => Ok(answer),
+            None => Err("forwarded"),
+        }
+    })
+    .await
+}
+
+/// The number of requests that were forwarded for this reason.
+async fn forwarded(kubefan: &Kubefan, reason: &str) -> f64 {
+    metric(
+        kubefan,
+        "kubefan_requests_total",
+        &format!("reason=\"{reason}\""),
+    )
+    .await
+}
+
+/// The sum of a metric over all its labels that contain `label`.
+async fn metric(kubefan: &Kubefan, name: &str, label: &str) -> f64 {
+    let metrics = kubefan.metrics().await;
+    let lines = metrics.lines().filter(|line| line.contains(label));
+    let values = lines.filter_map(|line| {
+        let labels_and_value = line.strip_prefix(name)?.strip_prefix('{')?;
+        labels_and_value.rsplit(' ').next()?.parse::<f64>().ok()
+    });
+    values.sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_second_table_starts_the_cache_and_none_waits_for_it() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("tables").await;
+    let path = format!("/api/v1/namespaces/{namespace}/services");
+    let service = json!({ "metadata": { "name": "a" }, "spec": { "ports": [{ "port": 80 }] } });
+    server.client().create(&path, &service).await.ok();
+    let kubefan = Kubefan::start(server, &[]).await;
+    let client = kubefan.client();
+    // Before the API server's version is known, even the second one starts nothing.
+    eventually("an informer", LIMIT, async || {
+        table(&client, &path).await;
+        let informers = metric(&kubefan, "kubefan_cache_objects", "\"services\"").await;
+        if informers > 0.0 { Ok(()) } else { Err("none") }
+    })
+    .await;
+    assert!(forwarded(&kubefan, "not_cached").await >= 2.0);
+    let got = printed(&client, &path).await;
+    let wanted = table(&server.client(), &path).await;
+    let rows = |answer: &Answer| mask_ages(&answer.json()["rows"].to_string());
+    assert_eq!(rows(&got), rows(&wanted));
+    assert_eq!(
+        got.json()["columnDefinitions"],
+        wanted.json()["columnDefinitions"]
+    );
+    let checks = metric(&kubefan, "kubefan_table_checks_total", "equal").await;
+    assert!(checks >= 1.0, "{checks}");
+    // A kind that kubefan does not print starts no cache.
+    for _ in 0..3 {
+        table(&client, "/apis/storage.k8s.io/v1/storageclasses").await;
+    }
+    let classes = metric(&kubefan, "kubefan_cache_objects", "storageclasses").await;
+    assert_eq!(classes, 0.0);
+}
+
+/// The API server's Tables with other cells of pods, and other columns of ConfigMaps, if kubefan
+/// asks for them itself.
+fn with_other_cells(seen: &SeenRequest) -> RequestAction {
+    let is_check = seen.query("fieldSelector").starts_with("metadata.name=")
+        && seen.query("includeObject") == "Object";
+    let replace = |from: &'static str, to: &'static str| {
+        RequestAction::ChangeFrames(Box::new(move |line| {
+            let text = String::from_utf8(line).expect("JSON is UTF-8");
+            assert_eq!(from.len(), to.len(), "the length is in a header");
+            Some(vec![text.replace(from, to).into_bytes()])
+        }))
+    };
+    match seen.path.rsplit('/').next() {
+        Some("pods") if is_check => replace("\"0/1\"", "\"1/1\""),
+        Some("configmaps") if is_check => replace("\"name\":\"Age\"", "\"name\":\"Old\""),
+        _ => RequestAction::Forward,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_is_forwarded_if_its_table_differs() {
+    let Some(server) = shared() else { return };
+    let namespace = server.namespace("tables").await;
+    let path = |resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}");
+    let pod = json!({
+        "metadata": { "name": "a" },
+        "spec": { "containers": [{ "name": "main", "image": "example.com/web" }] },
+    });
+    let direct = server.client();
+    direct.create(&path("pods"), &pod).await.ok();
+    let map = json!({ "metadata": { "name": "a" } });
+    direct.create(&path("configmaps"), &map).await.ok();
+    let proxy = ScriptedProxy::start(direct.clone(), with_other_cells).await;
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("config");
+    kubeconfig::write(&config, proxy.url(), None, &User::Anonymous);
+    let flags = ["-r", "pods", "-r", "configmaps", "-r", "secrets"];
+    let kubefan = Kubefan::start_with(&config, &flags).await;
+    let client = kubefan.client();
+    for resource in ["pods", "configmaps"] {
+        eventually(resource, LIMIT, async || {
+            let answer = table(&client, &path(resource)).await;
+            assert_eq!(answer.header("x-kubefan-proof"), None, "{resource}");
+            let label = format!("resource=\"{resource}\",result=\"different\"");
+            let different = metric(&kubefan, "kubefan_table_checks_total", &label).await;
+            if different >= 1.0 {
+                Ok(())
+            } else {
+                Err("not compared yet")
+            }
+        })
+        .await;
+        let before = forwarded(&kubefan, "table_differs").await;
+        let got = table(&client, &path(resource)).await;
+        let wanted = table(&direct, &path(resource)).await;
+        assert_eq!(
+            mask_ages(&got.json()["rows"].to_string()),
+            mask_ages(&wanted.json()["rows"].to_string())
+        );
+        assert_eq!(forwarded(&kubefan, "table_differs").await, before + 1.0);
+        let log = kubefan.log();
+        assert!(
+            log.lines()
+                .any(|line| line.contains(&format!("{resource}.v1"))
+                    && line.contains("differs from the API server's")),
+            "{log}"
+        );
+    }
+    printed(&client, &path("secrets")).await;
+}
