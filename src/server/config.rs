@@ -6,6 +6,7 @@ use crate::cache::GroupLimits;
 use crate::telemetry::Registry;
 
 use super::deliver::GzipCacheMetrics;
+use super::documents::DocumentMetrics;
 use super::filters::RequestMetrics;
 use super::filters::WebPageRules;
 use super::in_flight::InFlightMetrics;
@@ -43,6 +44,7 @@ pub struct Metrics {
     pub(super) in_flight: InFlightMetrics,
     pub(super) shares: ShareMetrics,
     pub(super) tables: TableMetrics,
+    pub(super) documents: DocumentMetrics,
 }
 
 impl Default for Config {
@@ -67,6 +69,7 @@ impl Metrics {
             in_flight: InFlightMetrics::new(registry),
             shares: ShareMetrics::new(registry),
             tables: TableMetrics::new(registry),
+            documents: DocumentMetrics::new(registry),
         }
     }
 }

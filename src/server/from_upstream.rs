@@ -62,6 +62,8 @@ impl Server {
             let rest_mapper = &self.inner.rest_mapper;
             rest_mapper.with(|mapper| mapper.is_native(&gvr))
         });
+        let documents = &self.inner.documents;
+        let document = documents.request(&mut request, info);
         let asked_at = Instant::now();
         let forwarding = &self.inner.forwarding;
         let held = ForwardedWith {
@@ -69,11 +71,19 @@ impl Server {
             share: share.clone(),
             seat: seat.as_mut(),
         };
-        let forwarded = forwarding.forward(request, info, caller, is_native, held);
+        let may_share = is_native || document.is_some();
+        let forwarded = forwarding.forward(request, info, caller, may_share, held);
         let forwarded = within(deadline, forwarded).await;
-        let response = forwarded
-            .unwrap_or_else(|| Err(Status::timeout()))
-            .unwrap_or_else(|status| refusal.respond(&status));
+        let forwarded = forwarded.unwrap_or_else(|| Err(Status::timeout().into()));
+        let forwarded = match document {
+            // Other callers' rights are known only to the API server.
+            Some(document) => {
+                let may_be_old = matches!(caller, Caller::Trusted);
+                documents.answer(document, forwarded, may_be_old)
+            }
+            None => forwarded,
+        };
+        let response = forwarded.unwrap_or_else(|failed| refusal.respond(&failed.status));
         let response = match caller {
             Caller::Known(caller) if is_native => {
                 let rights = Rights {

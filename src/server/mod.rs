@@ -33,6 +33,8 @@
 //! for Forward, and for a Read that the cache missed:
 //! forbidden   the request, the caller      the API server's 403 of some seconds ago, if this user
 //!                                          got one for the same request
+//! documents/  the request                  the `ETag` of the discovery or OpenAPI document that is
+//!                                          remembered, and its bytes after a 304 or in an outage
 //! forward/    the request                  the API server's answer; identical reads share a call
 //!
 //! for every error of a stage:
@@ -84,6 +86,7 @@ mod collection;
 mod config;
 mod decide;
 mod deliver;
+mod documents;
 mod filters;
 mod forbidden;
 mod forward;

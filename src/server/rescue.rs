@@ -113,6 +113,15 @@ struct LogLimit {
     suppressed: u64,
 }
 
+/// Why a forwarded request has no answer.
+#[derive(Debug)]
+pub(super) struct FailedForward {
+    /// What the client gets.
+    pub(super) status: Status,
+    /// True if the API server can't be reached, or does not answer.
+    pub(super) is_outage: bool,
+}
+
 /// What a client may know about the failure of its forwarded request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureClass {
@@ -126,16 +135,29 @@ enum FailureClass {
 }
 
 impl FailureLog {
-    /// The Status for a request that could not be forwarded. It contains a fixed sentence, because
-    /// the error itself describes kubefan's side of the connection; only the log gets it.
-    pub(super) fn forwarding_failed(&self, error: &upstream::Error) -> Status {
+    /// What a client gets if its request could not be forwarded. The Status contains a fixed
+    /// sentence, because the error itself describes kubefan's side of the connection; only the log
+    /// gets it.
+    pub(super) fn forwarding_failed(&self, error: &upstream::Error) -> FailedForward {
         let class = FailureClass::of(error);
         let admitted = self.limits.lock()[class as usize].admit(Instant::now());
         if let Some(suppressed) = admitted {
             let error = with_causes(error);
             tracing::warn!(error, suppressed, "request could not be forwarded");
         }
-        class.status()
+        FailedForward {
+            status: class.status(),
+            is_outage: class.is_outage(),
+        }
+    }
+}
+
+impl From<Status> for FailedForward {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            is_outage: false,
+        }
     }
 }
 
@@ -179,6 +201,13 @@ impl FailureClass {
             }
         };
         Status::failure(code, reason, self.message())
+    }
+
+    fn is_outage(self) -> bool {
+        match self {
+            Self::Timeout | Self::InDoubt | Self::Unreachable | Self::Broken => true,
+            Self::Request | Self::Credentials | Self::CredentialsRefused => false,
+        }
     }
 
     fn message(self) -> &'static str {
@@ -280,10 +309,12 @@ mod tests {
                 "kubefan: the API server does not accept kubefan's credentials",
             ),
         ] {
-            let status = log.forwarding_failed(&error);
+            let FailedForward { status, is_outage } = log.forwarding_failed(&error);
             assert_eq!((status.code, status.message.as_str()), (code, message));
             let may_retry = matches!(error, upstream::Error::Unreachable(_));
             assert_eq!(status.retry_after().is_some(), may_retry, "{message}");
+            let is_answered = message.contains("credentials") || message.contains("request can't");
+            assert_eq!(is_outage, !is_answered, "{message}");
         }
     }
 

@@ -38,6 +38,7 @@ use super::decide::KnownResources;
 use super::decide::Reason;
 use super::decide::decide;
 use super::deliver::GzipCache;
+use super::documents::Documents;
 use super::filters::ChargeLayer;
 use super::filters::GzipLayer;
 use super::filters::RecoverLayer;
@@ -75,6 +76,7 @@ pub struct Server {
 /// What all clones of a [`Server`] share.
 pub(super) struct Inner {
     pub(super) access: AccessControl,
+    pub(super) documents: Documents,
     pub(super) informers: InformerSet,
     pub(super) rest_mapper: Arc<LiveRestMapper>,
     pub(super) forwarding: Forwarding,
@@ -113,10 +115,18 @@ impl Server {
             shutdown.clone(),
         );
         shutdown.spawn_background(tables.clone().clean());
+        let mapper = Arc::clone(&rest_mapper);
+        let documents = Documents::new(
+            forwarder.clone(),
+            move |group, version| mapper.with(|known| known.is_native_version(group, version)),
+            metrics.documents,
+            shutdown.clone(),
+        );
         let forwarding =
             Forwarding::new(access.clone(), forwarder, shares.clone(), shutdown.clone());
         let inner = Inner {
             access,
+            documents,
             informers,
             rest_mapper,
             forwarding,

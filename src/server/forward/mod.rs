@@ -48,6 +48,7 @@ use super::in_flight::Seat;
 use super::in_flight::is_long_running;
 use super::request::RequestInfo;
 use super::rescue;
+use super::rescue::FailedForward;
 use super::rescue::FailureLog;
 use super::shares::RequestShare;
 use super::shares::Shares;
@@ -120,11 +121,12 @@ impl Forwarding {
 
     /// The API server's answer to `request`. It is sent with the credentials of `caller`, or as
     /// kubefan, which impersonates a caller that has proven its identity only to kubefan. If
-    /// `is_native` is true, the API server serves the resource itself, so that reads can be shared.
+    /// `is_native` is true, the API server itself has the objects or the document, so that reads can
+    /// be shared.
     ///
     /// # Errors
     ///
-    /// The Status for the client, if the API server gave no answer or no permit was free.
+    /// If the API server gave no answer, or no permit was free.
     pub(super) async fn forward(
         &self,
         mut request: Request<Body>,
@@ -132,7 +134,7 @@ impl Forwarding {
         caller: &Caller,
         is_native: bool,
         with: ForwardedWith<'_>,
-    ) -> Result<Response<Body>, Status> {
+    ) -> Result<Response<Body>, FailedForward> {
         let ForwardedWith { limit, share, seat } = with;
         let identity = prepare(request.headers_mut(), caller)?;
         if let Some(peer) = request.extensions().get::<Peer>() {
@@ -158,8 +160,8 @@ impl Forwarding {
             }
         };
         answer.map_err(|failed| match failed {
-            ForwardError::TooManyUnproven => Status::too_many_consistent_reads(),
-            ForwardError::TooManyLong => Status::too_many_long_reads(),
+            ForwardError::TooManyUnproven => Status::too_many_consistent_reads().into(),
+            ForwardError::TooManyLong => Status::too_many_long_reads().into(),
             ForwardError::Upstream(error) => self.failures.forwarding_failed(&error),
         })
     }

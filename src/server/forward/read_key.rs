@@ -13,21 +13,21 @@ use crate::server::request::RequestInfo;
 use crate::upstream;
 
 /// Request headers on which the answer to a URL depends. A shared call has no other header.
-const VARYING_HEADERS: [HeaderName; 4] = [
+const VARYING_HEADERS: [HeaderName; 5] = [
     header::ACCEPT,
     header::ACCEPT_ENCODING,
     header::ORIGIN,
     // The user agent determines whether JSON is indented.
     header::USER_AGENT,
+    header::IF_NONE_MATCH,
 ];
 /// The header with the ID under which the API server's audit log has a request.
 pub(super) const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 /// The answer to a request with one of these headers is not shared.
-const UNSHAREABLE_HEADERS: [HeaderName; 6] = [
+const UNSHAREABLE_HEADERS: [HeaderName; 5] = [
     header::RANGE,
     header::IF_RANGE,
     header::IF_MATCH,
-    header::IF_NONE_MATCH,
     header::IF_MODIFIED_SINCE,
     header::IF_UNMODIFIED_SINCE,
 ];
@@ -36,20 +36,21 @@ const UNSHAREABLE_HEADERS: [HeaderName; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ReadKey {
     path_and_query: PathAndQuery,
-    headers: [Option<HeaderValue>; 4],
+    headers: [Option<HeaderValue>; 5],
 }
 
 impl ReadKey {
     /// The key of `request`; `None` if its answer can't be shared: it is not a GET or LIST of whole
-    /// objects (but a log, for example), it has a body, or a header that makes its answer unique.
+    /// objects or of a document (but a log, for example), it has a body, or a header that makes its
+    /// answer unique.
     ///
-    /// The caller checks that the resource is built-in or custom. An aggregated API server may
-    /// answer by any header of the request.
+    /// The caller checks that the API server itself has the objects or the document. An aggregated
+    /// one may answer by any header of the request.
     pub(super) fn of(request: &Request<Body>, info: &RequestInfo) -> Option<Self> {
         let headers = request.headers();
+        let is_of_objects = matches!(info.verb.as_str(), "get" | "list");
         let is_read = *request.method() == Method::GET
-            && info.is_resource_request
-            && matches!(info.verb.as_str(), "get" | "list")
+            && (is_of_objects || !info.is_resource_request)
             && info.subresource.is_empty()
             && !upstream::is_upgrade(headers)
             && http_body::Body::is_end_stream(request.body());
@@ -146,12 +147,12 @@ mod tests {
 
     #[test]
     fn reads_that_cannot_be_shared_have_no_key() {
+        assert!(key("/version", &[]).is_some(), "a document");
         for (url, lines) in [
-            ("/version", vec![]),
             ("/api/v1/pods?watch=1", vec![]),
             ("/api/v1/namespaces/a/pods/b/log", vec![]),
             ("/api/v1/pods", vec![("range", "bytes=0-1")]),
-            ("/api/v1/pods", vec![("if-none-match", "\"x\"")]),
+            ("/api/v1/pods", vec![("if-match", "\"x\"")]),
         ] {
             assert_eq!(key(url, &lines), None, "{url} {lines:?}");
         }

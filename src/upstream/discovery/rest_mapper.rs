@@ -239,6 +239,14 @@ impl RestMapper {
         self.positions.contains_key(gvr) && self.not_aggregated(gvr).is_ok()
     }
 
+    /// True if the API server serves the resources of `group` and `version` itself. False if
+    /// discovery returned none of them.
+    pub fn is_native_version(&self, group: &str, version: &str) -> bool {
+        let mut known = self.positions.keys();
+        let found = known.find(|gvr| gvr.group == group && gvr.version == version);
+        found.is_some_and(|gvr| self.not_aggregated(gvr).is_ok())
+    }
+
     fn not_aggregated(&self, gvr: &GroupVersionResource) -> Result<(), NotCacheable> {
         match &self.aggregated {
             Some(aggregated) if aggregated.contains(&group_version(gvr)) => {

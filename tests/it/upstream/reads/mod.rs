@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod deprecated_paths;
+mod documents;
 mod gzip;
 mod headers;
 mod odd_columns;

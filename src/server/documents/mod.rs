@@ -1,0 +1,406 @@
+//! Discovery, OpenAPI and `/version`: documents that change rarely, and that many clients read.
+//!
+//! Each request for a document is forwarded with the credentials of its caller, so the API server
+//! decides who reads what. If kubefan has the document, the request also has its `ETag` in
+//! `If-None-Match`: after a 304 the client gets the document from memory, and the API server has
+//! neither rendered nor compressed nor sent it.
+//!
+//! Only if the API server does not answer, clients get documents from memory without it, with a
+//! `Warning`. So `kubectl` starts in an outage, and can read what the caches have. The documents of
+//! OpenAPI v3 are many, and a client reads only those that it needs, so kubefan fetches all of them
+//! (`prefetch`) after their index was read.
+
+mod key;
+mod memory;
+mod prefetch;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http::header;
+use http_body::Frame;
+use http_body::SizeHint;
+use prometheus::IntCounter;
+use prometheus::IntCounterVec;
+use prometheus::IntGauge;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
+
+use crate::body;
+use crate::body::Body;
+use crate::body::BoxError;
+use crate::server::request::RequestInfo;
+use crate::server::rescue::FailedForward;
+use crate::shutdown::Shutdown;
+use crate::telemetry::Registry;
+use crate::upstream::Forwarder;
+
+use key::DocumentKey;
+use memory::Document;
+use memory::MAX_DOCUMENT;
+use memory::Memory;
+use prefetch::Prefetch;
+
+/// Marks a document that may be out of date. Clients print it.
+const OUTDATED: HeaderValue = HeaderValue::from_static(
+    r#"299 - "kubefan: the API server does not answer; this document is the last one that it sent""#,
+);
+
+/// Number of documents that are received to be remembered at a time. What was received of them is
+/// kept beside what their clients hold.
+const MAX_RECEIVING: usize = 8;
+
+/// Headers of a 304 that do not belong to the document.
+const OF_THE_EMPTY_BODY: [http::HeaderName; 3] = [
+    header::CONTENT_LENGTH,
+    header::CONTENT_TYPE,
+    header::TRANSFER_ENCODING,
+];
+
+/// The documents of the API server. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Documents {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    memory: Memory,
+    prefetch: Prefetch,
+    /// Whether the API server itself serves the resources of a group and version.
+    is_native: Box<IsNative>,
+    /// A permit for each document that is being received to be remembered.
+    receiving: Arc<Semaphore>,
+    metrics: DocumentMetrics,
+}
+
+type IsNative = dyn Fn(&str, &str) -> bool + Send + Sync;
+
+/// A request for a document.
+pub(super) struct DocumentRequest {
+    key: DocumentKey,
+    /// What the client itself sent as `If-None-Match`.
+    condition: Option<HeaderValue>,
+    /// The document whose `ETag` kubefan has added to the request.
+    offered: Option<Arc<Document>>,
+}
+
+/// Metrics of the documents.
+#[derive(Clone)]
+pub(super) struct DocumentMetrics {
+    answers: IntCounterVec,
+    fetched: IntCounter,
+    bytes: IntGauge,
+}
+
+/// Who had the bytes of a document that a client got.
+#[derive(Clone, Copy)]
+enum Source {
+    /// The API server sent them.
+    Upstream,
+    /// kubefan, and the API server has confirmed them.
+    Confirmed,
+    /// kubefan, because the API server did not answer.
+    Outage,
+}
+
+/// A body that is remembered once it was received completely.
+struct RememberedBody {
+    body: Body,
+    /// `None` once it is remembered, or if it is too long.
+    receiving: Option<Receiving>,
+}
+
+struct Receiving {
+    documents: Documents,
+    _permit: OwnedSemaphorePermit,
+    key: DocumentKey,
+    headers: HeaderMap,
+    chunks: Vec<Bytes>,
+    length: usize,
+}
+
+// === impl Documents ===
+
+impl Documents {
+    /// Remembers documents, and fetches those of OpenAPI v3 through `forwarder`.
+    /// `is_native(group, version)` is true if the API server itself serves these resources.
+    pub(super) fn new(
+        forwarder: Forwarder,
+        is_native: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
+        metrics: DocumentMetrics,
+        shutdown: Shutdown,
+    ) -> Self {
+        let inner = Inner {
+            memory: Memory::default(),
+            prefetch: Prefetch::new(forwarder, shutdown),
+            is_native: Box::new(is_native),
+            receiving: Arc::new(Semaphore::new(MAX_RECEIVING)),
+            metrics,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The document that `request` is for, if it is for one. Adds the `ETag` of the remembered
+    /// document to the request.
+    pub(super) fn request(
+        &self,
+        request: &mut Request<Body>,
+        info: &RequestInfo,
+    ) -> Option<DocumentRequest> {
+        let key = DocumentKey::of(request, info, &*self.inner.is_native)?;
+        let headers = request.headers_mut();
+        let condition = headers.get(header::IF_NONE_MATCH).cloned();
+        let remembered = self.inner.memory.get(&key);
+        let offered = remembered.filter(|_| condition.is_none());
+        if let Some(etag) = offered.as_ref().and_then(|document| document.etag()) {
+            headers.insert(header::IF_NONE_MATCH, etag.clone());
+        }
+        Some(DocumentRequest {
+            key,
+            condition,
+            offered,
+        })
+    }
+
+    /// The answer to `request`, whose forwarding had the result `forwarded`. If `may_be_old`, it is
+    /// taken from memory if the API server did not answer.
+    ///
+    /// # Errors
+    /// That of `forwarded`.
+    pub(super) fn answer(
+        &self,
+        request: DocumentRequest,
+        forwarded: Result<Response<Body>, FailedForward>,
+        may_be_old: bool,
+    ) -> Result<Response<Body>, FailedForward> {
+        let response = match forwarded {
+            Ok(response) => response,
+            Err(failed) => {
+                let remembered = self.inner.memory.get(&request.key);
+                let remembered = remembered.filter(|_| failed.is_outage && may_be_old);
+                let document = remembered.ok_or(failed)?;
+                self.count(Source::Outage);
+                return Ok(outdated(&document, request.condition.as_ref()));
+            }
+        };
+        let is_confirmed = response.status() == StatusCode::NOT_MODIFIED;
+        if is_confirmed || response.status() == StatusCode::OK {
+            self.inner.prefetch.after(self, &request.key);
+        }
+        match request.offered.filter(|_| is_confirmed) {
+            Some(document) => {
+                self.count(Source::Confirmed);
+                Ok(confirmed(&document, response.headers()))
+            }
+            None if response.status() == StatusCode::OK => {
+                self.count(Source::Upstream);
+                Ok(self.remembering(request.key, response))
+            }
+            None => Ok(response),
+        }
+    }
+
+    /// The same response, which is remembered when all of it was received, unless many others are
+    /// being received.
+    fn remembering(&self, key: DocumentKey, response: Response<Body>) -> Response<Body> {
+        let Ok(permit) = Arc::clone(&self.inner.receiving).try_acquire_owned() else {
+            return response;
+        };
+        let (parts, body) = response.into_parts();
+        let receiving = Receiving {
+            documents: self.clone(),
+            _permit: permit,
+            key,
+            headers: parts.headers.clone(),
+            chunks: Vec::new(),
+            length: 0,
+        };
+        let body = RememberedBody {
+            body,
+            receiving: Some(receiving),
+        };
+        Response::from_parts(parts, body::boxed(body))
+    }
+
+    fn remember(&self, key: DocumentKey, document: Document) {
+        let inner = &self.inner;
+        inner.memory.put(key, document);
+        let bytes = i64::try_from(inner.memory.bytes()).unwrap_or(i64::MAX);
+        inner.metrics.bytes.set(bytes);
+    }
+
+    fn count(&self, source: Source) {
+        let label = match source {
+            Source::Upstream => "upstream",
+            Source::Confirmed => "confirmed",
+            Source::Outage => "outage",
+        };
+        self.inner.metrics.answers.with_label_values(&[label]).inc();
+    }
+}
+
+/// `document` as the answer to a request whose 304 had `headers`: those of this request replace
+/// those of the request for which the document was sent.
+fn confirmed(document: &Document, headers: &HeaderMap) -> Response<Body> {
+    let mut response = Response::new(body::full(document.body.clone()));
+    let merged = response.headers_mut();
+    *merged = document.headers.clone();
+    // The 304 has those of now.
+    merged.remove(header::WARNING);
+    for name in headers.keys() {
+        if OF_THE_EMPTY_BODY.contains(name) {
+            continue;
+        }
+        merged.remove(name);
+        for value in headers.get_all(name) {
+            merged.append(name, value.clone());
+        }
+    }
+    response
+}
+
+/// `document` as the answer to a request that the API server did not answer. It is a 304 if the
+/// client has the same one.
+fn outdated(document: &Document, condition: Option<&HeaderValue>) -> Response<Body> {
+    let mut response = Response::new(body::full(document.body.clone()));
+    *response.headers_mut() = document.headers.clone();
+    if let (Some(etag), Some(condition)) = (document.etag(), condition)
+        && has_tag(condition, etag)
+    {
+        *response.body_mut() = body::empty();
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        for name in OF_THE_EMPTY_BODY {
+            response.headers_mut().remove(name);
+        }
+    }
+    let headers = response.headers_mut();
+    // They belong to another request.
+    for name in ["audit-id", "date"] {
+        headers.remove(name);
+    }
+    headers.append(header::WARNING, OUTDATED);
+    response
+}
+
+/// True if `condition`, a value of `If-None-Match`, names `etag`. The comparison is the weak one of
+/// RFC 9110, section 8.8.3.2.
+fn has_tag(condition: &HeaderValue, etag: &HeaderValue) -> bool {
+    let (Ok(condition), Ok(etag)) = (condition.to_str(), etag.to_str()) else {
+        return false;
+    };
+    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
+    let is_same = |tag: &str| tag.trim() == "*" || opaque(tag) == opaque(etag);
+    condition.split(',').any(is_same)
+}
+
+// === impl DocumentMetrics ===
+
+impl DocumentMetrics {
+    /// Registers the metrics in `registry`.
+    pub(super) fn new(registry: &Registry) -> Self {
+        Self {
+            answers: registry.counter_vec(
+                "kubefan_api_documents_total",
+                "Answers with a discovery or OpenAPI document, by where its bytes came from: the \
+                 API server (upstream), kubefan's memory after the API server has confirmed them \
+                 (confirmed), or memory alone because the API server did not answer (outage).",
+                &["source"],
+            ),
+            fetched: registry.counter(
+                "kubefan_api_documents_fetched_total",
+                "OpenAPI documents that kubefan has fetched for an outage, after a client has \
+                 read their index.",
+            ),
+            bytes: registry.gauge(
+                "kubefan_api_documents_bytes",
+                "Bytes of the remembered discovery and OpenAPI documents.",
+            ),
+        }
+    }
+}
+
+// === impl RememberedBody ===
+
+impl Receiving {
+    /// Adds a chunk. False if the document is too long to be remembered.
+    fn add(&mut self, chunk: &Bytes) -> bool {
+        self.length += chunk.len();
+        self.chunks.push(chunk.clone());
+        self.length <= MAX_DOCUMENT
+    }
+
+    /// Remembers the document, unless it ended before its announced length.
+    fn finish(self) {
+        let announced = self.headers.get(header::CONTENT_LENGTH);
+        let announced = announced.and_then(|length| length.to_str().ok()?.parse().ok());
+        if announced.is_some_and(|announced: usize| announced != self.length) {
+            return;
+        }
+        let body = match <[Bytes; 1]>::try_from(self.chunks) {
+            Ok([whole]) => whole,
+            Err(chunks) => chunks.concat().into(),
+        };
+        let document = Document {
+            headers: self.headers,
+            body,
+        };
+        self.documents.remember(self.key, document);
+    }
+}
+
+impl http_body::Body for RememberedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        let has_ended = match &frame {
+            Some(Ok(frame)) => {
+                let data = frame.data_ref();
+                let receiving = self.receiving.as_mut();
+                if let (Some(data), Some(receiving)) = (data, receiving)
+                    && !receiving.add(data)
+                {
+                    self.receiving = None;
+                }
+                // A connection does not ask for more once it has the announced length.
+                self.body.is_end_stream() || self.body.size_hint().exact() == Some(0)
+            }
+            Some(Err(_)) => {
+                self.receiving = None;
+                false
+            }
+            None => true,
+        };
+        if has_ended && let Some(receiving) = self.receiving.take() {
+            receiving.finish();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        // Not before the end was seen here.
+        self.receiving.is_none() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Fetches all documents of OpenAPI v3 after a client has read their index.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::HeaderValue;
+use http::Request;
+use http::Response;
+use http::StatusCode;
+use http::header;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::sleep;
+use tokio::time::timeout;
+
+use crate::body;
+use crate::body::Body;
+use crate::server::request::RequestInfo;
+use crate::shutdown::Phase;
+use crate::shutdown::Shutdown;
+use crate::upstream;
+use crate::upstream::Error;
+use crate::upstream::Forwarder;
+use crate::upstream::Identity;
+
+use super::Documents;
+use super::key::DocumentKey;
+use super::key::OPENAPI_V3;
+use super::memory::Document;
+use super::memory::MAX_DOCUMENT;
+
+/// The shortest time between two runs.
+const PAUSE: Duration = Duration::from_secs(5);
+/// The longest time for one document.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of formats in which documents are fetched: Kubernetes has JSON and protobuf.
+const MAX_FORMATS: usize = 2;
+/// The format in which `kubectl explain` reads documents, and what Go's clients send with it.
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+
+/// Fetches documents in the background, with kubefan's identity.
+pub(super) struct Prefetch {
+    forwarder: Forwarder,
+    shutdown: Shutdown,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The formats that clients have read, in addition to JSON.
+    formats: Vec<HeaderValue>,
+    /// True if clients have read the index or a new format since the last run began.
+    is_due: bool,
+    is_running: bool,
+}
+
+/// The index of the documents.
+#[derive(Deserialize)]
+struct Index {
+    paths: BTreeMap<String, IndexEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct IndexEntry {
+    #[serde(rename = "serverRelativeURL")]
+    server_relative_url: String,
+}
+
+impl Prefetch {
+    pub(super) fn new(forwarder: Forwarder, shutdown: Shutdown) -> Self {
+        Self {
+            forwarder,
+            shutdown,
+            state: Mutex::default(),
+        }
+    }
+
+    /// Starts to fetch what is missing in `documents` if the API server has just answered a request
+    /// for their index, or for one of them in another format than before.
+    pub(super) fn after(&self, documents: &Documents, key: &DocumentKey) {
+        let mut state = self.state.lock();
+        if let Some(format) = key.openapi_format() {
+            let is_new = *format != JSON
+                && state.formats.len() + 1 < MAX_FORMATS
+                && !state.formats.contains(format);
+            if !is_new {
+                return;
+            }
+            state.formats.push(format.clone());
+        } else if !key.is_openapi_index() {
+            return;
+        }
+        state.is_due = true;
+        if !std::mem::replace(&mut state.is_running, true) {
+            let documents = documents.clone();
+            let run = async move { documents.inner.prefetch.run(&documents).await };
+            self.shutdown.spawn_background(run);
+        }
+    }
+
+    async fn run(&self, documents: &Documents) {
+        while let Some(formats) = self.next_run() {
+            if let Err(error) = self.fetch_all(documents, &formats).await {
+                // The next reader of the index starts another run.
+                tracing::debug!(%error, "fetching the documents of OpenAPI v3 failed");
+            }
+            tokio::select! {
+                () = sleep(PAUSE) => {}
+                () = self.shutdown.reached(Phase::EndWatches) => return,
+            }
+        }
+    }
+
+    /// The formats of the next run; `None` if no run is due.
+    fn next_run(&self) -> Option<Vec<HeaderValue>> {
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.is_due) {
+            state.is_running = false;
+            return None;
+        }
+        let formats = [JSON].into_iter().chain(state.formats.iter().cloned());
+        Some(formats.collect())
+    }
+
+    async fn fetch_all(&self, documents: &Documents, formats: &[HeaderValue]) -> Result<(), Error> {
+        let index = self.fetch(request(OPENAPI_V3, &JSON)).await?;
+        let index: Index = match index {
+            Some((_, body)) => {
+                serde_json::from_slice(&body).map_err(|error| Error::Decode(error.into()))?
+            }
+            None => return Ok(()),
+        };
+        for format in formats {
+            for entry in index.paths.values() {
+                let mut request = request(&entry.server_relative_url, format);
+                request.headers_mut().insert(header::ACCEPT_ENCODING, GZIP);
+                let Some(key) = documents.missing(&request) else {
+                    continue;
+                };
+                // One that fails is fetched by the next run.
+                if let Some((headers, body)) = self.fetch(request).await? {
+                    documents.remember(key, Document { headers, body });
+                    documents.inner.metrics.fetched.inc();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Headers and body of the answer to `request`; `None` unless its status is 200.
+    async fn fetch(
+        &self,
+        request: Request<Body>,
+    ) -> Result<Option<(HeaderMap, bytes::Bytes)>, Error> {
+        let fetching = async {
+            let forwarded = self.forwarder.forward(request, Identity::Kubefan).await?;
+            let (parts, body) = Response::into_parts(forwarded.response);
+            let body = upstream::collect(body, MAX_DOCUMENT).await?;
+            Ok((parts.status == StatusCode::OK).then_some((parts.headers, body)))
+        };
+        let fetched = timeout(TIMEOUT, fetching).await;
+        fetched.unwrap_or(Err(Error::Timeout(TIMEOUT)))
+    }
+}
+
+impl Documents {
+    /// The key of `request` if it is for a document that is not remembered.
+    fn missing(&self, request: &Request<Body>) -> Option<DocumentKey> {
+        let info = RequestInfo::parse(request.method(), request.uri().path(), "");
+        let inner = &self.inner;
+        let key = DocumentKey::of(request, &info, &*inner.is_native)?;
+        inner.memory.get(&key).is_none().then_some(key)
+    }
+}
+
+/// A GET of `target`. A malformed one has no document.
+fn request(target: &str, accept: &HeaderValue) -> Request<Body> {
+    let mut request = Request::new(body::empty());
+    *request.uri_mut() = target.parse().unwrap_or_default();
+    let headers = request.headers_mut();
+    headers.insert(header::ACCEPT, accept.clone());
+    request
+}
