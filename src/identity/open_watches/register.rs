@@ -1,5 +1,13 @@
-//! Which watches are open, by the questions that decide about them, and what the answers do. It
-//! decides without I/O; `mod.rs` asks the questions.
+//! Which watches are open, by the questions that decide about them. It decides without I/O;
+//! `mod.rs` asks the questions.
+//!
+//! ```text
+//! group    one question, and what is known of its answers
+//! answers  what answers and changes do to the watches
+//! ```
+
+mod answers;
+mod group;
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -15,22 +23,24 @@ use super::MemberId;
 use super::open_watch::End;
 use super::open_watch::Ending;
 use super::queue::Queue;
-use super::schedule::Schedule;
 use crate::identity::Attributes;
-use crate::identity::User;
 use crate::identity::authorizer::Question;
 use crate::identity::caller::Credential;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
 use crate::identity::rbac::uids_of;
-use crate::identity::reviews::Judgement;
 use crate::identity::token::Digest;
 use crate::identity::token::Token;
 use crate::net::Abort;
 
-/// A token is not good if the API server answers 401 twice, this long apart. It answers 401 too
-/// while one of its authenticators fails.
-const BETWEEN_REFUSALS: Duration = Duration::from_secs(2);
+use group::Group;
+use group::Subject;
+
+pub(super) use group::About;
+pub(in crate::identity) use group::Concern;
+pub(super) use group::Inquiry;
+pub(in crate::identity) use group::TokenCheck;
+
 /// How often a token is asked about after its own `exp`. The API server accepts it a little longer.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
 /// Intervals are shortened by up to this share, so that questions spread over time.
@@ -77,66 +87,9 @@ struct Member {
     abort: Option<Abort>,
 }
 
-/// The watches about which one question is asked.
-struct Group {
-    subject: Subject,
-    members: BTreeSet<MemberId>,
-    schedule: Schedule,
-    /// True while the question is asked.
-    is_asked: bool,
-    /// When the last question with a clear answer was asked, or when the group began.
-    judged_at: Instant,
-    /// When the first of two refusals was asked for.
-    refused_at: Option<Instant>,
-}
-
-enum Subject {
-    /// May the user read this?
-    Right(Question),
-    /// Is the token still good, and whose is it?
-    Token(Digest, Token, Arc<KnownUser>),
-}
-
 struct UserQuestions {
     user: Arc<KnownUser>,
     groups: BTreeSet<GroupId>,
-}
-
-/// A question that must be asked now.
-pub(super) struct Inquiry {
-    pub(super) group: GroupId,
-    pub(super) about: About,
-}
-
-pub(super) enum About {
-    /// May the caller read this? The last is the group of the caller's token.
-    Right(Arc<KnownCaller>, Box<Attributes>, Option<GroupId>),
-    /// Who is the owner of the token?
-    Token(Token),
-}
-
-/// What the API server says about a token that is used by open watches.
-#[derive(Clone, Debug)]
-pub(in crate::identity) enum TokenCheck {
-    /// It belongs to this user.
-    User(Arc<KnownUser>),
-    /// It is accepted, but its owner may not ask for its own name.
-    Accepted,
-    /// It is not accepted.
-    Refused,
-    /// There is no clear answer.
-    Unclear,
-}
-
-/// How a change of roles concerns a right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::identity) enum Concern {
-    /// Not at all.
-    None,
-    /// The roles still grant it, as far as kubefan sees.
-    Unlikely,
-    /// The roles do not seem to grant it any more.
-    LikelyLost,
 }
 
 impl Register {
@@ -214,104 +167,6 @@ impl Register {
         Some(Inquiry { group: id, about })
     }
 
-    /// Applies what the API server said about a right when it was asked at `asked_at`, with a token
-    /// if there is one. Returns the watches that end.
-    pub(super) fn judged(
-        &mut self,
-        id: GroupId,
-        token: Option<GroupId>,
-        judgement: Judgement,
-        asked_at: Instant,
-        now: Instant,
-    ) -> Vec<Ending> {
-        let regular = now + jittered(self.config.reauthorize);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return Vec::new();
-        };
-        group.is_asked = false;
-        match judgement {
-            Judgement::Allowed => {
-                group.schedule.answered(asked_at, regular);
-                group.judged_at = asked_at;
-            }
-            Judgement::Denied => return self.denied(id, asked_at, now),
-            Judgement::Refused | Judgement::Unclear | Judgement::Busy => {
-                group.schedule.unanswered(asked_at, now);
-            }
-        }
-        self.enqueue(id);
-        if let (Judgement::Refused, Some(token)) = (judgement, token) {
-            self.doubt(token, now);
-        }
-        Vec::new()
-    }
-
-    /// Applies what the API server said about a token at `asked_at`. Returns the watches that end.
-    pub(super) fn checked(
-        &mut self,
-        id: GroupId,
-        check: TokenCheck,
-        expires_in: Option<Duration>,
-        asked_at: Instant,
-        now: Instant,
-    ) -> Vec<Ending> {
-        let regular = now + self.token_interval(expires_in);
-        let Some(group) = self.groups.get_mut(&id) else {
-            return Vec::new();
-        };
-        group.is_asked = false;
-        match check {
-            TokenCheck::Refused => return self.refused(id, asked_at),
-            TokenCheck::Unclear => group.schedule.unanswered(asked_at, now),
-            TokenCheck::User(_) | TokenCheck::Accepted => {
-                group.schedule.answered(asked_at, regular);
-                group.judged_at = asked_at;
-                group.refused_at = None;
-            }
-        }
-        if let TokenCheck::User(user) = check {
-            for member in self.members_of(id) {
-                self.set_user(member, &user, now);
-            }
-        }
-        self.enqueue(id);
-        Vec::new()
-    }
-
-    /// Asks again about all rights that a change at `at` concerns.
-    pub(super) fn changed(&mut self, at: Instant, concern: impl Fn(&User, &Attributes) -> Concern) {
-        let mut concerned = Vec::new();
-        for questions in self.users.values() {
-            for id in &questions.groups {
-                let Subject::Right(question) = &self.groups[id].subject else {
-                    continue;
-                };
-                match concern(&questions.user.user, &question.attributes) {
-                    Concern::None => {}
-                    Concern::Unlikely => concerned.push((*id, false)),
-                    Concern::LikelyLost => concerned.push((*id, true)),
-                }
-            }
-        }
-        for (id, is_loss_likely) in concerned {
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.schedule.changed(at, is_loss_likely);
-            }
-            self.enqueue(id);
-        }
-    }
-
-    /// Asks again about the tokens that were issued for the object with this uid, which was deleted
-    /// `at` some moment.
-    pub(super) fn deleted(&mut self, uid: &str, at: Instant) {
-        for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.schedule.changed(at, true);
-            }
-            self.enqueue(id);
-        }
-    }
-
     /// The number of open watches.
     pub(super) fn watches(&self) -> usize {
         self.members.len()
@@ -327,57 +182,6 @@ impl Register {
         let rights = self.rights.values().filter_map(|id| self.groups.get(id));
         let ages = rights.map(|group| now.saturating_duration_since(group.judged_at));
         ages.max().unwrap_or_default()
-    }
-
-    /// The user did not have the right at `asked_at`. Watches that it may have by their selectors
-    /// are asked about with them; the others end. Those that were opened later were allowed later,
-    /// so they are asked about again.
-    fn denied(&mut self, id: GroupId, asked_at: Instant, now: Instant) -> Vec<Ending> {
-        let group = self.groups.get_mut(&id).expect("the group was just found");
-        group.schedule.answered(asked_at, now);
-        let mut endings = Vec::new();
-        for id in self.members_of(id) {
-            let Some(member) = self.members.get_mut(&id) else {
-                continue;
-            };
-            if member.opened_at > asked_at {
-                continue;
-            }
-            match member.narrower.take() {
-                Some(narrower) => self.move_right(id, narrower, now),
-                None => endings.extend(self.end(id)),
-            }
-        }
-        self.enqueue(id);
-        endings
-    }
-
-    /// A token was refused when a right was asked about with it. Asks about the token itself.
-    fn doubt(&mut self, id: GroupId, now: Instant) {
-        if let Some(group) = self.groups.get_mut(&id)
-            && group.refused_at.is_none()
-        {
-            group.schedule.ask_by(now);
-            self.enqueue(id);
-        }
-    }
-
-    /// A token was refused when it was used at `asked_at`. The second time, its watches end.
-    fn refused(&mut self, id: GroupId, asked_at: Instant) -> Vec<Ending> {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return Vec::new();
-        };
-        let first = *group.refused_at.get_or_insert(asked_at);
-        let second = first + BETWEEN_REFUSALS;
-        if asked_at < second {
-            let regular = asked_at + self.config.reauthenticate;
-            group.schedule.answered(asked_at, regular);
-            group.schedule.ask_by(second);
-            self.enqueue(id);
-            return Vec::new();
-        }
-        let members = self.members_of(id).into_iter();
-        members.filter_map(|id| self.end(id)).collect()
     }
 
     fn members_of(&self, id: GroupId) -> Vec<MemberId> {
@@ -563,19 +367,6 @@ impl Register {
     fn next_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
-    }
-}
-
-impl Group {
-    fn new(subject: Subject, first: Instant, now: Instant) -> Self {
-        Self {
-            subject,
-            members: BTreeSet::new(),
-            schedule: Schedule::new(first),
-            is_asked: false,
-            judged_at: now,
-            refused_at: None,
-        }
     }
 }
 

@@ -1,0 +1,175 @@
+//! What the API server's answers, and changes of roles, do to open watches.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::Register;
+use super::group::Concern;
+use super::group::Subject;
+use super::group::TokenCheck;
+use super::jittered;
+use crate::identity::Attributes;
+use crate::identity::User;
+use crate::identity::open_watches::GroupId;
+use crate::identity::open_watches::open_watch::Ending;
+use crate::identity::reviews::Judgement;
+
+/// A token is not good if the API server answers 401 twice, this long apart. It answers 401 too
+/// while one of its authenticators fails.
+const BETWEEN_REFUSALS: Duration = Duration::from_secs(2);
+
+impl Register {
+    /// Applies what the API server said about a right when it was asked at `asked_at`, with a token
+    /// if there is one. Returns the watches that end.
+    pub(in crate::identity::open_watches) fn judged(
+        &mut self,
+        id: GroupId,
+        token: Option<GroupId>,
+        judgement: Judgement,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Vec<Ending> {
+        let regular = now + jittered(self.config.reauthorize);
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Vec::new();
+        };
+        group.is_asked = false;
+        match judgement {
+            Judgement::Allowed => {
+                group.schedule.answered(asked_at, regular);
+                group.judged_at = asked_at;
+            }
+            Judgement::Denied => return self.denied(id, asked_at, now),
+            Judgement::Refused | Judgement::Unclear | Judgement::Busy => {
+                group.schedule.unanswered(asked_at, now);
+            }
+        }
+        self.enqueue(id);
+        if let (Judgement::Refused, Some(token)) = (judgement, token) {
+            self.doubt(token, now);
+        }
+        Vec::new()
+    }
+
+    /// Applies what the API server said about a token at `asked_at`. Returns the watches that end.
+    pub(in crate::identity::open_watches) fn checked(
+        &mut self,
+        id: GroupId,
+        check: TokenCheck,
+        expires_in: Option<Duration>,
+        asked_at: Instant,
+        now: Instant,
+    ) -> Vec<Ending> {
+        let regular = now + self.token_interval(expires_in);
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Vec::new();
+        };
+        group.is_asked = false;
+        match check {
+            TokenCheck::Refused => return self.refused(id, asked_at),
+            TokenCheck::Unclear => group.schedule.unanswered(asked_at, now),
+            TokenCheck::User(_) | TokenCheck::Accepted => {
+                group.schedule.answered(asked_at, regular);
+                group.judged_at = asked_at;
+                group.refused_at = None;
+            }
+        }
+        if let TokenCheck::User(user) = check {
+            for member in self.members_of(id) {
+                self.set_user(member, &user, now);
+            }
+        }
+        self.enqueue(id);
+        Vec::new()
+    }
+
+    /// Asks again about all rights that a change at `at` concerns.
+    pub(in crate::identity::open_watches) fn changed(
+        &mut self,
+        at: Instant,
+        concern: impl Fn(&User, &Attributes) -> Concern,
+    ) {
+        let mut concerned = Vec::new();
+        for questions in self.users.values() {
+            for id in &questions.groups {
+                let Subject::Right(question) = &self.groups[id].subject else {
+                    continue;
+                };
+                match concern(&questions.user.user, &question.attributes) {
+                    Concern::None => {}
+                    Concern::Unlikely => concerned.push((*id, false)),
+                    Concern::LikelyLost => concerned.push((*id, true)),
+                }
+            }
+        }
+        for (id, is_loss_likely) in concerned {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.schedule.changed(at, is_loss_likely);
+            }
+            self.enqueue(id);
+        }
+    }
+
+    /// Asks again about the tokens that were issued for the object with this uid, which was deleted
+    /// `at` some moment.
+    pub(in crate::identity::open_watches) fn deleted(&mut self, uid: &str, at: Instant) {
+        for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.schedule.changed(at, true);
+            }
+            self.enqueue(id);
+        }
+    }
+
+    /// The user did not have the right at `asked_at`. Watches that it may have by their selectors
+    /// are asked about with them; the others end. Those that were opened later were allowed later,
+    /// so they are asked about again.
+    fn denied(&mut self, id: GroupId, asked_at: Instant, now: Instant) -> Vec<Ending> {
+        let group = self.groups.get_mut(&id).expect("the group was just found");
+        group.schedule.answered(asked_at, now);
+        let mut endings = Vec::new();
+        for id in self.members_of(id) {
+            let Some(member) = self.members.get_mut(&id) else {
+                continue;
+            };
+            if member.opened_at > asked_at {
+                continue;
+            }
+            match member.narrower.take() {
+                Some(narrower) => self.move_right(id, narrower, now),
+                None => endings.extend(self.end(id)),
+            }
+        }
+        self.enqueue(id);
+        endings
+    }
+
+    /// A token was refused when a right was asked about with it. Asks about the token itself.
+    fn doubt(&mut self, id: GroupId, now: Instant) {
+        if let Some(group) = self.groups.get_mut(&id)
+            && group.refused_at.is_none()
+        {
+            group.schedule.ask_by(now);
+            self.enqueue(id);
+        }
+    }
+
+    /// A token was refused when it was used at `asked_at`. The second time, its watches end.
+    fn refused(&mut self, id: GroupId, asked_at: Instant) -> Vec<Ending> {
+        let Some(group) = self.groups.get_mut(&id) else {
+            return Vec::new();
+        };
+        let first = *group.refused_at.get_or_insert(asked_at);
+        let second = first + BETWEEN_REFUSALS;
+        if asked_at < second {
+            let regular = asked_at + self.config.reauthenticate;
+            group.schedule.answered(asked_at, regular);
+            group.schedule.ask_by(second);
+            self.enqueue(id);
+            return Vec::new();
+        }
+        let members = self.members_of(id).into_iter();
+        members.filter_map(|id| self.end(id)).collect()
+    }
+}

@@ -1,0 +1,86 @@
+//! One question about open watches, and what is known of its answers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use crate::identity::Attributes;
+use crate::identity::authorizer::Question;
+use crate::identity::caller::KnownCaller;
+use crate::identity::caller::KnownUser;
+use crate::identity::open_watches::GroupId;
+use crate::identity::open_watches::MemberId;
+use crate::identity::open_watches::schedule::Schedule;
+use crate::identity::token::Digest;
+use crate::identity::token::Token;
+
+/// The watches about which one question is asked.
+pub(super) struct Group {
+    pub(super) subject: Subject,
+    pub(super) members: BTreeSet<MemberId>,
+    pub(super) schedule: Schedule,
+    /// True while the question is asked.
+    pub(super) is_asked: bool,
+    /// When the last question with a clear answer was asked, or when the group began.
+    pub(super) judged_at: Instant,
+    /// When the first of two refusals was asked for.
+    pub(super) refused_at: Option<Instant>,
+}
+
+pub(super) enum Subject {
+    /// May the user read this?
+    Right(Question),
+    /// Is the token still good, and whose is it?
+    Token(Digest, Token, Arc<KnownUser>),
+}
+
+/// A question that must be asked now.
+pub(in crate::identity::open_watches) struct Inquiry {
+    pub(in crate::identity::open_watches) group: GroupId,
+    pub(in crate::identity::open_watches) about: About,
+}
+
+pub(in crate::identity::open_watches) enum About {
+    /// May the caller read this? The last is the group of the caller's token.
+    Right(Arc<KnownCaller>, Box<Attributes>, Option<GroupId>),
+    /// Who is the owner of the token?
+    Token(Token),
+}
+
+/// What the API server says about a token that is used by open watches.
+#[derive(Clone, Debug)]
+pub(in crate::identity) enum TokenCheck {
+    /// It belongs to this user.
+    User(Arc<KnownUser>),
+    /// It is accepted, but its owner may not ask for its own name.
+    Accepted,
+    /// It is not accepted.
+    Refused,
+    /// There is no clear answer.
+    Unclear,
+}
+
+/// How a change of roles concerns a right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::identity) enum Concern {
+    /// Not at all.
+    None,
+    /// The roles still grant it, as far as kubefan sees.
+    Unlikely,
+    /// The roles do not seem to grant it any more.
+    LikelyLost,
+}
+
+impl Group {
+    pub(super) fn new(subject: Subject, first: Instant, now: Instant) -> Self {
+        Self {
+            subject,
+            members: BTreeSet::new(),
+            schedule: Schedule::new(first),
+            is_asked: false,
+            judged_at: now,
+            refused_at: None,
+        }
+    }
+}
