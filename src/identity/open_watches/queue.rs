@@ -1,5 +1,8 @@
 //! The order in which questions about open watches are asked, and how many are asked per second.
+//!
+//! Users take turns, so that one with very many questions does not delay those of the others.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -8,20 +11,51 @@ use tokio::time::Instant;
 
 use super::GroupId;
 use super::schedule::Urgency;
+use crate::identity::token::Digest;
 
-/// Of this many questions, the one that is due for the longest time is asked, however urgent others
-/// are. Otherwise changes of roles could keep all regular questions waiting.
+/// Every how many questions there is one whose user is next among all users, however urgent the
+/// questions of others are. Otherwise a user could keep the others waiting by losing rights again
+/// and again.
+const ANY_USER_OF: u32 = 2;
+/// Every how many questions such a one is also the user's oldest, however urgent its others are.
+/// Otherwise changes of roles could keep all regular questions waiting.
 const OLDEST_OF: u32 = 4;
+/// How many users may keep a turn without questions, besides as many as have some.
+const SPARE_TURNS: usize = 64;
+/// The number of urgencies.
+const URGENCIES: usize = 3;
 
 /// Questions with the times at which they are due.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    places: HashMap<GroupId, (Instant, Urgency)>,
+    places: HashMap<GroupId, Place>,
     /// Those that are not known to be due, in the order of time.
     waiting: BTreeSet<(Instant, GroupId)>,
-    /// Those that are due, by urgency.
-    due: [BTreeSet<(Instant, GroupId)>; 3],
+    /// Those that are due, by user.
+    due: HashMap<Digest, Due>,
+    /// The users with questions that are due, by the urgency of the questions.
+    turns: [Turns; URGENCIES],
+    /// All users with questions that are due.
+    all_turns: Turns,
     taken: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    user: Digest,
+    at: Instant,
+    urgency: Urgency,
+}
+
+/// The questions of one user that are due, by urgency.
+type Due = [BTreeSet<(Instant, GroupId)>; URGENCIES];
+
+/// Users that take turns.
+#[derive(Debug, Default)]
+struct Turns {
+    places: HashMap<Digest, u64>,
+    order: BTreeMap<u64, Digest>,
+    last: u64,
 }
 
 /// Limits how often something is done per second.
@@ -36,48 +70,127 @@ pub(super) struct Pace {
 // === impl Queue ===
 
 impl Queue {
-    /// Puts `group` into the queue, or to another place in it.
-    pub(super) fn set(&mut self, group: GroupId, (at, urgency): (Instant, Urgency)) {
+    /// Puts `group` into the queue, or to another place in it. `user` is the digest of the name of
+    /// the user that its question is about.
+    pub(super) fn set(&mut self, group: GroupId, user: Digest, (at, urgency): (Instant, Urgency)) {
         self.remove(group);
-        self.places.insert(group, (at, urgency));
+        let place = Place { user, at, urgency };
+        self.places.insert(group, place);
         self.waiting.insert((at, group));
     }
 
     pub(super) fn remove(&mut self, group: GroupId) {
-        if let Some((at, urgency)) = self.places.remove(&group)
-            && !self.waiting.remove(&(at, group))
-        {
-            self.due[urgency as usize].remove(&(at, group));
+        let Some(Place { user, at, urgency }) = self.places.remove(&group) else {
+            return;
+        };
+        if self.waiting.remove(&(at, group)) {
+            return;
+        }
+        // The user keeps its turn for a while: its question may be back before.
+        if let Some(due) = self.due.get_mut(&user) {
+            due[urgency as usize].remove(&(at, group));
+            if due.iter().all(BTreeSet::is_empty) {
+                self.due.remove(&user);
+            }
         }
     }
 
-    /// Takes the most urgent group that is due.
+    /// Takes a group that is due: a most urgent one, or one of the user whose turn it is.
     pub(super) fn take(&mut self, now: Instant) -> Option<GroupId> {
         self.find_due(now);
-        let mut firsts = self.due.iter().filter_map(BTreeSet::first);
-        let (_, group) = match self.taken % OLDEST_OF == OLDEST_OF - 1 {
-            true => firsts.min()?,
-            false => firsts.next()?,
+        let count = self.taken;
+        let is_last_of = |period: u32| count % period == period - 1;
+        let user = match is_last_of(ANY_USER_OF) {
+            true => self.all_turns.first(|user| self.due.contains_key(user)),
+            false => self.first_urgent(),
+        }?;
+        let mut firsts = self.due[&user].iter().filter_map(BTreeSet::first);
+        let first = match is_last_of(OLDEST_OF) {
+            true => firsts.min(),
+            false => firsts.next(),
         };
-        let group = *group;
+        let (_, group) = *first.expect("a user whose turn it is has a question");
         self.taken = self.taken.wrapping_add(1);
+        let urgency = self.places[&group].urgency;
+        for turns in [&mut self.all_turns, &mut self.turns[urgency as usize]] {
+            turns.had(user);
+        }
         self.remove(group);
         Some(group)
     }
 
-    /// When the next group is due; `None` if the queue is empty. It may be past.
+    /// The next user among those with the most urgent questions.
+    fn first_urgent(&mut self) -> Option<Digest> {
+        let mut turns = self.turns.iter_mut().enumerate();
+        turns.find_map(|(urgency, turns)| {
+            let has_some = |due: &Due| !due[urgency].is_empty();
+            turns.first(|user| self.due.get(user).is_some_and(has_some))
+        })
+    }
+
+    /// When a group is due next; `None` if the queue is empty. It may be past.
     pub(super) fn next(&self) -> Option<Instant> {
-        let firsts = self.due.iter().filter_map(BTreeSet::first);
-        let first = firsts.chain(self.waiting.first()).min();
-        first.map(|(at, _)| *at)
+        let due = self.due.values().next().into_iter().flatten();
+        let due = due.filter_map(BTreeSet::first);
+        let next = due.chain(self.waiting.first()).min();
+        next.map(|(at, _)| *at)
     }
 
     fn find_due(&mut self, now: Instant) {
         while let Some(first) = self.waiting.first().filter(|(at, _)| *at <= now).copied() {
             self.waiting.remove(&first);
-            let (_, urgency) = self.places[&first.1];
-            self.due[urgency as usize].insert(first);
+            let Place { user, urgency, .. } = self.places[&first.1];
+            let due = self.due.entry(user).or_default();
+            due[urgency as usize].insert(first);
+            self.turns[urgency as usize].enter(user);
+            self.all_turns.enter(user);
         }
+        let most = 2 * self.due.len() + SPARE_TURNS;
+        for turns in self.turns.iter_mut().chain([&mut self.all_turns]) {
+            if turns.order.len() > most {
+                turns.retain(|user| self.due.contains_key(user));
+            }
+        }
+    }
+}
+
+// === impl Turns ===
+
+impl Turns {
+    /// Adds a user as the last, unless it is there already.
+    fn enter(&mut self, user: Digest) {
+        if !self.places.contains_key(&user) {
+            self.last += 1;
+            self.places.insert(user, self.last);
+            self.order.insert(self.last, user);
+        }
+    }
+
+    /// The user whose turn it is. Removes those before it, which have no questions by `has_some`.
+    fn first(&mut self, has_some: impl Fn(&Digest) -> bool) -> Option<Digest> {
+        while let Some((place, user)) = self.order.first_key_value() {
+            let (place, user) = (*place, *user);
+            if has_some(&user) {
+                return Some(user);
+            }
+            self.order.remove(&place);
+            self.places.remove(&user);
+        }
+        None
+    }
+
+    /// Makes a user the last that has had its turn.
+    fn had(&mut self, user: Digest) {
+        if let Some(place) = self.places.remove(&user) {
+            self.order.remove(&place);
+        }
+        self.enter(user);
+    }
+
+    /// Removes all users but those with questions.
+    fn retain(&mut self, has_some: impl Fn(&Digest) -> bool) {
+        self.order.retain(|_, user| has_some(user));
+        self.places.retain(|user, _| has_some(user));
     }
 }
 
@@ -108,7 +221,16 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use rand::Rng;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
     use super::*;
+    use crate::identity::token::Digester;
+
+    fn user(number: u8) -> Digest {
+        Digest::for_tests(number)
+    }
 
     #[test]
     fn urgent_questions_are_first_but_not_always() {
@@ -116,11 +238,15 @@ mod tests {
         let at = |millis| start + Duration::from_millis(millis);
         let mut queue = Queue::default();
         for id in 0..4 {
-            queue.set(GroupId(id), (at(id), Urgency::Regular));
-            queue.set(GroupId(10 + id), (at(10 + id), Urgency::Changed));
-            queue.set(GroupId(20 + id), (at(20 + id), Urgency::LikelyLost));
+            queue.set(GroupId(id), user(1), (at(id), Urgency::Regular));
+            queue.set(GroupId(10 + id), user(1), (at(10 + id), Urgency::Changed));
+            queue.set(
+                GroupId(20 + id),
+                user(1),
+                (at(20 + id), Urgency::LikelyLost),
+            );
         }
-        queue.set(GroupId(99), (at(5_000), Urgency::LikelyLost));
+        queue.set(GroupId(99), user(1), (at(5_000), Urgency::LikelyLost));
         queue.remove(GroupId(13));
         assert_eq!(queue.next(), Some(at(0)));
         let taken: Vec<u64> = std::iter::from_fn(|| queue.take(at(1_000)))
@@ -128,9 +254,145 @@ mod tests {
             .collect();
         assert_eq!(taken, [20, 21, 22, 0, 23, 10, 11, 1, 12, 2, 3]);
         assert_eq!(queue.next(), Some(at(5_000)));
-        queue.set(GroupId(99), (at(500), Urgency::Changed));
+        queue.set(GroupId(99), user(1), (at(500), Urgency::Changed));
         assert_eq!(queue.take(at(1_000)), Some(GroupId(99)));
         assert_eq!(queue.next(), None);
+        assert!(queue.due.is_empty() && queue.places.is_empty());
+    }
+
+    #[test]
+    fn users_take_turns_however_many_questions_one_has() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(1);
+        for (many, few, at_most) in [
+            // One user loses 30,000 rights, others one each.
+            (Urgency::LikelyLost, Urgency::LikelyLost, 8),
+            // It does not help to lose more probably than others.
+            (Urgency::LikelyLost, Urgency::Changed, 8),
+            (Urgency::LikelyLost, Urgency::Regular, 8),
+            (Urgency::Regular, Urgency::LikelyLost, 4),
+        ] {
+            let mut queue = Queue::default();
+            for id in 0..30_000 {
+                queue.set(GroupId(id), user(0), (start, many));
+            }
+            // The user with many questions had a turn before the others came.
+            assert!(queue.take(later).is_some());
+            for number in 1..4 {
+                let group = GroupId(100_000 + u64::from(number));
+                queue.set(group, user(number), (later, few));
+            }
+            let taken: Vec<u64> = (0..30_002)
+                .map(|_| queue.take(later).expect("a question").0)
+                .collect();
+            let is_of_others = |group: &u64| *group > 100_000;
+            let last = taken
+                .iter()
+                .rposition(is_of_others)
+                .expect("three questions");
+            assert!(last < at_most, "{many:?} {few:?}: {last}");
+            assert_eq!(taken.iter().filter(|group| is_of_others(group)).count(), 3);
+            assert_eq!(queue.take(later), None);
+        }
+    }
+
+    #[test]
+    fn a_random_queue_loses_nothing_and_makes_no_user_wait_for_the_others_questions() {
+        for seed in 0..50 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let start = Instant::now();
+            let mut queue = Queue::default();
+            let mut expected: HashMap<GroupId, u8> = HashMap::new();
+            // By user: how many questions of others were taken since it had one that was due.
+            let mut passed_over = [0; 4];
+            for _ in 0..2_000 {
+                let group = GroupId(rng.random_range(0..200));
+                // The first user has most of the questions.
+                let owner = if group.0 < 150 {
+                    0
+                } else {
+                    (group.0 % 4) as u8
+                };
+                match rng.random_range(0..4) {
+                    0 | 1 => {
+                        let urgency = [Urgency::LikelyLost, Urgency::Changed, Urgency::Regular];
+                        let urgency = urgency[rng.random_range(0..3)];
+                        queue.set(group, user(owner), (start, urgency));
+                        expected.insert(group, owner);
+                    }
+                    2 => {
+                        queue.remove(group);
+                        expected.remove(&group);
+                    }
+                    _ => {
+                        let taken = queue.take(start);
+                        let owner = taken.map(|taken| expected.remove(&taken).expect("was set"));
+                        assert_eq!(owner.is_none(), expected.is_empty(), "seed {seed}");
+                        for (other, passed) in (0..).zip(&mut passed_over) {
+                            let has_some = expected.values().any(|owner| *owner == other);
+                            *passed = match has_some && owner != Some(other) {
+                                true => *passed + 1,
+                                false => 0,
+                            };
+                            // Each second question is of the user whose turn it is, of four.
+                            assert!(*passed <= 2 * 4, "seed {seed}: {other} waits");
+                        }
+                    }
+                }
+            }
+            while let Some(group) = queue.take(start) {
+                assert!(expected.remove(&group).is_some(), "seed {seed}");
+            }
+            assert!(expected.is_empty(), "seed {seed}");
+            assert!(
+                queue.due.is_empty() && queue.places.is_empty(),
+                "seed {seed}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_question_that_becomes_due_again_and_again_keeps_its_turn() {
+        let start = Instant::now();
+        let mut queue = Queue::default();
+        for number in 0..100 {
+            let group = GroupId(u64::from(number));
+            queue.set(group, user(number), (start, Urgency::Changed));
+        }
+        let last = GroupId(99);
+        let mut now = start;
+        let taken = (0..200).position(|_| {
+            now += Duration::from_millis(20);
+            let taken = queue.take(now).expect("a question");
+            queue.set(taken, user(taken.0 as u8), (now, Urgency::Changed));
+            queue.set(
+                last,
+                user(99),
+                (now + Duration::from_millis(10), Urgency::Changed),
+            );
+            taken == last
+        });
+        assert!(taken.is_some_and(|taken| taken < 100), "{taken:?}");
+    }
+
+    #[test]
+    fn turns_of_users_without_questions_are_few() {
+        let start = Instant::now();
+        let mut queue = Queue::default();
+        queue.set(GroupId(0), user(0), (start, Urgency::LikelyLost));
+        let digester = Digester::new();
+        for number in 0..10_000_u64 {
+            let group = GroupId(number + 1);
+            let user = digester.digest(&number.to_be_bytes());
+            queue.set(group, user, (start, Urgency::Regular));
+            queue.find_due(start);
+            queue.remove(group);
+        }
+        let all = queue.turns.iter().chain([&queue.all_turns]);
+        for turns in all {
+            assert!(turns.order.len() <= SPARE_TURNS + 4);
+            assert_eq!(turns.order.len(), turns.places.len());
+        }
     }
 
     #[test]

@@ -245,10 +245,10 @@ impl Register {
             None => {
                 let id = GroupId(self.next_id());
                 let first = now + jittered(self.config.reauthorize);
-                let user = question.user;
+                let (user, name) = (question.user, caller.user.name);
                 self.rights.insert(question.clone(), id);
                 self.groups
-                    .insert(id, Group::new(Subject::Right(question), first, now));
+                    .insert(id, Group::new(Subject::Right(question), name, first, now));
                 let questions = self.users.entry(user);
                 let questions = questions.or_insert_with(|| UserQuestions {
                     user: Arc::clone(&caller.user),
@@ -283,7 +283,8 @@ impl Register {
                     groups.or_default().insert(id);
                 }
                 let subject = Subject::Token(digest, token.clone(), Arc::clone(user));
-                self.groups.insert(id, Group::new(subject, first, now));
+                let group = Group::new(subject, user.name, first, now);
+                self.groups.insert(id, group);
                 self.enqueue(id);
                 id
             }
@@ -338,7 +339,7 @@ impl Register {
         if let Some(group) = self.groups.get(&id)
             && !group.is_asked
         {
-            self.queue.set(id, group.schedule.next());
+            self.queue.set(id, group.user, group.schedule.next());
         }
     }
 

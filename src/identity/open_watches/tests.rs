@@ -385,3 +385,28 @@ async fn the_rate_is_limited_and_likely_losses_are_first() {
     assert!((110..=125).contains(&asked.len()), "{}", asked.len());
     drop(lost);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_user_with_very_many_questions_does_not_delay_the_others() {
+    for concern in [Concern::Unlikely, Concern::LikelyLost] {
+        let scene = Scene::new();
+        let _many: Vec<_> = (0..10_000)
+            .map(|number| scene.open("many", &format!("r{number}")))
+            .collect();
+        let mut lost = scene.open("lost", "pods");
+        let changed = |is_concerned: fn(&str) -> bool, concern| {
+            scene
+                .watches
+                .changed(Instant::now(), |user, _| match is_concerned(&user.name) {
+                    true => concern,
+                    false => Concern::None,
+                });
+        };
+        changed(|name| name == "many", Concern::LikelyLost);
+        sleep(10 * SECOND).await;
+        scene.set("lost", "pods", Judgement::Denied);
+        changed(|name| name == "lost", concern);
+        sleep(SECOND / 2).await;
+        assert!(is_over(&mut lost), "{concern:?}");
+    }
+}

@@ -18,6 +18,8 @@ use crate::identity::token::Token;
 /// The watches about which one question is asked.
 pub(super) struct Group {
     pub(super) subject: Subject,
+    /// The digest of the name of the user that the question is about.
+    pub(super) user: Digest,
     pub(super) members: BTreeSet<MemberId>,
     pub(super) schedule: Schedule,
     /// True while the question is asked.
@@ -73,9 +75,10 @@ pub(in crate::identity) enum Concern {
 }
 
 impl Group {
-    pub(super) fn new(subject: Subject, first: Instant, now: Instant) -> Self {
+    pub(super) fn new(subject: Subject, user: Digest, first: Instant, now: Instant) -> Self {
         Self {
             subject,
+            user,
             members: BTreeSet::new(),
             schedule: Schedule::new(first),
             is_asked: false,
