@@ -21,6 +21,8 @@ use crate::shutdown::Shutdown;
 const SHARDS: usize = 64;
 /// How many callers may ask the same question concurrently, after an answer that was not definite.
 const MAX_ASKERS: usize = 8;
+/// How often a caller asks if each answer is too old when it arrives.
+const MAX_ATTEMPTS: usize = 3;
 
 /// The answer to a question that was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +62,14 @@ struct Known<V> {
     until: Instant,
 }
 
+// === impl Known ===
+
+impl<V> Known<V> {
+    fn is_current(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> bool {
+        earliest(&self.value).is_none_or(|earliest| self.asked_at >= earliest)
+    }
+}
+
 // === impl Entry ===
 
 impl<V: Clone> Entry<V> {
@@ -71,10 +81,13 @@ impl<V: Clone> Entry<V> {
         }
     }
 
-    fn known(&self) -> Option<V> {
+    /// The valid answer. `earliest` is the moment before which it must not have been asked for.
+    fn known(&self, earliest: impl FnOnce(&V) -> Option<Instant>) -> Option<V> {
         let known = self.known.read();
-        let known = known.as_ref().filter(|known| known.until > Instant::now());
-        known.map(|known| known.value.clone())
+        let known = known
+            .as_ref()
+            .filter(|known| known.until > Instant::now())?;
+        known.is_current(earliest).then(|| known.value.clone())
     }
 
     /// Remembers `answer`, unless the remembered one is of a later question.
@@ -130,7 +143,8 @@ impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
     /// So it is called again only after as many questions as an eighth of the capacity.
     fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>) {
         let is_awaited = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) > 1;
-        entries.retain(|_, entry| is_awaited(entry) || entry.known().is_some());
+        let is_valid = |entry: &Arc<Entry<V>>| entry.known(|_| None).is_some();
+        entries.retain(|_, entry| is_awaited(entry) || is_valid(entry));
         if entries.len() > self.capacity / 8 * 7 {
             entries.retain(|_, entry| is_awaited(entry));
         }
@@ -158,9 +172,15 @@ where
         }
     }
 
-    /// The valid answer to `question`, if there is one.
-    pub(super) fn known(&self, question: &Q) -> Option<V> {
-        self.shard(question).entries.read().get(question)?.known()
+    /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
+    /// answer with this value must not have been asked for.
+    pub(super) fn known(
+        &self,
+        question: &Q,
+        earliest: impl FnOnce(&V) -> Option<Instant>,
+    ) -> Option<V> {
+        let entries = self.shard(question).entries.read();
+        entries.get(question)?.known(earliest)
     }
 
     /// The last definite answer to `question`, even if it is not valid any more.
@@ -172,47 +192,81 @@ where
 
     /// The valid answer to `question`, or the one that `ask` returns.
     ///
+    /// `earliest` is the moment before which an answer with this value must not have been asked for;
+    /// it may become later with time. It also holds for the answer to a question for which this
+    /// call waits, its own included: an answer that is too old when it arrives is asked for again,
+    /// three times at most.
+    ///
     /// Callers with equal questions wait for each other. `ask` runs in a task of its own, so a
     /// caller that leaves cancels nothing. Cancel safe. Returns `None` if kubefan shuts
-    /// down before the answer.
-    pub(super) async fn get<F>(&self, question: &Q, ask: impl FnOnce() -> F) -> Option<V>
+    /// down before the answer, or if all answers were too old.
+    pub(super) async fn get<F>(
+        &self,
+        question: &Q,
+        earliest: impl Fn(&V) -> Option<Instant>,
+        ask: impl Fn() -> F,
+    ) -> Option<V>
     where
         F: Future<Output = Answer<V>> + Send + 'static,
     {
-        if let Some(value) = self.known(question) {
+        if let Some(value) = self.known(question, &earliest) {
             return Some(value);
         }
         let entry = self.shard(question).entry(question);
-        // Fails only if the semaphore is closed, which it never is.
-        let turn = Arc::clone(&entry.asking).acquire_owned().await.ok()?;
-        if let Some(value) = entry.known() {
-            entry.narrow(turn);
-            return Some(value);
+        for _ in 0..MAX_ATTEMPTS {
+            // Fails only if the semaphore is closed, which it never is.
+            let turn = Arc::clone(&entry.asking).acquire_owned().await.ok()?;
+            if let Some(value) = entry.known(&earliest) {
+                entry.narrow(turn);
+                return Some(value);
+            }
+            let answer = self.asked(Arc::clone(&entry), turn, ask());
+            let Known {
+                value, asked_at, ..
+            } = answer.await.ok()?;
+            if earliest(&value).is_none_or(|earliest| asked_at >= earliest) {
+                return Some(value);
+            }
         }
-        let asked = ask();
+        None
+    }
+
+    /// Waits for the answer `asked` in a task of its own, and remembers it if it is definite.
+    fn asked(
+        &self,
+        entry: Arc<Entry<V>>,
+        turn: OwnedSemaphorePermit,
+        asked: impl Future<Output = Answer<V>> + Send + 'static,
+    ) -> oneshot::Receiver<Known<V>> {
         let (answered, answer) = oneshot::channel();
         self.shutdown.spawn_background(async move {
             // The validity counts from the question, because the answer may be that old.
             let asked_at = Instant::now();
-            let value = match asked.await {
+            let known = match asked.await {
                 Answer::Definite(value, validity) => {
-                    entry.remember(Known {
-                        value: value.clone(),
+                    let until = asked_at + validity;
+                    let known = Known {
+                        value,
                         asked_at,
-                        until: asked_at + validity,
-                    });
+                        until,
+                    };
+                    entry.remember(known.clone());
                     entry.narrow(turn);
-                    value
+                    known
                 }
                 Answer::OfAsker(value) => {
                     entry.widen(turn);
-                    value
+                    Known {
+                        value,
+                        asked_at,
+                        until: asked_at,
+                    }
                 }
             };
             // Fails if the caller has left; the answer may be remembered nevertheless.
-            answered.send(value).ok();
+            answered.send(known).ok();
         });
-        answer.await.ok()
+        answer
     }
 
     /// Remembers an answer that was learnt in another way, for a question of `asked_at`; not if the
@@ -227,18 +281,9 @@ where
 
     /// Forgets the answer to `question` if `is_wrong` is true of it.
     pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
-        self.forget_known(question, |known| is_wrong(&known.value));
-    }
-
-    /// Forgets the answer to `question` if it was asked before `earliest`.
-    pub(super) fn forget_before(&self, question: &Q, earliest: Instant) {
-        self.forget_known(question, |known| known.asked_at < earliest);
-    }
-
-    fn forget_known(&self, question: &Q, is_wrong: impl FnOnce(&Known<V>) -> bool) {
         if let Some(entry) = self.shard(question).entries.read().get(question) {
             let mut known = entry.known.write();
-            if known.as_ref().is_some_and(is_wrong) {
+            if known.as_ref().is_some_and(|known| is_wrong(&known.value)) {
                 *known = None;
             }
         }
@@ -264,9 +309,16 @@ mod tests {
     use std::sync::atomic::AtomicU32;
     use std::sync::atomic::Ordering;
 
+    use futures_util::FutureExt;
     use futures_util::future::join_all;
+    use rand::Rng;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
     use tokio::sync::oneshot;
+    use tokio::task::JoinSet;
     use tokio::time::advance;
+    use tokio::time::sleep;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::shutdown::Config;
@@ -279,6 +331,11 @@ mod tests {
         V: Clone + Send + Sync + 'static,
     {
         Answers::new(capacity, Shutdown::new(Config::default()))
+    }
+
+    /// Answers may have been asked for at any time.
+    fn always<V>(_: &V) -> Option<Instant> {
+        None
     }
 
     fn definite(value: u32) -> impl Future<Output = Answer<u32>> + Send {
@@ -296,45 +353,109 @@ mod tests {
                 Answer::Definite(asked.fetch_add(1, Ordering::Relaxed), VALIDITY)
             }
         };
-        let all = join_all((0..100).map(|_| answers.get(&"q", ask))).await;
+        let all = join_all((0..100).map(|_| answers.get(&"q", always, ask))).await;
         assert_eq!(all, [Some(0); 100]);
         advance(VALIDITY - Duration::from_millis(1)).await;
-        assert_eq!(answers.known(&"q"), Some(0));
-        assert_eq!(answers.get(&"q", ask).await, Some(0));
+        assert_eq!(answers.known(&"q", always), Some(0));
+        assert_eq!(answers.get(&"q", always, ask).await, Some(0));
         advance(Duration::from_millis(1)).await;
-        assert_eq!(answers.known(&"q"), None);
-        assert_eq!(answers.get(&"q", ask).await, Some(1));
+        assert_eq!(answers.known(&"q", always), None);
+        assert_eq!(answers.get(&"q", always, ask).await, Some(1));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_outdated_answer_is_forgotten() {
+    async fn an_outdated_answer_does_not_count() {
         let answers = answers(8);
-        answers.get(&"q", || definite(0)).await;
+        answers.get(&"q", always, || definite(0)).await;
         let asked_at = Instant::now();
-        answers.forget_before(&"q", asked_at);
-        assert_eq!(answers.known(&"q"), Some(0));
-        answers.forget_before(&"q", asked_at + Duration::from_millis(1));
-        assert_eq!(answers.known(&"q"), None);
+        assert_eq!(answers.known(&"q", |_| Some(asked_at)), Some(0));
+        let later = asked_at + Duration::from_millis(1);
+        assert_eq!(answers.known(&"q", |_| Some(later)), None);
+        advance(Duration::from_millis(1)).await;
+        let again = answers.get(&"q", |_| Some(later), || definite(1));
+        assert_eq!(again.await, Some(1));
+    }
+
+    /// Random callers of one question, of which the answer changes now and then. An answer takes up
+    /// to two seconds, and shows what was true when it was asked for.
+    #[tokio::test(start_paused = true)]
+    async fn no_caller_gets_an_answer_that_was_asked_for_before_a_change() {
+        let millis = Duration::from_millis;
+        for seed in 0..200 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let answers = Arc::new(answers::<_, Instant>(8));
+            let changed = Arc::new(Mutex::new(None));
+            let (asked, outdated) = (Arc::<AtomicU32>::default(), Arc::<AtomicU32>::default());
+            let mut callers = JoinSet::new();
+            for _ in 0..60 {
+                sleep(millis(rng.random_range(0..200))).await;
+                if rng.random_bool(0.2) {
+                    *changed.lock() = Some(Instant::now());
+                }
+                let delay = millis(rng.random_range(0..2_000));
+                let is_definite = rng.random_bool(0.9);
+                let leaves_after = match rng.random_bool(0.1) {
+                    true => millis(rng.random_range(0..1_000)),
+                    false => millis(1_000_000),
+                };
+                let (answers, changed) = (Arc::clone(&answers), Arc::clone(&changed));
+                let (asked, outdated) = (Arc::clone(&asked), Arc::clone(&outdated));
+                callers.spawn(async move {
+                    let earliest = |_: &Instant| *changed.lock();
+                    let ask = || {
+                        asked.fetch_add(1, Ordering::Relaxed);
+                        async move {
+                            let asked_at = Instant::now();
+                            sleep(delay).await;
+                            match is_definite {
+                                true => Answer::Definite(asked_at, VALIDITY),
+                                false => Answer::OfAsker(asked_at),
+                            }
+                        }
+                    };
+                    let got = timeout(leaves_after, answers.get(&"q", earliest, ask)).await;
+                    match got {
+                        Ok(Some(asked_at)) => {
+                            assert!(Some(asked_at) >= *changed.lock(), "seed {seed}");
+                        }
+                        Ok(None) => {
+                            outdated.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(_) => {}
+                    }
+                });
+            }
+            while let Some(done) = callers.join_next().await {
+                done.expect("no caller fails");
+            }
+            // Callers still share: not each of them asks.
+            assert!(asked.load(Ordering::Relaxed) < 60, "seed {seed}");
+            assert!(outdated.load(Ordering::Relaxed) < 10, "seed {seed}");
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_answer_of_the_asker_is_for_nobody_else() {
         let answers = answers(8);
         let ask = |value| move || std::future::ready(Answer::OfAsker(value));
-        let all = join_all((0..3).map(|value| answers.get(&"q", ask(value)))).await;
+        let all = join_all((0..3).map(|value| answers.get(&"q", always, ask(value)))).await;
         assert_eq!(all, [Some(0), Some(1), Some(2)]);
-        assert_eq!(answers.known(&"q"), None);
+        assert_eq!(answers.known(&"q", always), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_answer_arrives_although_the_asker_has_left() {
         let answers = Arc::new(answers(8));
         let (answer, answered) = oneshot::channel();
-        let ask = || async move { Answer::Definite(answered.await.expect("sent"), VALIDITY) };
-        let mut first = Box::pin(answers.get(&"q", ask));
+        let answered = answered.shared();
+        let ask = || {
+            let answered = answered.clone();
+            async move { Answer::Definite(answered.await.expect("sent"), VALIDITY) }
+        };
+        let mut first = Box::pin(answers.get(&"q", always, ask));
         assert!(futures_util::poll!(&mut first).is_pending());
         drop(first);
-        let mut second = Box::pin(answers.get(&"q", || definite(0)));
+        let mut second = Box::pin(answers.get(&"q", always, || definite(0)));
         assert!(
             futures_util::poll!(&mut second).is_pending(),
             "it must not ask again"
@@ -360,7 +481,7 @@ mod tests {
             }
         };
         let began = Instant::now();
-        let all = join_all((0..31).map(|_| answers.get(&"q", ask))).await;
+        let all = join_all((0..31).map(|_| answers.get(&"q", always, ask))).await;
         assert_eq!(all, [Some(0); 31]);
         // One after another they would take 31 s. Here 1, 2, 4, 8, 8 and 8 ask in turn.
         assert_eq!(began.elapsed(), Duration::from_secs(6));
@@ -375,7 +496,7 @@ mod tests {
                     Answer::Definite(last.fetch_add(1, Ordering::Relaxed), VALIDITY)
                 }
             };
-            let all = join_all((0..31).map(|_| answers.get(&"q", ask))).await;
+            let all = join_all((0..31).map(|_| answers.get(&"q", always, ask))).await;
             assert!(all.iter().all(Option::is_some));
             let asked = last.swap(0, Ordering::Relaxed);
             assert_eq!(asked, if round == 1 { MAX_ASKERS as u32 } else { 1 });
@@ -388,13 +509,13 @@ mod tests {
         let answers = answers(8);
         let before = Instant::now();
         advance(Duration::from_secs(1)).await;
-        answers.get(&"q", || definite(1)).await;
+        answers.get(&"q", always, || definite(1)).await;
         answers.learn(&"q", 0, before, VALIDITY);
-        assert_eq!(answers.known(&"q"), Some(1));
+        assert_eq!(answers.known(&"q", always), Some(1));
         answers.learn(&"q", 2, Instant::now(), VALIDITY);
-        assert_eq!(answers.known(&"q"), Some(2));
+        assert_eq!(answers.known(&"q", always), Some(2));
         answers.forget(&"q", |value| *value == 1);
-        assert_eq!(answers.known(&"q"), Some(2));
+        assert_eq!(answers.known(&"q", always), Some(2));
         advance(VALIDITY).await;
         assert_eq!(answers.last(&"q"), Some(2));
         answers.forget(&"q", |value| *value == 2);
@@ -405,13 +526,13 @@ mod tests {
     async fn the_number_of_answers_is_bounded() {
         let answers = answers(8 * SHARDS);
         for question in 0..5_000 {
-            answers.get(&question, || definite(0)).await;
+            answers.get(&question, always, || definite(0)).await;
             assert!(
                 answers.len() <= 8 * SHARDS,
                 "{} after {question}",
                 answers.len()
             );
         }
-        assert_eq!(answers.known(&4_999), Some(0));
+        assert_eq!(answers.known(&4_999, always), Some(0));
     }
 }

@@ -90,8 +90,9 @@ impl Authenticator {
     /// short time ago.
     pub(super) async fn owner(self: &Arc<Self>, token: &Token, source: Source) -> Owner {
         let digest = self.digest(token);
-        self.forget_outdated(&digest);
-        if let Some(owner @ Owner::User(_)) = self.owners.known(&digest) {
+        let since = Instant::now();
+        let earliest = |owner: &_| self.earliest(owner, since);
+        if let Some(owner @ Owner::User(_)) = self.owners.known(&digest, earliest) {
             return owner;
         }
         // A token that was good before is probably good now, wherever it comes from.
@@ -103,7 +104,7 @@ impl Authenticator {
             let (authenticator, token) = (Arc::clone(self), token.clone());
             async move { authenticator.ask(&token, source, was_good).await }
         };
-        let owner = self.owners.get(&digest, ask).await;
+        let owner = self.owners.get(&digest, earliest, ask).await;
         match owner {
             // Others may have failed meanwhile, also with the same token.
             Some(Owner::Refused) if self.is_limited(source) => Owner::Busy,
@@ -131,14 +132,13 @@ impl Authenticator {
         is_limited
     }
 
-    /// Forgets the owner of a token that was issued for an object that was deleted since, or a short
-    /// time ago: the API server may not have noticed it.
-    fn forget_outdated(&self, digest: &Digest) {
-        if self.recent.has_any()
-            && let Some(Owner::User(user)) = self.owners.known(digest)
-            && let Some(earliest) = self.recent.earliest_owner(&user.user)
-        {
-            self.owners.forget_before(digest, earliest);
+    /// The moment before which the API server must not have been asked for `owner`, for a request of
+    /// `since`: the object for which its token was issued was deleted since, or a short time ago,
+    /// and the API server may not have noticed it.
+    fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
+        match owner {
+            Owner::User(user) => self.recent.earliest_owner(&user.user, since),
+            Owner::Refused | Owner::Unknown | Owner::Busy => None,
         }
     }
 

@@ -105,8 +105,11 @@ impl Authorizer {
     /// The remembered decision, if there is one. It asks nothing.
     pub(super) fn known(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Verdict> {
         let question = Question::new(caller, attributes.without_selectors());
-        self.forget_outdated(caller, &question);
-        self.decisions.known(&question).map(Verdict::of)
+        let since = Instant::now();
+        let earliest =
+            |judgement: &_| self.earliest(*judgement, caller, &question.attributes, since);
+        let known = self.decisions.known(&question, earliest);
+        known.map(Verdict::of)
     }
 
     /// Remembers that the API server has answered a read of `caller` that it received after
@@ -133,7 +136,9 @@ impl Authorizer {
         attributes: Attributes,
     ) -> Judgement {
         let question = Question::new(caller, attributes);
-        self.forget_outdated(caller, &question);
+        let since = Instant::now();
+        let earliest =
+            |judgement: &_| self.earliest(*judgement, caller, &question.attributes, since);
         let ask = || {
             let (authorizer, caller) = (Arc::clone(self), Arc::clone(caller));
             let attributes = question.attributes.clone();
@@ -154,16 +159,26 @@ impl Authorizer {
                 }
             }
         };
-        let judgement = self.decisions.get(&question, ask).await;
+        let judgement = self.decisions.get(&question, earliest, ask).await;
         judgement.unwrap_or(Judgement::Unclear)
     }
 
-    /// Forgets the decision if the user's roles have changed since, or if they changed a short time
-    /// ago and the API server may have judged by the old ones.
-    fn forget_outdated(&self, caller: &KnownCaller, question: &Question) {
-        let namespace = &question.attributes.namespace;
-        if let Some(earliest) = self.recent.earliest(caller.user(), namespace) {
-            self.decisions.forget_before(question, earliest);
+    /// The moment before which a decision for a request of `since` must not have been asked for: its
+    /// user's roles have changed since, or a short time ago, and the API server may have judged by
+    /// the old ones.
+    fn earliest(
+        &self,
+        judgement: Judgement,
+        caller: &KnownCaller,
+        attributes: &Attributes,
+        since: Instant,
+    ) -> Option<Instant> {
+        match judgement {
+            Judgement::Allowed | Judgement::Denied => {
+                let namespace = &attributes.namespace;
+                self.recent.earliest(caller.user(), namespace, since)
+            }
+            Judgement::Refused | Judgement::Unclear | Judgement::Busy => None,
         }
     }
 

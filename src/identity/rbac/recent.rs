@@ -89,8 +89,13 @@ impl RecentChanges {
     }
 
     /// The moment before which the API server must not have been asked for the owner of a token of
-    /// `user`. `None` if nothing was deleted for which the token was issued.
-    pub(in crate::identity) fn earliest_owner(&self, user: &User) -> Option<Instant> {
+    /// `user`, for a request of `since`. `None` if nothing was deleted for which the token was
+    /// issued.
+    pub(in crate::identity) fn earliest_owner(
+        &self,
+        user: &User,
+        since: Instant,
+    ) -> Option<Instant> {
         if !self.has_any() {
             return None;
         }
@@ -98,7 +103,7 @@ impl RecentChanges {
         let last = uids_of(user)
             .filter_map(|uid| changes.deleted.get(uid))
             .max();
-        last.copied().and_then(earliest)
+        last.and_then(|last| earliest(*last, since))
     }
 
     /// True if something changed a short time ago.
@@ -125,20 +130,25 @@ impl RecentChanges {
         at.saturating_duration_since(self.started).as_millis() as u64
     }
 
-    /// The moment before which a decision about `user` in `namespace` must not have been asked for.
-    /// `None` if its roles have not changed.
-    pub(in crate::identity) fn earliest(&self, user: &User, namespace: &str) -> Option<Instant> {
-        self.last(user, namespace).and_then(earliest)
+    /// The moment before which a decision about `user` in `namespace`, for a request of `since`, must
+    /// not have been asked for. `None` if its roles have not changed.
+    pub(in crate::identity) fn earliest(
+        &self,
+        user: &User,
+        namespace: &str,
+        since: Instant,
+    ) -> Option<Instant> {
+        let last = self.last(user, namespace)?;
+        earliest(last, since)
     }
 }
 
-/// The moment before which an answer must not have been asked for after a change at `last`.
-fn earliest(last: Instant) -> Option<Instant> {
-    let now = Instant::now();
-    let earliest = now
-        .checked_sub(COUNTS_FOR)
-        .map_or(last, |past| past.max(last));
-    (now.saturating_duration_since(last) < SETTLED).then_some(earliest)
+/// The moment before which an answer for a request of `since` must not have been asked for, after a
+/// change at `last`. The request may wait longer for an answer than answers count.
+fn earliest(last: Instant, since: Instant) -> Option<Instant> {
+    let counts_from = since.checked_sub(COUNTS_FOR);
+    let earliest = counts_from.map_or(last, |from| from.max(last));
+    (last.elapsed() < SETTLED).then_some(earliest)
 }
 
 /// The uids of the objects without which a token of `user` is not good: its ServiceAccount, and the
@@ -198,15 +208,15 @@ mod tests {
     async fn a_decision_must_be_later_than_a_change_and_not_older_than_a_second() {
         let recent = RecentChanges::default();
         let user = user("u", "g");
-        assert_eq!(recent.earliest(&user, "n"), None);
+        assert_eq!(recent.earliest(&user, "n", Instant::now()), None);
         let change = Instant::now();
         recent.add(&concerned(Subject::User("u".to_owned()), ""), change);
-        assert_eq!(recent.earliest(&user, "n"), Some(change));
+        assert_eq!(recent.earliest(&user, "n", Instant::now()), Some(change));
         advance(Duration::from_millis(2_500)).await;
         let expected = change + Duration::from_millis(1_500);
-        assert_eq!(recent.earliest(&user, "n"), Some(expected));
+        assert_eq!(recent.earliest(&user, "n", Instant::now()), Some(expected));
         advance(SETTLED).await;
-        assert_eq!(recent.earliest(&user, "n"), None);
+        assert_eq!(recent.earliest(&user, "n", Instant::now()), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -237,14 +247,14 @@ mod tests {
         user.extra
             .insert(POD_UID.to_owned(), vec!["pod".to_owned()]);
         recent.add_deleted("other", Instant::now());
-        assert_eq!(recent.earliest_owner(&user), None);
+        assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
         for uid in ["account", "pod"] {
             let recent = RecentChanges::default();
             let deleted = Instant::now();
             recent.add_deleted(uid, deleted);
-            assert_eq!(recent.earliest_owner(&user), Some(deleted));
+            assert_eq!(recent.earliest_owner(&user, Instant::now()), Some(deleted));
             advance(SETTLED).await;
-            assert_eq!(recent.earliest_owner(&user), None);
+            assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
         }
     }
 
