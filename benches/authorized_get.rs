@@ -158,7 +158,7 @@ impl Get {
         let caller = access.caller(&mut headers, &self.connection, &self.peer);
         match caller.await.expect("a caller") {
             Caller::Trusted => Verdict::Allowed,
-            Caller::Unknown => Verdict::NotAllowed,
+            Caller::Unknown | Caller::Refused => Verdict::NotAllowed,
             Caller::Known(caller) => access
                 .remembered(&caller, &self.attributes())
                 .unwrap_or(Verdict::NotAllowed),

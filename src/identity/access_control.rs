@@ -210,7 +210,8 @@ impl AccessControl {
     }
 
     /// Watches roles and bindings through `informers`, as far as kubefan may, so that lost rights are
-    /// noticed at once. Notices deleted ServiceAccounts and pods in caches. Does nothing if callers are not authenticated.
+    /// noticed at once. Notices deleted ServiceAccounts and pods in caches. Does nothing if callers
+    /// are not authenticated.
     ///
     /// # Panics
     /// If it is called twice with the same `registry`, unless callers are not authenticated.
@@ -308,15 +309,17 @@ impl AccessControl {
                 user,
                 credential: Credential::Token(token),
             }))),
-            Owner::Refused | Owner::Unknown => Ok(Caller::Unknown),
+            Owner::Refused { .. } => Ok(Caller::Refused),
+            Owner::Unknown => Ok(Caller::Unknown),
             Owner::Busy => Err(Status::too_many_reviews()),
         }
     }
 
-    /// Forgets the owner of the token of `caller`: the API server does not accept the token any more.
+    /// Asks again for the owner of the token of `caller` when it is needed next: the API server does
+    /// not accept the token any more.
     pub fn not_accepted(&self, caller: &KnownCaller) {
         if let (Some(inner), Credential::Token(token)) = (&self.inner, &caller.credential) {
-            inner.authenticator.forget(token);
+            inner.authenticator.doubt(token);
         }
     }
 

@@ -279,6 +279,15 @@ where
         });
     }
 
+    /// Makes the answer to `question` count no longer. It remains the last one.
+    pub(super) fn expire(&self, question: &Q) {
+        if let Some(entry) = self.shard(question).entries.read().get(question)
+            && let Some(known) = &mut *entry.known.write()
+        {
+            known.until = Instant::now();
+        }
+    }
+
     /// Forgets the answer to `question` if `is_wrong` is true of it.
     pub(super) fn forget(&self, question: &Q, is_wrong: impl FnOnce(&V) -> bool) {
         if let Some(entry) = self.shard(question).entries.read().get(question) {
@@ -518,7 +527,11 @@ mod tests {
         assert_eq!(answers.known(&"q", always), Some(2));
         advance(VALIDITY).await;
         assert_eq!(answers.last(&"q"), Some(2));
-        answers.forget(&"q", |value| *value == 2);
+        answers.learn(&"q", 3, Instant::now(), VALIDITY);
+        answers.expire(&"q");
+        assert_eq!(answers.known(&"q", always), None);
+        assert_eq!(answers.last(&"q"), Some(3));
+        answers.forget(&"q", |value| *value == 3);
         assert_eq!(answers.last(&"q"), None);
     }
 

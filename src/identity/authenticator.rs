@@ -1,6 +1,8 @@
 //! The user of a request.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -32,6 +34,10 @@ const QUESTIONS: usize = 4_096;
 /// How long a refused token is not asked about again. The API server refuses a valid token too while
 /// one of its authenticators fails.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// How long refusals of a token that was good do not count as wrong credentials. While one of the
+/// API server's authenticators fails, it refuses good tokens, and so their addresses must not be
+/// limited.
+const WAS_GOOD_FOR: Duration = Duration::from_secs(600);
 
 /// Finds out the owners of tokens, and remembers them.
 pub(super) struct Authenticator {
@@ -55,8 +61,10 @@ pub(super) struct Authenticator {
 #[derive(Clone, Debug)]
 pub(super) enum Owner {
     User(Arc<KnownUser>),
-    /// The API server does not accept the token.
-    Refused,
+    /// The API server does not accept the token. It did until `good_until`, if it ever did.
+    Refused {
+        good_until: Option<Instant>,
+    },
     Unknown,
     /// It was not asked: too many questions wait, or the sender's address failed too often.
     Busy,
@@ -96,26 +104,45 @@ impl Authenticator {
             return owner;
         }
         // A token that was good before is probably good now, wherever it comes from.
-        let was_good = matches!(self.owners.last(&digest), Some(Owner::User(_)));
+        let was_good = self.good_until(&digest).is_some();
         if !was_good && self.is_limited(source) {
             return Owner::Busy;
         }
+        let is_asker = AtomicBool::new(false);
         let ask = || {
+            is_asker.store(true, Ordering::Relaxed);
             let (authenticator, token) = (Arc::clone(self), token.clone());
-            async move { authenticator.ask(&token, source, was_good).await }
+            async move { authenticator.ask(&token, source).await }
         };
         let owner = self.owners.get(&digest, earliest, ask).await;
-        match owner {
+        if let Some(Owner::Refused { good_until: None }) = owner {
+            // The refusal of a question was counted when it arrived, even if its asker had left.
+            if !is_asker.load(Ordering::Relaxed) {
+                self.failed.count(source);
+            }
             // Others may have failed meanwhile, also with the same token.
-            Some(Owner::Refused) if self.is_limited(source) => Owner::Busy,
-            owner => owner.unwrap_or(Owner::Unknown),
+            if self.is_limited(source) {
+                return Owner::Busy;
+            }
         }
+        owner.unwrap_or(Owner::Unknown)
     }
 
-    /// Forgets the owner of `token`.
-    pub(super) fn forget(&self, token: &Token) {
-        let digest = self.digester.digest(token.secret().as_bytes());
-        self.owners.forget(&digest, |_| true);
+    /// Asks again for the owner of `token` when it is needed next.
+    pub(super) fn doubt(&self, token: &Token) {
+        self.owners.expire(&self.digest(token));
+    }
+
+    /// Until when a token was good, as far as kubefan knows; `None` if it never was, or not for a
+    /// long time.
+    fn good_until(&self, digest: &Digest) -> Option<Instant> {
+        match self.owners.last(digest)? {
+            Owner::User(_) => Some(Instant::now()),
+            Owner::Refused { good_until } => {
+                good_until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
+            }
+            Owner::Unknown | Owner::Busy => None,
+        }
     }
 
     /// Counts credentials of `source` that the API server did not accept.
@@ -138,7 +165,7 @@ impl Authenticator {
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
             Owner::User(user) => self.recent.earliest_owner(&user.user, since),
-            Owner::Refused | Owner::Unknown | Owner::Busy => None,
+            Owner::Refused { .. } | Owner::Unknown | Owner::Busy => None,
         }
     }
 
@@ -157,8 +184,9 @@ impl Authenticator {
                 TokenCheck::User(user)
             }
             TokenOwner::Refused => {
-                let owners = &self.owners;
-                owners.learn(&digest, Owner::Refused, asked_at, REFUSED_FOR);
+                let good_until = self.good_until(&digest);
+                let owner = Owner::Refused { good_until };
+                self.owners.learn(&digest, owner, asked_at, REFUSED_FOR);
                 TokenCheck::Refused
             }
             TokenOwner::MayNotAsk => TokenCheck::Accepted,
@@ -184,21 +212,29 @@ impl Authenticator {
         expires_in.map_or(self.remembered_for, |left| left.min(self.remembered_for))
     }
 
-    async fn ask(&self, token: &Token, source: Source, was_good: bool) -> Answer<Owner> {
+    async fn ask(&self, token: &Token, source: Source) -> Answer<Owner> {
         let Ok(_permit) = self.queue.admit(source).await else {
             return Answer::OfAsker(Owner::Busy);
         };
-        if !was_good && self.failed.is_exhausted(source) {
+        let digest = self.digest(token);
+        if self.good_until(&digest).is_none() && self.failed.is_exhausted(source) {
             return Answer::OfAsker(Owner::Busy);
         }
         match self.review(token).await {
             TokenOwner::User(user) => {
+                if let Some(Owner::Refused { .. }) = self.owners.last(&digest) {
+                    // The API server refused this good token, and perhaps others of the address.
+                    self.failed.forgive(source);
+                }
                 let validity = self.validity(token);
                 Answer::Definite(Owner::User(self.known(user)), validity)
             }
             TokenOwner::Refused => {
-                self.failed.count(source);
-                Answer::Definite(Owner::Refused, REFUSED_FOR)
+                let good_until = self.good_until(&digest);
+                if good_until.is_none() {
+                    self.failed.count(source);
+                }
+                Answer::Definite(Owner::Refused { good_until }, REFUSED_FOR)
             }
             TokenOwner::MayNotAsk => Answer::Definite(Owner::Unknown, self.remembered_for),
             TokenOwner::Unclear => Answer::OfAsker(Owner::Unknown),

@@ -16,6 +16,8 @@ pub enum Caller {
     /// The caller has no credentials, or some that only the API server can judge. The request is
     /// forwarded with them and without an identity of kubefan's, and never answered from a cache.
     Unknown,
+    /// The same for a caller whose token the API server refused a moment ago, which was counted.
+    Refused,
     /// The API server, or a certificate authority that it trusts, names the caller's user.
     Known(Arc<KnownCaller>),
 }

@@ -3,6 +3,9 @@
 //! An address that fails too often gets 429 for credentials that kubefan does not know: neither a
 //! review nor a forwarded request is sent for them. Tokens that kubefan knows are not concerned,
 //! because a load balancer may give all clients the same address.
+//!
+//! A request counts once: when the API server refuses its token in a review, or else when it refuses
+//! the forwarded request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -64,9 +67,17 @@ impl FailedAttempts {
         if budgets.young.len() >= ADDRESSES && !budgets.young.contains_key(&source) {
             budgets.old = std::mem::take(&mut budgets.young);
         }
-        // An address that goes on is not punished for longer than a burst.
-        let left = left.max(-BURST);
+        // An address that goes on waits for one more second at most.
+        let left = left.max(-PER_SECOND);
         budgets.young.insert(source, Budget { left, at: now });
+    }
+
+    /// Forgets the failed authentications of `source`: the API server has refused good credentials
+    /// too.
+    pub(super) fn forgive(&self, source: Source) {
+        let mut budgets = self.budgets.lock();
+        budgets.young.remove(&source);
+        budgets.old.remove(&source);
     }
 
     /// True if `source` has failed too often, and its next attempt must wait.
@@ -111,10 +122,27 @@ mod tests {
         for _ in 0..10_000 {
             attempts.count(bad);
         }
-        advance(Duration::from_secs(10)).await;
-        assert!(attempts.is_exhausted(bad));
         advance(Duration::from_secs(1)).await;
+        assert!(attempts.is_exhausted(bad));
+        advance(Duration::from_millis(20)).await;
         assert!(!attempts.is_exhausted(bad));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_forgiven_address_may_fail_again_as_often() {
+        let attempts = FailedAttempts::default();
+        let (bad, other) = (source("192.0.2.1"), source("192.0.2.2"));
+        for _ in 0..10_000 {
+            attempts.count(bad);
+            attempts.count(other);
+        }
+        attempts.forgive(bad);
+        assert!(attempts.is_exhausted(other));
+        for _ in 0..1_000 {
+            assert!(!attempts.is_exhausted(bad));
+            attempts.count(bad);
+        }
+        assert!(attempts.is_exhausted(bad));
     }
 
     #[tokio::test(start_paused = true)]

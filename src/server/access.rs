@@ -46,7 +46,7 @@ pub(super) async fn verdict(
     let caller = match caller {
         Caller::Trusted => return Verdict::Allowed,
         Caller::Known(caller) => caller,
-        Caller::Unknown => return Verdict::NotAllowed,
+        Caller::Unknown | Caller::Refused => return Verdict::NotAllowed,
     };
     let attributes = attributes(info);
     match read.plan {

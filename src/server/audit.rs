@@ -197,7 +197,7 @@ impl EventUser {
                     extra,
                 }
             }
-            Caller::Trusted | Caller::Unknown => Self::default(),
+            Caller::Trusted | Caller::Unknown | Caller::Refused => Self::default(),
         }
     }
 }

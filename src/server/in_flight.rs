@@ -108,7 +108,9 @@ impl Holder {
     pub(super) fn of(caller: &Caller, connection: &ClientConnection) -> Self {
         match caller {
             Caller::Known(caller) => Self::User(caller.name_key()),
-            Caller::Trusted | Caller::Unknown => Self::Connection(connection.clone()),
+            Caller::Trusted | Caller::Unknown | Caller::Refused => {
+                Self::Connection(connection.clone())
+            }
         }
     }
 }

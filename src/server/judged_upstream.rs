@@ -18,6 +18,8 @@ use super::request::RequestInfo;
 /// A request of the anonymous user, or one whose sender only the API server can authenticate.
 pub(super) struct JudgedUpstream {
     has_credentials: bool,
+    /// True if a refusal of its credentials has to be counted.
+    is_counted: bool,
     /// True if a pod or service behind the API server may answer.
     is_proxied: bool,
     /// The connection, if it is one of HTTP/2.
@@ -42,14 +44,19 @@ fn http2_connection(request: &Request<Body>) -> Option<&ClientConnection> {
 impl JudgedUpstream {
     /// `None` if kubefan knows the caller's user, or does not ask for credentials.
     pub(super) fn of(request: &Request<Body>, info: &RequestInfo, caller: &Caller) -> Option<Self> {
-        let has_credentials = match caller {
+        let (has_credentials, is_counted) = match caller {
             Caller::Trusted => return None,
             Caller::Known(caller) if !caller.user().is_anonymous() => return None,
-            Caller::Known(_) => false,
-            Caller::Unknown => has_credentials(request.headers()),
+            Caller::Known(_) => (false, false),
+            Caller::Unknown => {
+                let has_credentials = has_credentials(request.headers());
+                (has_credentials, has_credentials)
+            }
+            Caller::Refused => (true, false),
         };
         Some(Self {
             has_credentials,
+            is_counted,
             is_proxied: is_proxied(info),
             http2: http2_connection(request).cloned(),
         })
@@ -60,7 +67,7 @@ impl JudgedUpstream {
     /// be enough for any number of such requests.
     pub(super) fn answered(self, status: StatusCode, access: &AccessControl, peer: &Peer) {
         let is_refused = status == StatusCode::UNAUTHORIZED && !self.is_proxied;
-        if is_refused && self.has_credentials {
+        if is_refused && self.is_counted {
             access.refused(peer);
         }
         if let Some(connection) = self.http2
