@@ -12,7 +12,10 @@ use tokio::time::sleep;
 use super::open_watches::OpenWatches;
 use super::rbac::RecentChanges;
 use crate::api::EventType;
+use crate::api::Object;
 use crate::api::Selection;
+use crate::cache::Event;
+use crate::cache::Reader;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
 use crate::informer::Informer;
@@ -69,7 +72,7 @@ impl Deletions {
                 if is_source && informer.reader().is_ready() && !is_followed {
                     followed.push(Arc::downgrade(&informer));
                     let deletions = self.clone();
-                    let follow = async move { deletions.follow(&informer).await };
+                    let follow = async move { deletions.follow(informer.reader()).await };
                     shutdown.spawn_background(follow);
                 }
             }
@@ -78,25 +81,222 @@ impl Deletions {
     }
 
     /// Follows the deletions in a cache until it is closed.
-    async fn follow(&self, informer: &Informer) {
-        while informer.reader().ready().await {
+    async fn follow(&self, cache: &Reader) {
+        let mut has_missed = false;
+        while cache.ready().await {
             let everything = Arc::new(Selection::default());
-            let Ok(changes) = informer.reader().watch(WatchFrom::Tip, everything) else {
+            let Ok(changes) = cache.watch(WatchFrom::Tip, everything) else {
                 continue;
             };
             // The cache may still become idle and be dropped.
             let mut changes = changes.uncounted();
             self.followed.inc();
+            // After the watch has begun, so that no later deletion is missed.
+            if std::mem::take(&mut has_missed) {
+                self.unknown();
+            }
             while let Some(item) = changes.next().await {
-                if let WatchItem::Change { event, .. } = item
-                    && event.event_type == EventType::Deleted
-                {
-                    let (uid, now) = (event.object.uid(), Instant::now());
-                    self.recent.add_deleted(uid, now);
-                    self.open_watches.deleted(uid, now);
+                match item {
+                    WatchItem::Change { event, .. } => self.changed(&event),
+                    WatchItem::Expired(_) => has_missed = true,
+                    WatchItem::Initial(_) | WatchItem::InitialEnd(_) => {}
                 }
             }
             self.followed.dec();
         }
+    }
+
+    fn changed(&self, event: &Event) {
+        let is_deleted = event.event_type == EventType::Deleted;
+        let deleted = is_deleted.then_some(&event.object);
+        let is_other = |previous: &&Arc<Object>| previous.uid() != event.object.uid();
+        // An object with a new uid has replaced another one.
+        let replaced = event.previous.as_ref().filter(is_other);
+        for object in deleted.into_iter().chain(replaced) {
+            let (uid, now) = (object.uid(), Instant::now());
+            self.recent.add_deleted(uid, now);
+            self.open_watches.deleted(uid, now);
+        }
+    }
+
+    /// Objects may have been deleted unnoticed, because the cache began anew or dropped events that
+    /// were not read yet. All tokens that were issued for objects are asked about.
+    fn unknown(&self) {
+        tracing::debug!("deleted accounts or pods may have been missed, so all tokens are judged");
+        let now = Instant::now();
+        self.recent.add_unknown_deleted(now);
+        self.open_watches.unknown_deleted(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use parking_lot::Mutex;
+    use tokio::time::advance;
+
+    use super::*;
+    use crate::api::ObjectKey;
+    use crate::api::ObjectValues;
+    use crate::api::ResourceVersion;
+    use crate::cache;
+    use crate::cache::EpochCause;
+    use crate::cache::Writer;
+    use crate::identity::Attributes;
+    use crate::identity::KnownCaller;
+    use crate::identity::User;
+    use crate::identity::caller::Credential;
+    use crate::identity::caller::KnownUser;
+    use crate::identity::open_watches;
+    use crate::identity::open_watches::Asking;
+    use crate::identity::open_watches::OpenWatch;
+    use crate::identity::open_watches::Reviews;
+    use crate::identity::open_watches::TokenCheck;
+    use crate::identity::reviews::Judgement;
+    use crate::identity::token::Digester;
+    use crate::identity::token::Token;
+    use crate::shutdown;
+
+    /// Accepts all, and records the tokens that it is asked about.
+    #[derive(Clone, Default)]
+    struct Asked(Arc<Mutex<Vec<String>>>);
+
+    impl Reviews for Asked {
+        fn judge(&self, _: &Arc<KnownCaller>, _: &Attributes) -> Asking<Judgement> {
+            Box::pin(async { Judgement::Allowed })
+        }
+
+        fn check(&self, token: &Token) -> Asking<TokenCheck> {
+            self.0.lock().push(token.secret().to_owned());
+            Box::pin(async { TokenCheck::Accepted })
+        }
+    }
+
+    struct Scene {
+        writer: Writer,
+        recent: Arc<RecentChanges>,
+        asked: Asked,
+        _watches: Vec<OpenWatch>,
+    }
+
+    fn user(name: &str, uid: &str) -> User {
+        User {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+            ..User::default()
+        }
+    }
+
+    fn object(uid: &str, version: u64) -> Object {
+        let values = ObjectValues {
+            uid: uid.into(),
+            ..ObjectValues::default()
+        };
+        let key = ObjectKey::new(Some("n"), "account");
+        let body = format!("{uid}@{version}").into();
+        Object::new(key, ResourceVersion(version), &values, body)
+    }
+
+    impl Scene {
+        /// A cache of one account, with the uid `a`. The tokens of `a` and `b`, and one that was
+        /// issued for no object, have open watches.
+        async fn new() -> Self {
+            let (mut writer, reader) = cache::cache(cache::Config {
+                indexed_labels: Vec::new(),
+                field_count: 0,
+                retention_age: Duration::from_secs(75),
+                retention_bytes: None,
+                retention_events: 128,
+                groups: cache::GroupLimits::default(),
+            });
+            let mut list = writer.relist();
+            list.add(object("a", 5));
+            writer.replace(list, ResourceVersion(10));
+            let (shutdown, registry) =
+                (Shutdown::new(shutdown::Config::default()), Registry::new());
+            let config = open_watches::Config {
+                reauthorize: Duration::from_secs(60),
+                reauthenticate: Duration::from_secs(600),
+                reviews_per_second: NonZeroU32::new(50).expect("not 0"),
+            };
+            let asked = Asked::default();
+            let watches = OpenWatches::start(config, asked.clone(), &registry, &shutdown);
+            let digester = Digester::new();
+            let open = |uid: &str, token: &str| {
+                let caller = KnownCaller {
+                    user: Arc::new(KnownUser::new(user("u", uid), &digester, &[])),
+                    credential: Credential::Token(Token::new(token)),
+                };
+                let digest = digester.digest(token.as_bytes());
+                let attributes = Attributes::default();
+                watches.open(&Arc::new(caller), Some(digest), attributes, None, None)
+            };
+            let open = [open("a", "of-a"), open("b", "of-b"), open("", "free")];
+            let recent = Arc::<RecentChanges>::default();
+            let deletions = Deletions {
+                recent: Arc::clone(&recent),
+                open_watches: watches.clone(),
+                followed: registry.gauge("followed", "followed"),
+            };
+            let followed = deletions.followed.clone();
+            shutdown.spawn_background(async move { deletions.follow(&reader).await });
+            while followed.get() == 0 {
+                tokio::task::yield_now().await;
+            }
+            Self {
+                writer,
+                recent,
+                asked,
+                _watches: open.into(),
+            }
+        }
+
+        /// The tokens that are asked about at once, and the uids of which no remembered owner counts.
+        async fn noticed(&self) -> (Vec<String>, Vec<&'static str>) {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let mut asked = std::mem::take(&mut *self.asked.0.lock());
+            asked.sort();
+            let now = Instant::now();
+            let is_outdated =
+                |uid: &&str| self.recent.earliest_owner(&user("u", uid), now).is_some();
+            (
+                asked,
+                ["a", "b", ""].into_iter().filter(is_outdated).collect(),
+            )
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tokens_of_a_deleted_or_replaced_account_are_asked_about() {
+        let mut scene = Scene::new().await;
+        assert_eq!(scene.noticed().await, (vec![], vec![]));
+        let replaced = scene
+            .writer
+            .apply(EventType::Modified, object("b", 11), None);
+        replaced.expect("a later version");
+        assert_eq!(scene.noticed().await, (vec!["of-a".to_owned()], vec!["a"]));
+        advance(Duration::from_millis(500)).await;
+        let deleted = scene
+            .writer
+            .apply(EventType::Deleted, object("b", 12), None);
+        deleted.expect("a later version");
+        let (asked, outdated) = scene.noticed().await;
+        assert!(asked.contains(&"of-b".to_owned()), "{asked:?}");
+        assert_eq!(outdated, ["a", "b"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn after_a_new_epoch_all_tokens_of_objects_are_asked_about() {
+        let mut scene = Scene::new().await;
+        scene.writer.new_epoch(EpochCause::WentBack);
+        // Nothing is known while there is no new list.
+        assert_eq!(scene.noticed().await, (vec![], vec![]));
+        let list = scene.writer.relist();
+        scene.writer.replace(list, ResourceVersion(3));
+        let both = vec!["of-a".to_owned(), "of-b".to_owned()];
+        assert_eq!(scene.noticed().await, (both, vec!["a", "b"]));
     }
 }

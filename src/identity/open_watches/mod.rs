@@ -187,6 +187,12 @@ impl OpenWatches {
         self.with(|state| state.register.deleted(uid, at));
     }
 
+    /// Asks again about all tokens that were issued for objects, of which some were deleted `at` some
+    /// moment, but it is not known which.
+    pub(super) fn unknown_deleted(&self, at: Instant) {
+        self.with(|state| state.register.unknown_deleted(at));
+    }
+
     fn close(&self, member: MemberId) {
         self.inner.state.lock().register.close(member);
     }

@@ -19,8 +19,13 @@ const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
 const SETTLED: Duration = Duration::from_secs(30);
 /// How long a decision counts meanwhile.
 const COUNTS_FOR: Duration = Duration::from_secs(1);
-/// Upper limit of the subjects that are remembered. If there are more, a change concerns all users.
+/// Upper limit of the subjects that are remembered, and of the deleted objects. If there are more, a
+/// change concerns all users.
 const MAX_SUBJECTS: usize = 10_000;
+/// How long the owner of a token counts while it is not known which objects were deleted. It is as
+/// long as the API server remembers tokens itself, and so long that not all tokens are asked about
+/// each second.
+const OWNERS_COUNT_FOR: Duration = Duration::from_secs(10);
 
 /// The users and groups whose roles changed a short time ago.
 #[derive(Debug)]
@@ -40,6 +45,8 @@ struct Changes {
     all: Option<Instant>,
     /// The ServiceAccounts and pods that were deleted, by uid.
     deleted: HashMap<String, Instant>,
+    /// When objects were deleted of which the uids are not known.
+    any_deleted: Option<Instant>,
 }
 
 /// By the name of a user or group, and by the namespace of the change.
@@ -82,9 +89,18 @@ impl RecentChanges {
         if changes.deleted.len() >= MAX_SUBJECTS {
             changes.forget_settled(now);
         }
-        if changes.deleted.len() < MAX_SUBJECTS {
-            changes.deleted.insert(uid.to_owned(), now);
+        match changes.deleted.len() < MAX_SUBJECTS {
+            true => {
+                changes.deleted.insert(uid.to_owned(), now);
+            }
+            false => changes.any_deleted = Some(now),
         }
+        self.set_changed(now);
+    }
+
+    /// Adds that some ServiceAccounts or pods were deleted, but not which.
+    pub(in crate::identity) fn add_unknown_deleted(&self, now: Instant) {
+        self.changes.write().any_deleted = Some(now);
         self.set_changed(now);
     }
 
@@ -103,7 +119,10 @@ impl RecentChanges {
         let last = uids_of(user)
             .filter_map(|uid| changes.deleted.get(uid))
             .max();
-        last.and_then(|last| earliest(*last, since))
+        let known = last.and_then(|last| earliest(*last, since, COUNTS_FOR));
+        let has_uids = uids_of(user).next().is_some();
+        let any = changes.any_deleted.filter(|_| has_uids);
+        known.max(any.and_then(|last| earliest(last, since, OWNERS_COUNT_FOR)))
     }
 
     /// True if something changed a short time ago.
@@ -139,14 +158,14 @@ impl RecentChanges {
         since: Instant,
     ) -> Option<Instant> {
         let last = self.last(user, namespace)?;
-        earliest(last, since)
+        earliest(last, since, COUNTS_FOR)
     }
 }
 
 /// The moment before which an answer for a request of `since` must not have been asked for, after a
-/// change at `last`. The request may wait longer for an answer than answers count.
-fn earliest(last: Instant, since: Instant) -> Option<Instant> {
-    let counts_from = since.checked_sub(COUNTS_FOR);
+/// change at `last`, while answers count for `counts_for`. The request may wait longer for its own.
+fn earliest(last: Instant, since: Instant, counts_for: Duration) -> Option<Instant> {
+    let counts_from = since.checked_sub(counts_for);
     let earliest = counts_from.map_or(last, |from| from.max(last));
     (last.elapsed() < SETTLED).then_some(earliest)
 }
@@ -183,6 +202,7 @@ impl Changes {
         }
         self.all = self.all.filter(is_recent);
         self.deleted.retain(|_, at| is_recent(at));
+        self.any_deleted = self.any_deleted.filter(is_recent);
     }
 }
 
@@ -256,6 +276,34 @@ mod tests {
             advance(SETTLED).await;
             assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn too_many_deleted_objects_concern_all_tokens_of_objects() {
+        let recent = RecentChanges::default();
+        let mut user = user("u", "g");
+        let earliest = |user: &User| recent.earliest_owner(user, Instant::now());
+        for number in 0..MAX_SUBJECTS {
+            recent.add_deleted(&format!("uid-{number}"), Instant::now());
+        }
+        user.uid = "another".to_owned();
+        assert_eq!(earliest(&user), None);
+        advance(Duration::from_secs(1)).await;
+        let deleted = Instant::now();
+        recent.add_deleted("one-too-many", deleted);
+        assert_eq!(earliest(&user), Some(deleted));
+        // Its token was not issued for an object.
+        assert_eq!(earliest(&self::user("v", "g")), None);
+        advance(Duration::from_secs(15)).await;
+        assert_eq!(earliest(&user), Some(deleted + Duration::from_secs(5)));
+        advance(SETTLED).await;
+        assert_eq!(earliest(&user), None);
+        // There is room again.
+        let deleted = Instant::now();
+        recent.add_deleted("other", deleted);
+        assert_eq!(earliest(&user), None);
+        user.uid = "other".to_owned();
+        assert_eq!(earliest(&user), Some(deleted));
     }
 
     #[tokio::test(start_paused = true)]

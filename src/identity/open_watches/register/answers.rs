@@ -1,5 +1,6 @@
 //! What the API server's answers, and changes of roles, do to open watches.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -117,6 +118,18 @@ impl Register {
         for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
             if let Some(group) = self.groups.get_mut(&id) {
                 group.schedule.changed(at, true);
+            }
+            self.enqueue(id);
+        }
+    }
+
+    /// Asks again about all tokens that were issued for objects, of which some were deleted `at` some
+    /// moment.
+    pub(in crate::identity::open_watches) fn unknown_deleted(&mut self, at: Instant) {
+        let all: BTreeSet<GroupId> = self.by_uid.values().flatten().copied().collect();
+        for id in all {
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.schedule.changed(at, false);
             }
             self.enqueue(id);
         }
