@@ -18,6 +18,7 @@ use super::metrics::Metrics;
 use super::open_watches::TokenCheck;
 use super::queue::AskQueue;
 use super::rbac::RecentChanges;
+use super::reviews::Connection;
 use super::reviews::Reviewer;
 use super::reviews::TokenOwner;
 use super::token::Digest;
@@ -173,7 +174,8 @@ impl Authenticator {
     /// definite answer.
     pub(super) async fn check_again(&self, token: &Token) -> TokenCheck {
         let asked_at = Instant::now();
-        let owner = self.review(token).await;
+        // A second refusal may end watches, so it must not come over the same connection.
+        let owner = self.review(token, Connection::Closed).await;
         let digest = self.digest(token);
         match owner {
             TokenOwner::User(user) => {
@@ -199,10 +201,10 @@ impl Authenticator {
         self.digester.digest(token.secret().as_bytes())
     }
 
-    async fn review(&self, token: &Token) -> TokenOwner {
+    async fn review(&self, token: &Token, connection: Connection) -> TokenOwner {
         match self.delegated {
-            true => self.reviewer.token_review(token).await,
-            false => self.reviewer.self_review(token).await,
+            true => self.reviewer.token_review(token, connection).await,
+            false => self.reviewer.self_review(token, connection).await,
         }
     }
 
@@ -220,7 +222,7 @@ impl Authenticator {
         if self.good_until(&digest).is_none() && self.failed.is_exhausted(source) {
             return Answer::OfAsker(Owner::Busy);
         }
-        match self.review(token).await {
+        match self.review(token, Connection::Kept).await {
             TokenOwner::User(user) => {
                 if let Some(Owner::Refused { .. }) = self.owners.last(&digest) {
                     // The API server refused this good token, and perhaps others of the address.

@@ -6,6 +6,7 @@ use http::Request;
 use http::StatusCode;
 use http::header::ACCEPT;
 use http::header::AUTHORIZATION;
+use http::header::CONNECTION;
 use http::header::CONTENT_TYPE;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -31,6 +32,15 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Reviewer {
     client: Client,
     metrics: ReviewMetrics,
+}
+
+/// What happens to the connection of a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Connection {
+    /// A later review may use it.
+    Kept,
+    /// It is closed, so the next review uses another one, perhaps to another API server.
+    Closed,
 }
 
 /// The owner of a token, as the API server says.
@@ -122,8 +132,9 @@ impl Reviewer {
     }
 
     /// Asks with the token itself for its owner.
-    pub(super) async fn self_review(&self, token: &Token) -> TokenOwner {
-        let answer = self.ask(SELF_REVIEW, json!({}), Some(token)).await;
+    pub(super) async fn self_review(&self, token: &Token, connection: Connection) -> TokenOwner {
+        let asked = self.ask(SELF_REVIEW, json!({}), Some(token), connection);
+        let answer = asked.await;
         match answer {
             Ok(SelfStatus { user_info }) if !user_info.name.is_empty() => {
                 TokenOwner::User(user_info)
@@ -135,9 +146,10 @@ impl Reviewer {
     }
 
     /// Asks with kubefan's rights the owner of a token.
-    pub(super) async fn token_review(&self, token: &Token) -> TokenOwner {
+    pub(super) async fn token_review(&self, token: &Token, connection: Connection) -> TokenOwner {
         let spec = json!({"token": token.secret()});
-        let answer: Result<TokenStatus, Error> = self.ask(TOKEN_REVIEW, spec, None).await;
+        let asked = self.ask::<TokenStatus>(TOKEN_REVIEW, spec, None, connection);
+        let answer = asked.await;
         match answer {
             Ok(status) if status.authenticated && !status.user.name.is_empty() => {
                 TokenOwner::User(status.user)
@@ -155,7 +167,8 @@ impl Reviewer {
     /// Asks with the user's own token whether it has a right.
     pub(super) async fn self_access(&self, token: &Token, attributes: &Attributes) -> Judgement {
         let spec = json!({"resourceAttributes": attributes});
-        judgement(self.ask(SELF_ACCESS, spec, Some(token)).await)
+        let asked = self.ask(SELF_ACCESS, spec, Some(token), Connection::Kept);
+        judgement(asked.await)
     }
 
     /// Asks with kubefan's rights whether `user` has a right.
@@ -167,7 +180,8 @@ impl Reviewer {
             "groups": user.groups,
             "extra": user.extra,
         });
-        match judgement(self.ask(ACCESS, spec, None).await) {
+        let asked = self.ask(ACCESS, spec, None, Connection::Kept);
+        match judgement(asked.await) {
             // The API server refused kubefan's credentials, not the user's.
             Judgement::Refused => Judgement::Unclear,
             judgement => judgement,
@@ -180,12 +194,16 @@ impl Reviewer {
         kind: Kind,
         spec: Value,
         token: Option<&Token>,
+        connection: Connection,
     ) -> Result<S, Error> {
         let api_version = format!("{}/v1", kind.group);
         let review = json!({"apiVersion": api_version, "kind": kind.kind, "spec": spec});
         let mut request = Request::post(format!("/apis/{api_version}/{}", kind.resource))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/json");
+        if connection == Connection::Closed {
+            request = request.header(CONNECTION, "close");
+        }
         let identity = match token {
             Some(token) => {
                 request = request.header(AUTHORIZATION, token.header());

@@ -33,6 +33,12 @@ pub(super) fn too_many_requests() -> Reply {
     reply
 }
 
+/// A 401, as for credentials that no authenticator accepts.
+pub(super) fn unauthorized() -> Reply {
+    let status = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#;
+    plain(StatusCode::UNAUTHORIZED, status)
+}
+
 const EXPIRED: &str = r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old resource version: 1 (2)","reason":"Expired","code":410}"#;
 
 /// The answer to an expired LIST: a 410 with a Status.

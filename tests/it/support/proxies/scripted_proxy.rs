@@ -23,6 +23,7 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::support::clients::client::Client;
 use crate::support::proxies::listener::Listener;
@@ -32,6 +33,7 @@ use crate::support::proxies::relay::forwarded_body;
 use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::plain;
+use crate::support::proxies::replies::unauthorized;
 
 /// A running scripted proxy; it and all its connections end when this is dropped.
 #[derive(Debug)]
@@ -51,6 +53,7 @@ pub(crate) struct SeenRequest {
     /// The query parameters, percent-decoded, in order.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) authorization: String,
+    pub(crate) at: Instant,
 }
 
 /// Maps a frame of a watch to the frames that are sent instead; `None` ends the watch.
@@ -69,6 +72,8 @@ pub(crate) enum RequestAction {
     Notify(Arc<Notify>),
     /// Answers 410 without forwarding the request.
     Expire,
+    /// Answers 401 without forwarding the request.
+    Refuse,
     /// Forwards a watch, and changes its frames.
     ChangeFrames(Change),
 }
@@ -153,6 +158,7 @@ async fn answer(
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default()
             .to_owned(),
+        at: Instant::now(),
     };
     let action = (control.choose_action)(&seen);
     control.seen.lock().push(seen);
@@ -167,6 +173,7 @@ async fn answer(
         }
         RequestAction::ChangeFrames(change) => Ok(control.forward(request, Some(change)).await),
         RequestAction::Expire => Ok(expired_list()),
+        RequestAction::Refuse => Ok(unauthorized()),
         RequestAction::DropAnswer => {
             control.forward(request, None).await;
             Err(io::ErrorKind::ConnectionReset.into())
