@@ -267,7 +267,7 @@ impl AccessControl {
         if let Some(proxy) = &inner.authorities.load().front_proxy {
             proxy.headers.remove_from(headers);
         }
-        if let Some(user) = certified {
+        if let Some((user, certificate)) = certified {
             if claims::has_impersonation(headers) {
                 return Err(forbidden(
                     "a user with a client certificate cannot impersonate others through kubefan; use a token",
@@ -275,7 +275,7 @@ impl AccessControl {
             }
             return Ok(Caller::Known(Arc::new(KnownCaller {
                 user: inner.authenticator.known(user),
-                credential: Credential::Certificate,
+                credential: Credential::Certificate(certificate),
             })));
         }
         let source = Source::of(peer.address.ip());
@@ -390,20 +390,20 @@ impl AccessControl {
 }
 
 impl Inner {
-    /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own.
-    /// `None` if there are no authorities, the certificate has no name, or it is not good and the
+    /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own,
+    /// then with `chain`. `None` if there are no authorities, the certificate has no name, or it is not good and the
     /// request has a token.
     fn certified(
         &self,
         headers: &HeaderMap,
         connection: &ClientConnection,
         chain: &CertificateChain,
-    ) -> Result<Option<User>, Status> {
+    ) -> Result<Option<(User, Option<CertificateChain>)>, Status> {
         let (memo, now) = (connection.memo(), UnixTime::now());
         let authorities = self.authorities.load();
         if let Some(proxy) = &authorities.front_proxy {
             match proxy.user(chain, memo, headers, now) {
-                Ok(Some(user)) => return Ok(Some(user)),
+                Ok(Some(user)) => return Ok(Some((user, None))),
                 Err(error @ FrontProxyError::Header) => {
                     return Err(Status::bad_request(error.to_string()));
                 }
@@ -415,7 +415,7 @@ impl Inner {
             return Ok(None);
         };
         match client.user(chain, memo, now) {
-            Ok(user) => Ok(Some(User::clone(&user))),
+            Ok(user) => Ok(Some((User::clone(&user), Some(Arc::clone(chain))))),
             // A certificate that is not good must not stop a token.
             Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
                 tracing::debug!(%error, "a client certificate has no user");

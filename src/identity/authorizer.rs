@@ -207,7 +207,7 @@ impl Authorizer {
             Credential::Token(token) if !self.delegated => {
                 self.reviewer.self_access(token, attributes).await
             }
-            Credential::Token(_) | Credential::Certificate | Credential::None => {
+            Credential::Token(_) | Credential::Certificate(_) | Credential::None => {
                 self.reviewer.access(caller.user(), attributes).await
             }
         }

@@ -6,6 +6,7 @@ use super::User;
 use super::token::Digest;
 use super::token::Digester;
 use super::token::Token;
+use crate::net::CertificateChain;
 
 /// The caller of a request, as far as kubefan knows it.
 #[derive(Clone, Debug)]
@@ -34,9 +35,9 @@ pub struct KnownCaller {
 pub(super) enum Credential {
     /// A token that the API server accepts: requests are forwarded with it.
     Token(Token),
-    /// A certificate, or the word of an authenticating proxy: the API server never sees it, so
-    /// kubefan impersonates the user.
-    Certificate,
+    /// A certificate, which is the first of the chain, or the word of an authenticating proxy: the
+    /// API server never sees it, so kubefan impersonates the user.
+    Certificate(Option<CertificateChain>),
     /// Nothing: the user is the anonymous one. Requests are forwarded as they are, and kubefan asks
     /// with its own rights what the user may read.
     None,
@@ -88,7 +89,7 @@ impl KnownCaller {
         };
         Self {
             user: Arc::new(user),
-            credential: Credential::Certificate,
+            credential: Credential::Certificate(None),
         }
     }
 
@@ -110,7 +111,7 @@ impl KnownCaller {
 
     /// True if kubefan has to impersonate the user to forward its requests.
     pub fn is_impersonated(&self) -> bool {
-        matches!(self.credential, Credential::Certificate)
+        matches!(self.credential, Credential::Certificate(_))
     }
 }
 

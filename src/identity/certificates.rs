@@ -9,6 +9,9 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 use arc_swap::ArcSwapOption;
 use aws_lc_rs::digest;
@@ -311,6 +314,14 @@ fn verifier<'a>(
 }
 
 // === Certificates ===
+
+/// The moment from which the first certificate of `chain` is not valid any more; `None` if it has no
+/// certificate that can be parsed.
+pub(super) fn expiry(chain: &[CertificateDer<'static>]) -> Option<SystemTime> {
+    let Validity { last, .. } = Validity::of(&parse(chain.first()?)?);
+    // It is valid until the end of its last second.
+    UNIX_EPOCH.checked_add(Duration::from_secs(last.saturating_add(1)))
+}
 
 fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;

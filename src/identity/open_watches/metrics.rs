@@ -13,7 +13,7 @@ use crate::telemetry::Samples;
 /// Counts of questions about open watches.
 pub(super) struct Metrics {
     questions: IntCounterVec,
-    ended: IntCounter,
+    pub(super) ended: IntCounter,
     pub(super) broken_off: IntCounter,
 }
 
@@ -27,7 +27,7 @@ impl Metrics {
             ),
             ended: registry.counter(
                 "kubefan_open_watches_ended_total",
-                "Watches that ended because their users lost the right, or because their tokens were refused.",
+                "Watches that ended because their users lost the right, their tokens were refused, or their client certificates expired.",
             ),
             broken_off: registry.counter(
                 "kubefan_open_watches_broken_off_total",

@@ -122,6 +122,18 @@ struct State {
     endings: VecDeque<(Instant, Ending)>,
 }
 
+/// What has to be done at a moment.
+struct Work {
+    /// The questions to ask.
+    inquiries: Vec<Inquiry>,
+    /// The number of watches that end because their client certificates have expired.
+    expired: usize,
+    /// The watches that must have ended.
+    over: Vec<Ending>,
+    /// When to look again.
+    next_look: Option<Instant>,
+}
+
 impl OpenWatches {
     /// No watches. `reviews` are asked by a background task of `shutdown`.
     pub(super) fn start(
@@ -217,19 +229,20 @@ impl OpenWatches {
     async fn run(self) {
         loop {
             let now = Instant::now();
-            let (inquiries, over, next_look) = self.inner.state.lock().work(now);
-            for ending in over {
+            let work = self.inner.state.lock().work(now);
+            self.inner.metrics.ended.inc_by(work.expired as u64);
+            for ending in work.over {
                 if ending.finish() {
                     self.inner.metrics.broken_off.inc();
                 }
             }
-            for inquiry in inquiries {
+            for inquiry in work.inquiries {
                 let watches = self.clone();
                 let asked = async move { watches.ask(inquiry).await };
                 self.inner.shutdown.spawn_background(asked);
             }
             let wait = async {
-                match next_look {
+                match work.next_look {
                     Some(at) => sleep_until(at).await,
                     None => pending().await,
                 }
@@ -300,8 +313,9 @@ impl Drop for Place<'_> {
 }
 
 impl State {
-    /// The questions to ask at `now`, the watches that must have ended, and when to look again.
-    fn work(&mut self, now: Instant) -> (Vec<Inquiry>, Vec<Ending>, Option<Instant>) {
+    fn work(&mut self, now: Instant) -> Work {
+        let expired = self.register.expire(now);
+        let expired = self.end(expired, now);
         let mut over = Vec::new();
         while self.endings.front().is_some_and(|(at, _)| *at <= now) {
             over.extend(self.endings.pop_front().map(|(_, ending)| ending));
@@ -316,7 +330,12 @@ impl State {
             inquiries.push(inquiry);
         }
         self.next_look = self.next().map(|next| next.max(now));
-        (inquiries, over, self.next_look)
+        Work {
+            inquiries,
+            expired,
+            over,
+            next_look: self.next_look,
+        }
     }
 
     /// When there is something to do.
@@ -327,7 +346,8 @@ impl State {
             false => None,
         };
         let question = question.map(|at| at.max(self.pace.next(Instant::now())));
-        [ending, question].into_iter().flatten().min()
+        let expiry = self.register.next_expiry();
+        [ending, question, expiry].into_iter().flatten().min()
     }
 
     /// Remembers watches that were ended at `now`. Returns their number.
@@ -347,6 +367,6 @@ pub(super) fn token_digest(
 ) -> Option<Digest> {
     match &caller.credential {
         Credential::Token(token) => Some(digest(token)),
-        Credential::Certificate | Credential::None => None,
+        Credential::Certificate(_) | Credential::None => None,
     }
 }

@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use rand::Rng;
 use tokio::time::Instant;
@@ -28,6 +29,7 @@ use crate::identity::authorizer::Question;
 use crate::identity::caller::Credential;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
+use crate::identity::certificates;
 use crate::identity::rbac::uids_of;
 use crate::identity::token::Digest;
 use crate::identity::token::Token;
@@ -59,6 +61,8 @@ pub(super) struct Register {
     by_uid: HashMap<String, BTreeSet<GroupId>>,
     /// The users with open watches, and the questions about their rights.
     users: HashMap<Digest, UserQuestions>,
+    /// The watches whose client certificates expire, in the order of time.
+    expiries: BTreeSet<(Instant, MemberId)>,
     pub(super) queue: Queue,
     last_id: u64,
 }
@@ -83,6 +87,8 @@ struct Member {
     /// What is asked if the user may not read everything, whatever the selectors are.
     narrower: Option<Attributes>,
     opened_at: Instant,
+    /// When the caller's certificate expires.
+    expires_at: Option<Instant>,
     end: Arc<End>,
     abort: Option<Abort>,
 }
@@ -102,6 +108,7 @@ impl Register {
             tokens: HashMap::new(),
             by_uid: HashMap::new(),
             users: HashMap::new(),
+            expiries: BTreeSet::new(),
             queue: Queue::default(),
             last_id: 0,
         }
@@ -128,12 +135,15 @@ impl Register {
             }
             _ => None,
         };
+        let expires_at = expiry(&opened.caller.credential, now);
+        self.expiries.extend(expires_at.map(|at| (at, id)));
         let member = Member {
             caller: opened.caller,
             right,
             token,
             narrower,
             opened_at: now,
+            expires_at,
             end: opened.end,
             abort: opened.abort,
         };
@@ -144,6 +154,9 @@ impl Register {
     /// Removes a watch that has ended.
     pub(super) fn close(&mut self, id: MemberId) {
         if let Some(member) = self.members.remove(&id) {
+            if let Some(at) = member.expires_at {
+                self.expiries.remove(&(at, id));
+            }
             self.leave(member.right, id);
             if let Some(token) = member.token {
                 self.leave(token, id);
@@ -165,6 +178,20 @@ impl Register {
             }
         };
         Some(Inquiry { group: id, about })
+    }
+
+    /// Ends the watches whose client certificates have expired.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<Ending> {
+        let mut endings = Vec::new();
+        while let Some((_, id)) = self.expiries.first().filter(|(at, _)| *at <= now).copied() {
+            endings.extend(self.end(id));
+        }
+        endings
+    }
+
+    /// When the next client certificate expires.
+    pub(super) fn next_expiry(&self) -> Option<Instant> {
+        self.expiries.first().map(|(at, _)| *at)
     }
 
     /// The number of open watches.
@@ -275,7 +302,7 @@ impl Register {
             Some(id) => *id,
             None => {
                 let id = GroupId(self.next_id());
-                let expires_in = token.expires_in(std::time::SystemTime::now());
+                let expires_in = token.expires_in(SystemTime::now());
                 let first = now + self.token_interval(expires_in);
                 self.tokens.insert(digest, id);
                 for uid in uids_of(&user.user) {
@@ -369,6 +396,15 @@ impl Register {
         self.last_id += 1;
         self.last_id
     }
+}
+
+/// When the certificate of `credential` expires, if it has one; `None` if that is too far.
+fn expiry(credential: &Credential, now: Instant) -> Option<Instant> {
+    let Credential::Certificate(Some(chain)) = credential else {
+        return None;
+    };
+    let left = certificates::expiry(chain)?.duration_since(SystemTime::now());
+    now.checked_add(left.unwrap_or_default())
 }
 
 fn jittered(interval: Duration) -> Duration {

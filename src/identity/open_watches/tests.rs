@@ -48,7 +48,7 @@ impl Reviews for Scripted {
         let right = script.rights.get(&(user, resource.to_owned()));
         let token = match &caller.credential {
             Credential::Token(token) => script.tokens.get(token.secret()),
-            Credential::Certificate | Credential::None => None,
+            Credential::Certificate(_) | Credential::None => None,
         };
         let judgement = match token {
             Some(TokenCheck::Refused) => Judgement::Refused,
@@ -279,6 +279,52 @@ async fn an_expired_token_is_asked_about_at_its_expiry() {
     assert!(is_over(&mut watch));
     let asked = scene.asked();
     assert_eq!(asked.len(), 2, "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_its_client_certificate_expires() {
+    let scene = Scene::new();
+    let expiring = |at: SystemTime| {
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = at.into();
+        let key = rcgen::KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Credential::Certificate(Some([certificate.der().clone()].into()))
+    };
+    let open = |credential| {
+        let caller = KnownCaller {
+            user: scene.user("u"),
+            credential,
+        };
+        let attributes = Attributes::default();
+        scene
+            .watches
+            .open(&Arc::new(caller), None, attributes, None, None)
+    };
+    let mut short = [
+        open(expiring(SystemTime::now() + 30 * SECOND)),
+        open(expiring(SystemTime::now() + 30 * SECOND)),
+    ];
+    let mut long = [
+        open(expiring(SystemTime::now() + 100_000 * SECOND)),
+        // As for users that an authenticating proxy names.
+        open(Credential::Certificate(None)),
+    ];
+    let closed = open(expiring(SystemTime::now() + 20 * SECOND));
+    drop(closed);
+    let mut expired = open(expiring(SystemTime::now() - 10 * SECOND));
+    sleep(SECOND / 10).await;
+    assert!(is_over(&mut expired));
+    // The last second is part of the validity, and it may have begun.
+    sleep(29 * SECOND).await;
+    assert!(!short.iter_mut().any(is_over));
+    sleep(2 * SECOND).await;
+    assert!(short.iter_mut().all(is_over));
+    assert_eq!(scene.asked(), []);
+    sleep(10 * MINUTE).await;
+    assert!(!long.iter_mut().any(is_over));
+    let register = &scene.watches.inner.state.lock().register;
+    assert_eq!(register.watches(), long.len());
 }
 
 #[tokio::test(start_paused = true)]
