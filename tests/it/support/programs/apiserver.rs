@@ -10,6 +10,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use http::HeaderMap;
 use http::Method;
@@ -317,6 +318,11 @@ impl ApiServer {
     /// A client certificate that the server accepts, for a user in one group.
     pub(crate) fn certificate(&self, user: &str, group: &str) -> Identity {
         self.authority.client(user, group)
+    }
+
+    /// The same, valid until `end`.
+    pub(crate) fn certificate_until(&self, user: &str, group: &str, end: SystemTime) -> Identity {
+        self.authority.client_until(user, group, end)
     }
 
     /// The server's directory, which is removed when the server is dropped.

@@ -1,5 +1,7 @@
 //! A certificate authority for the tests' API servers, and the certificates that it issues.
 
+use std::time::SystemTime;
+
 use rcgen::BasicConstraints;
 use rcgen::CertificateParams;
 use rcgen::DistinguishedName;
@@ -47,9 +49,13 @@ impl Authority {
 
     /// Issues a client certificate; the API server reads the user from CN and the group from O.
     pub(crate) fn client(&self, user: &str, group: &str) -> Identity {
-        let mut params = CertificateParams::default();
-        params.distinguished_name = name(user, Some(group));
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(&client_params(user, group))
+    }
+
+    /// The same, valid until `end`.
+    pub(crate) fn client_until(&self, user: &str, group: &str, end: SystemTime) -> Identity {
+        let mut params = client_params(user, group);
+        params.not_after = end.into();
         self.issue(&params)
     }
 
@@ -61,6 +67,13 @@ impl Authority {
             key: key.serialize_pem(),
         }
     }
+}
+
+fn client_params(user: &str, group: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = name(user, Some(group));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }
 
 fn name(common: &str, organization: Option<&str>) -> DistinguishedName {

@@ -102,7 +102,8 @@ pub(super) async fn create(server: &ApiServer) -> Vec<TestUser> {
     let path = format!("{accounts}/account/token");
     let issued = admin.create(&path, &request).await.ok().json();
     let issued = issued["status"]["token"].as_str().expect("a token");
-    let expired = expired_token(server, &account["metadata"]["uid"]);
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    let expired = signed_token(server, NAMESPACE, &account["metadata"], hour_ago);
     let mut users: Vec<TestUser> = [
         ("cluster-admin", "admin-token"),
         ("namespace reader", "ns-reader-token"),
@@ -185,21 +186,27 @@ pub(super) async fn grant(
         .ok();
 }
 
-/// A token of the service account that expired an hour ago, signed with the API server's key.
-fn expired_token(server: &ApiServer, uid: &Value) -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let expired = now.expect("after 1970") - Duration::from_secs(3600);
+/// A token of the service account with this metadata until `expiry`, signed with the API server's
+/// key.
+pub(super) fn signed_token(
+    server: &ApiServer,
+    namespace: &str,
+    account: &Value,
+    expiry: SystemTime,
+) -> String {
+    let expiry = expiry.duration_since(UNIX_EPOCH).expect("after 1970");
     let issuer = "https://kubernetes.default.svc";
+    let name = account["name"].as_str().expect("a name");
     let claims = json!({
         "aud": [issuer],
         "iss": issuer,
-        "exp": expired.as_secs(),
-        "iat": expired.as_secs() - 600,
-        "nbf": expired.as_secs() - 600,
-        "sub": format!("system:serviceaccount:{NAMESPACE}:account"),
+        "exp": expiry.as_secs(),
+        "iat": expiry.as_secs() - 600,
+        "nbf": expiry.as_secs() - 600,
+        "sub": format!("system:serviceaccount:{namespace}:{name}"),
         "kubernetes.io": {
-            "namespace": NAMESPACE,
-            "serviceaccount": {"name": "account", "uid": uid},
+            "namespace": namespace,
+            "serviceaccount": {"name": name, "uid": account["uid"]},
         },
     });
     let encoded = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());

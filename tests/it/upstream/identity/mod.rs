@@ -2,6 +2,7 @@
 
 mod attacks;
 mod callers;
+mod credentials;
 mod fairness;
 mod identities;
 mod matrix;
@@ -10,3 +11,4 @@ mod open_watches;
 mod refusals;
 mod revocation;
 mod storms;
+mod streams;

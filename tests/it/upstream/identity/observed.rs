@@ -74,8 +74,16 @@ impl Observed {
     ///
     /// # Panics
     /// If it does not end, or ends with an ERROR event or a broken stream.
-    pub(super) async fn ended(mut self) -> Instant {
-        let ended = within(&self.what, LIMIT, &mut self.task).await;
+    pub(super) async fn ended(self) -> Instant {
+        self.ended_within(LIMIT).await
+    }
+
+    /// The same for a watch that ends within `limit`.
+    ///
+    /// # Panics
+    /// As [`Observed::ended`].
+    pub(super) async fn ended_within(mut self, limit: Duration) -> Instant {
+        let ended = within(&self.what, limit, &mut self.task).await;
         let ended = ended.expect("no panic");
         ended.unwrap_or_else(|error| panic!("{}: {error}", self.what))
     }
