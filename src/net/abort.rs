@@ -4,6 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering;
 
 use hyper::rt::Executor;
 use parking_lot::Mutex;
@@ -13,6 +15,7 @@ use crate::ledger::Account;
 
 /// Ends the answer to a request: its HTTP/2 stream is reset, or its HTTP/1.1 connection is closed.
 /// It is an extension of every request whose connection has an account. Clones end the same answer.
+/// An answer that has ended already is not concerned, nor is the next one on its connection.
 ///
 /// A body can end its answer with an error, but only when it is polled. The HTTP library does not
 /// poll the body of a client that opens no flow-control window, or takes nothing from its socket.
@@ -23,9 +26,21 @@ pub struct Abort(Target);
 enum Target {
     /// The task of an HTTP/2 stream, which is known as soon as it is spawned.
     Stream(Arc<OnceLock<AbortHandle>>),
-    /// An HTTP/1.1 connection.
-    Connection(Arc<Account>),
+    /// An answer on an HTTP/1.1 connection.
+    Connection(Arc<Account>, Answer),
 }
+
+/// Whether an answer on an HTTP/1.1 connection has ended. Its end and its abortion exclude each
+/// other: a client that has seen the end may send its next request on the connection.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Answer(Arc<AtomicU8>);
+
+/// It is being sent.
+const OPEN: u8 = 0;
+/// The HTTP library has taken all of it.
+const ENDED: u8 = 1;
+/// Its connection is being closed.
+const ABORTED: u8 = 2;
 
 /// Runs the streams of an HTTP/2 connection, each in a task that its [`Abort`] can end.
 #[derive(Clone, Debug, Default)]
@@ -38,9 +53,15 @@ pub(super) struct StreamExecutor {
 // === impl Abort ===
 
 impl Abort {
-    /// Ends the HTTP/1.1 connection of `account`.
+    /// Ends the HTTP/1.1 connection of `account`, for an answer that never ends.
+    #[cfg(test)]
     pub(crate) fn of_connection(account: Arc<Account>) -> Self {
-        Self(Target::Connection(account))
+        Self::of_answer(account, Answer::default())
+    }
+
+    /// Ends the HTTP/1.1 connection of `account`, unless `answer` has ended.
+    pub(super) fn of_answer(account: Arc<Account>, answer: Answer) -> Self {
+        Self(Target::Connection(account, answer))
     }
 
     /// Ends the answer, unless the HTTP library has taken all of it already.
@@ -52,7 +73,11 @@ impl Abort {
                     task.abort();
                 }
             }
-            Target::Connection(account) => account.close(),
+            Target::Connection(account, answer) => {
+                if answer.leave_open(ABORTED) {
+                    account.close();
+                }
+            }
         }
     }
 }
@@ -61,8 +86,24 @@ impl fmt::Debug for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Stream(_) => "stream",
-            Self::Connection(_) => "connection",
+            Self::Connection(..) => "connection",
         })
+    }
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Ends the answer. Returns false if it was aborted before.
+    pub(super) fn end(&self) -> bool {
+        self.leave_open(ENDED) || self.0.load(Ordering::Acquire) == ENDED
+    }
+
+    fn leave_open(&self, state: u8) -> bool {
+        let changed = self
+            .0
+            .compare_exchange(OPEN, state, Ordering::AcqRel, Ordering::Acquire);
+        changed.is_ok()
     }
 }
 

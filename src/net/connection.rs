@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use http::Request;
 use http::Response;
+use http::StatusCode;
 use http_body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -32,6 +33,7 @@ use crate::ledger::Account;
 use crate::net::Abort;
 use crate::net::ClientConnection;
 use crate::net::Transport;
+use crate::net::abort::Answer;
 use crate::net::abort::StreamExecutor;
 use crate::net::coalesce::coalesce;
 use crate::net::paced_reads::PacedReads;
@@ -159,8 +161,8 @@ struct ClosedForMemory;
 /// has an [`Abort`] as an extension.
 ///
 /// When `stop` completes, or [`ClientConnection::finish`] is called, an idle connection is closed,
-/// and a busy one is closed after its last response; a request that has arrived by then is answered. The future completes with the end or
-/// the upgrade of the connection, never before.
+/// and a busy one is closed after its last response; a request that has arrived by then is answered.
+/// The future completes with the end or the upgrade of the connection, never before.
 ///
 /// # Errors
 /// If the peer breaks the protocol, or an error of the service or a body ends the connection. A
@@ -193,9 +195,13 @@ where
     let executor = StreamExecutor::default();
     let streams = executor.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let mut current = None;
         if let Some(account) = &charged {
             let abort = match protocol {
-                Protocol::Http1 => Abort::of_connection(Arc::clone(account)),
+                Protocol::Http1 => {
+                    let answer = current.insert(Answer::default()).clone();
+                    Abort::of_answer(Arc::clone(account), answer)
+                }
                 Protocol::Http2 => streams.abort_of_next(),
             };
             request.extensions_mut().insert(abort);
@@ -208,7 +214,10 @@ where
         let answer = service.clone().oneshot(request);
         async move {
             let answer = answer.await?;
-            Ok::<_, S::Error>(answer.map(|body| AnswerBody::new(body, unanswered)))
+            // An upgraded connection may be aborted as long as it lasts.
+            let is_upgrade = answer.status() == StatusCode::SWITCHING_PROTOCOLS;
+            let current = current.filter(|_| !is_upgrade);
+            Ok::<_, S::Error>(answer.map(|body| AnswerBody::new(body, unanswered, current)))
         }
     });
     let (io, upgraded) = WriteTimeout::new(io, config.write_timeout);

@@ -23,6 +23,8 @@ use http_body::SizeHint;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::net::abort::Answer;
+
 /// The resets of a connection's unanswered streams.
 #[derive(Debug)]
 pub(super) struct ResetLimit {
@@ -51,6 +53,8 @@ pub(super) struct Unanswered(Option<Arc<ResetLimit>>);
 pub(super) struct AnswerBody<B> {
     body: B,
     unanswered: Unanswered,
+    /// Over HTTP/1.1 what an [`Abort`](crate::net::Abort) ends.
+    answer: Option<Answer>,
 }
 
 // === impl ResetLimit ===
@@ -139,12 +143,20 @@ impl Drop for Unanswered {
 // === impl AnswerBody ===
 
 impl<B: Body> AnswerBody<B> {
-    pub(super) fn new(body: B, mut unanswered: Unanswered) -> AnswerBody<B> {
+    pub(super) fn new(
+        body: B,
+        mut unanswered: Unanswered,
+        answer: Option<Answer>,
+    ) -> AnswerBody<B> {
         if body.is_end_stream() {
             // The head is the whole answer, and the body is not polled.
             unanswered.0 = None;
         }
-        AnswerBody { body, unanswered }
+        AnswerBody {
+            body,
+            unanswered,
+            answer,
+        }
     }
 }
 
@@ -157,7 +169,12 @@ impl<B: Body + Unpin> Body for AnswerBody<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         self.unanswered.0 = None;
-        Pin::new(&mut self.body).poll_frame(cx)
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match (&polled, &self.answer) {
+            // Its connection is closed at once. The client must not see a clean end before.
+            (Poll::Ready(None), Some(answer)) if !answer.end() => Poll::Pending,
+            _ => polled,
+        }
     }
 
     fn is_end_stream(&self) -> bool {
@@ -166,6 +183,15 @@ impl<B: Body + Unpin> Body for AnswerBody<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+impl<B> Drop for AnswerBody<B> {
+    fn drop(&mut self) {
+        // The HTTP library does not poll for an end that the body has announced.
+        if let Some(answer) = &self.answer {
+            answer.end();
+        }
     }
 }
 
@@ -217,8 +243,8 @@ mod tests {
         let unanswered = || Unanswered::new(Some(Arc::clone(&limit)));
         let text = |text: &str| http_body_util::Full::new(bytes::Bytes::from(text.to_owned()));
         for _ in 0..3 {
-            drop(AnswerBody::new(text(""), unanswered()));
-            let body = AnswerBody::new(text("x"), unanswered());
+            drop(AnswerBody::new(text(""), unanswered(), None));
+            let body = AnswerBody::new(text("x"), unanswered(), None);
             http_body_util::BodyExt::collect(body)
                 .await
                 .expect("a body");
@@ -226,7 +252,7 @@ mod tests {
         assert_eq!(limit.pause(), None);
         drop(unanswered());
         assert_eq!(limit.pause(), None);
-        drop(AnswerBody::new(text("x"), unanswered()));
+        drop(AnswerBody::new(text("x"), unanswered(), None));
         assert!(limit.pause().is_some());
     }
 }

@@ -66,8 +66,8 @@ type TestBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A listener on a free port. `/peer` answers with the peer's address, `/stream` streams the chunks
 /// of the test, `/upgrade` echoes bytes after a 101, `/wait` never answers, `/finish` finishes its
-/// connection, `/aborted` answers with 8 KiB of an endless body, and aborts it at the first chunk of
-/// the test.
+/// connection, `/abort-kept` aborts the answer to the `/kept` before it, `/aborted` answers with 8
+/// KiB of an endless body, and aborts it at the first chunk of the test.
 struct Server {
     address: SocketAddr,
     shutdown: Shutdown,
@@ -162,6 +162,17 @@ async fn answer(
                 .body(StreamBody::new(endless).boxed_unsync())
                 .unwrap()
         }
+        "/kept" => {
+            let abort = request.extensions().get::<Abort>().unwrap().clone();
+            *kept_abort(&request).lock() = Some(abort);
+            response.body(text("kept".to_owned())).unwrap()
+        }
+        "/abort-kept" => {
+            kept_abort(&request).lock().take().unwrap().abort();
+            // The connection gets time to notice it.
+            tokio::task::yield_now().await;
+            response.body(text("aborted".to_owned())).unwrap()
+        }
         "/upgrade" => {
             tasks.spawn(async move {
                 let upgraded = hyper::upgrade::on(request).await.unwrap();
@@ -181,6 +192,12 @@ async fn answer(
             .body(text(String::new()))
             .unwrap(),
     })
+}
+
+/// What `/kept` keeps on its connection for `/abort-kept`.
+fn kept_abort(request: &Request<Incoming>) -> &parking_lot::Mutex<Option<Abort>> {
+    let connection = request.extensions().get::<ClientConnection>();
+    connection.unwrap().memo()
 }
 
 fn get(path: &str) -> Request<Empty<Bytes>> {
@@ -310,6 +327,25 @@ async fn an_aborted_answer_over_http1_ends_without_its_last_chunk() {
     let text = String::from_utf8(rest).unwrap();
     assert!(text.contains("Transfer-Encoding: chunked"), "{text}");
     assert!(!text.ends_with("0\r\n\r\n"), "a clean end");
+}
+
+#[tokio::test]
+async fn an_answer_that_has_ended_is_not_aborted_nor_is_the_next_one() {
+    let server = Server::plain().await;
+    let mut http1 = http1_on(server.connect().await).await;
+    let mut http2 = http2_on(server.connect().await).await;
+    for _ in 0..3 {
+        let kept = soon(http1.send_request(get("/kept"))).await.unwrap();
+        assert_eq!(text_of(kept).await, "kept");
+        soon(http1.ready()).await.unwrap();
+        let next = soon(http1.send_request(get("/abort-kept"))).await;
+        assert_eq!(text_of(next.unwrap()).await, "aborted");
+        soon(http1.ready()).await.unwrap();
+        let kept = soon(http2.send_request(get("/kept"))).await.unwrap();
+        assert_eq!(text_of(kept).await, "kept");
+        let next = soon(http2.send_request(get("/abort-kept"))).await;
+        assert_eq!(text_of(next.unwrap()).await, "aborted");
+    }
 }
 
 async fn tls_server() -> (Server, TempDir, Arc<RootCertStore>) {
