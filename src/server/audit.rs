@@ -27,14 +27,14 @@ use super::request::RequestInfo;
 /// Annotation that distinguishes these events from the API server's.
 const ANSWERED_BY: &str = "kubefan/answered-by";
 
-/// A request of which an event is written if a cache answers it.
+/// A request of which an event is written if kubefan answers it itself.
 #[derive(Clone)]
 pub(super) struct AuditedRequest {
     log: Arc<AuditLog>,
     event: Event,
 }
 
-/// An answer of a cache. Its body owns the value, and an event is written when the body is dropped.
+/// An answer of kubefan's own. Its body owns the value, and an event is written when the body is dropped.
 pub(super) struct AuditedAnswer {
     request: AuditedRequest,
 }
@@ -96,11 +96,24 @@ struct ResponseStatus {
     code: u16,
 }
 
+/// What kubefan answers a request with itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AnsweredBy {
+    /// A cache.
+    Cache,
+    /// The API server's 403 for the same read of the same user, some seconds ago.
+    KeptRefusal,
+}
+
 /// `response`, which kubefan gives to `request` itself; with the events of the audit log, if there is
 /// one.
-pub(super) fn audited(request: &mut Request<Body>, response: Response<Body>) -> Response<Body> {
+pub(super) fn audited(
+    request: &mut Request<Body>,
+    response: Response<Body>,
+    by: AnsweredBy,
+) -> Response<Body> {
     let audited = request.extensions_mut().remove::<AuditedRequest>();
-    let audited = audited.map(|request| request.answered(response.status()));
+    let audited = audited.map(|request| request.answered(response.status(), by));
     guarded(response, audited)
 }
 
@@ -145,7 +158,7 @@ impl AuditedRequest {
             },
             request_received_timestamp: now(),
             stage_timestamp: String::new(),
-            annotations: BTreeMap::from([(ANSWERED_BY, "cache")]),
+            annotations: BTreeMap::new(),
         };
         Self {
             log: Arc::clone(log),
@@ -153,10 +166,10 @@ impl AuditedRequest {
         }
     }
 
-    /// The answer of a cache, which begins with `status`. The start of a watch is an event of its
-    /// own.
-    pub(super) fn answered(mut self, status: StatusCode) -> AuditedAnswer {
+    /// The answer, which begins with `status`. The start of a watch is an event of its own.
+    fn answered(mut self, status: StatusCode, by: AnsweredBy) -> AuditedAnswer {
         self.event.response_status.code = status.as_u16();
+        self.event.annotations.insert(ANSWERED_BY, by.name());
         if self.event.verb == "watch" {
             self.write("ResponseStarted");
         }
@@ -169,6 +182,16 @@ impl AuditedRequest {
         let mut line = serde_json::to_string(&self.event).expect("an event is plain text");
         line.push('\n');
         self.log.append(line);
+    }
+}
+
+impl AnsweredBy {
+    /// The value of the annotation.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::KeptRefusal => "kept-refusal",
+        }
     }
 }
 

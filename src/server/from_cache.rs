@@ -18,6 +18,7 @@ use crate::shutdown::Shutdown;
 use super::access::verdict;
 use super::acquire::acquire;
 use super::acquire::acquire_ready;
+use super::audit::AnsweredBy;
 use super::audit::audited;
 use super::collection::Collection;
 use super::decide::Read;
@@ -84,7 +85,7 @@ impl Server {
         let refusal = || Refusal::of(&request);
         let (reason, limit) = match answer {
             Ok((response, seat, selection)) => {
-                let response = audited(&mut request, response);
+                let response = audited(&mut request, response, AnsweredBy::Cache);
                 let abort = request.extensions().get();
                 let forwarding = &self.inner.forwarding;
                 let held = Held {
@@ -103,7 +104,8 @@ impl Server {
             }
             Err(Miss::Absent(status)) => {
                 let response = refusal().respond(&status);
-                return (audited(&mut request, response), Outcome::Cache);
+                let answer = audited(&mut request, response, AnsweredBy::Cache);
+                return (answer, Outcome::Cache);
             }
             Err(Miss::Reject(status)) => return (refusal().respond(&status), Outcome::Rejected),
             Err(Miss::Forward(reason)) => (reason, None),

@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::identity::Caller;
 
 use super::access::Rights;
+use super::audit::AnsweredBy;
 use super::audit::audited;
 use super::decide::Reason;
 use super::forbidden::ForbiddenRead;
@@ -50,7 +51,8 @@ impl Server {
             .as_ref()
             .and_then(|read| self.inner.forbidden.answer(read));
         if let Some(kept) = kept {
-            return (audited(&mut request, kept), Outcome::Rejected);
+            let answer = audited(&mut request, kept, AnsweredBy::KeptRefusal);
+            return (answer, Outcome::Rejected);
         }
         let share = request.extensions_mut().remove::<RequestShare>();
         let Ok(mut seat) = self.seat(&request, info, caller) else {

@@ -1,6 +1,6 @@
 //! Parses the method and URL of a request into its verb, resource and object.
 //!
-//! This is a pure function. `decide` depends on it, and authorization will, so it reads URLs
+//! This is a pure function. `decide` and the authorization of reads depend on it, so it reads URLs
 //! exactly as the API server does, oddities included.
 
 use http::Method;

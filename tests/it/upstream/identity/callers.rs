@@ -408,6 +408,10 @@ async fn compare_events(
         let event = event.await;
         assert_eq!(event["responseStatus"]["code"], 403, "{event}");
         assert_eq!(event["user"]["username"], "reader", "{event}");
+        if kind == "ours" {
+            let by = &event["annotations"]["kubefan/answered-by"];
+            assert_eq!(by, "kept-refusal", "{event}");
+        }
     }
     let metrics = kubefan.metrics().await;
     let lost = metrics.lines().filter(|line| {
