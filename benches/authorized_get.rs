@@ -161,6 +161,7 @@ impl Get {
             Caller::Unknown | Caller::Refused => Verdict::NotAllowed,
             Caller::Known(caller) => access
                 .remembered(&caller, &self.attributes())
+                .await
                 .unwrap_or(Verdict::NotAllowed),
         }
     }

@@ -256,6 +256,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_duration)]
     pub authorization_cache_unauthorized_ttl: Duration,
 
+    /// How long a permission, and the owner of a token, count while the API server does not answer,
+    /// if that is longer than they are remembered
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
+    pub authorization_stale: Duration,
+
     /// Longest time after which the right to an open watch is judged again, if
     /// --authorization-max-reviews permits it
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]

@@ -410,6 +410,7 @@ fn access(settings: &Settings, tls: &Tls) -> identity::Config {
         token_ttl: authentication.token_ttl.0,
         allowed_ttl: authorization.allowed_ttl.0,
         denied_ttl: authorization.denied_ttl.0,
+        stale: authorization.stale.0,
         reauthorize: authorization.reauthorize.0,
         max_reviews_per_second: authorization.max_reviews_per_second,
         ignored_extra: authorization.ignore_extra.clone(),

@@ -142,6 +142,10 @@ pub(super) struct Authorization {
     /// How long it is remembered that a user may not read something. Not remembered for nodes. A
     /// number and ms, s, m or h.
     pub(super) denied_ttl: Period,
+    /// How long a permission, and the owner of a token, count while the API server does not answer,
+    /// if that is longer than they are remembered. Answers that are given so have a Warning. A
+    /// number and ms, s, m or h.
+    pub(super) stale: Period,
     /// Longest time after which the right to an open watch is judged again, if maxReviewsPerSecond
     /// permits it. Changes of roles and bindings that kubefan sees are judged at once. A number and
     /// ms, s, m or h.
@@ -356,6 +360,7 @@ impl Default for Authorization {
         Self {
             allowed_ttl: Period(access.allowed_ttl),
             denied_ttl: Period(access.denied_ttl),
+            stale: Period(access.stale),
             reauthorize: Period(access.reauthorize),
             max_reviews_per_second: access.max_reviews_per_second,
             ignore_extra: access.ignored_extra,

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 52] = [
+pub(super) const SETTINGS: [Setting; 53] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -134,6 +134,13 @@ pub(super) const SETTINGS: [Setting; 52] = [
         "authorization_cache_unauthorized_ttl",
         |to, _, serve| {
             to.authorization.denied_ttl = Period(serve.authorization_cache_unauthorized_ttl);
+        },
+    ),
+    setting(
+        "authorization.stale",
+        "authorization_stale",
+        |to, _, serve| {
+            to.authorization.stale = Period(serve.authorization_stale);
         },
     ),
     setting(

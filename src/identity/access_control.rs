@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
+use prometheus::IntCounter;
 use rustls::DistinguishedName;
 use rustls::pki_types::UnixTime;
 use tokio::time::Instant;
@@ -77,6 +78,9 @@ pub struct Config {
     pub allowed_ttl: Duration,
     /// How long a no of the authorizers is remembered, except for nodes. Default is 2 s.
     pub denied_ttl: Duration,
+    /// How long a yes of the authorizers, and the owner of a token, count while the API server does
+    /// not answer. Default is 0, so that they count no longer than they are remembered.
+    pub stale: Duration,
     /// Longest time after which the right to an open watch is judged again, if the rate of the
     /// questions permits it. Default is 60 s.
     pub reauthorize: Duration,
@@ -104,6 +108,7 @@ struct Inner {
     open_watches: OpenWatches,
     /// The changes of roles and bindings a short time ago.
     recent: Arc<RecentChanges>,
+    stale_decisions: IntCounter,
 }
 
 impl Default for Config {
@@ -114,6 +119,7 @@ impl Default for Config {
             token_ttl: Duration::from_secs(60),
             allowed_ttl: Duration::from_secs(10),
             denied_ttl: Duration::from_secs(2),
+            stale: Duration::ZERO,
             reauthorize: Duration::from_secs(60),
             max_reviews_per_second: NonZeroU32::new(50).expect("50 is not 0"),
             ignored_extra: Vec::new(),
@@ -133,29 +139,24 @@ impl AccessControl {
         registry: &Registry,
         shutdown: &Shutdown,
     ) -> Self {
-        let delegated = match config.mode {
-            Mode::None => return Self { inner: None },
-            Mode::Caller => false,
-            Mode::Delegated => true,
-        };
+        if config.mode == Mode::None {
+            return Self { inner: None };
+        }
         let reviewer = Reviewer::new(client.clone(), metrics.reviews.clone());
         let reviewer = Arc::new(reviewer);
         let access_queue = metrics.access_queue.clone();
-        let recent = Arc::<RecentChanges>::default();
+        let stale_decisions = metrics.stale.clone();
+        let recent = Arc::new(RecentChanges::kept_for(config.stale));
         let authenticator = Authenticator::new(
             Arc::clone(&reviewer),
-            delegated,
-            config.token_ttl,
-            config.ignored_extra.clone(),
+            config,
             metrics,
             Arc::clone(&recent),
             shutdown.clone(),
         );
         let authorizer = Authorizer::new(
             reviewer,
-            delegated,
-            config.allowed_ttl,
-            config.denied_ttl,
+            config,
             access_queue,
             Arc::clone(&recent),
             shutdown.clone(),
@@ -164,6 +165,7 @@ impl AccessControl {
             Arc::new(KnownCaller {
                 user: authenticator.known(User::anonymous()),
                 credential: Credential::None,
+                is_stale: false,
             })
         });
         let (authenticator, authorizer) = (Arc::new(authenticator), Arc::new(authorizer));
@@ -184,6 +186,7 @@ impl AccessControl {
             authorizer,
             open_watches: OpenWatches::start(repeated, reviews, registry, shutdown),
             recent,
+            stale_decisions,
         };
         Self {
             inner: Some(Arc::new(inner)),
@@ -276,6 +279,7 @@ impl AccessControl {
             return Ok(Caller::Known(Arc::new(KnownCaller {
                 user: inner.authenticator.known(user),
                 credential: Credential::Certificate(certificate),
+                is_stale: false,
             })));
         }
         let source = Source::of(peer.address.ip());
@@ -304,15 +308,18 @@ impl AccessControl {
         if claims::has_impersonation(headers) || claims::has_token_protocol(headers) {
             return unknown();
         }
-        match inner.authenticator.owner(&token, source).await {
-            Owner::User(user) => Ok(Caller::Known(Arc::new(KnownCaller {
-                user,
-                credential: Credential::Token(token),
-            }))),
-            Owner::Refused { .. } => Ok(Caller::Refused),
-            Owner::Unknown => Ok(Caller::Unknown),
-            Owner::Busy => Err(Status::too_many_reviews()),
-        }
+        let (user, is_stale) = match inner.authenticator.owner(&token, source).await {
+            Owner::User(user) => (user, false),
+            Owner::Stale(user) => (user, true),
+            Owner::Refused { .. } => return Ok(Caller::Refused),
+            Owner::Unknown | Owner::NoAnswer => return Ok(Caller::Unknown),
+            Owner::Busy => return Err(Status::too_many_reviews()),
+        };
+        Ok(Caller::Known(Arc::new(KnownCaller {
+            user,
+            credential: Credential::Token(token),
+            is_stale,
+        })))
     }
 
     /// Asks again for the owner of the token of `caller` when it is needed next: the API server does
@@ -334,16 +341,29 @@ impl AccessControl {
     /// Whether the API server lets `caller` read what `attributes` describe. Asks it, unless it
     /// answered a short time ago.
     pub async fn may_read(&self, caller: &Arc<KnownCaller>, attributes: &Attributes) -> Verdict {
-        match &self.inner {
-            Some(inner) => inner.authorizer.may_read(caller, attributes).await,
-            None => Verdict::NotAllowed,
-        }
+        let Some(inner) = &self.inner else {
+            return Verdict::NotAllowed;
+        };
+        let verdict = inner.authorizer.may_read(caller, attributes).await;
+        inner.counted(caller, verdict)
     }
 
-    /// What [`may_read`](Self::may_read) would return without asking; `None` if it would ask.
-    pub fn remembered(&self, caller: &KnownCaller, attributes: &Attributes) -> Option<Verdict> {
+    /// What [`may_read`](Self::may_read) returns if it need not ask. If it would ask, it does so only
+    /// if its answer may count although the API server does not answer; otherwise returns `None`.
+    pub async fn remembered(
+        &self,
+        caller: &Arc<KnownCaller>,
+        attributes: &Attributes,
+    ) -> Option<Verdict> {
         let inner = self.inner.as_ref()?;
-        inner.authorizer.known(caller, attributes)
+        let verdict = match inner.authorizer.known(caller, attributes) {
+            Some(verdict) => verdict,
+            None if inner.authorizer.was_allowed(caller, attributes) => {
+                inner.authorizer.may_read(caller, attributes).await
+            }
+            None => return None,
+        };
+        Some(inner.counted(caller, verdict))
     }
 
     /// How long a denial of `caller` is remembered; zero for nodes.
@@ -390,6 +410,18 @@ impl AccessControl {
 }
 
 impl Inner {
+    /// `verdict` about a read of `caller`. Counts it if it is stale, or the caller's identity is.
+    fn counted(&self, caller: &KnownCaller, verdict: Verdict) -> Verdict {
+        let verdict = match verdict {
+            Verdict::Allowed if caller.is_stale => Verdict::Stale,
+            verdict => verdict,
+        };
+        if verdict == Verdict::Stale {
+            self.stale_decisions.inc();
+        }
+        verdict
+    }
+
     /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own,
     /// then with `chain`. `None` if there are no authorities, the certificate has no name, or it is not good and the
     /// request has a token.

@@ -190,6 +190,22 @@ where
         known.as_ref().map(|known| known.value.clone())
     }
 
+    /// The last definite answer to `question` if it was asked for within `age`, even if it is not
+    /// valid any more. `earliest` is as in [`known`](Self::known).
+    pub(super) fn last_within(
+        &self,
+        question: &Q,
+        age: Duration,
+        earliest: impl FnOnce(&V) -> Option<Instant>,
+    ) -> Option<V> {
+        let entries = self.shard(question).entries.read();
+        let known = entries.get(question)?.known.read();
+        let known = known
+            .as_ref()
+            .filter(|known| known.asked_at.elapsed() < age)?;
+        known.is_current(earliest).then(|| known.value.clone())
+    }
+
     /// The valid answer to `question`, or the one that `ask` returns.
     ///
     /// `earliest` is the moment before which an answer with this value must not have been asked for;
@@ -277,15 +293,6 @@ where
             asked_at,
             until: asked_at + validity,
         });
-    }
-
-    /// Makes the answer to `question` count no longer. It remains the last one.
-    pub(super) fn expire(&self, question: &Q) {
-        if let Some(entry) = self.shard(question).entries.read().get(question)
-            && let Some(known) = &mut *entry.known.write()
-        {
-            known.until = Instant::now();
-        }
     }
 
     /// Forgets the answer to `question` if `is_wrong` is true of it.
@@ -383,6 +390,19 @@ mod tests {
         advance(Duration::from_millis(1)).await;
         let again = answers.get(&"q", |_| Some(later), || definite(1));
         assert_eq!(again.await, Some(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_answer_may_be_older_than_it_is_valid() {
+        let answers = answers(8);
+        answers.get(&"q", always, || definite(0)).await;
+        let asked_at = Instant::now();
+        advance(6 * VALIDITY).await;
+        assert_eq!(answers.known(&"q", always), None);
+        let last = |age, earliest: Instant| answers.last_within(&"q", age, |_| Some(earliest));
+        assert_eq!(last(7 * VALIDITY, asked_at), Some(0));
+        assert_eq!(last(6 * VALIDITY, asked_at), None);
+        assert_eq!(last(7 * VALIDITY, Instant::now()), None);
     }
 
     /// Random callers of one question, of which the answer changes now and then. An answer takes up
@@ -527,8 +547,7 @@ mod tests {
         assert_eq!(answers.known(&"q", always), Some(2));
         advance(VALIDITY).await;
         assert_eq!(answers.last(&"q"), Some(2));
-        answers.learn(&"q", 3, Instant::now(), VALIDITY);
-        answers.expire(&"q");
+        answers.learn(&"q", 3, Instant::now(), Duration::ZERO);
         assert_eq!(answers.known(&"q", always), None);
         assert_eq!(answers.last(&"q"), Some(3));
         answers.forget(&"q", |value| *value == 3);

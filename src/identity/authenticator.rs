@@ -8,6 +8,8 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
+use super::Config;
+use super::Mode;
 use super::User;
 use super::answers::Answer;
 use super::answers::Answers;
@@ -52,6 +54,8 @@ pub(super) struct Authenticator {
     /// True to ask with kubefan's rights (TokenReview), false to ask with the token.
     delegated: bool,
     remembered_for: Duration,
+    /// How long an owner counts while the API server does not answer.
+    stale_for: Duration,
     /// The keys of `User::extra` that no authorizer reads.
     ignored_extra: Vec<String>,
     /// Remembered owners must be later than these deletions.
@@ -62,11 +66,16 @@ pub(super) struct Authenticator {
 #[derive(Clone, Debug)]
 pub(super) enum Owner {
     User(Arc<KnownUser>),
+    /// It was when the API server was last asked, longer ago than owners are remembered; now it does
+    /// not answer.
+    Stale(Arc<KnownUser>),
     /// The API server does not accept the token. It did until `good_until`, if it ever did.
     Refused {
         good_until: Option<Instant>,
     },
     Unknown,
+    /// The API server does not answer.
+    NoAnswer,
     /// It was not asked: too many questions wait, or the sender's address failed too often.
     Busy,
 }
@@ -74,9 +83,7 @@ pub(super) enum Owner {
 impl Authenticator {
     pub(super) fn new(
         reviewer: Arc<Reviewer>,
-        delegated: bool,
-        remembered_for: Duration,
-        ignored_extra: Vec<String>,
+        config: &Config,
         metrics: Metrics,
         recent: Arc<RecentChanges>,
         shutdown: Shutdown,
@@ -88,9 +95,10 @@ impl Authenticator {
             queue: AskQueue::new(IN_FLIGHT, QUESTIONS, metrics.token_queue.clone()),
             failed: FailedAttempts::default(),
             metrics,
-            delegated,
-            remembered_for,
-            ignored_extra,
+            delegated: config.mode == Mode::Delegated,
+            remembered_for: config.token_ttl,
+            stale_for: config.stale,
+            ignored_extra: config.ignored_extra.clone(),
             recent,
         }
     }
@@ -126,12 +134,33 @@ impl Authenticator {
                 return Owner::Busy;
             }
         }
-        owner.unwrap_or(Owner::Unknown)
+        match owner {
+            Some(Owner::NoAnswer) => self.last_owner(token, &digest),
+            owner => owner.unwrap_or(Owner::Unknown),
+        }
     }
 
-    /// Asks again for the owner of `token` when it is needed next.
+    /// The last owner of a token, if it may count although the API server does not answer: it is not
+    /// too old, the token has not expired, and nothing was deleted since for which it was issued.
+    fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
+        let deleted = |owner: &Owner| match owner {
+            Owner::User(user) => self.recent.last_kept_deletion(&user.user),
+            _ => None,
+        };
+        let has_expired = token.expires_in(SystemTime::now()) == Some(Duration::ZERO);
+        match self.owners.last_within(digest, self.stale_for, deleted) {
+            Some(Owner::User(user)) if !has_expired => Owner::Stale(user),
+            _ => Owner::NoAnswer,
+        }
+    }
+
+    /// Asks again for the owner of `token` when it is needed next: the API server has refused it.
     pub(super) fn doubt(&self, token: &Token) {
-        self.owners.expire(&self.digest(token));
+        let digest = self.digest(token);
+        let good_until = self.good_until(&digest);
+        let owner = Owner::Refused { good_until };
+        self.owners
+            .learn(&digest, owner, Instant::now(), Duration::ZERO);
     }
 
     /// Until when a token was good, as far as kubefan knows; `None` if it never was, or not for a
@@ -142,7 +171,7 @@ impl Authenticator {
             Owner::Refused { good_until } => {
                 good_until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
             }
-            Owner::Unknown | Owner::Busy => None,
+            Owner::Stale(_) | Owner::Unknown | Owner::NoAnswer | Owner::Busy => None,
         }
     }
 
@@ -166,7 +195,11 @@ impl Authenticator {
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
             Owner::User(user) => self.recent.earliest_owner(&user.user, since),
-            Owner::Refused { .. } | Owner::Unknown | Owner::Busy => None,
+            Owner::Stale(_)
+            | Owner::Refused { .. }
+            | Owner::Unknown
+            | Owner::NoAnswer
+            | Owner::Busy => None,
         }
     }
 
@@ -192,7 +225,7 @@ impl Authenticator {
                 TokenCheck::Refused
             }
             TokenOwner::MayNotAsk => TokenCheck::Accepted,
-            TokenOwner::Unclear => TokenCheck::Unclear,
+            TokenOwner::Unclear | TokenOwner::NoAnswer => TokenCheck::Unclear,
         }
     }
 
@@ -240,6 +273,7 @@ impl Authenticator {
             }
             TokenOwner::MayNotAsk => Answer::Definite(Owner::Unknown, self.remembered_for),
             TokenOwner::Unclear => Answer::OfAsker(Owner::Unknown),
+            TokenOwner::NoAnswer => Answer::OfAsker(Owner::NoAnswer),
         }
     }
 

@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Attributes;
+use super::Config;
+use super::Mode;
 use super::answers::Answer;
 use super::answers::Answers;
 use super::caller::Credential;
@@ -33,6 +35,9 @@ const NODES: &str = "system:nodes";
 pub enum Verdict {
     /// The API server lets the caller read this.
     Allowed,
+    /// It did when it was last asked, longer ago than decisions are remembered; now it does not
+    /// answer.
+    Stale,
     /// It does not, or it has not said so. The request is forwarded, so that it answers itself.
     NotAllowed,
     /// The API server was not asked, because too many questions wait. The client has to try again:
@@ -50,6 +55,8 @@ pub(super) struct Authorizer {
     delegated: bool,
     allowed_for: Duration,
     denied_for: Duration,
+    /// How long a yes counts while the API server does not answer.
+    stale_for: Duration,
     /// Decisions must be later than these changes of roles.
     recent: Arc<RecentChanges>,
 }
@@ -64,9 +71,7 @@ pub(super) struct Question {
 impl Authorizer {
     pub(super) fn new(
         reviewer: Arc<Reviewer>,
-        delegated: bool,
-        allowed_for: Duration,
-        denied_for: Duration,
+        config: &Config,
         queue_metrics: QueueMetrics,
         recent: Arc<RecentChanges>,
         shutdown: Shutdown,
@@ -75,9 +80,10 @@ impl Authorizer {
             reviewer,
             decisions: Answers::new(DECISIONS, shutdown),
             queue: AskQueue::new(IN_FLIGHT, QUESTIONS, queue_metrics),
-            delegated,
-            allowed_for,
-            denied_for,
+            delegated: config.mode == Mode::Delegated,
+            allowed_for: config.allowed_ttl,
+            denied_for: config.denied_ttl,
+            stale_for: config.stale,
             recent,
         }
     }
@@ -99,7 +105,25 @@ impl Authorizer {
             }
             general => general,
         };
-        Verdict::of(judgement)
+        match judgement {
+            Judgement::NoAnswer if self.was_allowed(caller, attributes) => Verdict::Stale,
+            judgement => Verdict::of(judgement),
+        }
+    }
+
+    /// True if the last decision on this read was a yes that may count if the API server does not
+    /// answer: it is not too old, and the user's roles have not changed since, as far as kubefan
+    /// knows.
+    pub(super) fn was_allowed(&self, caller: &KnownCaller, attributes: &Attributes) -> bool {
+        let changed = |_: &_| self.recent.last_kept(caller.user(), &attributes.namespace);
+        let questions = [attributes.without_selectors(), attributes.clone()];
+        questions.into_iter().any(|attributes| {
+            let question = Question::new(caller, attributes);
+            let last = self
+                .decisions
+                .last_within(&question, self.stale_for, changed);
+            last == Some(Judgement::Allowed)
+        })
     }
 
     /// The remembered decision, if there is one. It asks nothing.
@@ -153,9 +177,10 @@ impl Authorizer {
                         let denied_for = authorizer.denied_for(&caller);
                         Answer::Definite(judgement, denied_for)
                     }
-                    Judgement::Refused | Judgement::Unclear | Judgement::Busy => {
-                        Answer::OfAsker(judgement)
-                    }
+                    Judgement::Refused
+                    | Judgement::Unclear
+                    | Judgement::NoAnswer
+                    | Judgement::Busy => Answer::OfAsker(judgement),
                 }
             }
         };
@@ -178,7 +203,7 @@ impl Authorizer {
                 let namespace = &attributes.namespace;
                 self.recent.earliest(caller.user(), namespace, since)
             }
-            Judgement::Refused | Judgement::Unclear | Judgement::Busy => None,
+            Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => None,
         }
     }
 
@@ -193,7 +218,9 @@ impl Authorizer {
         let validity = match judgement {
             Judgement::Allowed => self.allowed_for,
             Judgement::Denied => self.denied_for(caller),
-            Judgement::Refused | Judgement::Unclear | Judgement::Busy => return judgement,
+            Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => {
+                return judgement;
+            }
         };
         let question = Question::new(caller, attributes);
         self.decisions
@@ -236,7 +263,9 @@ impl Verdict {
     fn of(judgement: Judgement) -> Self {
         match judgement {
             Judgement::Allowed => Self::Allowed,
-            Judgement::Denied | Judgement::Refused | Judgement::Unclear => Self::NotAllowed,
+            Judgement::Denied | Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer => {
+                Self::NotAllowed
+            }
             Judgement::Busy => Self::Busy,
         }
     }

@@ -28,6 +28,8 @@ pub enum Caller {
 pub struct KnownCaller {
     pub(super) user: Arc<KnownUser>,
     pub(super) credential: Credential,
+    /// True if the API server could not be asked again for the owner of the token.
+    pub(super) is_stale: bool,
 }
 
 /// With what a caller proved its identity, and so how its requests are forwarded.
@@ -90,6 +92,7 @@ impl KnownCaller {
         Self {
             user: Arc::new(user),
             credential: Credential::Certificate(None),
+            is_stale: false,
         }
     }
 

@@ -227,6 +227,7 @@ mod tests {
                 let caller = KnownCaller {
                     user: Arc::new(KnownUser::new(user("u", uid), &digester, &[])),
                     credential: Credential::Token(Token::new(token)),
+                    is_stale: false,
                 };
                 let digest = digester.digest(token.as_bytes());
                 let attributes = Attributes::default();

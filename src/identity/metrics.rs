@@ -18,6 +18,8 @@ pub struct Metrics {
     pub(super) access_queue: QueueMetrics,
     /// Requests that got 429 because their address failed too often.
     pub(super) limited: IntCounter,
+    /// Reads that caches may answer although the API server could not be asked again.
+    pub(super) stale: IntCounter,
 }
 
 /// Metrics of the reviews that were sent. Those with the prefix `apiserver_` have the names that
@@ -59,6 +61,10 @@ impl Metrics {
             limited: registry.counter(
                 "kubefan_failed_authentication_limited_total",
                 "Requests that got 429 because too many authentications of their address failed.",
+            ),
+            stale: registry.counter(
+                "kubefan_stale_decisions_total",
+                "Reads that were allowed by an older decision, or for the last known owner of a token, because the API server did not answer (authorization.stale).",
             ),
         }
     }

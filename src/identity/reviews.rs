@@ -55,6 +55,8 @@ pub(super) enum TokenOwner {
     MayNotAsk,
     /// There is no clear answer.
     Unclear,
+    /// The API server can't be reached, or can't answer.
+    NoAnswer,
 }
 
 /// What the API server says about a user's right.
@@ -68,6 +70,8 @@ pub(super) enum Judgement {
     Refused,
     /// There is no clear answer.
     Unclear,
+    /// The API server can't be reached, or can't answer.
+    NoAnswer,
     /// The API server was not asked, because too many questions wait.
     Busy,
 }
@@ -141,6 +145,7 @@ impl Reviewer {
             }
             Err(error) if is(&error, StatusCode::UNAUTHORIZED) => TokenOwner::Refused,
             Err(error) if is(&error, StatusCode::FORBIDDEN) => TokenOwner::MayNotAsk,
+            Err(error) if is_outage(&error) => TokenOwner::NoAnswer,
             Ok(_) | Err(_) => TokenOwner::Unclear,
         }
     }
@@ -160,6 +165,7 @@ impl Reviewer {
                 tracing::debug!(error = status.error, "a token was not accepted");
                 TokenOwner::Refused
             }
+            Err(error) if is_outage(&error) => TokenOwner::NoAnswer,
             Ok(_) | Err(_) => TokenOwner::Unclear,
         }
     }
@@ -231,6 +237,7 @@ fn judgement(answer: Result<AccessStatus, Error>) -> Judgement {
         Ok(status) if status.allowed => Judgement::Allowed,
         Ok(status) if status.evaluation_error.is_empty() => Judgement::Denied,
         Err(error) if is(&error, StatusCode::UNAUTHORIZED) => Judgement::Refused,
+        Err(error) if is_outage(&error) => Judgement::NoAnswer,
         Ok(_) | Err(_) => Judgement::Unclear,
     }
 }
@@ -240,4 +247,49 @@ fn is(error: &Error, code: StatusCode) -> bool {
     error
         .status()
         .is_some_and(|status| status.code == code.as_u16())
+}
+
+/// True if the API server can't be reached, or can't answer. An overloaded one (429) can.
+fn is_outage(error: &Error) -> bool {
+    match error {
+        Error::Unreachable(_) | Error::Transport(_) | Error::InDoubt(_) | Error::Timeout(_) => true,
+        Error::Answer { status, .. } => status.code >= 500,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::Status;
+
+    #[test]
+    fn only_missing_answers_and_failures_of_the_server_are_an_outage() {
+        let answer = |code| Error::Answer {
+            status: Box::new(Status::failure(code, "", "")),
+            retry_after: None,
+        };
+        for (error, expected) in [
+            (Error::Unreachable("refused".into()), Judgement::NoAnswer),
+            (Error::InDoubt("reset".into()), Judgement::NoAnswer),
+            (Error::Timeout(REVIEW_TIMEOUT), Judgement::NoAnswer),
+            (answer(500), Judgement::NoAnswer),
+            (answer(503), Judgement::NoAnswer),
+            (answer(401), Judgement::Refused),
+            (answer(403), Judgement::Unclear),
+            (answer(429), Judgement::Unclear),
+            (Error::Decode("no JSON".into()), Judgement::Unclear),
+            (Error::Credentials("none".to_owned()), Judgement::Unclear),
+        ] {
+            let text = error.to_string();
+            assert_eq!(judgement(Err(error)), expected, "{text}");
+        }
+        let answer = |allowed, error: &str| AccessStatus {
+            allowed,
+            evaluation_error: error.to_owned(),
+        };
+        assert_eq!(judgement(Ok(answer(true, "x"))), Judgement::Allowed);
+        assert_eq!(judgement(Ok(answer(false, ""))), Judgement::Denied);
+        assert_eq!(judgement(Ok(answer(false, "x"))), Judgement::Unclear);
+    }
 }

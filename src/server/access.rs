@@ -1,7 +1,9 @@
 //! What a request means to the API server's authorizers.
 
+use http::HeaderValue;
 use http::Response;
 use http::StatusCode;
+use http::header::WARNING;
 use tokio::time::Instant;
 
 use crate::api::Status;
@@ -35,8 +37,21 @@ pub(super) fn attributes(info: &RequestInfo) -> Attributes {
     attributes.with_selectors(fields.as_deref(), labels.as_deref())
 }
 
-/// Whether a cache may answer the `read` of `caller`. A GET is never asked about: forwarding it
-/// costs the API server no more than the question.
+/// The warning with answers that were allowed by an older decision.
+const STALE: HeaderValue = HeaderValue::from_static(
+    "299 - \"the API server does not answer, so kubefan has read this by an older permission\"",
+);
+
+/// `response`, which says that it was allowed by an older decision if `verdict` is that.
+pub(super) fn warned(mut response: Response<Body>, verdict: Option<Verdict>) -> Response<Body> {
+    if verdict == Some(Verdict::Stale) {
+        response.headers_mut().append(WARNING, STALE);
+    }
+    response
+}
+
+/// Whether a cache may answer the `read` of `caller`. A GET is usually not asked about: forwarding
+/// it costs the API server no more than the question.
 pub(super) async fn verdict(
     access: &AccessControl,
     info: &RequestInfo,
@@ -52,6 +67,7 @@ pub(super) async fn verdict(
     match read.plan {
         Plan::Get { .. } => access
             .remembered(caller, &attributes)
+            .await
             .unwrap_or(Verdict::NotAllowed),
         _ => access.may_read(caller, &attributes).await,
     }

@@ -16,6 +16,7 @@ use crate::informer::ProofRequest;
 use crate::shutdown::Shutdown;
 
 use super::access::verdict;
+use super::access::warned;
 use super::acquire::acquire;
 use super::acquire::acquire_ready;
 use super::audit::AnsweredBy;
@@ -41,6 +42,10 @@ use super::service::Inner;
 use super::service::Server;
 use super::service::within;
 
+/// How the caller may read, the informer, what is read of its cache, and the proof that the cache is
+/// fresh.
+type Prepared = (Verdict, Arc<Informer>, Arc<dyn Collection>, ProofResult);
+
 impl Server {
     /// Answers a read from a cache; forwards or refuses the request if the cache can't answer.
     pub(super) async fn read(
@@ -64,8 +69,9 @@ impl Server {
         let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
         let prepared = within(deadline, self.prepare(info, caller, read)).await;
         let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
+        let verdict = prepared.as_ref().ok().map(|(verdict, ..)| *verdict);
         let answer = match prepared {
-            Ok((informer, collection, proof)) => {
+            Ok((_, informer, collection, proof)) => {
                 let Ok(seat) = self.seat(&request, info, caller) else {
                     return (rescue::too_many_requests(), Outcome::Rejected);
                 };
@@ -85,6 +91,7 @@ impl Server {
         let refusal = || Refusal::of(&request);
         let (reason, limit) = match answer {
             Ok((response, seat, selection)) => {
+                let response = warned(response, verdict);
                 let response = audited(&mut request, response, AnsweredBy::Cache);
                 let abort = request.extensions().get();
                 let forwarding = &self.inner.forwarding;
@@ -103,7 +110,7 @@ impl Server {
                 return (response, Outcome::Cache);
             }
             Err(Miss::Absent(status)) => {
-                let response = refusal().respond(&status);
+                let response = warned(refusal().respond(&status), verdict);
                 let answer = audited(&mut request, response, AnsweredBy::Cache);
                 return (answer, Outcome::Cache);
             }
@@ -122,7 +129,7 @@ impl Server {
         info: &RequestInfo,
         caller: &Caller,
         read: &Read,
-    ) -> Result<(Arc<Informer>, Arc<dyn Collection>, ProofResult), Miss> {
+    ) -> Result<Prepared, Miss> {
         let Inner {
             informers,
             rest_mapper,
@@ -131,8 +138,9 @@ impl Server {
         } = self.inner.as_ref();
         let asked_at = Instant::now();
         // Nothing is looked up or started for a caller that may not read.
-        match verdict(&self.inner.access, info, caller, read).await {
-            Verdict::Allowed => {}
+        let verdict = verdict(&self.inner.access, info, caller, read).await;
+        match verdict {
+            Verdict::Allowed | Verdict::Stale => {}
             Verdict::NotAllowed => return Err(Miss::Forward(Reason::NotAuthorized)),
             Verdict::Busy => return Err(Status::too_many_reviews().into()),
         }
@@ -149,7 +157,7 @@ impl Server {
         let shares = &self.inner.shares;
         let share = |request: &ProofRequest| shares.proof(caller, read, request);
         let proof = prove(read, asked_at, &informer, share).await?;
-        Ok((informer, collection, proof))
+        Ok((verdict, informer, collection, proof))
     }
 }
 

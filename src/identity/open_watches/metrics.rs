@@ -75,7 +75,7 @@ impl Judgement {
             Self::Allowed => "allowed",
             Self::Denied => "denied",
             Self::Refused => "refused",
-            Self::Unclear | Self::Busy => "unclear",
+            Self::Unclear | Self::NoAnswer | Self::Busy => "unclear",
         }
     }
 }

@@ -234,6 +234,7 @@ impl Register {
         member.caller = Arc::new(KnownCaller {
             user: Arc::clone(user),
             credential: member.caller.credential.clone(),
+            is_stale: false,
         });
         let right = member.right;
         if let Subject::Right(question) = &self.groups[&right].subject {

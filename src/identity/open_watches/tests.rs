@@ -128,6 +128,7 @@ impl Scene {
         let caller = Arc::new(KnownCaller {
             user: self.user(name),
             credential: Credential::Token(token),
+            is_stale: false,
         });
         let attributes = Attributes {
             verb: "watch".to_owned(),
@@ -295,6 +296,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
         let caller = KnownCaller {
             user: scene.user("u"),
             credential,
+            is_stale: false,
         };
         let attributes = Attributes::default();
         scene

@@ -34,6 +34,8 @@ pub(in crate::identity) struct RecentChanges {
     /// When the last change is settled, in milliseconds after `started`; 0 if there was none. So most
     /// requests take no lock.
     settled_ms: AtomicU64,
+    /// How long changes are remembered.
+    kept_for: Duration,
     changes: RwLock<Changes>,
 }
 
@@ -54,19 +56,25 @@ type ByName = HashMap<String, HashMap<String, Instant>>;
 
 impl Default for RecentChanges {
     fn default() -> Self {
-        Self {
-            started: Instant::now(),
-            settled_ms: AtomicU64::new(0),
-            changes: RwLock::default(),
-        }
+        Self::kept_for(SETTLED)
     }
 }
 
 impl RecentChanges {
-    /// Adds a change at `now`. Forgets the changes that are settled.
+    /// No changes. They are remembered until they are settled, and at least for `least`.
+    pub(in crate::identity) fn kept_for(least: Duration) -> Self {
+        Self {
+            started: Instant::now(),
+            settled_ms: AtomicU64::new(0),
+            kept_for: least.max(SETTLED),
+            changes: RwLock::default(),
+        }
+    }
+
+    /// Adds a change at `now`. Forgets those that need not be kept.
     pub(super) fn add(&self, concerned: &Concerned, now: Instant) {
         let mut changes = self.changes.write();
-        changes.forget_settled(now);
+        changes.forget(now, self.kept_for);
         for (subject, namespace) in &concerned.0 {
             let (by_name, name) = match subject {
                 Subject::User(name) => (&mut changes.users, name),
@@ -87,7 +95,7 @@ impl RecentChanges {
     pub(in crate::identity) fn add_deleted(&self, uid: &str, now: Instant) {
         let mut changes = self.changes.write();
         if changes.deleted.len() >= MAX_SUBJECTS {
-            changes.forget_settled(now);
+            changes.forget(now, self.kept_for);
         }
         match changes.deleted.len() < MAX_SUBJECTS {
             true => {
@@ -138,6 +146,22 @@ impl RecentChanges {
         }
         let last = self.changes.read().last(user, namespace)?;
         (last.elapsed() < SETTLED).then_some(last)
+    }
+
+    /// The last change of the rights of `user` in `namespace` that is still remembered, although it
+    /// may be settled.
+    pub(in crate::identity) fn last_kept(&self, user: &User, namespace: &str) -> Option<Instant> {
+        self.changes.read().last(user, namespace)
+    }
+
+    /// The last deletion that is still remembered of an object for which tokens of `user` were
+    /// issued, although it may be settled.
+    pub(in crate::identity) fn last_kept_deletion(&self, user: &User) -> Option<Instant> {
+        let changes = self.changes.read();
+        let deleted = uids_of(user).filter_map(|uid| changes.deleted.get(uid));
+        let has_uids = uids_of(user).next().is_some();
+        let any = changes.any_deleted.filter(|_| has_uids);
+        deleted.copied().chain(any).max()
     }
 
     fn set_changed(&self, now: Instant) {
@@ -192,8 +216,9 @@ impl Changes {
         groups.filter_map(at).chain(of_user).chain(self.all).max()
     }
 
-    fn forget_settled(&mut self, now: Instant) {
-        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < SETTLED;
+    /// Forgets the changes that are older than `age`.
+    fn forget(&mut self, now: Instant, age: Duration) {
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < age;
         for by_name in [&mut self.users, &mut self.groups] {
             by_name.retain(|_, namespaces| {
                 namespaces.retain(|_, at| is_recent(at));
@@ -275,6 +300,27 @@ mod tests {
             assert_eq!(recent.earliest_owner(&user, Instant::now()), Some(deleted));
             advance(SETTLED).await;
             assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_may_be_kept_for_longer_than_until_they_are_settled() {
+        for (least, is_kept) in [(Duration::ZERO, false), (3 * SETTLED, true)] {
+            let recent = RecentChanges::kept_for(least);
+            let mut user = user("u", "g");
+            user.uid = "account".to_owned();
+            let changed = Instant::now();
+            let of_user = concerned(Subject::User("u".to_owned()), "");
+            recent.add(&of_user, changed);
+            recent.add_deleted("account", changed);
+            advance(2 * SETTLED).await;
+            let of_other = concerned(Subject::User("v".to_owned()), "");
+            recent.add(&of_other, Instant::now());
+            assert_eq!(recent.last(&user, "n"), None);
+            assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
+            let expected = is_kept.then_some(changed);
+            assert_eq!(recent.last_kept(&user, "n"), expected);
+            assert_eq!(recent.last_kept_deletion(&user), expected);
         }
     }
 

@@ -42,7 +42,7 @@ impl Register {
                 group.judged_at = asked_at;
             }
             Judgement::Denied => return self.denied(id, asked_at, now),
-            Judgement::Refused | Judgement::Unclear | Judgement::Busy => {
+            Judgement::Refused | Judgement::Unclear | Judgement::NoAnswer | Judgement::Busy => {
                 group.schedule.unanswered(asked_at, now);
             }
         }

@@ -8,6 +8,7 @@ mod identities;
 mod matrix;
 mod observed;
 mod open_watches;
+mod outages;
 mod refusals;
 mod revocation;
 mod storms;
