@@ -5,6 +5,12 @@
 //! ```sh
 //! KUBEFAN_OUTAGE_SECONDS=60 cargo test --test it an_outage_of_etcd_ends_no_watch -- --nocapture
 //! ```
+//!
+//! So is the cost of 10,000 watches in which nothing happens, which takes four minutes:
+//!
+//! ```sh
+//! cargo test --release --test it ten_thousand_idle_watches -- --ignored --nocapture
+//! ```
 
 use std::path::Path;
 use std::time::Duration;
@@ -278,4 +284,66 @@ async fn an_outage_of_etcd_ends_no_watch() {
         watch.ended().await;
     }
     println!("after the outage: {:?}", revoked.elapsed());
+}
+
+#[ignore = "takes four minutes"]
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_idle_watches_cost_few_reviews() {
+    const USERS: usize = 100;
+    const NAMESPACES: usize = 10;
+    const WATCHES: usize = 10_000;
+    const OBSERVED: Duration = Duration::from_secs(180);
+    let line = |user: usize| format!("token-{user},user-{user},{},idle\n", 100 + user);
+    let tokens: String = (0..USERS).map(line).collect();
+    let Some(server) = private_with_tokens(&tokens, &[]).await else {
+        return;
+    };
+    let admin = server.client();
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["watch"]}]);
+    let group = "rbac.authorization.k8s.io";
+    let subject = json!({"apiGroup": group, "kind": "Group", "name": "idle"});
+    grant(&admin, None, "idle", &rules, &subject).await;
+    let mut namespaces = Vec::new();
+    for _ in 0..NAMESPACES {
+        namespaces.push(server.namespace("idle").await);
+    }
+    let kubefan = Kubefan::start(&server, &["--auth", "caller"]).await;
+    watches_roles(&kubefan).await;
+    let of_user = async |user: usize| {
+        let client = Client::http2(kubefan.url(), Connector::plain());
+        let client = client.as_token(&format!("token-{user}"));
+        let mut open = Vec::new();
+        for number in 0..WATCHES / USERS {
+            let namespace = &namespaces[number % NAMESPACES];
+            let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+            // The watches of a namespace have different selectors, which need no question.
+            let selector = format!("labelSelector=app%3D{}", number / NAMESPACES);
+            let path = format!("{path}?watch=1&resourceVersion=0&{selector}");
+            open.push(Observed::open(&client, &path, 0).await);
+        }
+        open
+    };
+    let open = join_all((0..USERS).map(of_user)).await;
+    has_open(&kubefan, WATCHES).await;
+    let questions = metric(&kubefan.admin(), "kubefan_open_watch_questions", &[]).await;
+    assert_eq!(questions, (USERS * NAMESPACES + USERS) as f64);
+    let reviews = async || {
+        let sent = metric(&kubefan.admin(), "kubefan_reviews_total", &[]).await;
+        (sent, kubefan.cpu(), Instant::now())
+    };
+    let (before, cpu_before, began) = reviews().await;
+    tokio::time::sleep_until(began + OBSERVED).await;
+    let (after, cpu_after, ended) = reviews().await;
+    let seconds = (ended - began).as_secs_f64();
+    let rate = (after - before) / seconds;
+    let cpu = (cpu_after - cpu_before) / seconds * 100.0;
+    let age = "kubefan_open_watch_review_age_seconds";
+    let age = metric(&kubefan.admin(), age, &[]).await;
+    println!(
+        "{WATCHES} idle watches of {USERS} users: {rate:.1} reviews/s, {cpu:.1} % of a CPU, the \
+         oldest judgement is {age:.0} s old",
+    );
+    assert!(rate > 5.0 && rate <= 20.0, "{rate} reviews/s");
+    assert!(age <= 65.0, "{age} s");
+    assert!(open.iter().flatten().all(Observed::is_open));
 }
