@@ -61,6 +61,8 @@ pub(super) use register::TokenCheck;
 
 /// How many questions are in flight concurrently.
 const CONCURRENT: usize = 32;
+/// How many of them may be about the same user.
+const MOST_OF_USER: usize = CONCURRENT / 2;
 /// How many seconds' questions may be asked at once.
 const BURST: Duration = Duration::from_secs(2);
 /// How long a watch that must end may take before it is broken off.
@@ -255,7 +257,10 @@ impl OpenWatches {
     }
 
     async fn ask(self, inquiry: Inquiry) {
-        let _place = Place(&self);
+        let _place = Place {
+            watches: &self,
+            user: inquiry.user,
+        };
         let Inner { reviews, .. } = &*self.inner;
         let (group, asked_at) = (inquiry.group, Instant::now());
         let (result, endings) = match inquiry.about {
@@ -297,18 +302,18 @@ impl OpenWatches {
 }
 
 /// A place among the questions in flight.
-struct Place<'a>(&'a OpenWatches);
+struct Place<'a> {
+    watches: &'a OpenWatches,
+    /// The digest of the name of the user that the question is about.
+    user: Digest,
+}
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let is_full = {
-            let mut state = self.0.inner.state.lock();
+        self.watches.with(|state| {
             state.in_flight -= 1;
-            state.in_flight + 1 == CONCURRENT
-        };
-        if is_full {
-            self.0.inner.wake.notify_one();
-        }
+            state.register.queue.release(self.user);
+        });
     }
 }
 

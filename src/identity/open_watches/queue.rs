@@ -1,6 +1,7 @@
 //! The order in which questions about open watches are asked, and how many are asked per second.
 //!
-//! Users take turns, so that one with very many questions does not delay those of the others.
+//! Users take turns, so that one with very many questions does not delay those of the others, and
+//! each may have only some questions in flight, so that one with slow answers does not either.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -26,13 +27,19 @@ const SPARE_TURNS: usize = 64;
 const URGENCIES: usize = 3;
 
 /// Questions with the times at which they are due.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
     places: HashMap<GroupId, Place>,
     /// Those that are not known to be due, in the order of time.
     waiting: BTreeSet<(Instant, GroupId)>,
     /// Those that are due, by user.
     due: HashMap<Digest, Due>,
+    /// The same for users with too many questions in flight.
+    held: HashMap<Digest, Due>,
+    /// The number of questions that were taken and not released, by user.
+    in_flight: HashMap<Digest, usize>,
+    /// Upper limit of these numbers.
+    most_in_flight: usize,
     /// The users with questions that are due, by the urgency of the questions.
     turns: [Turns; URGENCIES],
     /// All users with questions that are due.
@@ -70,6 +77,21 @@ pub(super) struct Pace {
 // === impl Queue ===
 
 impl Queue {
+    /// No questions. Each user may have `most_in_flight` questions that were taken and not released.
+    pub(super) fn new(most_in_flight: usize) -> Self {
+        Self {
+            places: HashMap::new(),
+            waiting: BTreeSet::new(),
+            due: HashMap::new(),
+            held: HashMap::new(),
+            in_flight: HashMap::new(),
+            most_in_flight,
+            turns: Default::default(),
+            all_turns: Turns::default(),
+            taken: 0,
+        }
+    }
+
     /// Puts `group` into the queue, or to another place in it. `user` is the digest of the name of
     /// the user that its question is about.
     pub(super) fn set(&mut self, group: GroupId, user: Digest, (at, urgency): (Instant, Urgency)) {
@@ -87,16 +109,19 @@ impl Queue {
             return;
         }
         // The user keeps its turn for a while: its question may be back before.
-        if let Some(due) = self.due.get_mut(&user) {
-            due[urgency as usize].remove(&(at, group));
-            if due.iter().all(BTreeSet::is_empty) {
-                self.due.remove(&user);
+        for all in [&mut self.due, &mut self.held] {
+            if let Some(due) = all.get_mut(&user) {
+                due[urgency as usize].remove(&(at, group));
+                if due.iter().all(BTreeSet::is_empty) {
+                    all.remove(&user);
+                }
             }
         }
     }
 
-    /// Takes a group that is due: a most urgent one, or one of the user whose turn it is.
-    pub(super) fn take(&mut self, now: Instant) -> Option<GroupId> {
+    /// Takes a group that is due: a most urgent one, or one of the user whose turn it is. Its
+    /// question is in flight until [`release`](Self::release) is called with the user.
+    pub(super) fn take(&mut self, now: Instant) -> Option<(GroupId, Digest)> {
         self.find_due(now);
         let count = self.taken;
         let is_last_of = |period: u32| count % period == period - 1;
@@ -116,7 +141,34 @@ impl Queue {
             turns.had(user);
         }
         self.remove(group);
-        Some(group)
+        let in_flight = self.in_flight.entry(user).or_default();
+        *in_flight += 1;
+        if *in_flight >= self.most_in_flight
+            && let Some(due) = self.due.remove(&user)
+        {
+            self.held.insert(user, due);
+        }
+        Some((group, user))
+    }
+
+    /// A question of `user` is not in flight any more.
+    pub(super) fn release(&mut self, user: Digest) {
+        if let Some(in_flight) = self.in_flight.get_mut(&user) {
+            *in_flight -= 1;
+            if *in_flight == 0 {
+                self.in_flight.remove(&user);
+            }
+        }
+        let Some(due) = self.held.remove(&user) else {
+            return;
+        };
+        self.all_turns.enter(user);
+        for (turns, due) in self.turns.iter_mut().zip(&due) {
+            if !due.is_empty() {
+                turns.enter(user);
+            }
+        }
+        self.due.insert(user, due);
     }
 
     /// The next user among those with the most urgent questions.
@@ -140,6 +192,11 @@ impl Queue {
         while let Some(first) = self.waiting.first().filter(|(at, _)| *at <= now).copied() {
             self.waiting.remove(&first);
             let Place { user, urgency, .. } = self.places[&first.1];
+            let in_flight = self.in_flight.get(&user).copied().unwrap_or_default();
+            if in_flight >= self.most_in_flight {
+                self.held.entry(user).or_default()[urgency as usize].insert(first);
+                continue;
+            }
             let due = self.due.entry(user).or_default();
             due[urgency as usize].insert(first);
             self.turns[urgency as usize].enter(user);
@@ -236,7 +293,7 @@ mod tests {
     fn urgent_questions_are_first_but_not_always() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(usize::MAX);
         for id in 0..4 {
             queue.set(GroupId(id), user(1), (at(id), Urgency::Regular));
             queue.set(GroupId(10 + id), user(1), (at(10 + id), Urgency::Changed));
@@ -250,12 +307,12 @@ mod tests {
         queue.remove(GroupId(13));
         assert_eq!(queue.next(), Some(at(0)));
         let taken: Vec<u64> = std::iter::from_fn(|| queue.take(at(1_000)))
-            .map(|group| group.0)
+            .map(|(group, _)| group.0)
             .collect();
         assert_eq!(taken, [20, 21, 22, 0, 23, 10, 11, 1, 12, 2, 3]);
         assert_eq!(queue.next(), Some(at(5_000)));
         queue.set(GroupId(99), user(1), (at(500), Urgency::Changed));
-        assert_eq!(queue.take(at(1_000)), Some(GroupId(99)));
+        assert_eq!(queue.take(at(1_000)), Some((GroupId(99), user(1))));
         assert_eq!(queue.next(), None);
         assert!(queue.due.is_empty() && queue.places.is_empty());
     }
@@ -272,7 +329,7 @@ mod tests {
             (Urgency::LikelyLost, Urgency::Regular, 8),
             (Urgency::Regular, Urgency::LikelyLost, 4),
         ] {
-            let mut queue = Queue::default();
+            let mut queue = Queue::new(usize::MAX);
             for id in 0..30_000 {
                 queue.set(GroupId(id), user(0), (start, many));
             }
@@ -283,7 +340,7 @@ mod tests {
                 queue.set(group, user(number), (later, few));
             }
             let taken: Vec<u64> = (0..30_002)
-                .map(|_| queue.take(later).expect("a question").0)
+                .map(|_| queue.take(later).expect("a question").0.0)
                 .collect();
             let is_of_others = |group: &u64| *group > 100_000;
             let last = taken
@@ -298,11 +355,13 @@ mod tests {
 
     #[test]
     fn a_random_queue_loses_nothing_and_makes_no_user_wait_for_the_others_questions() {
-        for seed in 0..50 {
+        for seed in 0..100 {
             let mut rng = StdRng::seed_from_u64(seed);
             let start = Instant::now();
-            let mut queue = Queue::default();
+            let most = rng.random_range(1..20);
+            let mut queue = Queue::new(most);
             let mut expected: HashMap<GroupId, u8> = HashMap::new();
+            let mut in_flight = [0; 4];
             // By user: how many questions of others were taken since it had one that was due.
             let mut passed_over = [0; 4];
             for _ in 0..2_000 {
@@ -313,7 +372,7 @@ mod tests {
                 } else {
                     (group.0 % 4) as u8
                 };
-                match rng.random_range(0..4) {
+                match rng.random_range(0..5) {
                     0 | 1 => {
                         let urgency = [Urgency::LikelyLost, Urgency::Changed, Urgency::Regular];
                         let urgency = urgency[rng.random_range(0..3)];
@@ -324,13 +383,25 @@ mod tests {
                         queue.remove(group);
                         expected.remove(&group);
                     }
+                    3 if in_flight[usize::from(owner)] > 0 => {
+                        queue.release(user(owner));
+                        in_flight[usize::from(owner)] -= 1;
+                    }
                     _ => {
+                        let may_ask = |number: u8| in_flight[usize::from(number)] < most;
+                        let waits = |number| expected.values().any(|owner| *owner == number);
+                        let waiting: Vec<u8> =
+                            (0..4).filter(|of| may_ask(*of) && waits(*of)).collect();
                         let taken = queue.take(start);
-                        let owner = taken.map(|taken| expected.remove(&taken).expect("was set"));
-                        assert_eq!(owner.is_none(), expected.is_empty(), "seed {seed}");
+                        let owner = taken.map(|(taken, _)| expected.remove(&taken).expect("set"));
+                        assert_eq!(owner.is_none(), waiting.is_empty(), "seed {seed}");
+                        assert_eq!(owner.map(user), taken.map(|(_, user)| user));
+                        if let Some(owner) = owner {
+                            in_flight[usize::from(owner)] += 1;
+                            assert!(in_flight[usize::from(owner)] <= most, "seed {seed}");
+                        }
                         for (other, passed) in (0..).zip(&mut passed_over) {
-                            let has_some = expected.values().any(|owner| *owner == other);
-                            *passed = match has_some && owner != Some(other) {
+                            *passed = match waiting.contains(&other) && owner != Some(other) {
                                 true => *passed + 1,
                                 false => 0,
                             };
@@ -340,12 +411,17 @@ mod tests {
                     }
                 }
             }
-            while let Some(group) = queue.take(start) {
+            for (number, in_flight) in (0..).zip(in_flight) {
+                (0..in_flight).for_each(|_| queue.release(user(number)));
+            }
+            while let Some((group, user)) = queue.take(start) {
                 assert!(expected.remove(&group).is_some(), "seed {seed}");
+                queue.release(user);
             }
             assert!(expected.is_empty(), "seed {seed}");
+            assert!(queue.due.is_empty() && queue.held.is_empty(), "seed {seed}");
             assert!(
-                queue.due.is_empty() && queue.places.is_empty(),
+                queue.places.is_empty() && queue.in_flight.is_empty(),
                 "seed {seed}"
             );
         }
@@ -354,7 +430,7 @@ mod tests {
     #[test]
     fn a_question_that_becomes_due_again_and_again_keeps_its_turn() {
         let start = Instant::now();
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(usize::MAX);
         for number in 0..100 {
             let group = GroupId(u64::from(number));
             queue.set(group, user(number), (start, Urgency::Changed));
@@ -363,7 +439,7 @@ mod tests {
         let mut now = start;
         let taken = (0..200).position(|_| {
             now += Duration::from_millis(20);
-            let taken = queue.take(now).expect("a question");
+            let (taken, _) = queue.take(now).expect("a question");
             queue.set(taken, user(taken.0 as u8), (now, Urgency::Changed));
             queue.set(
                 last,
@@ -378,7 +454,7 @@ mod tests {
     #[test]
     fn turns_of_users_without_questions_are_few() {
         let start = Instant::now();
-        let mut queue = Queue::default();
+        let mut queue = Queue::new(usize::MAX);
         queue.set(GroupId(0), user(0), (start, Urgency::LikelyLost));
         let digester = Digester::new();
         for number in 0..10_000_u64 {

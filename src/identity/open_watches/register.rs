@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::Config;
 use super::GroupId;
+use super::MOST_OF_USER;
 use super::MemberId;
 use super::open_watch::End;
 use super::open_watch::Ending;
@@ -109,7 +110,7 @@ impl Register {
             by_uid: HashMap::new(),
             users: HashMap::new(),
             expiries: BTreeSet::new(),
-            queue: Queue::default(),
+            queue: Queue::new(MOST_OF_USER),
             last_id: 0,
         }
     }
@@ -166,7 +167,7 @@ impl Register {
 
     /// The most urgent question that is due.
     pub(super) fn take(&mut self, now: Instant) -> Option<Inquiry> {
-        let id = self.queue.take(now)?;
+        let (id, user) = self.queue.take(now)?;
         let group = self.groups.get_mut(&id)?;
         group.is_asked = true;
         let group = &self.groups[&id];
@@ -177,7 +178,11 @@ impl Register {
                 About::Right(caller, Box::new(question.attributes.clone()), token)
             }
         };
-        Some(Inquiry { group: id, about })
+        Some(Inquiry {
+            group: id,
+            user,
+            about,
+        })
     }
 
     /// Ends the watches whose client certificates have expired.

@@ -458,3 +458,29 @@ async fn a_user_with_very_many_questions_does_not_delay_the_others() {
         assert!(is_over(&mut lost), "{concern:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_user_with_slow_answers_does_not_delay_the_others() {
+    let scene = Scene::new();
+    let _slow: Vec<_> = (0..100)
+        .map(|number| scene.open("slow", &format!("r{number}")))
+        .collect();
+    let mut lost = scene.open("lost", "pods");
+    let changed = |name: &'static str| {
+        scene
+            .watches
+            .changed(Instant::now(), |user, _| match user.name == name {
+                true => Concern::LikelyLost,
+                false => Concern::None,
+            });
+    };
+    scene.script.0.lock().delay = 10 * SECOND;
+    changed("slow");
+    sleep(SECOND).await;
+    assert_eq!(scene.asked().len(), MOST_OF_USER);
+    scene.script.0.lock().delay = Duration::ZERO;
+    scene.set("lost", "pods", Judgement::Denied);
+    changed("lost");
+    sleep(SECOND / 2).await;
+    assert!(is_over(&mut lost));
+}

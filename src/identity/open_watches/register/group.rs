@@ -40,6 +40,9 @@ pub(super) enum Subject {
 /// A question that must be asked now.
 pub(in crate::identity::open_watches) struct Inquiry {
     pub(in crate::identity::open_watches) group: GroupId,
+    /// The digest of the name of the user that the question is about. The question is in flight
+    /// until it is released.
+    pub(in crate::identity::open_watches) user: Digest,
     pub(in crate::identity::open_watches) about: About,
 }
 
