@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde::Serialize;
 
 use super::freshness_rule::FreshnessRule;
+use super::network::Network;
 use super::units::parse_bytes;
 use super::units::parse_duration;
 
@@ -97,6 +98,12 @@ pub struct ServeArgs {
         hide_possible_values = true
     )]
     pub insecure_expose_to_network: bool,
+
+    /// Network of load balancers that begin each connection to --listen with a PROXY header (version 1
+    /// or 2), such as 10.0.0.0/8; may be repeated. Connections from there without one are closed, and
+    /// those from elsewhere have none
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub proxy_protocol_from: Vec<Network>,
 
     /// Address for health and metrics: /livez, /readyz and /metrics
     #[arg(
@@ -314,7 +321,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "COUNT", default_value = "1024")]
     pub max_pending_handshakes: NonZeroUsize,
 
-    /// How long a TLS handshake may take
+    /// How long a TLS handshake may take, and a PROXY header before it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub handshake_timeout: Duration,
 

@@ -11,6 +11,7 @@ use crate::identity;
 use crate::informer;
 use crate::ledger;
 use crate::net;
+use crate::net::ProxyNetworks;
 use crate::server;
 use crate::server::UserLimits;
 use crate::server::WebPageRules;
@@ -157,7 +158,7 @@ pub(super) fn check(
         tls,
         access,
         authorities,
-        connections: connections(&settings.limits)?,
+        connections: connections(settings)?,
         memory,
         requests: server::Config {
             max_requests_inflight: settings.limits.max_requests_inflight,
@@ -426,8 +427,12 @@ fn max_unindexed(limits: &Limits) -> usize {
 }
 
 /// The limits of the client listener; `None` if a value is out of range, which is reported before.
-fn connections(limits: &Limits) -> Option<net::Config> {
+fn connections(settings: &Settings) -> Option<net::Config> {
+    let limits = &settings.limits;
+    let proxies = settings.listen.proxy_protocol_from.iter();
+    let proxies = proxies.map(|network| network.0).collect();
     Some(net::Config {
+        proxies: ProxyNetworks::new(proxies),
         max_connections: limits.max_connections,
         max_pending_openings: limits.max_pending_handshakes,
         handshake_timeout: limits.handshake_timeout.0,

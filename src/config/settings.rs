@@ -23,6 +23,7 @@ use crate::server;
 use super::AuthMode;
 use super::LogFormat;
 use super::freshness_rule::FreshnessRule;
+use super::network::Network;
 use super::units::ByteSize;
 use super::units::Period;
 
@@ -77,6 +78,12 @@ pub(super) struct Listen {
     pub(super) insecure_expose_to_network: bool,
     /// TLS for clients. Default: plain HTTP. Set certFile and keyFile, or selfSigned.
     pub(super) tls: ListenTls,
+    /// Networks of load balancers that begin each connection with a PROXY header (version 1 or 2),
+    /// such as 10.0.0.0/8. The header's address is taken for the client's in the audit log, in
+    /// X-Forwarded-For and in the limits of addresses. Connections from there without a header are
+    /// closed, and those from elsewhere have none: list only addresses that no client has. Default:
+    /// none.
+    pub(super) proxy_protocol_from: Vec<Network>,
     /// Number of threads that serve clients. Default: one per core.
     pub(super) threads: Option<NonZeroUsize>,
 }
@@ -225,7 +232,7 @@ pub(super) struct Limits {
     /// Number of connections whose TLS handshake or first bytes are not complete. If there are more,
     /// the oldest of them is closed.
     pub(super) max_pending_handshakes: NonZeroUsize,
-    /// How long a TLS handshake may take. A number and ms, s, m or h.
+    /// How long a TLS handshake may take, and a PROXY header before it. A number and ms, s, m or h.
     pub(super) handshake_timeout: Period,
     /// How long a client may take to send the head of a request; an idle HTTP/1.1 connection is
     /// closed after this time, too. A number and ms, s, m or h.
@@ -328,6 +335,7 @@ impl Default for Listen {
             address: "127.0.0.1:8001".to_owned(),
             insecure_expose_to_network: false,
             tls: ListenTls::default(),
+            proxy_protocol_from: Vec::new(),
             threads: None,
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 53] = [
+pub(super) const SETTINGS: [Setting; 54] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -72,6 +72,15 @@ pub(super) const SETTINGS: [Setting; 53] = [
     setting("listen.tls.directory", "tls_dir", |to, _, serve| {
         to.listen.tls.directory.clone_from(&serve.tls_dir);
     }),
+    setting(
+        "listen.proxyProtocolFrom",
+        "proxy_protocol_from",
+        |to, _, serve| {
+            to.listen
+                .proxy_protocol_from
+                .clone_from(&serve.proxy_protocol_from);
+        },
+    ),
     setting("listen.threads", "threads", |to, _, serve| {
         to.listen.threads = serve.threads;
     }),

@@ -32,6 +32,7 @@ use tower::ServiceExt;
 use crate::ledger::Account;
 use crate::net::Abort;
 use crate::net::ClientConnection;
+use crate::net::ProxyNetworks;
 use crate::net::Transport;
 use crate::net::abort::Answer;
 use crate::net::abort::StreamExecutor;
@@ -63,7 +64,9 @@ pub struct Config {
     /// Upper limit of connections whose TLS handshake or first bytes are not complete. If there are
     /// more, the oldest of them is closed. Default is 1,024.
     pub max_pending_openings: NonZeroUsize,
-    /// How long a TLS handshake may take. Default is 10 s.
+    /// From where connections begin with a PROXY header. Default is from nowhere.
+    pub proxies: ProxyNetworks,
+    /// How long a TLS handshake may take, and before it a PROXY header. Default is 10 s.
     pub handshake_timeout: Duration,
     /// How long a connection may last; `None`, the default, for no limit. With a limit, open
     /// connections count as pending too: the oldest is closed if there are too many.
@@ -124,7 +127,7 @@ pub enum Protocol {
 /// The client's end of a request's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The client's address and port.
+    /// The client's address and port. If its connection began with a PROXY header, they are from that.
     pub address: SocketAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
@@ -383,6 +386,7 @@ impl Default for Config {
         Config {
             max_connections: nonzero(16_384),
             max_pending_openings: nonzero(1_024),
+            proxies: ProxyNetworks::default(),
             handshake_timeout: Duration::from_secs(10),
             max_lifetime: None,
             http2: true,

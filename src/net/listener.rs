@@ -35,6 +35,7 @@ use crate::net::client_socket::read_first_bytes;
 use crate::net::client_socket::set_options;
 use crate::net::pending_openings::Opening;
 use crate::net::pending_openings::PendingOpenings;
+use crate::net::proxy_protocol::read_header;
 use crate::net::serve_connection;
 use crate::net::tls::acceptor::Accepted as Handshaken;
 use crate::shutdown::Phase;
@@ -59,6 +60,17 @@ struct Context {
     config: Config,
     metrics: Metrics,
     shutdown: Shutdown,
+}
+
+/// A connection after its PROXY header and its TLS handshake, if there are any, and the address of
+/// its client.
+type Begun<I> = (Handshaken<I>, SocketAddr);
+
+/// Why a connection could not be opened.
+struct OpenError {
+    /// The value of the metric label `stage`.
+    stage: &'static str,
+    error: io::Error,
 }
 
 /// A connection that was accepted and is not open yet.
@@ -189,6 +201,21 @@ impl Listener {
     }
 }
 
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> OpenError {
+        OpenError {
+            stage: "open",
+            error,
+        }
+    }
+}
+
+impl From<Elapsed> for OpenError {
+    fn from(elapsed: Elapsed) -> OpenError {
+        io::Error::from(elapsed).into()
+    }
+}
+
 fn is_peer_error(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -213,19 +240,25 @@ impl Context {
         }
         let served = match tls {
             Some(acceptor) => {
-                let handshake = Box::pin(acceptor.accept(stream));
-                let handshake = timeout(self.config.handshake_timeout, handshake);
-                self.open(accepted, true, handshake, service).await
+                let begin = Box::pin(async {
+                    let (stream, client) = self.client_of(stream, address).await?;
+                    let handshake = acceptor.accept(stream);
+                    let handshaken = timeout(self.config.handshake_timeout, handshake).await??;
+                    Ok((handshaken, client))
+                });
+                self.open(accepted, true, begin, service).await
             }
             None => {
-                let accept = async {
-                    Ok(Ok(Handshaken {
+                let begin = async {
+                    let (stream, client) = self.client_of(stream, address).await?;
+                    let handshaken = Handshaken {
                         stream,
                         protocol: None,
                         certificates: None,
-                    }))
+                    };
+                    Ok((handshaken, client))
                 };
-                self.open(accepted, false, accept, service).await
+                self.open(accepted, false, begin, service).await
             }
         };
         let Some(served) = served else {
@@ -237,13 +270,34 @@ impl Context {
         }
     }
 
-    /// Opens a connection: `handshake` returns its stream, and its protocol if TLS has chosen one;
+    /// The address of the client of `stream`, whose other end has `address`: that, or the one in the
+    /// PROXY header, which is read if the other end is a load balancer.
+    async fn client_of(
+        &self,
+        mut stream: TcpStream,
+        address: SocketAddr,
+    ) -> Result<(TcpStream, SocketAddr), OpenError> {
+        if !self.config.proxies.contains(address.ip()) {
+            return Ok((stream, address));
+        }
+        let header = timeout(self.config.handshake_timeout, read_header(&mut stream)).await;
+        let client = header.unwrap_or_else(|elapsed| Err(elapsed.into()));
+        match client {
+            Ok(client) => Ok((stream, client.unwrap_or(address))),
+            Err(error) => Err(OpenError {
+                stage: "proxy",
+                error,
+            }),
+        }
+    }
+
+    /// Opens a connection: `begin` returns its stream, and its protocol if TLS has chosen one;
     /// otherwise the first bytes show the protocol. `None` if the connection could not be opened.
     async fn open<I: Transport + Send + 'static, B: ResponseBody>(
         &self,
         accepted: Accepted,
         tls: bool,
-        handshake: impl Future<Output = Result<io::Result<Handshaken<I>>, Elapsed>>,
+        begin: impl Future<Output = Result<Begun<I>, OpenError>>,
         service: impl HttpService<B>,
     ) -> Option<ConnectionFuture> {
         let Accepted {
@@ -255,10 +309,11 @@ impl Context {
         let stop = self.shutdown.reached(Phase::StopAccepting);
         let http2 = self.config.http2;
         let opened = async {
-            let mut handshaken: Handshaken<I> = handshake.await??;
+            let (mut handshaken, client) = begin.await?;
             let chosen = handshaken.protocol;
             if chosen == Some(Protocol::Http1) || !http2 {
-                return Ok((handshaken, FirstBytes::default(), Protocol::Http1));
+                let first = FirstBytes::default();
+                return Ok(((handshaken, client), first, Protocol::Http1));
             }
             let first = read_first_bytes(&mut handshaken.stream);
             let (first, is_http2) = timeout(self.config.head_timeout, first).await??;
@@ -267,21 +322,23 @@ impl Context {
                 true => Protocol::Http2,
                 false => Protocol::Http1,
             };
-            Ok((handshaken, first, protocol))
+            Ok(((handshaken, client), first, protocol))
         };
         let opened = tokio::select! {
             biased;
             // First, because a connection whose first bytes have arrived gets an answer in a drain.
             opened = opened => opened,
-            () = &mut opening => Err(io::Error::other("too many connections are being opened")),
+            () = &mut opening => {
+                Err(io::Error::other("too many connections are being opened").into())
+            }
             // The peer has sent too little to detect the protocol, so no request. A handshake is
             // broken off too, like those that wait in the kernel's queue: attackers could otherwise
             // prolong each drain.
             () = stop.clone() => return None,
         };
-        let (handshaken, first, protocol) = self.record_opening(address, opened)?;
+        let ((handshaken, client), first, protocol) = self.record_opening(address, opened)?;
         let peer = Peer {
-            address,
+            address: client,
             tls,
             certificates: handshaken.certificates,
         };
@@ -311,7 +368,7 @@ impl Context {
     fn record_opening<I>(
         &self,
         address: SocketAddr,
-        opened: io::Result<(I, FirstBytes, Protocol)>,
+        opened: Result<(I, FirstBytes, Protocol), OpenError>,
     ) -> Option<(I, FirstBytes, Protocol)> {
         match opened {
             Ok(opened) => {
@@ -319,8 +376,8 @@ impl Context {
                 self.metrics.connections.with_label_values(&labels).inc();
                 Some(opened)
             }
-            Err(error) => {
-                self.count_failure("open");
+            Err(OpenError { stage, error }) => {
+                self.count_failure(stage);
                 debug!(listener = self.name, %address, %error, "connection could not be opened");
                 None
             }

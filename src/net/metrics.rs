@@ -32,7 +32,7 @@ impl Metrics {
             ),
             failures: registry.counter_vec(
                 "kubefan_connection_failures_total",
-                "Client connections that failed, by listener and stage (accept, open, serve).",
+                "Client connections that failed, by listener and stage (accept, proxy, open, serve).",
                 &["listener", "stage"],
             ),
         }

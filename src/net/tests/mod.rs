@@ -60,6 +60,7 @@ use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 
 mod limits;
+mod proxies;
 
 type Chunks = mpsc::UnboundedReceiver<Result<Frame<Bytes>, Infallible>>;
 type TestBody = UnsyncBoxBody<Bytes, Infallible>;

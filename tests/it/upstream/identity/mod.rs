@@ -5,6 +5,7 @@ mod callers;
 mod credentials;
 mod fairness;
 mod identities;
+mod load_balancers;
 mod matrix;
 mod observed;
 mod open_watches;

@@ -1,0 +1,95 @@
+//! Networks as text: `10.0.0.0/8`, or a single address.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+use schemars::JsonSchema;
+use schemars::Schema;
+use schemars::SchemaGenerator;
+use schemars::json_schema;
+use serde::Deserialize;
+use serde::Deserializer;
+use serde::Serialize;
+use serde::Serializer;
+use serde::de::Error;
+
+/// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for a single address, `10.0.0.1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network(pub(super) IpNet);
+
+// === impl Network ===
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+        let network = text.parse().ok().or_else(address);
+        let network: IpNet =
+            network.ok_or_else(|| format!("{text:?} is not a network such as 10.0.0.0/8"))?;
+        Ok(Self(network.trunc()))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Network {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Network {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for Network {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Network".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "pattern": "^[0-9A-Fa-f.:]+(/[0-9]{1,3})?$",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_with_and_without_a_length() {
+        for (text, expected) in [
+            ("10.0.0.0/8", Some("10.0.0.0/8")),
+            ("10.1.2.3/8", Some("10.0.0.0/8")),
+            ("10.1.2.3", Some("10.1.2.3/32")),
+            ("2001:db8::/32", Some("2001:db8::/32")),
+            ("::1", Some("::1/128")),
+            ("10.0.0.0/33", None),
+            ("10.0.0.0-10.0.0.9", None),
+            ("balancer.example", None),
+            ("", None),
+        ] {
+            let network = text.parse::<Network>().ok();
+            let printed = network.map(|network| network.to_string());
+            assert_eq!(printed.as_deref(), expected, "{text}");
+        }
+    }
+}
