@@ -17,7 +17,9 @@ use crate::support::clients::client::Client;
 use crate::support::cluster::define_widgets;
 use crate::support::outcomes::request_count;
 use crate::support::poll::eventually;
+use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::metric;
 use crate::support::programs::apiserver::private;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::informers;
@@ -38,17 +40,33 @@ enum StartMode {
     WatchList,
 }
 
+/// How the controller manager proves its identity to kubefan.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Credentials {
+    /// Not at all, over plain HTTP.
+    None,
+    /// With a client certificate, over TLS.
+    Certificate,
+    /// With a token, over TLS. Each controller writes with a token of its own service account.
+    Tokens,
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_list_do_their_work() {
-    controllers_do_their_work(StartMode::List).await;
+    controllers_do_their_work(StartMode::List, Credentials::None).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn controllers_that_watch_lists_do_their_work() {
-    controllers_do_their_work(StartMode::WatchList).await;
+    controllers_do_their_work(StartMode::WatchList, Credentials::Certificate).await;
 }
 
-async fn controllers_do_their_work(start_mode: StartMode) {
+#[tokio::test(flavor = "multi_thread")]
+async fn controllers_with_tokens_of_their_own_do_their_work() {
+    controllers_do_their_work(StartMode::WatchList, Credentials::Tokens).await;
+}
+
+async fn controllers_do_their_work(start_mode: StartMode, credentials: Credentials) {
     // A private server, because controllers change objects in all namespaces.
     let Some(server) = private().await else {
         return;
@@ -57,17 +75,20 @@ async fn controllers_do_their_work(start_mode: StartMode) {
         return;
     };
     let before = watches(&server).await;
-    // The manager proves its identity in one mode only.
-    let (flags, user) = match start_mode {
-        StartMode::List => (&[][..], User::Anonymous),
-        StartMode::WatchList => (
-            &["--tls-self-signed", "--cache-secrets"][..],
-            User::Certificate(&server.certificate("manager", "system:masters")),
-        ),
+    let certificate = server.certificate("manager", "system:masters");
+    let tls = &["--tls-self-signed", "--cache-secrets"][..];
+    let (flags, user) = match credentials {
+        Credentials::None => (&[][..], User::Anonymous),
+        Credentials::Certificate => (tls, User::Certificate(&certificate)),
+        Credentials::Tokens => (tls, User::Token(ADMIN)),
     };
     let kubefan = Kubefan::start(&server, flags).await;
     let kubeconfig = kubefan.kubeconfig(&user);
-    let manager = ControllerManager::start(program, &server, &kubefan, &kubeconfig, start_mode);
+    let mut command = manager_command(program, &server, &kubefan, &kubeconfig, start_mode);
+    if credentials == Credentials::Tokens {
+        command.arg("--use-service-account-credentials=true");
+    }
+    let manager = ControllerManager::start(command, &kubefan);
     let cluster = Cluster {
         client: server.client(),
         namespace: server.namespace("controllers").await,
@@ -80,6 +101,12 @@ async fn controllers_do_their_work(start_mode: StartMode) {
     cluster.fills_and_empties_a_namespace().await;
     reads_came_from_the_cache(&server, &kubefan, start_mode, before).await;
     cluster.manager.end();
+    if credentials == Credentials::Tokens {
+        let labels = [("kind", "SelfSubjectReview")];
+        let reviewed = metric(&kubefan.admin(), "kubefan_reviews_total", &labels).await;
+        // The manager's, and those of the controllers.
+        assert!(reviewed > 5.0, "{reviewed} questions about tokens");
+    }
 }
 
 /// Resources that the controllers read only with typed clients, so only in protobuf.
@@ -142,37 +169,42 @@ struct ControllerManager {
     log: PathBuf,
 }
 
+fn manager_command(
+    program: PathBuf,
+    server: &ApiServer,
+    kubefan: &Kubefan,
+    kubeconfig: &Path,
+    start_mode: StartMode,
+) -> Command {
+    let is_watch_list = start_mode == StartMode::WatchList;
+    let mut command = Command::new(program);
+    command
+        .env(
+            "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR",
+            is_watch_list.to_string(),
+        )
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--feature-gates=WatchListClient={is_watch_list}"))
+        .arg(format!(
+            "--service-account-private-key-file={}",
+            server.directory().join("account.key").display()
+        ))
+        .arg(format!(
+            "--root-ca-file={}",
+            server.directory().join("authority.pem").display()
+        ))
+        .arg(format!(
+            "--flex-volume-plugin-dir={}",
+            kubefan.file("plugins").display()
+        ))
+        .args(["--leader-elect=true", "--secure-port=0"]);
+    command
+}
+
 impl ControllerManager {
-    fn start(
-        program: PathBuf,
-        server: &ApiServer,
-        kubefan: &Kubefan,
-        kubeconfig: &Path,
-        start_mode: StartMode,
-    ) -> Self {
+    fn start(mut command: Command, kubefan: &Kubefan) -> Self {
         let log = kubefan.file("kube-controller-manager.log");
-        let is_watch_list = start_mode == StartMode::WatchList;
-        let mut command = Command::new(program);
         command
-            .env(
-                "KUBE_WATCHLIST_INCONSISTENCY_DETECTOR",
-                is_watch_list.to_string(),
-            )
-            .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .arg(format!("--feature-gates=WatchListClient={is_watch_list}"))
-            .arg(format!(
-                "--service-account-private-key-file={}",
-                server.directory().join("account.key").display()
-            ))
-            .arg(format!(
-                "--root-ca-file={}",
-                server.directory().join("authority.pem").display()
-            ))
-            .arg(format!(
-                "--flex-volume-plugin-dir={}",
-                kubefan.file("plugins").display()
-            ))
-            .args(["--leader-elect=true", "--secure-port=0"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).expect("a log"));

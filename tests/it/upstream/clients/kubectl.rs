@@ -206,7 +206,8 @@ async fn a_port_is_forwarded_both_ways() {
     let Some(server) = shared() else { return };
     define_widgets(server).await;
     let _node = start_node(server, "forwarding-node").await;
-    let kubefan = Kubefan::start(server, &[]).await;
+    let plain = Kubefan::start(server, &[]).await;
+    let secure = Kubefan::start(server, &["--tls-self-signed"]).await;
     let namespace = server.namespace("forward").await;
     let pod = json!({
         "metadata": { "name": "listener" },
@@ -226,12 +227,20 @@ async fn a_port_is_forwarded_both_ways() {
     })
     .await;
     let port = echo.address().port();
+    let certificate = server.certificate("forwarder", "system:masters");
+    for (kubefan, name, user) in [
+        (&plain, "anonymous", User::Anonymous),
+        (&secure, "token", User::Token(ADMIN)),
+        (&secure, "certificate", User::Certificate(&certificate)),
+    ] {
+        let kubeconfig = kubefan.kubeconfig_named(name, &user);
+        let kubectl = Kubectl::new(server.assets(), &kubeconfig, &namespace);
+        forwards_both_ways(&kubectl, port).await;
+    }
+}
 
-    let kubectl = Kubectl::new(
-        server.assets(),
-        &kubefan.kubeconfig(&User::Anonymous),
-        &namespace,
-    );
+/// Forwards a local port to the port of an echoing program in the pod, and sends bytes through it.
+async fn forwards_both_ways(kubectl: &Kubectl, port: u16) {
     let mut forward = kubectl.start(&[
         "port-forward".into(),
         "pod/listener".into(),
