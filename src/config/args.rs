@@ -255,6 +255,10 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
     pub authentication_token_cache_ttl: Duration,
 
+    /// Longest time after which the token of an open watch is asked about again
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = parse_duration)]
+    pub authentication_reauthenticate: Duration,
+
     /// How long it is remembered that a user may read something
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     pub authorization_cache_authorized_ttl: Duration,
@@ -367,6 +371,16 @@ pub struct ServeArgs {
     /// proof at a time; further ones get 429; 0 for no limit
     #[arg(long, value_name = "COUNT", default_value = "10000")]
     pub max_proof_scopes_per_user: usize,
+
+    /// The most questions of one kind, about tokens or about rights, that the API server is asked at a
+    /// time because of new requests; 64 times as many may wait
+    #[arg(long, value_name = "COUNT", default_value = "64")]
+    pub max_reviews_inflight: NonZeroUsize,
+
+    /// How many authentications of one source address may fail per second, on average, and ten times
+    /// as many at once; then credentials that kubefan does not know get 429
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    pub max_failed_authentications_per_second: NonZeroU32,
 
     /// How long caches serve while the API server refuses kubefan's credentials (401); after that,
     /// their watches end and reads are forwarded

@@ -414,6 +414,9 @@ fn access(settings: &Settings, tls: &Tls) -> identity::Config {
         stale: authorization.stale.0,
         reauthorize: authorization.reauthorize.0,
         max_reviews_per_second: authorization.max_reviews_per_second,
+        reauthenticate: authentication.reauthenticate.0,
+        max_reviews_in_flight: settings.limits.max_reviews_inflight,
+        max_failed_per_second: settings.limits.max_failed_authentications_per_second,
         ignored_extra: authorization.ignore_extra.clone(),
     }
 }
@@ -565,6 +568,28 @@ mod tests {
         assert_eq!(config.tls, Tls::Plain);
         assert!(parse("--listen localhost:0").is_ok());
         assert!(parse("--listen [::1]:8001").is_ok());
+    }
+
+    #[test]
+    fn the_limits_of_users_and_addresses_are_passed_on() {
+        let flags = "--max-reviews-inflight 5 --max-failed-authentications-per-second 6 \
+                     --authentication-reauthenticate 7s --max-watches-per-user 8 \
+                     --max-streams-per-user 9 --max-proof-scopes-per-user 10 \
+                     --proxy-protocol-from 10.0.0.0/8,::1";
+        let config = parse(flags).expect("no problem");
+        let access = &config.access;
+        assert_eq!(access.max_reviews_in_flight.get(), 5);
+        assert_eq!(access.max_failed_per_second.get(), 6);
+        assert_eq!(access.reauthenticate, Duration::from_secs(7));
+        let users = UserLimits {
+            streams: 9,
+            watches: 8,
+            proof_scopes: 10,
+        };
+        assert_eq!(config.requests.users, users);
+        let networks = ["10.0.0.0/8", "::1/128"].map(|text| text.parse().expect("a network"));
+        let expected = ProxyNetworks::new(networks.into());
+        assert_eq!(config.connections.proxies, expected);
     }
 
     #[test]

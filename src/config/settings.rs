@@ -137,6 +137,10 @@ pub(super) struct Authentication {
     /// How long the owner of a token is remembered, unless it expires before. A number and ms,
     /// s, m or h.
     pub(super) token_ttl: Period,
+    /// Longest time after which the token of an open watch is asked about again. A token that is
+    /// revoked ends its watches then; deletions of service accounts and pods are noticed earlier. A
+    /// number and ms, s, m or h.
+    pub(super) reauthenticate: Period,
 }
 
 /// How long the API server's decisions about callers are remembered, and how often it is asked again
@@ -264,6 +268,14 @@ pub(super) struct Limits {
     /// a proof at a time. Further ones get 429. The default is two on each of 5,000 nodes. 0 for no
     /// limit.
     pub(super) max_proof_scopes_per_user: usize,
+    /// Number of questions of one kind, about tokens or about rights, that the API server is asked at
+    /// a time because of new requests. 64 times as many may wait, for 10 s; further ones get 429.
+    pub(super) max_reviews_inflight: NonZeroUsize,
+    /// Number of authentications of one source address that may fail per second, on average, and ten
+    /// times as many at once. Then credentials that kubefan does not know get 429. An address is an
+    /// IPv4 address or an IPv6 network (/64). If a load balancer hides the clients' addresses, all of
+    /// them share it: see proxyProtocolFrom.
+    pub(super) max_failed_authentications_per_second: NonZeroU32,
     /// How long caches serve while the API server refuses kubefan's credentials (401). After that,
     /// their watches end and reads are forwarded. A number and ms, s, m or h.
     pub(super) max_unauthorized: Period,
@@ -358,6 +370,7 @@ impl Default for Authentication {
             requestheader_client_ca_file: None,
             requestheader_allowed_names: Vec::new(),
             token_ttl: Period(access.token_ttl),
+            reauthenticate: Period(access.reauthenticate),
         }
     }
 }
@@ -395,6 +408,7 @@ impl Default for Limits {
     fn default() -> Self {
         let connections = net::Config::default();
         let requests = server::Config::default();
+        let access = identity::Config::default();
         Self {
             memory: None,
             connection_memory: None,
@@ -413,6 +427,8 @@ impl Default for Limits {
             max_streams_per_user: requests.users.streams,
             max_watches_per_user: requests.users.watches,
             max_proof_scopes_per_user: requests.users.proof_scopes,
+            max_reviews_inflight: access.max_reviews_in_flight,
+            max_failed_authentications_per_second: access.max_failed_per_second,
             max_unauthorized: Period(informer::Config::DEFAULT_MAX_UNAUTHORIZED),
             max_staleness: None,
         }

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 54] = [
+pub(super) const SETTINGS: [Setting; 57] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -129,6 +129,13 @@ pub(super) const SETTINGS: [Setting; 54] = [
         "authentication_token_cache_ttl",
         |to, _, serve| {
             to.authentication.token_ttl = Period(serve.authentication_token_cache_ttl);
+        },
+    ),
+    setting(
+        "authentication.reauthenticate",
+        "authentication_reauthenticate",
+        |to, _, serve| {
+            to.authentication.reauthenticate = Period(serve.authentication_reauthenticate);
         },
     ),
     setting(
@@ -294,6 +301,21 @@ pub(super) const SETTINGS: [Setting; 54] = [
         "max_proof_scopes_per_user",
         |to, _, serve| {
             to.limits.max_proof_scopes_per_user = serve.max_proof_scopes_per_user;
+        },
+    ),
+    setting(
+        "limits.maxReviewsInflight",
+        "max_reviews_inflight",
+        |to, _, serve| {
+            to.limits.max_reviews_inflight = serve.max_reviews_inflight;
+        },
+    ),
+    setting(
+        "limits.maxFailedAuthenticationsPerSecond",
+        "max_failed_authentications_per_second",
+        |to, _, serve| {
+            to.limits.max_failed_authentications_per_second =
+                serve.max_failed_authentications_per_second;
         },
     ),
     setting(

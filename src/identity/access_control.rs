@@ -1,6 +1,7 @@
 //! Finds out the user of a caller, and what it may read.
 
 use std::num::NonZeroU32;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +34,9 @@ use super::metrics::Metrics;
 use super::open_watches;
 use super::open_watches::OpenWatch;
 use super::open_watches::OpenWatches;
+use super::queue::AskQueue;
+use super::queue::Asker;
+use super::queue::QueueMetrics;
 use super::rbac::RecentChanges;
 use super::rbac::RoleWatch;
 use super::repeated_reviews::RepeatedReviews;
@@ -50,8 +54,9 @@ use crate::shutdown::Shutdown;
 use crate::telemetry::Registry;
 use crate::upstream::Client;
 
-/// Longest time after which the token of an open watch is asked about again.
-const REAUTHENTICATE: Duration = Duration::from_secs(600);
+/// How many questions may wait or be in flight for each one that may be in flight. An asker waits for
+/// ten seconds at most, so more would only wait in vain unless answers come within 150 ms.
+const QUESTIONS_PER_SLOT: usize = 64;
 
 /// How callers are authenticated, and with whose rights kubefan asks about them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +91,16 @@ pub struct Config {
     pub reauthorize: Duration,
     /// Highest number of questions about open watches per second, on average. Default is 50.
     pub max_reviews_per_second: NonZeroU32,
+    /// Longest time after which the token of an open watch is asked about again. Default is ten
+    /// minutes.
+    pub reauthenticate: Duration,
+    /// Highest number of questions about tokens in flight, and of those about rights in requests. Of
+    /// each, 64 times as many may wait or be in flight. Default is 64: with answers after 10 ms,
+    /// 6,400 questions per second.
+    pub max_reviews_in_flight: NonZeroUsize,
+    /// How many authentications of a source address may fail per second, on average. Those of ten
+    /// seconds may fail at once. Default is 100.
+    pub max_failed_per_second: NonZeroU32,
     /// Keys of the users' `extra` that no authorizer reads. Users that differ only in these share
     /// decisions. Default is none.
     pub ignored_extra: Vec<String>,
@@ -122,8 +137,28 @@ impl Default for Config {
             stale: Duration::ZERO,
             reauthorize: Duration::from_secs(60),
             max_reviews_per_second: NonZeroU32::new(50).expect("50 is not 0"),
+            reauthenticate: Duration::from_secs(600),
+            max_reviews_in_flight: NonZeroUsize::new(64).expect("64 is not 0"),
+            max_failed_per_second: NonZeroU32::new(100).expect("100 is not 0"),
             ignored_extra: Vec::new(),
         }
+    }
+}
+
+impl Config {
+    /// True to ask with kubefan's rights, false to ask with the caller's token.
+    pub(super) fn is_delegated(&self) -> bool {
+        self.mode == Mode::Delegated
+    }
+
+    /// A queue of questions of one kind.
+    pub(super) fn queue<K: Asker>(&self, metrics: QueueMetrics) -> AskQueue<K> {
+        let in_flight = self.max_reviews_in_flight.get();
+        AskQueue::new(
+            in_flight,
+            in_flight.saturating_mul(QUESTIONS_PER_SLOT),
+            metrics,
+        )
     }
 }
 
@@ -175,7 +210,7 @@ impl AccessControl {
         };
         let repeated = open_watches::Config {
             reauthorize: config.reauthorize,
-            reauthenticate: REAUTHENTICATE,
+            reauthenticate: config.reauthenticate,
             reviews_per_second: config.max_reviews_per_second,
         };
         let inner = Inner {

@@ -9,7 +9,6 @@ use std::time::SystemTime;
 use tokio::time::Instant;
 
 use super::Config;
-use super::Mode;
 use super::User;
 use super::answers::Answer;
 use super::answers::Answers;
@@ -28,12 +27,8 @@ use super::token::Digester;
 use super::token::Token;
 use crate::shutdown::Shutdown;
 
-/// The number of tokens whose owners are remembered.
+/// The number of tokens whose owners are remembered. A token that is not remembered costs a question.
 const TOKENS: usize = 100_000;
-/// The number of questions about tokens that are in flight concurrently.
-const IN_FLIGHT: usize = 64;
-/// Upper limit of such questions, in flight and waiting.
-const QUESTIONS: usize = 4_096;
 /// How long a refused token is not asked about again. The API server refuses a valid token too while
 /// one of its authenticators fails.
 const REFUSED_FOR: Duration = Duration::from_secs(1);
@@ -92,10 +87,10 @@ impl Authenticator {
             reviewer,
             digester: Digester::new(),
             owners: Answers::new(TOKENS, shutdown),
-            queue: AskQueue::new(IN_FLIGHT, QUESTIONS, metrics.token_queue.clone()),
-            failed: FailedAttempts::default(),
+            queue: config.queue(metrics.token_queue.clone()),
+            failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
-            delegated: config.mode == Mode::Delegated,
+            delegated: config.is_delegated(),
             remembered_for: config.token_ttl,
             stale_for: config.stale,
             ignored_extra: config.ignored_extra.clone(),

@@ -7,7 +7,6 @@ use tokio::time::Instant;
 
 use super::Attributes;
 use super::Config;
-use super::Mode;
 use super::answers::Answer;
 use super::answers::Answers;
 use super::caller::Credential;
@@ -22,10 +21,6 @@ use crate::shutdown::Shutdown;
 
 /// The number of decisions that are remembered.
 const DECISIONS: usize = 100_000;
-/// The number of questions about rights that are in flight concurrently.
-const IN_FLIGHT: usize = 64;
-/// Upper limit of such questions, in flight and waiting.
-const QUESTIONS: usize = 4_096;
 /// The group of node agents. The node authorizer's decisions change with every pod that is bound to
 /// a node, so a denial is not remembered.
 const NODES: &str = "system:nodes";
@@ -79,8 +74,8 @@ impl Authorizer {
         Self {
             reviewer,
             decisions: Answers::new(DECISIONS, shutdown),
-            queue: AskQueue::new(IN_FLIGHT, QUESTIONS, queue_metrics),
-            delegated: config.mode == Mode::Delegated,
+            queue: config.queue(queue_metrics),
+            delegated: config.is_delegated(),
             allowed_for: config.allowed_ttl,
             denied_for: config.denied_ttl,
             stale_for: config.stale,

@@ -10,14 +10,13 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::net::Ipv6Addr;
+use std::num::NonZeroU32;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// How many authentications of an address may fail at once.
-const BURST: f64 = 1_000.0;
-/// How many authentications of an address may fail in a second, in the long run.
-const PER_SECOND: f64 = 100.0;
+/// The number of seconds whose failures an address may have at once.
+const BURST_SECONDS: f64 = 10.0;
 /// The number of addresses that are remembered, in each of two generations.
 const ADDRESSES: usize = 8_192;
 
@@ -27,8 +26,9 @@ const ADDRESSES: usize = 8_192;
 pub(super) struct Source(IpAddr);
 
 /// The failed authentications of the recent past.
-#[derive(Default)]
 pub(super) struct FailedAttempts {
+    /// How many authentications of an address may fail in a second, in the long run.
+    per_second: f64,
     budgets: Mutex<Budgets>,
 }
 
@@ -59,16 +59,23 @@ impl Source {
 }
 
 impl FailedAttempts {
+    pub(super) fn new(per_second: NonZeroU32) -> Self {
+        Self {
+            per_second: f64::from(per_second.get()),
+            budgets: Mutex::default(),
+        }
+    }
+
     /// Counts a failed authentication of `source`.
     pub(super) fn count(&self, source: Source) {
         let now = Instant::now();
         let mut budgets = self.budgets.lock();
-        let left = budgets.left(source, now) - 1.0;
+        let left = budgets.left(source, now, self.per_second) - 1.0;
         if budgets.young.len() >= ADDRESSES && !budgets.young.contains_key(&source) {
             budgets.old = std::mem::take(&mut budgets.young);
         }
         // An address that goes on waits for one more second at most.
-        let left = left.max(-PER_SECOND);
+        let left = left.max(-self.per_second);
         budgets.young.insert(source, Budget { left, at: now });
     }
 
@@ -82,16 +89,20 @@ impl FailedAttempts {
 
     /// True if `source` has failed too often, and its next attempt must wait.
     pub(super) fn is_exhausted(&self, source: Source) -> bool {
-        self.budgets.lock().left(source, Instant::now()) < 1.0
+        self.budgets
+            .lock()
+            .left(source, Instant::now(), self.per_second)
+            < 1.0
     }
 }
 
 impl Budgets {
-    fn left(&self, source: Source, now: Instant) -> f64 {
+    fn left(&self, source: Source, now: Instant, per_second: f64) -> f64 {
+        let burst = per_second * BURST_SECONDS;
         let budget = self.young.get(&source).or_else(|| self.old.get(&source));
-        budget.map_or(BURST, |budget| {
+        budget.map_or(burst, |budget| {
             let elapsed = now.saturating_duration_since(budget.at).as_secs_f64();
-            (budget.left + elapsed * PER_SECOND).min(BURST)
+            (budget.left + elapsed * per_second).min(burst)
         })
     }
 }
@@ -104,13 +115,17 @@ mod tests {
 
     use super::*;
 
+    fn attempts() -> FailedAttempts {
+        FailedAttempts::new(NonZeroU32::new(100).expect("100 is not 0"))
+    }
+
     fn source(address: &str) -> Source {
         Source::of(address.parse().expect("an address"))
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_fails_too_often_waits() {
-        let attempts = FailedAttempts::default();
+        let attempts = attempts();
         let (bad, good) = (source("192.0.2.1"), source("192.0.2.2"));
         for _ in 0..1_000 {
             assert!(!attempts.is_exhausted(bad));
@@ -130,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_forgiven_address_may_fail_again_as_often() {
-        let attempts = FailedAttempts::default();
+        let attempts = attempts();
         let (bad, other) = (source("192.0.2.1"), source("192.0.2.2"));
         for _ in 0..10_000 {
             attempts.count(bad);
@@ -146,8 +161,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn the_rate_is_a_setting() {
+        let attempts = FailedAttempts::new(NonZeroU32::MIN);
+        let bad = source("192.0.2.1");
+        for _ in 0..10 {
+            assert!(!attempts.is_exhausted(bad));
+            attempts.count(bad);
+        }
+        assert!(attempts.is_exhausted(bad));
+        advance(Duration::from_millis(900)).await;
+        assert!(attempts.is_exhausted(bad));
+        advance(Duration::from_millis(200)).await;
+        assert!(!attempts.is_exhausted(bad));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_number_of_addresses_is_bounded() {
-        let attempts = FailedAttempts::default();
+        let attempts = attempts();
         for number in 0..100_000_u32 {
             attempts.count(Source::of(IpAddr::from(number.to_be_bytes())));
         }
