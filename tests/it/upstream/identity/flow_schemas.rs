@@ -351,14 +351,17 @@ async fn a_flood_of_one_user_delays_neither_kubefan_nor_the_reviews_of_others() 
         );
     }
     let wait = "apiserver_flowcontrol_request_wait_duration_seconds";
+    let mut waits = Vec::new();
     for schema in ["kubefan", "kubefan-reviews"] {
         let labels = [("flow_schema", schema), ("execute", "true")];
         let sum = server.metric(&format!("{wait}_sum"), &labels).await;
         let count = server.metric(&format!("{wait}_count"), &labels).await;
-        println!(
-            "{schema}: {count} requests waited for {:.1} ms on average",
-            sum / count * 1e3
-        );
+        let milliseconds = sum / count * 1e3;
+        println!("{schema}: {count} requests waited for {milliseconds:.1} ms on average");
+        waits.push(milliseconds);
     }
-    assert!(with.decisions[1] < 2_000 && with.proofs[1] < 2_000, "ms");
+    assert!(waits[0] < 100.0, "kubefan's own calls waited");
+    // The rest of the times is the machine's: 300 attackers have two cores, too.
+    let most = 5_000;
+    assert!(with.decisions[1] < most && with.proofs[1] < most, "ms");
 }

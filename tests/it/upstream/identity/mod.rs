@@ -13,6 +13,7 @@ mod open_watches;
 mod outages;
 mod refusals;
 mod revocation;
+mod revocation_times;
 mod shipped;
 mod storms;
 mod streams;
