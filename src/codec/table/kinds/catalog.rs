@@ -7,7 +7,10 @@ use std::sync::LazyLock;
 use serde_json::Value;
 
 use super::access;
+use super::autoscaling;
+use super::control;
 use super::core_kinds;
+use super::devices;
 use super::network;
 use super::node;
 use super::pod;
@@ -67,6 +70,50 @@ const KINDS: &[(&str, &str, Cells)] = &[
         "apiextensions.k8s.io/v1",
         "CustomResourceDefinition",
         core_kinds::custom_resource_definition,
+    ),
+    (
+        "autoscaling/v2",
+        "HorizontalPodAutoscaler",
+        autoscaling::horizontal_pod_autoscaler,
+    ),
+    ("v1", "PodTemplate", workload::pod_template),
+    ("networking.k8s.io/v1", "ServiceCIDR", network::service_cidr),
+    ("networking.k8s.io/v1", "IPAddress", network::ip_address),
+    (
+        "storage.k8s.io/v1",
+        "VolumeAttributesClass",
+        storage::volume_attributes_class,
+    ),
+    ("resource.k8s.io/v1", "DeviceClass", devices::name_and_age),
+    (
+        "resource.k8s.io/v1",
+        "ResourceClaim",
+        devices::resource_claim,
+    ),
+    (
+        "resource.k8s.io/v1",
+        "ResourceClaimTemplate",
+        devices::name_and_age,
+    ),
+    (
+        "resource.k8s.io/v1",
+        "ResourceSlice",
+        devices::resource_slice,
+    ),
+    (
+        "flowcontrol.apiserver.k8s.io/v1",
+        "PriorityLevelConfiguration",
+        control::priority_level,
+    ),
+    (
+        "admissionregistration.k8s.io/v1",
+        "ValidatingAdmissionPolicy",
+        control::validating_admission_policy,
+    ),
+    (
+        "certificates.k8s.io/v1",
+        "CertificateSigningRequest",
+        control::certificate_signing_request,
     ),
     ("networking.k8s.io/v1", "Ingress", network::ingress),
     (

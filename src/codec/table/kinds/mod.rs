@@ -1,8 +1,11 @@
 //! Columns and cells of the built-in kinds.
 
 mod access;
+mod autoscaling;
 mod catalog;
+mod control;
 mod core_kinds;
+mod devices;
 mod network;
 mod node;
 mod pod;

@@ -149,6 +149,31 @@ fn hosts(rules: &[Value]) -> String {
     }
 }
 
+pub(super) fn service_cidr(cidr: &Value) -> Vec<Cell> {
+    let cidrs = joined(list(&cidr["spec"]["cidrs"]).iter().map(text));
+    vec![name(cidr), cidrs.into(), age_of(cidr)]
+}
+
+pub(super) fn ip_address(address: &Value) -> Vec<Cell> {
+    let parent = &address["spec"]["parentRef"];
+    let shown = match parent {
+        Value::Object(_) => {
+            let part = |key: &str| text(&parent[key]);
+            let resource = match part("group") {
+                "" => part("resource").to_lowercase(),
+                group => format!("{}.{group}", part("resource")).to_lowercase(),
+            };
+            let namespace = match part("namespace") {
+                "" => String::new(),
+                namespace => format!("/{namespace}"),
+            };
+            format!("{resource}{namespace}/{}", part("name"))
+        }
+        _ => NONE.to_owned(),
+    };
+    vec![name(address), shown.into(), age_of(address)]
+}
+
 pub(super) fn ingress_class(class: &Value) -> Vec<Cell> {
     let (metadata, spec) = (&class["metadata"], &class["spec"]);
     let is_default = &metadata["annotations"]["ingressclass.kubernetes.io/is-default-class"];

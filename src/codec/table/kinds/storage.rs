@@ -80,6 +80,14 @@ pub(super) fn volume_attachment(attachment: &Value) -> Vec<Cell> {
     ]
 }
 
+pub(super) fn volume_attributes_class(class: &Value) -> Vec<Cell> {
+    vec![
+        name(class),
+        text(&class["driverName"]).into(),
+        age_of(class),
+    ]
+}
+
 pub(super) fn csi_node(node: &Value) -> Vec<Cell> {
     let drivers = list(&node["spec"]["drivers"]).len();
     vec![name(node), drivers.into(), age_of(node)]

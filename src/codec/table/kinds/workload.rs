@@ -163,6 +163,13 @@ pub(super) fn replication_controller(controller: &Value) -> Vec<Cell> {
     cells
 }
 
+pub(super) fn pod_template(template: &Value) -> Vec<Cell> {
+    let mut cells = vec![name(template)];
+    cells.extend(containers(&template["template"]));
+    cells.push(pairs(&template["template"]["metadata"]["labels"]).into());
+    cells
+}
+
 pub(super) fn controller_revision(revision: &Value) -> Vec<Cell> {
     let owners = list(&revision["metadata"]["ownerReferences"]);
     let owner = owners.iter().find(|owner| owner["controller"] == true);

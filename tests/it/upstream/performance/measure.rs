@@ -34,7 +34,7 @@ const WATCH_LIST: &str =
     "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
 
 /// The number of pods in a large LIST: `KUBEFAN_PODS`, or 5,000.
-fn many() -> usize {
+pub(super) fn many() -> usize {
     environment("KUBEFAN_PODS", 5_000)
 }
 
@@ -67,15 +67,15 @@ const WRITES: [Writes; 4] = [
     },
 ];
 
-struct Setting {
+pub(super) struct Setting {
     server: ApiServer,
     kubefan: Kubefan,
-    direct: Client,
-    through: Client,
+    pub(super) direct: Client,
+    pub(super) through: Client,
 }
 
 impl Setting {
-    async fn start() -> Option<Self> {
+    pub(super) async fn start() -> Option<Self> {
         let server = private_with(&FLAGS).await?;
         let kubefan = Kubefan::start(&server, &[]).await;
         Some(Self {
@@ -92,7 +92,7 @@ impl Setting {
     }
 
     /// Creates `count` pods in a new namespace and has kubefan cache them; returns their path.
-    async fn pods(&self, count: usize) -> String {
+    pub(super) async fn pods(&self, count: usize) -> String {
         let path = self.path("pods").await;
         pods::create(&self.direct, &path, count).await;
         let cached = format!("{path}?resourceVersion=0");
@@ -141,7 +141,7 @@ impl Setting {
     }
 
     /// The CPU time that the API server and kubefan have used so far, in seconds.
-    async fn cpu(&self) -> [f64; 2] {
+    pub(super) async fn cpu(&self) -> [f64; 2] {
         let server = self.server.metric("process_cpu_seconds_total", &[]).await;
         [server, self.kubefan.cpu()]
     }

@@ -4,3 +4,4 @@ mod kube_state_metrics;
 mod load;
 mod measure;
 mod side_by_side;
+mod tables;

@@ -1,0 +1,43 @@
+//! Computes the cells of devices and of the claims for them.
+
+use serde_json::Value;
+
+use crate::codec::table::cell::Cell;
+use crate::codec::table::value::age_of;
+use crate::codec::table::value::is_deleted;
+use crate::codec::table::value::joined;
+use crate::codec::table::value::list;
+use crate::codec::table::value::name;
+use crate::codec::table::value::text;
+
+/// The cells of a DeviceClass or ResourceClaimTemplate.
+pub(super) fn name_and_age(object: &Value) -> Vec<Cell> {
+    vec![name(object), age_of(object)]
+}
+
+pub(super) fn resource_claim(claim: &Value) -> Vec<Cell> {
+    let status = &claim["status"];
+    let is_deleted = is_deleted(claim);
+    let is_allocated = status["allocation"].is_object();
+    let is_reserved = is_allocated && !list(&status["reservedFor"]).is_empty();
+    let states = [
+        ("deleted", is_deleted),
+        ("pending", !is_allocated && !is_deleted),
+        ("allocated", is_allocated),
+        ("reserved", is_reserved),
+    ];
+    let states = states.iter().filter(|(_, holds)| *holds);
+    let states = joined(states.map(|(state, _)| *state));
+    vec![name(claim), states.into(), age_of(claim)]
+}
+
+pub(super) fn resource_slice(slice: &Value) -> Vec<Cell> {
+    let spec = &slice["spec"];
+    vec![
+        name(slice),
+        text(&spec["nodeName"]).into(),
+        text(&spec["driver"]).into(),
+        text(&spec["pool"]["name"]).into(),
+        age_of(slice),
+    ]
+}
