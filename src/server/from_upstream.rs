@@ -78,11 +78,7 @@ impl Server {
         let forwarded = within(deadline, forwarded).await;
         let forwarded = forwarded.unwrap_or_else(|| Err(Status::timeout().into()));
         let forwarded = match document {
-            // Other callers' rights are known only to the API server.
-            Some(document) => {
-                let may_be_old = matches!(caller, Caller::Trusted);
-                documents.answer(document, forwarded, may_be_old)
-            }
+            Some(document) => documents.answer(document, forwarded, caller),
             None => forwarded,
         };
         let response = forwarded.unwrap_or_else(|failed| refusal.respond(&failed.status));

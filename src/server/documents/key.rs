@@ -44,16 +44,18 @@ const MEDIA_TYPES: [&str; 13] = [
 /// The index of the documents of OpenAPI v3.
 pub(super) const OPENAPI_V3: &str = "/openapi/v3";
 
-/// A document and its representation: all of a request that may change the bytes of the answer.
+/// A document and its representation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct DocumentKey {
-    /// The path, and the parameter `hash` if there is one.
-    target: String,
+    path: String,
     accept: Option<HeaderValue>,
     accept_encoding: Option<HeaderValue>,
     /// People get indented JSON.
     is_indented: bool,
 }
+
+/// The parameter `hash`, with which clients ask for a certain version of an OpenAPI v3 document.
+pub(super) type VersionHash = Option<String>;
 
 /// What a path names, if it is a document of the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,14 +67,14 @@ enum DocumentPath<'a> {
 }
 
 impl DocumentKey {
-    /// The document that `request` asks for. `None` for other requests, and for those that only the
+    /// The document and the version that `request` asks for. `None` for other requests, and for those that only the
     /// API server understands. `is_native(group, version)` says whether the API server itself serves
     /// these resources: an aggregated one may answer by any header of the request.
     pub(super) fn of(
         request: &Request<Body>,
         info: &RequestInfo,
         is_native: impl Fn(&str, &str) -> bool,
-    ) -> Option<Self> {
+    ) -> Option<(Self, VersionHash)> {
         let headers = request.headers();
         let is_plain_get = *request.method() == Method::GET
             && !info.is_resource_request
@@ -93,30 +95,31 @@ impl DocumentKey {
         let user_agent = user_agent.and_then(|value| value.to_str().ok());
         let is_understood = accept.as_ref().is_none_or(is_known);
         (is_plain_get && is_served && is_understood).then_some(())?;
-        Some(Self {
-            target: target(path, request.uri().query())?,
+        let hash = version_hash(path, request.uri().query())?;
+        let key = Self {
+            path: path.to_owned(),
             accept,
             accept_encoding,
             is_indented: should_indent(None, false, user_agent.unwrap_or_default()),
-        })
+        };
+        Some((key, hash))
     }
 
     /// True for the index of OpenAPI v3.
     pub(super) fn is_openapi_index(&self) -> bool {
-        self.target == OPENAPI_V3
+        self.path == OPENAPI_V3
     }
 
-    /// The media types that the request accepts, if it is for a document of OpenAPI v3 and not for
-    /// the index.
-    pub(super) fn openapi_format(&self) -> Option<&HeaderValue> {
-        let rest = self.target.strip_prefix(OPENAPI_V3)?;
-        self.accept.as_ref().filter(|_| !rest.is_empty())
+    /// True if the request is for a document of OpenAPI v3, not the index, and accepts `format` only.
+    pub(super) fn is_openapi_in(&self, format: &HeaderValue) -> bool {
+        let is_document = self.path.starts_with(OPENAPI_V3) && !self.is_openapi_index();
+        is_document && self.accept.as_ref() == Some(format)
     }
 
     /// The bytes that the key holds.
     pub(super) fn len(&self) -> usize {
         let values = self.accept.iter().chain(&self.accept_encoding);
-        self.target.len() + values.map(HeaderValue::len).sum::<usize>()
+        self.path.len() + values.map(HeaderValue::len).sum::<usize>()
     }
 }
 
@@ -147,22 +150,21 @@ fn is_plain(segment: &str) -> bool {
     !segment.is_empty() && segment != "." && segment != ".." && segment.bytes().all(is_plain)
 }
 
-/// The path with the parameter `hash`. `None` if there are other parameters than `timeout`, which
-/// these documents ignore, or if the text is long.
-fn target(path: &str, query: Option<&str>) -> Option<String> {
+/// The parameter `hash`, which only documents of OpenAPI v3 have. `None` if there are other
+/// parameters than this and `timeout`, which these documents ignore, or if the URL is long.
+fn version_hash(path: &str, query: Option<&str>) -> Option<VersionHash> {
     let query = query.unwrap_or_default();
-    let mut target = path.to_owned();
+    let mut found = None;
     for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
         match parameter.split_once('=')? {
             ("timeout", _) => {}
-            // A second one follows the first, in a target of its own.
-            ("hash", hash) if hash.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-                target = format!("{target}?hash={hash}");
+            ("hash", hash) if found.is_none() && path.starts_with(OPENAPI_V3) => {
+                found = Some(hash.to_owned());
             }
             _ => return None,
         }
     }
-    (target.len() <= MAX_TEXT).then_some(target)
+    (path.len() + query.len() <= MAX_TEXT).then_some(found)
 }
 
 /// The value of a header that occurs at most once and is short. The outer `None` means that it is
@@ -192,7 +194,7 @@ mod tests {
     use super::*;
     use crate::body;
 
-    fn key(url: &str, lines: &[(&str, &str)]) -> Option<DocumentKey> {
+    fn key(url: &str, lines: &[(&str, &str)]) -> Option<(DocumentKey, VersionHash)> {
         let mut request = Request::get(url);
         for (name, value) in lines {
             request = request.header(*name, *value);
@@ -228,6 +230,8 @@ mod tests {
             ("/apis/apps/..", false),
             ("/apis/%61pps/v1", false),
             ("/version?pretty=1", false),
+            ("/version?hash=AB12", false),
+            ("/openapi/v3/api/v1?hash=AB12&hash=CD", false),
             ("/api/v1/pods", false),
             ("/healthz", false),
             ("/", false),

@@ -5,23 +5,44 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
+use http::HeaderName;
 use http::HeaderValue;
 use http::header;
 use parking_lot::Mutex;
 
 use super::key::DocumentKey;
+use super::key::VersionHash;
 
+/// Upper limit of the number of documents: Kubernetes has about 200.
+const MAX_DOCUMENTS: usize = 1_000;
+/// Bytes of a document without its body and the texts of its key: mostly the table of its headers.
+const OVERHEAD: usize = 2 << 10;
+/// A body of fewer bytes is copied, because it may be a part of a larger buffer.
+const COPIED: usize = 64 << 10;
+/// The headers that describe a document. All others belong to the request that it was sent for.
+const DESCRIPTION: [HeaderName; 8] = [
+    header::ACCEPT_RANGES,
+    header::CACHE_CONTROL,
+    header::CONTENT_ENCODING,
+    header::CONTENT_TYPE,
+    header::ETAG,
+    header::EXPIRES,
+    header::LAST_MODIFIED,
+    header::VARY,
+];
 /// Upper limit, in bytes, of all documents together.
 const MAX_TOTAL: usize = 64 << 20;
 /// Longest document, in bytes, that is remembered. The longest one of Kubernetes itself has 5 MB.
 pub(super) const MAX_DOCUMENT: usize = 16 << 20;
 
-/// An answer of the API server.
+/// A document that the API server sent.
 #[derive(Debug)]
 pub(super) struct Document {
-    /// The headers of the answer. Some of them belong to the request that it was for.
+    /// The headers that describe it.
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
+    /// The version that its request was for.
+    hash: VersionHash,
 }
 
 /// The newest documents, by their representation. Those that were not used for the longest time
@@ -46,6 +67,27 @@ struct Entry {
 }
 
 impl Document {
+    /// The document of an answer with `headers` and `body` to a request for the version `hash`.
+    pub(super) fn new(headers: &HeaderMap, body: Bytes, hash: VersionHash) -> Self {
+        let mut description = HeaderMap::new();
+        for name in DESCRIPTION {
+            for value in headers.get_all(&name) {
+                // A copy, because the value may be a part of a larger buffer.
+                let copy = HeaderValue::from_bytes(value.as_bytes());
+                description.append(&name, copy.expect("it is a header's value"));
+            }
+        }
+        let body = match body.len() < COPIED {
+            true => Bytes::copy_from_slice(&body),
+            false => body,
+        };
+        Self {
+            headers: description,
+            body,
+            hash,
+        }
+    }
+
     /// What the API server compares with `If-None-Match`.
     pub(super) fn etag(&self) -> Option<&HeaderValue> {
         self.headers.get(header::ETAG)
@@ -53,19 +95,20 @@ impl Document {
 
     /// The bytes that it takes, with its key.
     fn len(&self, key: &DocumentKey) -> usize {
-        let headers = self.headers.iter();
-        let headers = headers.map(|(name, value)| name.as_str().len() + value.len());
-        key.len() + headers.sum::<usize>() + self.body.len()
+        OVERHEAD + key.len() + self.body.len()
     }
 }
 
 impl Memory {
-    /// The newest document for `key`.
-    pub(super) fn get(&self, key: &DocumentKey) -> Option<Arc<Document>> {
+    /// The newest document for `key`, if it was sent for the version `hash`.
+    pub(super) fn get(&self, key: &DocumentKey, hash: &VersionHash) -> Option<Arc<Document>> {
         let mut inner = self.inner.lock();
         inner.clock += 1;
         let now = inner.clock;
         let entry = inner.documents.get_mut(key)?;
+        if entry.document.hash != *hash {
+            return None;
+        }
         entry.last_used = now;
         Some(Arc::clone(&entry.document))
     }
@@ -82,7 +125,7 @@ impl Memory {
         if let Some(replaced) = inner.documents.insert(key.clone(), entry) {
             inner.bytes -= replaced.document.len(&key);
         }
-        while inner.bytes > MAX_TOTAL {
+        while inner.bytes > MAX_TOTAL || inner.documents.len() > MAX_DOCUMENTS {
             let oldest = inner
                 .documents
                 .iter()
@@ -119,14 +162,12 @@ mod tests {
     fn key(url: &str) -> DocumentKey {
         let request = Request::get(url).body(body::empty()).expect("a request");
         let info = RequestInfo::parse(request.method(), request.uri().path(), "");
-        DocumentKey::of(&request, &info, |_, _| true).expect("a document")
+        let found = DocumentKey::of(&request, &info, |_, _| true);
+        found.expect("a document").0
     }
 
     fn document(bytes: usize) -> Document {
-        Document {
-            headers: HeaderMap::new(),
-            body: vec![b'x'; bytes].into(),
-        }
+        Document::new(&HeaderMap::new(), vec![b'x'; bytes].into(), None)
     }
 
     #[test]
@@ -134,11 +175,12 @@ mod tests {
         let memory = Memory::default();
         let keys: Vec<_> = (0..4).map(|n| key(&format!("/apis/g{n}/v1"))).collect();
         for key in &keys {
-            memory.put(key.clone(), document(MAX_DOCUMENT - 100));
+            memory.put(key.clone(), document(MAX_DOCUMENT - 2 * OVERHEAD));
         }
-        assert!(memory.get(&keys[0]).is_some());
-        memory.put(key("/version"), document(1000));
-        let kept: Vec<_> = keys.iter().map(|key| memory.get(key).is_some()).collect();
+        assert!(memory.get(&keys[0], &None).is_some());
+        memory.put(key("/version"), document(5 * OVERHEAD));
+        let kept = keys.iter().map(|key| memory.get(key, &None).is_some());
+        let kept: Vec<_> = kept.collect();
         assert_eq!(kept, [true, false, true, true]);
         assert!(memory.bytes() <= MAX_TOTAL);
     }
@@ -148,7 +190,47 @@ mod tests {
         let memory = Memory::default();
         for bytes in [500, 700, 20] {
             memory.put(key("/version"), document(bytes));
-            assert_eq!(memory.bytes(), bytes + "/version".len());
+            assert_eq!(memory.bytes(), OVERHEAD + bytes + "/version".len());
         }
+    }
+
+    #[test]
+    fn the_number_of_documents_is_bounded() {
+        let memory = Memory::default();
+        for number in 0..=MAX_DOCUMENTS {
+            memory.put(key(&format!("/apis/g{number}")), document(1));
+        }
+        assert!(memory.get(&key("/apis/g0"), &None).is_none());
+        assert!(memory.get(&key("/apis/g1"), &None).is_some());
+    }
+
+    #[test]
+    fn another_version_of_a_document_replaces_it() {
+        let memory = Memory::default();
+        let schemas = key("/openapi/v3/api/v1");
+        let version = |text: &str| Some(text.to_owned());
+        for hash in ["A", "B"] {
+            let document = Document::new(&HeaderMap::new(), Bytes::new(), version(hash));
+            memory.put(schemas.clone(), document);
+        }
+        let known = [None, version("A"), version("B")];
+        let known = known.map(|hash| memory.get(&schemas, &hash).is_some());
+        assert_eq!(known, [false, false, true]);
+    }
+
+    #[test]
+    fn a_document_keeps_no_header_of_its_request() {
+        let mut headers = HeaderMap::new();
+        for name in [
+            "etag",
+            "set-cookie",
+            "audit-id",
+            "x-kubernetes-pf-flowschema-uid",
+        ] {
+            headers.insert(name, HeaderValue::from_static("x"));
+        }
+        let document = Document::new(&headers, Bytes::new(), None);
+        let names: Vec<_> = document.headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(names, ["etag"]);
     }
 }

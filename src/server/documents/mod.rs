@@ -38,6 +38,9 @@ use tokio::sync::Semaphore;
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
+use crate::identity::Caller;
+use crate::ledger::Account;
+use crate::server::forward::Room;
 use crate::server::request::RequestInfo;
 use crate::server::rescue::FailedForward;
 use crate::shutdown::Shutdown;
@@ -45,6 +48,7 @@ use crate::telemetry::Registry;
 use crate::upstream::Forwarder;
 
 use key::DocumentKey;
+use key::VersionHash;
 use memory::Document;
 use memory::MAX_DOCUMENT;
 use memory::Memory;
@@ -87,6 +91,9 @@ type IsNative = dyn Fn(&str, &str) -> bool + Send + Sync;
 /// A request for a document.
 pub(super) struct DocumentRequest {
     key: DocumentKey,
+    hash: VersionHash,
+    /// The account of the client's connection, to which a copy is charged while it is received.
+    account: Option<Arc<Account>>,
     /// What the client itself sent as `If-None-Match`.
     condition: Option<HeaderValue>,
     /// The document whose `ETag` kubefan has added to the request.
@@ -121,8 +128,9 @@ struct RememberedBody {
 
 struct Receiving {
     documents: Documents,
+    request: DocumentRequest,
     _permit: OwnedSemaphorePermit,
-    key: DocumentKey,
+    room: Room,
     headers: HeaderMap,
     chunks: Vec<Bytes>,
     length: usize,
@@ -158,23 +166,27 @@ impl Documents {
         request: &mut Request<Body>,
         info: &RequestInfo,
     ) -> Option<DocumentRequest> {
-        let key = DocumentKey::of(request, info, &*self.inner.is_native)?;
+        let (key, hash) = DocumentKey::of(request, info, &*self.inner.is_native)?;
+        let account = request.extensions().get().cloned();
         let headers = request.headers_mut();
         let condition = headers.get(header::IF_NONE_MATCH).cloned();
-        let remembered = self.inner.memory.get(&key);
+        let remembered = self.inner.memory.get(&key, &hash);
         let offered = remembered.filter(|_| condition.is_none());
         if let Some(etag) = offered.as_ref().and_then(|document| document.etag()) {
             headers.insert(header::IF_NONE_MATCH, etag.clone());
         }
         Some(DocumentRequest {
             key,
+            hash,
+            account,
             condition,
             offered,
         })
     }
 
-    /// The answer to `request`, whose forwarding had the result `forwarded`. If `may_be_old`, it is
-    /// taken from memory if the API server did not answer.
+    /// The answer to `request`, whose forwarding had the result `forwarded`. It is remembered unless
+    /// `caller` is unknown, and taken from memory if the API server did not answer and the caller has
+    /// kubefan's rights: those of others only the API server knows.
     ///
     /// # Errors
     /// That of `forwarded`.
@@ -182,38 +194,42 @@ impl Documents {
         &self,
         request: DocumentRequest,
         forwarded: Result<Response<Body>, FailedForward>,
-        may_be_old: bool,
+        caller: &Caller,
     ) -> Result<Response<Body>, FailedForward> {
+        let has_our_rights = matches!(caller, Caller::Trusted);
         let response = match forwarded {
             Ok(response) => response,
             Err(failed) => {
-                let remembered = self.inner.memory.get(&request.key);
-                let remembered = remembered.filter(|_| failed.is_outage && may_be_old);
+                let remembered = self.inner.memory.get(&request.key, &request.hash);
+                let remembered = remembered.filter(|_| failed.is_outage && has_our_rights);
                 let document = remembered.ok_or(failed)?;
                 self.count(Source::Outage);
                 return Ok(outdated(&document, request.condition.as_ref()));
             }
         };
         let is_confirmed = response.status() == StatusCode::NOT_MODIFIED;
-        if is_confirmed || response.status() == StatusCode::OK {
+        if has_our_rights && (is_confirmed || response.status() == StatusCode::OK) {
             self.inner.prefetch.after(self, &request.key);
         }
-        match request.offered.filter(|_| is_confirmed) {
-            Some(document) => {
+        match &request.offered {
+            Some(document) if is_confirmed => {
                 self.count(Source::Confirmed);
-                Ok(confirmed(&document, response.headers()))
+                Ok(confirmed(document, response.headers()))
             }
-            None if response.status() == StatusCode::OK => {
+            _ if response.status() == StatusCode::OK => {
                 self.count(Source::Upstream);
-                Ok(self.remembering(request.key, response))
+                Ok(match caller {
+                    Caller::Trusted | Caller::Known(_) => self.remembering(request, response),
+                    Caller::Unknown | Caller::Refused => response,
+                })
             }
-            None => Ok(response),
+            _ => Ok(response),
         }
     }
 
     /// The same response, which is remembered when all of it was received, unless many others are
     /// being received.
-    fn remembering(&self, key: DocumentKey, response: Response<Body>) -> Response<Body> {
+    fn remembering(&self, request: DocumentRequest, response: Response<Body>) -> Response<Body> {
         let Ok(permit) = Arc::clone(&self.inner.receiving).try_acquire_owned() else {
             return response;
         };
@@ -221,7 +237,8 @@ impl Documents {
         let receiving = Receiving {
             documents: self.clone(),
             _permit: permit,
-            key,
+            room: Room::of(request.account.clone()),
+            request,
             headers: parts.headers.clone(),
             chunks: Vec::new(),
             length: 0,
@@ -250,14 +267,11 @@ impl Documents {
     }
 }
 
-/// `document` as the answer to a request whose 304 had `headers`: those of this request replace
-/// those of the request for which the document was sent.
+/// `document` as the answer to a request whose 304 had `headers`.
 fn confirmed(document: &Document, headers: &HeaderMap) -> Response<Body> {
     let mut response = Response::new(body::full(document.body.clone()));
     let merged = response.headers_mut();
     *merged = document.headers.clone();
-    // The 304 has those of now.
-    merged.remove(header::WARNING);
     for name in headers.keys() {
         if OF_THE_EMPTY_BODY.contains(name) {
             continue;
@@ -284,12 +298,7 @@ fn outdated(document: &Document, condition: Option<&HeaderValue>) -> Response<Bo
             response.headers_mut().remove(name);
         }
     }
-    let headers = response.headers_mut();
-    // They belong to another request.
-    for name in ["audit-id", "date"] {
-        headers.remove(name);
-    }
-    headers.append(header::WARNING, OUTDATED);
+    response.headers_mut().append(header::WARNING, OUTDATED);
     response
 }
 
@@ -333,11 +342,11 @@ impl DocumentMetrics {
 // === impl RememberedBody ===
 
 impl Receiving {
-    /// Adds a chunk. False if the document is too long to be remembered.
+    /// Adds a chunk. False if the document is too long to be remembered, or if there is no memory.
     fn add(&mut self, chunk: &Bytes) -> bool {
         self.length += chunk.len();
         self.chunks.push(chunk.clone());
-        self.length <= MAX_DOCUMENT
+        self.length <= MAX_DOCUMENT && self.room.fits(self.length)
     }
 
     /// Remembers the document, unless it ended before its announced length.
@@ -351,11 +360,9 @@ impl Receiving {
             Ok([whole]) => whole,
             Err(chunks) => chunks.concat().into(),
         };
-        let document = Document {
-            headers: self.headers,
-            body,
-        };
-        self.documents.remember(self.key, document);
+        let request = self.request;
+        let document = Document::new(&self.headers, body, request.hash);
+        self.documents.remember(request.key, document);
     }
 }
 

@@ -27,6 +27,7 @@ use crate::upstream::Identity;
 use super::Documents;
 use super::key::DocumentKey;
 use super::key::OPENAPI_V3;
+use super::key::VersionHash;
 use super::memory::Document;
 use super::memory::MAX_DOCUMENT;
 
@@ -34,10 +35,11 @@ use super::memory::MAX_DOCUMENT;
 const PAUSE: Duration = Duration::from_secs(5);
 /// The longest time for one document.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Number of formats in which documents are fetched: Kubernetes has JSON and protobuf.
-const MAX_FORMATS: usize = 2;
 /// The format in which `kubectl explain` reads documents, and what Go's clients send with it.
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// The format in which kubectl reads them to check objects.
+const PROTOBUF: HeaderValue =
+    HeaderValue::from_static("application/com.github.proto-openapi.spec.v3@v1.0+protobuf");
 const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 
 /// Fetches documents in the background, with kubefan's identity.
@@ -49,8 +51,8 @@ pub(super) struct Prefetch {
 
 #[derive(Default)]
 struct State {
-    /// The formats that clients have read, in addition to JSON.
-    formats: Vec<HeaderValue>,
+    /// True if clients have read documents in protobuf.
+    needs_protobuf: bool,
     /// True if clients have read the index or a new format since the last run began.
     is_due: bool,
     is_running: bool,
@@ -79,20 +81,14 @@ impl Prefetch {
     }
 
     /// Starts to fetch what is missing in `documents` if the API server has just answered a request
-    /// for their index, or for one of them in another format than before.
+    /// for their index, or for the first one of them in protobuf.
     pub(super) fn after(&self, documents: &Documents, key: &DocumentKey) {
         let mut state = self.state.lock();
-        if let Some(format) = key.openapi_format() {
-            let is_new = *format != JSON
-                && state.formats.len() + 1 < MAX_FORMATS
-                && !state.formats.contains(format);
-            if !is_new {
-                return;
-            }
-            state.formats.push(format.clone());
-        } else if !key.is_openapi_index() {
+        let is_first = !state.needs_protobuf && key.is_openapi_in(&PROTOBUF);
+        if !is_first && !key.is_openapi_index() {
             return;
         }
+        state.needs_protobuf |= is_first;
         state.is_due = true;
         if !std::mem::replace(&mut state.is_running, true) {
             let documents = documents.clone();
@@ -121,8 +117,10 @@ impl Prefetch {
             state.is_running = false;
             return None;
         }
-        let formats = [JSON].into_iter().chain(state.formats.iter().cloned());
-        Some(formats.collect())
+        Some(match state.needs_protobuf {
+            true => vec![JSON, PROTOBUF],
+            false => vec![JSON],
+        })
     }
 
     async fn fetch_all(&self, documents: &Documents, formats: &[HeaderValue]) -> Result<(), Error> {
@@ -137,13 +135,17 @@ impl Prefetch {
             for entry in index.paths.values() {
                 let mut request = request(&entry.server_relative_url, format);
                 request.headers_mut().insert(header::ACCEPT_ENCODING, GZIP);
-                let Some(key) = documents.missing(&request) else {
+                let Some((key, hash)) = documents.missing(&request) else {
                     continue;
                 };
-                // One that fails is fetched by the next run.
-                if let Some((headers, body)) = self.fetch(request).await? {
-                    documents.remember(key, Document { headers, body });
-                    documents.inner.metrics.fetched.inc();
+                match self.fetch(request).await {
+                    Ok(Some((headers, body))) => {
+                        documents.remember(key, Document::new(&headers, body, hash));
+                        documents.inner.metrics.fetched.inc();
+                    }
+                    Ok(None) => {}
+                    // The others may be answered. The next run tries this one again.
+                    Err(error) => tracing::debug!(%error, "fetching a document failed"),
                 }
             }
         }
@@ -167,12 +169,13 @@ impl Prefetch {
 }
 
 impl Documents {
-    /// The key of `request` if it is for a document that is not remembered.
-    fn missing(&self, request: &Request<Body>) -> Option<DocumentKey> {
+    /// The document of `request` if it is not remembered.
+    fn missing(&self, request: &Request<Body>) -> Option<(DocumentKey, VersionHash)> {
         let info = RequestInfo::parse(request.method(), request.uri().path(), "");
         let inner = &self.inner;
-        let key = DocumentKey::of(request, &info, &*inner.is_native)?;
-        inner.memory.get(&key).is_none().then_some(key)
+        let (key, hash) = DocumentKey::of(request, &info, &*inner.is_native)?;
+        let is_missing = inner.memory.get(&key, &hash).is_none();
+        is_missing.then_some((key, hash))
     }
 }
 

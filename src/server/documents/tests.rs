@@ -74,7 +74,7 @@ async fn remembered(documents: &Documents) {
         ("content-type", "x/y"),
     ];
     let answer = response(200, &lines, body::full("groups"));
-    let answer = documents.answer(document, Ok(answer), false);
+    let answer = documents.answer(document, Ok(answer), &Caller::Trusted);
     assert_eq!(text(answer.expect("an answer")).await, "groups");
 }
 
@@ -89,7 +89,11 @@ async fn a_confirmed_document_has_the_headers_of_its_own_request() {
         ("audit-id", "b"),
         ("content-length", "0"),
     ];
-    let answer = documents.answer(document, Ok(response(304, &lines, body::empty())), false);
+    let answer = documents.answer(
+        document,
+        Ok(response(304, &lines, body::empty())),
+        &Caller::Trusted,
+    );
     let answer = answer.expect("an answer");
     let headers = ["etag", "audit-id", "content-type"].map(|name| &answer.headers()[name]);
     assert_eq!(answer.status(), 200);
@@ -107,7 +111,7 @@ async fn other_answers_are_passed_on() {
         let sent = &request.headers()["if-none-match"];
         assert_eq!(sent, "\"1\"");
         let answer = response(status, &[], body::full("text"));
-        let answer = documents.answer(document, Ok(answer), true);
+        let answer = documents.answer(document, Ok(answer), &Caller::Trusted);
         let answer = answer.expect("an answer");
         assert_eq!(answer.status(), status);
         assert_eq!(text(answer).await, "text");
@@ -119,15 +123,19 @@ async fn a_document_is_old_only_in_an_outage_and_where_it_may_be() {
     let documents = documents();
     let refused = FailedForward::from(Status::timeout());
     let (_, unknown) = asked(&documents, None);
-    assert!(documents.answer(unknown, Err(outage()), true).is_err());
+    assert!(
+        documents
+            .answer(unknown, Err(outage()), &Caller::Trusted)
+            .is_err()
+    );
     remembered(&documents).await;
-    for (failed, may_be_old, expected) in [
-        (outage(), true, true),
-        (outage(), false, false),
-        (refused, true, false),
+    for (failed, caller, expected) in [
+        (outage(), Caller::Trusted, true),
+        (outage(), Caller::Unknown, false),
+        (refused, Caller::Trusted, false),
     ] {
         let (_, document) = asked(&documents, None);
-        let answer = documents.answer(document, Err(failed), may_be_old);
+        let answer = documents.answer(document, Err(failed), &caller);
         assert_eq!(answer.is_ok(), expected);
         let Ok(answer) = answer else { continue };
         assert_eq!(answer.headers()["warning"], OUTDATED);
@@ -141,7 +149,7 @@ async fn a_document_is_old_only_in_an_outage_and_where_it_may_be() {
         ("\"2\"", 200),
     ] {
         let (_, document) = asked(&documents, Some(condition));
-        let answer = documents.answer(document, Err(outage()), true);
+        let answer = documents.answer(document, Err(outage()), &Caller::Trusted);
         let answer = answer.expect("an answer");
         assert_eq!(answer.status(), status, "{condition}");
         assert_eq!(text(answer).await.is_empty(), status == 304, "{condition}");
@@ -165,11 +173,11 @@ async fn only_what_was_received_completely_is_remembered() {
         let documents = documents();
         let (_, document) = asked(&documents, None);
         let answer = response(200, &[("content-length", announced)], body);
-        let answer = documents.answer(document, Ok(answer), false);
+        let answer = documents.answer(document, Ok(answer), &Caller::Trusted);
         // The client sees the end, or the error.
         let _ = answer.expect("an answer").into_body().collect().await;
         let (_, document) = asked(&documents, None);
-        let old = documents.answer(document, Err(outage()), true);
+        let old = documents.answer(document, Err(outage()), &Caller::Trusted);
         assert_eq!(old.is_ok(), is_remembered, "{what}");
     }
 }

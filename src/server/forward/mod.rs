@@ -58,6 +58,8 @@ use read_key::ReadKey;
 use shared_reads::ForwardError;
 use shared_reads::SharedReads;
 
+pub(super) use shared_reads::Room;
+
 /// The policy that makes browsers treat a page as one of another origin, and run none of its
 /// scripts. A proxied page could otherwise read and write through kubefan, which has rights that
 /// the page's author lacks. `filters/web_pages.rs` refuses all that such a page still requests.

@@ -142,7 +142,7 @@ enum Beginning {
 }
 
 /// What is charged for the answer that is being read, until it is dropped.
-struct Room {
+pub(in crate::server) struct Room {
     /// The account of one of the callers; `None` in tests and in the simulator.
     account: Option<Arc<Account>>,
     charge: Option<Charge>,
@@ -450,7 +450,7 @@ fn buffered_response(status: StatusCode, headers: &HeaderMap, body: Bytes) -> Re
 // === impl Room ===
 
 impl Room {
-    fn of(account: Option<Arc<Account>>) -> Self {
+    pub(in crate::server) fn of(account: Option<Arc<Account>>) -> Self {
         Self {
             account,
             charge: None,
@@ -458,7 +458,7 @@ impl Room {
     }
 
     /// True if `bytes` are charged.
-    fn fits(&mut self, bytes: usize) -> bool {
+    pub(in crate::server) fn fits(&mut self, bytes: usize) -> bool {
         let bytes = bytes as u64;
         match (&mut self.charge, &self.account) {
             (Some(charge), _) => bytes <= charge.bytes() || charge.resize(bytes).is_ok(),
