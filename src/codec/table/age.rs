@@ -59,6 +59,11 @@ impl Moment {
         value.as_str().and_then(Self::parse)
     }
 
+    /// True for the first moment of year 1, which is Go's time without a value.
+    pub(super) fn is_zero(self) -> bool {
+        self.0 == days_since_1970(1, 1, 1) * DAY * NANOSECONDS
+    }
+
     /// Formats the time from this moment to `now`, such as `5m`.
     pub(super) fn ago(self, now: Self) -> String {
         duration(self, now)
@@ -66,8 +71,11 @@ impl Moment {
 }
 
 /// Formats the time from `start` to `end`, such as `5m30s`; longer times have coarser units.
+///
+/// As in Go, no time is longer than 2^63 nanoseconds, which are 292 years.
 pub(super) fn duration(start: Moment, end: Moment) -> String {
-    let seconds = (end.0 - start.0) / NANOSECONDS;
+    let nanoseconds = (end.0 - start.0).clamp(i64::MIN.into(), i64::MAX.into());
+    let seconds = nanoseconds / NANOSECONDS;
     match seconds {
         ..-1 => INVALID.to_owned(),
         -1 => "0s".to_owned(),
@@ -152,7 +160,7 @@ fn days_in(year: u32, month: u32) -> u32 {
 
 fn days_since_1970(year: u32, month: u32, day: u32) -> i128 {
     let before = i128::from(year) - 1;
-    let leap_days = before / 4 - before / 100 + before / 400;
+    let leap_days = before.div_euclid(4) - before.div_euclid(100) + before.div_euclid(400);
     let months: u32 = (1..month).map(|month| days_in(year, month)).sum();
     // From January 1 of year 1 to January 1 of 1970 there are 719,162 days.
     before * 365 + leap_days - 719_162 + i128::from(months) + i128::from(day) - 1

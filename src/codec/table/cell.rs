@@ -20,7 +20,8 @@ pub(super) enum Cell {
 impl Cell {
     /// The age of what was created at `time`; `<unknown>` if that is no valid time.
     pub(super) fn age(time: &Value) -> Self {
-        Moment::of(time).map_or_else(|| UNKNOWN.into(), Self::from)
+        let moment = Moment::of(time).filter(|moment| !moment.is_zero());
+        moment.map_or_else(|| UNKNOWN.into(), Self::from)
     }
 
     /// The value of the cell at `now`.

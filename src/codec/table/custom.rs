@@ -113,18 +113,88 @@ fn integer(number: &Number) -> Value {
     }
 }
 
+/// Converts a number to a float as Go does. An integer that a float represents exactly stays one,
+/// because both are printed alike.
 fn float(number: &Number) -> Value {
-    let exact = number.as_i64().filter(|integer| integer.abs() < 1 << 53);
+    let exact = number
+        .as_i64()
+        .filter(|integer| integer.unsigned_abs() < 1 << 53);
     match exact {
         Some(integer) => integer.into(),
         None => number.as_f64().into(),
     }
 }
 
+/// The age of what happened at `time`. As at the API server, an empty text and `null` are the zero
+/// time, which has no age.
 fn date(time: &str) -> Cell {
     match (time, Moment::parse(time)) {
-        ("", _) => UNKNOWN.into(),
+        ("" | "null", _) => UNKNOWN.into(),
+        (_, Some(time)) if time.is_zero() => UNKNOWN.into(),
         (_, Some(time)) => time.into(),
         (_, None) => INVALID.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+    use std::time::UNIX_EPOCH;
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// The cell of `value` in a column of this type, in 2026, as JSON text.
+    fn cell(column_type: &str, value: &Value) -> String {
+        let column = json!({ "name": "x", "type": column_type, "jsonPath": ".x" });
+        let now = UNIX_EPOCH + Duration::from_secs(1_795_168_800);
+        let cell = CustomColumn::of(&column).cell(&json!({ "x": value }));
+        let mut text = String::new();
+        put_json(&mut text, &cell.at(now.into()));
+        text
+    }
+
+    #[test]
+    fn dates_are_printed_as_by_the_api_server() {
+        for (time, expected) in [
+            ("", "<unknown>"),
+            ("null", "<unknown>"),
+            ("0001-01-01T00:00:00Z", "<unknown>"),
+            ("0001-01-01T01:00:00+01:00", "<unknown>"),
+            ("0000-12-31T23:00:00-01:00", "<unknown>"),
+            // Go's durations end at 292 years.
+            ("0001-01-01T00:00:01Z", "292y"),
+            ("0000-01-01T00:00:00Z", "292y"),
+            ("1600-01-01T00:00:00Z", "292y"),
+            ("1826-01-01T00:00:00Z", "201y"),
+            ("9999-01-01T00:00:00Z", "<invalid>"),
+            ("nil", "<invalid>"),
+        ] {
+            // The angle brackets are escaped, as in all JSON of Go.
+            let expected = expected.replace('<', "\\u003c").replace('>', "\\u003e");
+            assert_eq!(
+                cell("date", &json!(time)),
+                format!("\"{expected}\""),
+                "{time}"
+            );
+        }
+        assert_eq!(cell("date", &Value::Null), "null");
+    }
+
+    #[test]
+    fn large_integers_are_printed_as_floats_in_a_number_column() {
+        for (number, expected) in [
+            (0, "0"),
+            (-7, "-7"),
+            ((1 << 53) - 1, "9007199254740991"),
+            ((1 << 53) + 1, "9007199254740992"),
+            // The shortest digits that are the same float, as Go prints it.
+            (i64::MAX, "9223372036854776000"),
+            (i64::MIN, "-9223372036854776000"),
+        ] {
+            assert_eq!(cell("number", &json!(number)), expected);
+        }
+        assert_eq!(cell("integer", &json!(i64::MIN)), i64::MIN.to_string());
     }
 }

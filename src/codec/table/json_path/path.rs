@@ -4,6 +4,12 @@
 
 use serde_json::Value;
 
+/// The longest path that is parsed, in bytes. Users of the API server choose the paths, and parsing
+/// takes time for each byte at each level.
+const MAX_LENGTH: usize = 1 << 10;
+/// How many brackets may be nested in each other, as each level takes room on the stack.
+const MAX_DEPTH: usize = 8;
+
 /// A path from an object to values in it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct JsonPath(pub(super) Vec<Step>);
@@ -60,14 +66,26 @@ const OPERATORS: [(&str, Operator); 6] = [
 
 impl JsonPath {
     /// Parses a path such as `.status.conditions[?(@.type=="Ready")].status`; `None` if the text is
-    /// not a path or uses unsupported syntax.
+    /// not a path, uses unsupported syntax, is longer than 1 KiB, or has brackets nested more than
+    /// eight deep.
     pub(crate) fn parse(text: &str) -> Option<Self> {
+        match text.len() {
+            0..=MAX_LENGTH => Self::parse_nested(text, 0),
+            _ => None,
+        }
+    }
+
+    /// Parses a path that is inside `depth` brackets.
+    fn parse_nested(text: &str, depth: usize) -> Option<Self> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
         let mut rest = text.trim();
         let mut steps = Vec::new();
         while !rest.is_empty() {
             if let Some(inside) = rest.strip_prefix('[') {
                 let (inner, after) = bracket(inside)?;
-                steps.extend(subscript(inner.trim())?);
+                steps.extend(subscript(inner.trim(), depth + 1)?);
                 rest = after;
                 continue;
             }
@@ -144,20 +162,21 @@ fn bracket(text: &str) -> Option<(&str, &str)> {
     None
 }
 
-fn subscript(inner: &str) -> Option<Vec<Step>> {
+/// The steps of the text in a bracket, which is the bracket at `depth`.
+fn subscript(inner: &str, depth: usize) -> Option<Vec<Step>> {
     if let Some(condition) = inner.strip_prefix("?(") {
-        let condition = condition_of(condition.strip_suffix(')')?)?;
+        let condition = condition_of(condition.strip_suffix(')')?, depth)?;
         return Some(vec![Step::Filter(condition)]);
     }
     let mut parts = split(inner, ',').into_iter().map(str::trim);
     match (parts.next()?, parts.next()) {
-        (only, None) => match key(only) {
+        (only, None) => match key(only, depth) {
             Some(path) => Some(path?.0),
-            None => Some(vec![element(only)?]),
+            None => Some(vec![element(only, depth)?]),
         },
         _ => split(inner, ',')
             .into_iter()
-            .map(|part| element(part.trim()))
+            .map(|part| element(part.trim(), depth))
             .collect::<Option<_>>()
             .map(|elements| vec![Step::Union(elements)]),
     }
@@ -165,13 +184,14 @@ fn subscript(inner: &str) -> Option<Vec<Step>> {
 
 /// The path that a quoted key means: the API server reads `['a.b']` like `.a.b`. `None` if the text
 /// is not in single quotes.
-fn key(text: &str) -> Option<Option<JsonPath>> {
+fn key(text: &str, depth: usize) -> Option<Option<JsonPath>> {
     let key = text.strip_prefix('\'')?.strip_suffix('\'')?;
-    Some(JsonPath::parse(&format!(".{key}")).filter(|path| !path.0.is_empty()))
+    let path = JsonPath::parse_nested(&format!(".{key}"), depth);
+    Some(path.filter(|path| !path.0.is_empty()))
 }
 
-fn element(text: &str) -> Option<Step> {
-    if let Some(path) = key(text) {
+fn element(text: &str, depth: usize) -> Option<Step> {
+    if let Some(path) = key(text, depth) {
         let mut steps = path?.0.into_iter();
         return steps.next().filter(|_| steps.len() == 0);
     }
@@ -198,31 +218,31 @@ fn element(text: &str) -> Option<Step> {
     }
 }
 
-fn condition_of(text: &str) -> Option<Condition> {
+fn condition_of(text: &str, depth: usize) -> Option<Condition> {
     let found = outside_quotes(text).find_map(|(at, _)| {
         let starts = |(sign, _): &&(&str, Operator)| text[at..].starts_with(*sign);
         let (sign, operator) = OPERATORS.iter().find(starts)?;
         Some((at, at + sign.len(), *operator))
     });
     let Some((end, start, operator)) = found else {
-        let left = path_of(text.trim())?;
+        let left = path_of(text.trim(), depth)?;
         let comparison = None;
         return Some(Condition { left, comparison });
     };
     let right = text[start..].trim();
     let right = match quoted(right) {
         Some(literal) => Operand::Literal(literal.into()),
-        None if right.starts_with('@') => Operand::Path(path_of(right)?),
+        None if right.starts_with('@') => Operand::Path(path_of(right, depth)?),
         None => Operand::Literal(serde_json::from_str(right).ok()?),
     };
     Some(Condition {
-        left: path_of(text[..end].trim())?,
+        left: path_of(text[..end].trim(), depth)?,
         comparison: Some((operator, right)),
     })
 }
 
-fn path_of(text: &str) -> Option<JsonPath> {
-    JsonPath::parse(text.strip_prefix('@')?)
+fn path_of(text: &str, depth: usize) -> Option<JsonPath> {
+    JsonPath::parse_nested(text.strip_prefix('@')?, depth)
 }
 
 fn quoted(text: &str) -> Option<String> {
@@ -253,4 +273,37 @@ fn outside_quotes(text: &str) -> impl Iterator<Item = (usize, char)> {
         }
         was_outside
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_and_deeply_nested_paths_are_not_supported() {
+        let nested = |levels: usize, open: &str, inner: &str, close: &str| {
+            format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
+        };
+        for levels in [1, MAX_DEPTH, MAX_DEPTH + 1, 100] {
+            let is_supported = levels <= MAX_DEPTH;
+            let filters = nested(levels, "[?(@", ".a", ")]");
+            assert_eq!(
+                JsonPath::parse(&filters).is_some(),
+                is_supported,
+                "{filters}"
+            );
+            let operands = nested(levels, "[?(@.a==@", ".b", ")]");
+            assert_eq!(
+                JsonPath::parse(&operands).is_some(),
+                is_supported,
+                "{operands}"
+            );
+            let keys = nested(levels, "['", "a", "']");
+            assert_eq!(JsonPath::parse(&keys).is_some(), is_supported, "{keys}");
+        }
+        for length in [MAX_LENGTH, MAX_LENGTH + 1] {
+            let path = format!(".{}", "a".repeat(length - 1));
+            assert_eq!(JsonPath::parse(&path).is_some(), length == MAX_LENGTH);
+        }
+    }
 }

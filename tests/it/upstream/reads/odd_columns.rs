@@ -71,6 +71,7 @@ fn values() -> Vec<Value> {
         json!(0.0000001),
         json!(9_007_199_254_740_993_i64),
         json!(i64::MAX),
+        json!(i64::MIN),
         json!(true),
         json!(false),
         json!({ "inner": [1, { "b": null, "a": "<" }] }),
@@ -79,6 +80,11 @@ fn values() -> Vec<Value> {
         json!("2020-01-02T03:04:05Z"),
         json!("2020-01-02T03:04:05.678+02:00"),
         json!("2999-01-01T00:00:00Z"),
+        json!("0001-01-01T00:00:00Z"),
+        json!("0001-01-01T01:00:00+01:00"),
+        json!("0001-01-01T00:00:01Z"),
+        json!("1600-01-01T00:00:00Z"),
+        json!("null"),
         json!("2020-01-02"),
         json!("5"),
     ]
@@ -191,7 +197,7 @@ async fn odd_columns_are_printed_as_by_the_api_server() {
         "{count} of {compared}:\n{}",
         differences.join("\n")
     );
-    assert!(compared >= PATHS.len() * 22, "{compared}");
+    assert!(compared >= PATHS.len() * 28, "{compared}");
     let metrics = kubefan.metrics().await;
     assert!(!metrics.contains("result=\"different\""), "{metrics}");
 }
