@@ -1,11 +1,17 @@
 //! The collection that answers a read: an informer's cache, or a store that is the source of truth.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use tokio::sync::watch;
 
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 use crate::api::WireFormat;
+use crate::body::BodyGuard;
 use crate::cache::BridgedWatch;
 use crate::cache::Reader;
 use crate::cache::WatchError;
@@ -51,6 +57,15 @@ pub trait Collection: Send + Sync {
         None
     }
 
+    /// Records that an object could not be printed as a row of a Table, so that later Tables are
+    /// forwarded. The default does nothing.
+    fn cannot_print(&self) {}
+
+    /// What ends a watch of this collection before its time. `None`, the default, if nothing does.
+    fn watch_end(&self) -> Option<CollectionEnd> {
+        None
+    }
+
     /// The informer spec by which reads are planned; by default that of a built-in resource.
     fn spec(&self) -> InformerSpec {
         InformerSpec {
@@ -80,6 +95,11 @@ pub trait Collection: Send + Sync {
     fn count_sent(&self, _events: u64) {}
 }
 
+/// Ends a watch when the server no longer shows the collection in the form of the watch.
+pub struct CollectionEnd {
+    ended: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
 /// What two lists of the same objects as Tables must have in common to be equal.
 #[derive(Clone, Debug)]
 pub struct PrintedList {
@@ -87,6 +107,20 @@ pub struct PrintedList {
     pub rows: Arc<KeptRows>,
     /// The second in which the ages of the list end. They may be those of an earlier list in it.
     pub second: u64,
+}
+
+impl CollectionEnd {
+    /// Ends the watch when `end` changes, or when its sender is dropped.
+    pub fn new(mut end: watch::Receiver<()>) -> Self {
+        let ended = Box::pin(async move { end.changed().await.unwrap_or_default() });
+        Self { ended }
+    }
+}
+
+impl BodyGuard for CollectionEnd {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.ended.as_mut().poll(cx)
+    }
 }
 
 impl Collection for Informer {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::BuildHasher;
+use std::hash::RandomState;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -27,8 +29,12 @@ pub struct RowMemory {
 ///
 /// In an epoch, the key and the version of an object determine its bytes. A row also remembers where
 /// its object's bytes are, so that even an object of another epoch gets no wrong row.
+///
+/// The rows are in slices, each with its own lock, so that cleaning stops no one for long.
 pub struct KeptRows {
-    rows: Mutex<HashMap<ObjectKey, KeptRow>>,
+    slices: [Mutex<HashMap<ObjectKey, KeptRow>>; KeptRows::SLICES],
+    /// Chooses the slice of a key.
+    hasher: RandomState,
     memory: Arc<RowMemory>,
 }
 
@@ -73,17 +79,21 @@ impl RowMemory {
 }
 
 impl KeptRows {
+    /// The number of slices.
+    pub const SLICES: usize = 32;
+
     /// No rows yet; those that are kept take part of `memory`.
     pub fn new(memory: Arc<RowMemory>) -> Self {
         Self {
-            rows: Mutex::default(),
+            slices: Default::default(),
+            hasher: RandomState::new(),
             memory,
         }
     }
 
     /// The number of rows.
     pub fn len(&self) -> usize {
-        self.rows.lock().len()
+        self.slices.iter().map(|rows| rows.lock().len()).sum()
     }
 
     /// True if no row is kept.
@@ -96,21 +106,36 @@ impl KeptRows {
         self.get(object).is_some()
     }
 
-    /// Drops the rows of all objects for which `is_current` is false.
-    pub fn retain(&self, is_current: impl Fn(&ObjectKey, ResourceVersion) -> bool) {
-        let mut rows = self.rows.lock();
-        rows.retain(|key, kept| {
-            let stays = is_current(key, kept.printed_from.resource_version);
-            if !stays {
-                self.memory.release(kept.size());
-            }
-            stays
-        });
+    /// Drops the rows of one slice for whose objects `is_current` is false.
+    ///
+    /// # Panics
+    ///
+    /// If `slice` is not less than [`KeptRows::SLICES`].
+    pub fn retain_in(
+        &self,
+        slice: usize,
+        is_current: impl Fn(&ObjectKey, ResourceVersion) -> bool,
+    ) {
+        let mut rows = self.slices[slice].lock();
+        let is_old = |key: &ObjectKey, kept: &mut KeptRow| {
+            !is_current(key, kept.printed_from.resource_version)
+        };
+        let removed: Vec<_> = rows.extract_if(is_old).collect();
         rows.shrink_to_fit();
+        // The rows are freed without the lock.
+        drop(rows);
+        let bytes = removed.iter().map(|(_, kept)| kept.size()).sum();
+        self.memory.release(bytes);
+    }
+
+    /// The slice that has the row of `key`.
+    fn slice(&self, key: &ObjectKey) -> &Mutex<HashMap<ObjectKey, KeptRow>> {
+        let hash = self.hasher.hash_one(key);
+        &self.slices[(hash % Self::SLICES as u64) as usize]
     }
 
     pub(super) fn get(&self, object: &Object) -> Option<Arc<PrintedRow>> {
-        let rows = self.rows.lock();
+        let rows = self.slice(&object.key).lock();
         let kept = rows.get(&object.key)?;
         (kept.printed_from == Identity::of(object)).then(|| Arc::clone(&kept.row))
     }
@@ -121,7 +146,7 @@ impl KeptRows {
             printed_from: Identity::of(object),
             row: Arc::clone(row),
         };
-        let mut rows = self.rows.lock();
+        let mut rows = self.slice(&object.key).lock();
         if let Some(known) = rows.get(&object.key)
             && known.printed_from.resource_version > object.resource_version
         {
@@ -139,8 +164,9 @@ impl KeptRows {
 
 impl Drop for KeptRows {
     fn drop(&mut self) {
-        let rows = self.rows.get_mut().values();
-        self.memory.release(rows.map(KeptRow::size).sum());
+        let rows = self.slices.iter_mut().map(Mutex::get_mut);
+        let bytes = rows.flat_map(|rows| rows.values()).map(KeptRow::size);
+        self.memory.release(bytes.sum());
     }
 }
 
@@ -201,7 +227,14 @@ mod tests {
         let one = memory.used();
         rows.keep(&object("b", 3), &row("third"));
         assert!(memory.used() > one);
-        rows.retain(|key, version| key.as_str() == "a" && version == ResourceVersion(2));
+        for slice in 0..KeptRows::SLICES {
+            rows.retain_in(slice, |key, version| {
+                // Only this slice waits.
+                let locked = rows.slices.iter().filter(|slice| slice.is_locked());
+                assert_eq!(locked.count(), 1);
+                key.as_str() == "a" && version == ResourceVersion(2)
+            });
+        }
         assert_eq!((rows.len(), memory.used()), (1, one));
         drop(rows);
         assert_eq!(memory.used(), 0);

@@ -95,6 +95,16 @@ pub(crate) struct WatchTerms {
 }
 
 impl Read {
+    /// True if the read may start an informer: a GET may not, nor a read of an exact version or of a
+    /// later page.
+    pub(crate) fn may_start_informer(&self) -> bool {
+        match (&self.plan, self.need) {
+            (Plan::Get { .. }, _) | (_, Need::At(_)) => false,
+            (Plan::List { page, .. }, _) => page.after.is_none(),
+            (Plan::Watch { .. }, _) => true,
+        }
+    }
+
     /// How long the head of the answer may take if a cache answers: at most `limit`, or less if the
     /// client asks for it. `None` for a WATCH, which is long-running.
     pub(crate) fn time_to_head(&self, limit: Duration) -> Option<Duration> {

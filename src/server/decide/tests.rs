@@ -112,6 +112,30 @@ fn reason(decision: &Decision) -> Option<Reason> {
 }
 
 #[test]
+fn only_watches_and_first_pages_start_an_informer() {
+    for (url, expected) in [
+        ("/api/v1/pods", true),
+        ("/api/v1/pods?limit=5", true),
+        ("/api/v1/pods?resourceVersion=0", true),
+        ("/api/v1/pods?watch=1", true),
+        (
+            "/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact",
+            false,
+        ),
+        ("/api/v1/namespaces/n/pods/a", false),
+        ("/api/v1/namespaces/n/pods/a?resourceVersion=0", false),
+    ] {
+        assert_eq!(read_of(url).may_start_informer(), expected, "{url}");
+    }
+    let mut next_page = read_of("/api/v1/pods?limit=5");
+    let Plan::List { page, .. } = &mut next_page.plan else {
+        panic!("{next_page:?}");
+    };
+    page.after = Some("n/a".to_owned());
+    assert!(!next_page.may_start_informer());
+}
+
+#[test]
 fn a_connection_header_that_lists_other_headers_is_refused() {
     for url in ["/api/v1/pods", "/api/v1/pods?watch=1", "/version"] {
         let attributes = RequestAttributes {

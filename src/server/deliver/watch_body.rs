@@ -413,6 +413,7 @@ impl WatchBody {
             return frame;
         };
         tracing::warn!(%error, "cannot print a row of a watched Table");
+        self.collection.cannot_print();
         let status = Status::internal_error("cannot print a row of a Table");
         let last = self.encoder.error(&status);
         self.leftover.clear();

@@ -28,7 +28,7 @@ pub(super) fn get(
     };
     let encoder = collection.encoder_for(read.representation);
     let parts = encoder.object_body(&object);
-    super::check_printed(&encoder)?;
+    super::check_printed(collection, &encoder)?;
     let length = parts.iter().map(|part| part.len() as u64).sum();
     Ok(delivery.answer(delivery.chunks(parts.into_iter(), length)))
 }

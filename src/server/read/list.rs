@@ -67,7 +67,7 @@ pub(super) async fn list(
     let room = delivery.room_for_bodies();
     let (parts, has_more) = parts(&encoder, snapshot, selection, page, room).await;
     drop(turn);
-    super::check_printed(&encoder)?;
+    super::check_printed(collection, &encoder)?;
     pin(has_more);
     let length = parts.length();
     let mut answer = delivery.list(key, delivery.chunks(parts, length), has_more);

@@ -94,12 +94,14 @@ pub(super) fn without_proof(
     }
 }
 
-/// Checks that all rows that `encoder` has encoded are printed, if it encodes Tables.
-fn check_printed(encoder: &Encoder) -> Result<(), Reason> {
+/// Checks that all rows of `collection` that `encoder` has encoded are printed, if it encodes Tables.
+/// Otherwise the Tables of the collection are forwarded from then on.
+fn check_printed(collection: &dyn Collection, encoder: &Encoder) -> Result<(), Reason> {
     match encoder.table_view().and_then(TableView::failure) {
         None => Ok(()),
         Some(error) => {
             tracing::warn!(%error, "cannot print a row of a Table");
+            collection.cannot_print();
             Err(Reason::Table)
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::body::guarded;
 use crate::cache::InitialObjects;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
@@ -87,7 +88,8 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    Ok(delivery.watch(body.holding(hold)))
+    let answer = delivery.watch(body.holding(hold));
+    Ok(guarded(answer, collection.watch_end()))
 }
 
 /// The answer to a WATCH whose cache could not be proven fresh: an error in the stream (504), as

@@ -5,6 +5,8 @@ use std::time::Duration;
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
 
+use tokio::sync::watch;
+
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
@@ -22,41 +24,49 @@ use crate::codec::TableView;
 use crate::informer::Informer;
 use crate::informer::ProofRequest;
 use crate::server::collection::Collection;
+use crate::server::collection::CollectionEnd;
 use crate::server::collection::PrintedList;
+
+use super::kind::Kind;
 
 /// The objects of one informer for one answer, which shows them as Tables.
 pub(super) struct TableCollection {
     informer: Arc<Informer>,
+    kind: Arc<Kind>,
     view: Arc<TableView>,
     kept: Arc<KeptRows>,
     /// The time at which the ages of a list end, since 1970.
     at: Duration,
+    /// Changes when the watch must end; `None` for a GET or LIST.
+    end: Option<watch::Receiver<()>>,
 }
 
 impl TableCollection {
     /// The collection of `informer`, whose rows are printed by `printer` and `kept`.
     ///
-    /// All ages of a GET or LIST end at the same moment. In a WATCH (`is_watch`), ages end when an
-    /// event is encoded.
+    /// All ages of a GET or LIST end at the same moment. In a WATCH, which has an `end`, ages end
+    /// when an event is encoded.
     pub(super) fn new(
         informer: Arc<Informer>,
-        printer: Printer,
+        (kind, printer): (Arc<Kind>, Printer),
         kept: Arc<KeptRows>,
         shown: (MetaVersion, IncludeObject),
-        is_watch: bool,
+        end: Option<watch::Receiver<()>>,
     ) -> Self {
         let now = SystemTime::now();
         let view = TableView::new(
             printer,
             shown,
             Arc::clone(&kept),
-            (!is_watch).then_some(now),
+            end.is_none().then_some(now),
         );
         Self {
             informer,
+            kind,
             view: Arc::new(view),
             kept,
             at: now.duration_since(UNIX_EPOCH).unwrap_or_default(),
+            end,
         }
     }
 }
@@ -91,6 +101,14 @@ impl Collection for TableCollection {
             rows: Arc::clone(&self.kept),
             second: self.at.as_secs(),
         })
+    }
+
+    fn cannot_print(&self) {
+        self.kind.cannot_print();
+    }
+
+    fn watch_end(&self) -> Option<CollectionEnd> {
+        self.end.clone().map(CollectionEnd::new)
     }
 
     fn bridge(

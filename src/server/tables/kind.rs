@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::Weak;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
 use crate::codec::KeptRows;
@@ -11,6 +14,7 @@ use crate::codec::Printer;
 use crate::codec::RowMemory;
 use crate::informer::Informer;
 
+use super::state::Outcome;
 use super::state::State;
 
 /// The minor versions of the API server, on which the tests compare every cell.
@@ -26,10 +30,13 @@ pub(super) struct Kind {
     /// The version of the CustomResourceDefinition from which the printer was made.
     pub(super) definition: Mutex<Option<ResourceVersion>>,
     pub(super) state: Mutex<State>,
+    /// Changes when the open watches must end.
+    watch_end: watch::Sender<()>,
     caches: Mutex<Vec<PrintedCache>>,
 }
 
 /// The rows of one cache in one epoch.
+#[derive(Clone)]
 struct PrintedCache {
     informer: Weak<Informer>,
     epoch: u64,
@@ -49,8 +56,48 @@ impl Kind {
             is_custom,
             definition: Mutex::new(definition),
             state: Mutex::new(State::new()),
+            watch_end: watch::Sender::new(()),
             caches: Mutex::default(),
         }
+    }
+
+    /// True if the kind prints the same cells as `printer`, which is of the same custom resource.
+    pub(super) fn has_printer_like(&self, printer: Option<&Printer>) -> bool {
+        match (&self.printer, printer) {
+            (Some(own), Some(other)) => own.is_same_custom(other),
+            (own, other) => own.is_none() && other.is_none(),
+        }
+    }
+
+    /// Changes when watches that are opened after this call must end. A watch calls it before it is
+    /// admitted.
+    pub(super) fn watch_end(&self) -> watch::Receiver<()> {
+        self.watch_end.subscribe()
+    }
+
+    /// Records what a comparison found. If something differed, the open watches end.
+    pub(super) fn checked(&self, outcome: &Outcome, now: Instant) {
+        self.state.lock().checked(outcome, self.is_custom, now);
+        if matches!(outcome, Outcome::OtherColumns | Outcome::OtherCells) {
+            self.end_watches();
+        }
+    }
+
+    /// Records that an object could not be printed. The kind is forwarded from then on, and the open
+    /// watches end.
+    pub(super) fn cannot_print(&self) {
+        self.state.lock().cannot_print();
+        self.end_watches();
+    }
+
+    /// Ends the open watches, and prints nothing any more: the kind was replaced.
+    pub(super) fn retire(&self) {
+        self.state.lock().retire();
+        self.end_watches();
+    }
+
+    fn end_watches(&self) {
+        self.watch_end.send_replace(());
     }
 
     /// The rows of the cache of `informer` in `epoch`.
@@ -80,21 +127,28 @@ impl Kind {
     }
 
     /// Drops the rows of objects that have changed, and of caches that have ended.
-    pub(super) fn forget_old_rows(&self) {
-        self.caches.lock().retain(|cache| {
+    ///
+    /// Answers that are printed meanwhile wait for a slice of the rows at most.
+    pub(super) async fn forget_old_rows(&self) {
+        let caches = self.caches.lock().clone();
+        for cache in caches {
             let snapshot = cache
                 .informer
                 .upgrade()
                 .and_then(|informer| informer.reader().snapshot());
             let Some(snapshot) = snapshot.filter(|snapshot| snapshot.epoch() == cache.epoch) else {
-                return false;
+                let is_it = |other: &PrintedCache| Arc::ptr_eq(&other.kept, &cache.kept);
+                self.caches.lock().retain(|other| !is_it(other));
+                continue;
             };
-            cache.kept.retain(|key, version| {
-                let current = snapshot.get(key);
-                current.is_some_and(|object| object.resource_version == version)
-            });
-            true
-        });
+            for slice in 0..KeptRows::SLICES {
+                cache.kept.retain_in(slice, |key, version| {
+                    let current = snapshot.get(key);
+                    current.is_some_and(|object| object.resource_version == version)
+                });
+                yield_now().await;
+            }
+        }
     }
 }
 
@@ -111,7 +165,41 @@ pub(super) fn is_tested(server_version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Context;
+    use std::task::Waker;
+
     use super::*;
+    use crate::body::BodyGuard;
+    use crate::server::collection::CollectionEnd;
+
+    type Change<'a> = &'a dyn Fn(&Kind);
+
+    #[tokio::test]
+    async fn a_watch_ends_when_its_kind_differs_or_cannot_be_printed_or_is_replaced() {
+        let (compared, objects) = (1, 1);
+        let equal = Outcome::Equal { compared, objects };
+        let now = Instant::now();
+        let cases: [(Change<'_>, bool); 6] = [
+            (&|kind| kind.checked(&equal, now), false),
+            (&|kind| kind.checked(&Outcome::Failed, now), false),
+            (&|kind| kind.checked(&Outcome::OtherCells, now), true),
+            (&|kind| kind.checked(&Outcome::OtherColumns, now), true),
+            (&Kind::cannot_print, true),
+            (&Kind::retire, true),
+        ];
+        for (at, (change, is_over)) in cases.into_iter().enumerate() {
+            let printer = Printer::built_in("v1", "Pod");
+            let kind = Kind::new(Arc::default(), printer, false, None);
+            let mut end = CollectionEnd::new(kind.watch_end());
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(end.poll_end(&mut cx).is_pending());
+            change(&kind);
+            assert_eq!(end.poll_end(&mut cx).is_ready(), is_over, "{at}");
+            // A later watch is admitted or not, but does not end because of what was before.
+            let mut later = CollectionEnd::new(kind.watch_end());
+            assert!(later.poll_end(&mut cx).is_pending());
+        }
+    }
 
     #[test]
     fn only_tested_versions_are_printed() {

@@ -122,23 +122,45 @@ impl Tables {
         Self { inner }
     }
 
-    /// Drops old rows regularly. Runs until the future is dropped.
+    /// Drops old rows regularly, and kinds whose definition or API server has changed. Runs until the
+    /// future is dropped.
     pub(super) async fn clean(self) {
         loop {
             sleep(CLEAN_INTERVAL).await;
+            let known: Vec<_> = self.inner.kinds.lock().keys().cloned().collect();
+            for gvr in known {
+                self.retire_if_outdated(&gvr);
+                tokio::task::yield_now().await;
+            }
             let kinds: Vec<_> = self.inner.kinds.lock().values().cloned().collect();
             for kind in kinds {
-                kind.forget_old_rows();
-                tokio::task::yield_now().await;
+                kind.forget_old_rows().await;
             }
             let used = i64::try_from(self.inner.memory.used()).unwrap_or(i64::MAX);
             self.inner.metrics.row_bytes.set(used);
         }
     }
 
+    /// Replaces the kind of `gvr` if the API server prints it in another way now. Reads do that too,
+    /// but nobody may read a Table whose watches are open.
+    fn retire_if_outdated(&self, gvr: &GroupVersionResource) {
+        let rest_mapper = &self.inner.rest_mapper;
+        let spec = rest_mapper.known_informer_spec(gvr, WireFormat::Json);
+        if spec.is_none_or(|spec| self.kind(&spec).is_err()) {
+            let removed = self.inner.kinds.lock().remove(gvr);
+            if let Some(removed) = removed {
+                removed.retire();
+            }
+        }
+    }
+
     /// Records a Table read for which no informer is ready. The second one within a minute starts
-    /// the informer, but does not wait for it: the API server answers at once.
+    /// the informer, but does not wait for it: the API server answers at once. Reads for which no
+    /// informer would be started otherwise do not count.
     pub(super) fn missed(&self, read: &Read) {
+        if !read.may_start_informer() {
+            return;
+        }
         let gvr = &read.spec.resource.gvr;
         let now = Instant::now();
         let before = self.inner.cold_reads.lock().insert(gvr.clone(), now);
@@ -172,6 +194,9 @@ impl Tables {
         let (kind, printer) = self.kind(&read.spec)?;
         let snapshot = informer.reader().snapshot().ok_or(Reason::NotCached)?;
         let epoch = snapshot.epoch();
+        let is_watch = matches!(read.plan, Plan::Watch { .. });
+        // Before the admission, so that a watch sees whatever ends it later.
+        let end = is_watch.then(|| kind.watch_end());
         let (admission, must_check) = {
             let mut state = kind.state.lock();
             state.admit(snapshot.len(), Instant::now())
@@ -192,13 +217,12 @@ impl Tables {
             Admission::Differs => return Err(Reason::TableDiffers),
         }
         let kept = kind.rows(informer, epoch, &self.inner.memory);
-        let is_watch = matches!(read.plan, Plan::Watch { .. });
         Ok(Arc::new(TableCollection::new(
             Arc::clone(informer),
-            printer,
+            (kind, printer),
             kept,
             (version, include),
-            is_watch,
+            end,
         )))
     }
 
@@ -217,21 +241,24 @@ impl Tables {
             true => Some(self.definition(gvr).ok_or(Reason::Table)?),
             false => None,
         };
-        let mut kinds = self.inner.kinds.lock();
-        let known = kinds
-            .get(gvr)
-            .filter(|kind| kind.server_version == server_version && kind.is_custom == spec.custom);
         let version = definition.as_ref().map(|object| object.resource_version);
+        let is_current =
+            |kind: &Kind| kind.server_version == server_version && kind.is_custom == spec.custom;
+        let known = self.inner.kinds.lock().get(gvr).cloned();
+        let known = known.filter(|kind| is_current(kind) && *kind.definition.lock() == version);
         let kind = match known {
-            Some(known) if *known.definition.lock() == version => Arc::clone(known),
-            known => {
+            Some(known) => known,
+            None => {
+                // A definition may be long, so no lock is held while it is parsed.
                 let printer = printer(spec, definition.as_deref());
-                let is_same = |known: &&Arc<Kind>| match (&known.printer, &printer) {
-                    (Some(known), Some(new)) => known.is_same_custom(new),
-                    (known, new) => known.is_none() && new.is_none(),
+                let mut kinds = self.inner.kinds.lock();
+                let is_same = |kind: &&Arc<Kind>| {
+                    let is_known = *kind.definition.lock() == version;
+                    is_current(kind) && (is_known || kind.has_printer_like(printer.as_ref()))
                 };
-                match known.filter(is_same) {
-                    // The definition has changed in something else than its columns.
+                match kinds.get(gvr).filter(is_same) {
+                    // Another thread was faster, or the definition has changed in something else
+                    // than its columns.
                     Some(known) => {
                         *known.definition.lock() = version;
                         Arc::clone(known)
@@ -239,7 +266,11 @@ impl Tables {
                     None => {
                         let kind = Kind::new(server_version, printer, spec.custom, version);
                         let kind = Arc::new(kind);
-                        kinds.insert(gvr.clone(), Arc::clone(&kind));
+                        let replaced = kinds.insert(gvr.clone(), Arc::clone(&kind));
+                        drop(kinds);
+                        if let Some(replaced) = replaced {
+                            replaced.retire();
+                        }
                         kind
                     }
                 }
@@ -296,8 +327,7 @@ impl Tables {
             let checks = &tables.inner.metrics.checks;
             let labels = [gvr.group.as_str(), gvr.resource.as_str(), result];
             checks.with_label_values(&labels).inc();
-            let mut state = kind.state.lock();
-            state.checked(&outcome, kind.is_custom, Instant::now());
+            kind.checked(&outcome, Instant::now());
         });
     }
 }

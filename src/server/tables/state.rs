@@ -33,6 +33,10 @@ enum Verdict {
     Equal { compared: usize, objects: usize },
     /// Something differed.
     Differs,
+    /// An object could not be printed. No check changes that.
+    Unprintable,
+    /// Another kind is printed in place of this one.
+    Retired,
 }
 
 /// How a Table is answered.
@@ -73,8 +77,10 @@ impl State {
         let (admission, is_due) = match self.verdict {
             Verdict::Unknown => (Admission::Unchecked, true),
             Verdict::Differs => (Admission::Differs, self.not_before.is_some()),
-            // Columns alone say little about cells.
-            Verdict::Equal { compared: 0, .. } if objects > 0 => (Admission::Unchecked, true),
+            Verdict::Unprintable => (Admission::Differs, false),
+            Verdict::Retired => (Admission::Unchecked, false),
+            // Columns alone say little about cells, and a watch of no objects prints later ones.
+            Verdict::Equal { compared: 0, .. } => (Admission::Unchecked, objects > 0),
             Verdict::Equal {
                 compared,
                 objects: before,
@@ -96,6 +102,9 @@ impl State {
     pub(super) fn checked(&mut self, outcome: &Outcome, is_custom: bool, now: Instant) {
         self.is_checking = false;
         self.not_before = None;
+        if matches!(self.verdict, Verdict::Unprintable | Verdict::Retired) {
+            return;
+        }
         match *outcome {
             Outcome::Equal { compared, objects } => {
                 self.verdict = Verdict::Equal { compared, objects };
@@ -108,6 +117,18 @@ impl State {
             Outcome::OtherColumns | Outcome::OtherCells => self.verdict = Verdict::Differs,
             Outcome::Failed => self.not_before = Some(now + RETRY),
         }
+    }
+
+    /// Records that an object could not be printed.
+    pub(super) fn cannot_print(&mut self) {
+        if self.verdict != Verdict::Retired {
+            self.verdict = Verdict::Unprintable;
+        }
+    }
+
+    /// Records that another kind is printed in place of this one.
+    pub(super) fn retire(&mut self) {
+        self.verdict = Verdict::Retired;
     }
 }
 
@@ -138,7 +159,7 @@ mod tests {
         let mut state = State::new();
         state.admit(0, now);
         state.checked(&equal(0, 0), false, now);
-        assert_eq!(state.admit(0, now), (Admission::Print, false));
+        assert_eq!(state.admit(0, now), (Admission::Unchecked, false));
         assert_eq!(state.admit(1, now), (Admission::Unchecked, true));
         state.checked(&equal(1, 1), false, now);
         assert_eq!(state.admit(1, now), (Admission::Print, false));
@@ -172,6 +193,29 @@ mod tests {
         assert_eq!(state.admit(50, now + RETRY), (Admission::Print, true));
         state.checked(&Outcome::OtherCells, false, now);
         assert_eq!(state.admit(50, now + RETRY), (Admission::Differs, false));
+    }
+
+    #[test]
+    fn a_check_does_not_change_that_a_kind_is_unprintable_or_retired() {
+        let now = Instant::now();
+        let later = now + Duration::from_secs(3600);
+        for (ends, expected) in [
+            (State::cannot_print as fn(&mut State), Admission::Differs),
+            (State::retire, Admission::Unchecked),
+        ] {
+            let mut state = State::new();
+            state.admit(5, now);
+            state.checked(&equal(5, 5), false, now);
+            assert_eq!(state.admit(10, now), (Admission::Print, true));
+            ends(&mut state);
+            assert_eq!(state.admit(10, now), (expected, false));
+            state.checked(&equal(10, 10), false, now);
+            assert_eq!(state.admit(10, later), (expected, false));
+        }
+        let mut state = State::new();
+        state.retire();
+        state.cannot_print();
+        assert_eq!(state.admit(1, now), (Admission::Unchecked, false));
     }
 
     #[test]

@@ -131,6 +131,7 @@ async fn a_resource_is_forwarded_if_its_table_differs() {
     direct.create(&path("pods"), &pod).await.ok();
     let map = json!({ "metadata": { "name": "a" } });
     direct.create(&path("configmaps"), &map).await.ok();
+    direct.create(&path("secrets"), &map).await.ok();
     let proxy = ScriptedProxy::start(direct.clone(), with_other_cells).await;
     let directory = tempfile::tempdir().expect("a temporary directory");
     let config = directory.path().join("config");
