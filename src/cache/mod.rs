@@ -78,7 +78,7 @@
 //! - **I5** `i5_the_writer_never_waits_for_a_reader_or_an_encoder`: under the lock a reader only
 //!   clones a handle or copies a small batch of handles. No lock is held while encoding.
 //! - **I6** `i6_an_event_is_encoded_at_most_once_per_verdict`: all streams share the frames of an
-//!   event, however many there are.
+//!   event, however many there are. Only frames of Tables belong to one stream.
 //! - **I7** `i7_nothing_is_served_before_the_first_full_list`: a cache that is not ready serves
 //!   nothing. A later relist produces the deletions that it implies.
 

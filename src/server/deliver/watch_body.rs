@@ -56,7 +56,7 @@ const BOOKMARK_RETRY: Duration = Duration::from_secs(1);
 const COUNT_BATCH: u64 = 64;
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
-/// Longest initial event, in bytes, that is not charged by itself: bursts of them are.
+/// Longest event of one watch, in bytes, that is not charged by itself: bursts of them are.
 const FREE_FRAME: usize = 4 << 10;
 /// A watch without `timeoutSeconds` ends after a random time between this and twice this.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
@@ -93,8 +93,8 @@ pub(crate) struct WatchBody {
     account: Option<Arc<Account>>,
 }
 
-/// A large initial event, which is charged while it is sent.
-struct InitialFrame {
+/// A large event that no other watch shares, which is charged while it is sent.
+struct OwnFrame {
     bytes: Bytes,
     _charge: Charge,
 }
@@ -256,15 +256,16 @@ impl WatchBody {
         }
     }
 
-    /// `frame`, charged if it is a large initial event: unlike later events, no other client shares
-    /// it. `None` if the ledger refuses it; then the watch expires.
+    /// `frame`, charged if it is large and no other client shares it: an initial event, or a row of a
+    /// Table. `None` if the ledger refuses it; then the watch expires.
     fn charged(&mut self, frame: Bytes) -> Option<Bytes> {
-        let is_charged = self.has_initial && frame.len() > FREE_FRAME;
+        let is_own = self.has_initial || self.representation.view.is_table();
+        let is_charged = is_own && frame.len() > FREE_FRAME;
         let Some(account) = self.account.as_ref().filter(|_| is_charged) else {
             return Some(frame);
         };
         if let Ok(charge) = account.charge(Kind::Watch, frame.len() as u64) {
-            return Some(Bytes::from_owner(InitialFrame {
+            return Some(Bytes::from_owner(OwnFrame {
                 bytes: frame,
                 _charge: charge,
             }));
@@ -463,7 +464,7 @@ impl http_body::Body for WatchBody {
     }
 }
 
-impl AsRef<[u8]> for InitialFrame {
+impl AsRef<[u8]> for OwnFrame {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }

@@ -1,6 +1,7 @@
 //! Tests when watches send bookmarks and when they end, in paused time.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -30,7 +31,15 @@ use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::Writer;
 use crate::codec::Encoder;
+use crate::codec::IncludeObject;
+use crate::codec::KeptRows;
+use crate::codec::MetaVersion;
+use crate::codec::Printer;
 use crate::codec::Representation;
+use crate::codec::RowMemory;
+use crate::codec::TableView;
+use crate::codec::View;
+use crate::ledger::Account;
 use crate::ledger::Ledger;
 use crate::ledger::Limits;
 use crate::ledger::SnapshotAge;
@@ -45,9 +54,41 @@ struct TestCollection {
     encoder: Arc<Encoder>,
     resource: Arc<Resource>,
     fields: Arc<SelectableFields>,
+    /// True after an object could not be printed.
+    is_unprintable: AtomicBool,
 }
 
 impl TestCollection {
+    /// A collection that is shown as Tables.
+    fn of_tables() -> Arc<Self> {
+        let kept = Arc::new(KeptRows::new(Arc::new(RowMemory::new(0))));
+        let shown = (MetaVersion::V1, IncludeObject::None);
+        let view = TableView::new(Printer::fallback(), shown, kept, None);
+        let mut collection = Self::new();
+        let tables = collection.encoder.table(Arc::new(view));
+        let own = Arc::get_mut(&mut collection).expect("the only reference");
+        own.encoder = Arc::new(tables);
+        collection
+    }
+
+    /// A watch of later changes, shown as a Table.
+    fn watch_table(self: &Arc<Self>, account: &Arc<Account>) -> WatchBody {
+        let stream = self.reader.watch(WatchFrom::Tip, Arc::default());
+        let collection: Arc<dyn Collection> = self.clone();
+        let body = WatchBody::new(
+            collection,
+            WatchSource::Stream(stream.expect("the cache is ready")),
+            Representation {
+                view: View::Table(MetaVersion::V1, IncludeObject::None),
+                ..Representation::plain(WireFormat::Json)
+            },
+            WatchTerms::default(),
+            true,
+            Shutdown::new(crate::shutdown::Config::default()).watch_end(),
+        );
+        body.charged_to(Some(Arc::clone(account)))
+    }
+
     fn new() -> Arc<Self> {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: Vec::new(),
@@ -73,6 +114,7 @@ impl TestCollection {
                 verbs: Vec::new(),
             }),
             fields: Arc::default(),
+            is_unprintable: AtomicBool::new(false),
         })
     }
 
@@ -159,6 +201,10 @@ impl TestCollection {
 }
 
 impl Collection for TestCollection {
+    fn cannot_print(&self) {
+        self.is_unprintable.store(true, Ordering::Relaxed);
+    }
+
     fn reader(&self) -> &Reader {
         &self.reader
     }
@@ -546,4 +592,54 @@ async fn a_large_initial_event_without_memory_ends_the_watch() {
         drop((frame, body, account));
         assert_eq!(ledger.leased(), 0);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_event_of_a_table_is_charged() {
+    const LENGTH: usize = 100 << 10;
+    let name = "x".repeat(LENGTH);
+    for (connection_memory, fits) in [(1 << 20, true), (50 << 10, false)] {
+        let collection = TestCollection::of_tables();
+        let limits = Limits {
+            connection_memory,
+            ..Limits::new(Some(1 << 30), None, 0)
+        };
+        let ledger = Ledger::new(limits);
+        let account = ledger.open_account();
+        let mut body = collection.watch_table(&account);
+        collection.add("small", 11);
+        let small = body.frame().await.expect("a frame").expect("no error");
+        assert_eq!(ledger.leased(), 0);
+        collection.add(&name, 12);
+        let frame = body.frame().await.expect("a frame").expect("no error");
+        let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
+        assert_eq!(text.contains(&name), fits);
+        assert_eq!(text.contains("\"code\":410"), !fits, "{connection_memory}");
+        assert_eq!(ledger.leased() > LENGTH as u64, fits);
+        drop((small, frame, body, account));
+        assert_eq!(ledger.leased(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_collection_learns_that_an_object_cannot_be_printed() {
+    let collection = TestCollection::of_tables();
+    let ledger = Ledger::new(Limits::default());
+    let mut body = collection.watch_table(&ledger.open_account());
+    let key = ObjectKey::new(None, "deep");
+    let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let text = format!(r#""metadata":{{"name":"deep","resourceVersion":"11"}},"a":{nested}}}"#);
+    let deep = Object::new(
+        key,
+        ResourceVersion(11),
+        &ObjectValues::default(),
+        text.into(),
+    );
+    let added = collection.writer.lock().apply(EventType::Added, deep, None);
+    added.expect("a version above the last");
+    let frame = body.frame().await.expect("a frame").expect("no error");
+    let text = String::from_utf8_lossy(frame.data_ref().expect("data")).into_owned();
+    assert!(text.contains("\"code\":500"), "{text}");
+    assert!(collection.is_unprintable.load(Ordering::Relaxed));
+    assert!(body.frame().await.is_none());
 }
