@@ -13,7 +13,6 @@ use parking_lot::Mutex;
 use prometheus::IntCounter;
 use prometheus::IntGauge;
 
-use crate::body::BodyGuard;
 use crate::identity::Caller;
 use crate::identity::UserKey;
 use crate::net::ClientConnection;
@@ -218,9 +217,6 @@ impl Seat {
         }
     }
 }
-
-/// A seat is held until the body of the answer is dropped.
-impl BodyGuard for Seat {}
 
 impl Drop for Seat {
     fn drop(&mut self) {
