@@ -181,7 +181,8 @@ impl AccessControl {
         let reviewer = Arc::new(reviewer);
         let access_queue = metrics.access_queue.clone();
         let stale_decisions = metrics.stale.clone();
-        let recent = Arc::new(RecentChanges::kept_for(config.stale));
+        let longest = config.stale.max(config.token_ttl).max(config.allowed_ttl);
+        let recent = Arc::new(RecentChanges::of_answers(longest));
         let authenticator = Authenticator::new(
             Arc::clone(&reviewer),
             config,

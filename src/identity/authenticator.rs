@@ -139,7 +139,7 @@ impl Authenticator {
     /// too old, the token has not expired, and nothing was deleted since for which it was issued.
     fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
         let deleted = |owner: &Owner| match owner {
-            Owner::User(user) => self.recent.last_kept_deletion(&user.user),
+            Owner::User(user) => self.recent.settled_deletion(&user.user),
             _ => None,
         };
         let has_expired = token.expires_in(SystemTime::now()) == Some(Duration::ZERO);

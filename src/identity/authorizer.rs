@@ -110,7 +110,7 @@ impl Authorizer {
     /// answer: it is not too old, and the user's roles have not changed since, as far as kubefan
     /// knows.
     pub(super) fn was_allowed(&self, caller: &KnownCaller, attributes: &Attributes) -> bool {
-        let changed = |_: &_| self.recent.last_kept(caller.user(), &attributes.namespace);
+        let changed = |_: &_| self.recent.settled(caller.user(), &attributes.namespace);
         let questions = [attributes.without_selectors(), attributes.clone()];
         questions.into_iter().any(|attributes| {
             let question = Question::new(caller, attributes);

@@ -1,5 +1,5 @@
-//! Changes of roles and bindings in the last 30 s. Meanwhile the API server may still judge by the
-//! roles before them.
+//! Recent changes of roles, and deletions of the objects for which tokens were issued. For 30 s the
+//! API server may still answer as before them, so what it answers in this time counts for a second.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -34,7 +34,8 @@ pub(in crate::identity) struct RecentChanges {
     /// When the last change is settled, in milliseconds after `started`; 0 if there was none. So most
     /// requests take no lock.
     settled_ms: AtomicU64,
-    /// How long changes are remembered.
+    /// How long changes are remembered: until all answers from before them, and from the time in
+    /// which they were not settled, have expired.
     kept_for: Duration,
     changes: RwLock<Changes>,
 }
@@ -56,17 +57,17 @@ type ByName = HashMap<String, HashMap<String, Instant>>;
 
 impl Default for RecentChanges {
     fn default() -> Self {
-        Self::kept_for(SETTLED)
+        Self::of_answers(SETTLED)
     }
 }
 
 impl RecentChanges {
-    /// No changes. They are remembered until they are settled, and at least for `least`.
-    pub(in crate::identity) fn kept_for(least: Duration) -> Self {
+    /// No changes. `longest` is how long an answer may count.
+    pub(in crate::identity) fn of_answers(longest: Duration) -> Self {
         Self {
             started: Instant::now(),
             settled_ms: AtomicU64::new(0),
-            kept_for: least.max(SETTLED),
+            kept_for: SETTLED.saturating_add(longest),
             changes: RwLock::default(),
         }
     }
@@ -120,23 +121,30 @@ impl RecentChanges {
         user: &User,
         since: Instant,
     ) -> Option<Instant> {
-        if !self.has_any() {
+        if !self.keeps_any() {
             return None;
         }
         let changes = self.changes.read();
         let last = uids_of(user)
             .filter_map(|uid| changes.deleted.get(uid))
             .max();
-        let known = last.and_then(|last| earliest(*last, since, COUNTS_FOR));
+        let known = last.map(|last| earliest(*last, since, COUNTS_FOR));
         let has_uids = uids_of(user).next().is_some();
         let any = changes.any_deleted.filter(|_| has_uids);
-        known.max(any.and_then(|last| earliest(last, since, OWNERS_COUNT_FOR)))
+        known.max(any.map(|last| earliest(last, since, OWNERS_COUNT_FOR)))
     }
 
     /// True if something changed a short time ago.
     pub(in crate::identity) fn has_any(&self) -> bool {
         let settled = self.settled_ms.load(Ordering::Acquire);
         settled > 0 && self.millis(Instant::now()) < settled
+    }
+
+    /// True if a change is remembered, although it may be settled.
+    fn keeps_any(&self) -> bool {
+        let settled = self.settled_ms.load(Ordering::Acquire);
+        let kept_for = self.kept_for.saturating_sub(SETTLED).as_millis() as u64;
+        settled > 0 && self.millis(Instant::now()) < settled.saturating_add(kept_for)
     }
 
     /// The last change of the rights of `user` in `namespace` (empty: in all) that is not settled.
@@ -148,20 +156,22 @@ impl RecentChanges {
         (last.elapsed() < SETTLED).then_some(last)
     }
 
-    /// The last change of the rights of `user` in `namespace` that is still remembered, although it
-    /// may be settled.
-    pub(in crate::identity) fn last_kept(&self, user: &User, namespace: &str) -> Option<Instant> {
-        self.changes.read().last(user, namespace)
+    /// The moment before which a decision about `user` in `namespace` must not have been asked for if
+    /// it counts in an outage: when the last remembered change of its rights was settled.
+    pub(in crate::identity) fn settled(&self, user: &User, namespace: &str) -> Option<Instant> {
+        let last = self.changes.read().last(user, namespace)?;
+        Some(last + SETTLED)
     }
 
-    /// The last deletion that is still remembered of an object for which tokens of `user` were
-    /// issued, although it may be settled.
-    pub(in crate::identity) fn last_kept_deletion(&self, user: &User) -> Option<Instant> {
+    /// The same for the owner of a token of `user`, after the deletion of objects for which it may
+    /// have been issued.
+    pub(in crate::identity) fn settled_deletion(&self, user: &User) -> Option<Instant> {
         let changes = self.changes.read();
         let deleted = uids_of(user).filter_map(|uid| changes.deleted.get(uid));
         let has_uids = uids_of(user).next().is_some();
         let any = changes.any_deleted.filter(|_| has_uids);
-        deleted.copied().chain(any).max()
+        let last = deleted.copied().chain(any).max()?;
+        Some(last + SETTLED)
     }
 
     fn set_changed(&self, now: Instant) {
@@ -181,17 +191,21 @@ impl RecentChanges {
         namespace: &str,
         since: Instant,
     ) -> Option<Instant> {
-        let last = self.last(user, namespace)?;
-        earliest(last, since, COUNTS_FOR)
+        if !self.keeps_any() {
+            return None;
+        }
+        let last = self.changes.read().last(user, namespace)?;
+        Some(earliest(last, since, COUNTS_FOR))
     }
 }
 
 /// The moment before which an answer for a request of `since` must not have been asked for, after a
-/// change at `last`, while answers count for `counts_for`. The request may wait longer for its own.
-fn earliest(last: Instant, since: Instant, counts_for: Duration) -> Option<Instant> {
+/// change at `last`. Until the change is settled, answers count for `counts_for`; those that are
+/// asked for later count as usual. The request may wait longer for its own.
+fn earliest(last: Instant, since: Instant, counts_for: Duration) -> Instant {
     let counts_from = since.checked_sub(counts_for);
     let earliest = counts_from.map_or(last, |from| from.max(last));
-    (last.elapsed() < SETTLED).then_some(earliest)
+    earliest.min(last + SETTLED)
 }
 
 /// The uids of the objects without which a token of `user` is not good: its ServiceAccount, and the
@@ -260,8 +274,13 @@ mod tests {
         advance(Duration::from_millis(2_500)).await;
         let expected = change + Duration::from_millis(1_500);
         assert_eq!(recent.earliest(&user, "n", Instant::now()), Some(expected));
+        // An answer of the last moments before the change was settled does not count again.
         advance(SETTLED).await;
-        assert_eq!(recent.earliest(&user, "n", Instant::now()), None);
+        let settled = change + SETTLED;
+        let earliest = |user: &User| recent.earliest(user, "n", Instant::now());
+        assert_eq!(earliest(&user), Some(settled));
+        advance(SETTLED).await;
+        assert_eq!(earliest(&user), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -298,15 +317,19 @@ mod tests {
             let deleted = Instant::now();
             recent.add_deleted(uid, deleted);
             assert_eq!(recent.earliest_owner(&user, Instant::now()), Some(deleted));
+            // One who was asked for before the deletion never counts again.
+            advance(SETTLED + COUNTS_FOR).await;
+            let settled = deleted + SETTLED;
+            assert_eq!(recent.earliest_owner(&user, Instant::now()), Some(settled));
             advance(SETTLED).await;
             assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changes_may_be_kept_for_longer_than_until_they_are_settled() {
-        for (least, is_kept) in [(Duration::ZERO, false), (3 * SETTLED, true)] {
-            let recent = RecentChanges::kept_for(least);
+    async fn changes_are_kept_until_the_answers_before_them_have_expired() {
+        for (longest, is_kept) in [(Duration::ZERO, false), (3 * SETTLED, true)] {
+            let recent = RecentChanges::of_answers(longest);
             let mut user = user("u", "g");
             user.uid = "account".to_owned();
             let changed = Instant::now();
@@ -317,10 +340,12 @@ mod tests {
             let of_other = concerned(Subject::User("v".to_owned()), "");
             recent.add(&of_other, Instant::now());
             assert_eq!(recent.last(&user, "n"), None);
-            assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
-            let expected = is_kept.then_some(changed);
-            assert_eq!(recent.last_kept(&user, "n"), expected);
-            assert_eq!(recent.last_kept_deletion(&user), expected);
+            let expected = is_kept.then_some(changed + SETTLED);
+            let now = Instant::now();
+            assert_eq!(recent.earliest_owner(&user, now), expected);
+            assert_eq!(recent.earliest(&user, "n", now), expected);
+            assert_eq!(recent.settled(&user, "n"), expected);
+            assert_eq!(recent.settled_deletion(&user), expected);
         }
     }
 
@@ -342,7 +367,7 @@ mod tests {
         assert_eq!(earliest(&self::user("v", "g")), None);
         advance(Duration::from_secs(15)).await;
         assert_eq!(earliest(&user), Some(deleted + Duration::from_secs(5)));
-        advance(SETTLED).await;
+        advance(2 * SETTLED).await;
         assert_eq!(earliest(&user), None);
         // There is room again.
         let deleted = Instant::now();
