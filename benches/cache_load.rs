@@ -167,10 +167,7 @@ fn filled(count: usize) -> (Writer, Reader) {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: vec!["shard".to_owned()],
         field_count: 1,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 128,
-        groups: cache::GroupLimits::default(),
+        ..cache::Config::default()
     });
     let mut relist = writer.relist();
     (0..count).for_each(|index| relist.add(pod(index, 1)));

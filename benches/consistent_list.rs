@@ -76,14 +76,7 @@ fn decoder() -> Decoder {
 }
 
 fn filled(count: usize) -> (Writer, Reader) {
-    let (mut writer, reader) = cache::cache(cache::Config {
-        indexed_labels: Vec::new(),
-        field_count: 0,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 128,
-        groups: cache::GroupLimits::default(),
-    });
+    let (mut writer, reader) = cache::cache(cache::Config::default());
     let mut relist = writer.relist();
     let page = decoder().list(&list(count, APPLIED)).expect("a list");
     page.items.into_iter().for_each(|item| relist.add(item));

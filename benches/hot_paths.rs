@@ -55,11 +55,7 @@ fn decoder() -> Decoder {
 fn filled(count: usize) -> (Writer, Reader) {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: vec!["shard".into()],
-        field_count: 0,
-        retention_age: std::time::Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 128,
-        groups: cache::GroupLimits::default(),
+        ..cache::Config::default()
     });
     let mut relist = writer.relist();
     let decoder = decoder();

@@ -2,7 +2,6 @@
 //! `cargo bench --bench ingest`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use divan::Bencher;
@@ -107,11 +106,7 @@ fn watch<const FORMAT: usize>(bencher: Bencher<'_, '_>, size: usize) {
 
 fn config(field_count: usize) -> cache::Config {
     cache::Config {
-        indexed_labels: Vec::new(),
         field_count,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 128,
-        groups: cache::GroupLimits::default(),
+        ..cache::Config::default()
     }
 }

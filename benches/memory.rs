@@ -122,12 +122,11 @@ fn ingest(
     let decoder = Decoder::new(format, fields.clone());
     let before = allocated();
     let (mut writer, reader) = cache::cache(cache::Config {
-        indexed_labels: Vec::new(),
         field_count: fields.fields.len(),
         retention_age: Duration::ZERO,
         retention_bytes: Some(0),
         retention_events: 0,
-        groups: cache::GroupLimits::default(),
+        ..cache::Config::default()
     });
     let mut relist = writer.relist();
     match method {

@@ -108,10 +108,7 @@ fn prepare(change: Change, groups: usize) -> Prepared {
     let (mut writer, reader) = cache::cache(cache::Config {
         indexed_labels: vec!["shard".to_owned()],
         field_count: 2,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 128,
-        groups: cache::GroupLimits::default(),
+        ..cache::Config::default()
     });
     let mut list = writer.relist();
     if !matches!(change, Change::First) {

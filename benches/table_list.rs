@@ -61,14 +61,7 @@ struct PrintedPods {
 impl Pods {
     fn filled() -> Arc<Self> {
         let fields = Arc::new(SelectableFields::default());
-        let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
-            field_count: 0,
-            retention_age: std::time::Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 128,
-            groups: cache::GroupLimits::default(),
-        });
+        let (mut writer, reader) = cache::cache(cache::Config::default());
         let decoder = Decoder::new(WireFormat::Json, Arc::clone(&fields));
         let mut relist = writer.relist();
         for pod in pods(COUNT) {

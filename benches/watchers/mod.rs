@@ -48,12 +48,8 @@ struct IndexWaker {
 impl Pods {
     pub(crate) fn new(count: usize) -> Self {
         let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
             field_count: 1,
-            retention_age: std::time::Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 128,
-            groups: cache::GroupLimits::default(),
+            ..cache::Config::default()
         });
         writer.replace(writer.relist(), ResourceVersion(1));
         let body = Bytes::from(vec![b'x'; 2_000]);

@@ -12,13 +12,28 @@ pub struct Config {
     /// Number of selectable fields of each object.
     pub field_count: usize,
     /// How long events and pinned snapshots are kept, unless `retention_bytes` is exceeded first.
+    /// Default is 75 s, as in kube-apiserver.
     pub retention_age: Duration,
     /// Limit of the bytes of all events in the log, and also of the bytes of objects that only
     /// pinned snapshots hold. `None` means 64 MiB or four times the store, whichever is more.
     pub retention_bytes: Option<usize>,
     /// Number of newest events that are kept regardless of their age, unless `retention_bytes` is
     /// exceeded. They let a client of a quiet resource resume after an hour without a new list.
+    /// Default is 128; kube-apiserver keeps 100.
     pub retention_events: usize,
     /// Limits of the groups, that is, of the different selections that clients watch.
     pub groups: GroupLimits,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            indexed_labels: Vec::new(),
+            field_count: 0,
+            retention_age: Duration::from_secs(75),
+            retention_bytes: None,
+            retention_events: 128,
+            groups: GroupLimits::default(),
+        }
+    }
 }

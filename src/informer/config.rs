@@ -17,8 +17,8 @@ pub struct Config {
     /// Minimum age at which the event log drops an event; [`Config::retention_bytes`] has priority.
     /// Default is [`Config::DEFAULT_RETENTION_AGE`].
     pub retention_age: Duration,
-    /// Maximum size of one event log in bytes. `None`, the default, means 64 MiB, or twice the size
-    /// of the store if that is more.
+    /// Maximum size of one event log in bytes. `None`, the default, means 64 MiB, or four times the
+    /// size of the store if that is more.
     pub retention_bytes: Option<usize>,
     /// How many different selections clients may watch in each cache, as far as they cost memory or
     /// time for every change. Default is [`GroupLimits::default`].
@@ -45,9 +45,6 @@ impl Config {
     pub const DEFAULT_RETENTION_AGE: Duration = Duration::from_secs(75);
     /// Default of [`Config::max_unauthorized`]: ten minutes.
     pub const DEFAULT_MAX_UNAUTHORIZED: Duration = Duration::from_secs(600);
-    /// The event log keeps this many newest events regardless of their age, so that the client of a
-    /// quiet resource can resume after an hour. kube-apiserver keeps 100.
-    pub const RETENTION_EVENTS: usize = 128;
     /// How long a ready cache stays in use while the API server answers 403, 404 or 406; after
     /// that, its reflector ends.
     pub const REFUSAL_PATIENCE: Duration = Duration::from_secs(10);

@@ -331,8 +331,8 @@ impl InformerSet {
             field_count: spec.fields.fields.len(),
             retention_age: config.retention_age,
             retention_bytes: config.retention_bytes,
-            retention_events: Config::RETENTION_EVENTS,
             groups: config.groups,
+            ..cache::Config::default()
         });
         let metrics = Arc::<ReflectorMetrics>::default();
         let lister_watcher = ResourceClient::new(

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
-use std::time::Duration;
 
 use crate::api::Field;
 use crate::api::FieldSelector;
@@ -20,7 +19,6 @@ use crate::api::ObjectValues;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::cache::Config;
-use crate::cache::GroupLimits;
 use crate::cache::Relist;
 use crate::cache::ReplaceOutcome;
 use crate::cache::WatchItem;
@@ -32,10 +30,8 @@ pub(in crate::cache) fn config() -> Config {
     Config {
         indexed_labels: vec!["app".to_owned()],
         field_count: 1,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
         retention_events: 0,
-        groups: GroupLimits::default(),
+        ..Config::default()
     }
 }
 

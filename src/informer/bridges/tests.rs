@@ -99,14 +99,7 @@ struct Bench {
 
 impl Bench {
     fn new(answers: impl IntoIterator<Item = Answer>) -> Self {
-        let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
-            field_count: 0,
-            retention_age: Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 128,
-            groups: cache::GroupLimits::default(),
-        });
+        let (mut writer, reader) = cache::cache(cache::Config::default());
         let list = writer.relist();
         writer.replace(list, ResourceVersion(20));
         let upstream = Upstream::default();

@@ -195,7 +195,6 @@ impl Iterator for ListBodies {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use tokio::time::Instant;
 
@@ -220,11 +219,7 @@ mod tests {
     fn snapshot(rare: &[usize]) -> Snapshot {
         let (mut writer, reader) = cache::cache(cache::Config {
             indexed_labels: vec!["half".to_owned()],
-            field_count: 0,
-            retention_age: Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 128,
-            groups: cache::GroupLimits::default(),
+            ..cache::Config::default()
         });
         let mut relist = writer.relist();
         for number in 0..OBJECTS {

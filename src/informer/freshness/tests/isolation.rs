@@ -82,14 +82,7 @@ struct World {
 impl World {
     /// A world in which lists with the label selector `wrong` lack objects.
     fn new(wrong: &'static str) -> Self {
-        let (writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
-            field_count: 0,
-            retention_age: Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 100,
-            groups: cache::GroupLimits::default(),
-        });
+        let (writer, reader) = cache::cache(cache::Config::default());
         let server = Arc::new(Server {
             version: Mutex::new(ResourceVersion(5)),
             wrong: Mutex::new(Some(wrong)),

@@ -46,14 +46,7 @@ impl FreshnessProbe for ContradictingProbe {
 
 #[tokio::test(start_paused = true)]
 async fn a_wrong_cache_is_relisted_but_not_for_each_reader() {
-    let (mut writer, reader) = cache::cache(cache::Config {
-        indexed_labels: Vec::new(),
-        field_count: 0,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 100,
-        groups: cache::GroupLimits::default(),
-    });
+    let (mut writer, reader) = cache::cache(cache::Config::default());
     let empty = writer.relist();
     writer.replace(empty, ResourceVersion(5));
     let (relist, mut relists) = relist_channel();

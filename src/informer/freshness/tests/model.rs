@@ -482,14 +482,7 @@ impl World {
 async fn run_world(seed: u64, uses_proven_snapshot: bool) -> (u32, BrokenRule) {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut fork = || StdRng::seed_from_u64(rng.random());
-    let (writer, reader) = cache::cache(cache::Config {
-        indexed_labels: Vec::new(),
-        field_count: 0,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 100,
-        groups: cache::GroupLimits::default(),
-    });
+    let (writer, reader) = cache::cache(cache::Config::default());
     let etcd = Arc::<Mutex<Etcd>>::default();
     let (relist, relists) = relist_channel();
     let reflector = Reflector {

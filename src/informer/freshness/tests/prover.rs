@@ -101,14 +101,7 @@ struct World {
 
 impl World {
     fn new(list_answer: ListAnswer) -> Self {
-        let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
-            field_count: 0,
-            retention_age: Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 100,
-            groups: cache::GroupLimits::default(),
-        });
+        let (mut writer, reader) = cache::cache(cache::Config::default());
         let current = ResourceVersion(1000);
         let mut relist = writer.relist();
         let items = page(current, OBJECTS).items;

@@ -85,14 +85,7 @@ impl World {
             list_duration,
             listed: Mutex::default(),
         });
-        let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
-            field_count: 0,
-            retention_age: Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 100,
-            groups: cache::GroupLimits::default(),
-        });
+        let (mut writer, reader) = cache::cache(cache::Config::default());
         let mut relist = writer.relist();
         let objects = server.objects.iter().cloned();
         objects.for_each(|object| relist.add(object));

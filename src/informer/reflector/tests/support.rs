@@ -232,12 +232,8 @@ pub(super) async fn play_with(
 
 pub(super) fn cache_config() -> cache::Config {
     cache::Config {
-        indexed_labels: Vec::new(),
-        field_count: 0,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
         retention_events: 0,
-        groups: cache::GroupLimits::default(),
+        ..cache::Config::default()
     }
 }
 

@@ -90,14 +90,7 @@ impl TestCollection {
     }
 
     fn new() -> Arc<Self> {
-        let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
-            field_count: 0,
-            retention_age: Duration::from_secs(75),
-            retention_bytes: None,
-            retention_events: 128,
-            groups: cache::GroupLimits::default(),
-        });
+        let (mut writer, reader) = cache::cache(cache::Config::default());
         let mut list = writer.relist();
         list.add(object("old", 5));
         writer.replace(list, ResourceVersion(10));

@@ -113,14 +113,7 @@ impl Upstream {
 }
 
 fn snapshot(names: &[&str]) -> Snapshot {
-    let (mut writer, reader) = cache::cache(cache::Config {
-        indexed_labels: Vec::new(),
-        field_count: 0,
-        retention_age: Duration::from_secs(75),
-        retention_bytes: None,
-        retention_events: 128,
-        groups: cache::GroupLimits::default(),
-    });
+    let (mut writer, reader) = cache::cache(cache::Config::default());
     let mut relist = writer.relist();
     for name in names {
         let mut object = pod(name);

@@ -48,12 +48,10 @@ impl Collection {
     /// Creates an empty collection whose version is `revision`.
     pub(crate) fn new(kind: Kind, revision: ResourceVersion) -> Self {
         let (mut writer, reader) = cache::cache(cache::Config {
-            indexed_labels: Vec::new(),
             field_count: kind.fields.fields.len(),
             retention_age: RETENTION_AGE,
-            retention_bytes: None,
             retention_events: RETENTION_EVENTS,
-            groups: cache::GroupLimits::default(),
+            ..cache::Config::default()
         });
         let nothing = writer.relist();
         writer.replace(nothing, revision);
