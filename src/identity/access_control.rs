@@ -27,6 +27,7 @@ use super::authorizer::Authorizer;
 use super::caller::Credential;
 use super::certificates::CertificateError;
 use super::claims;
+use super::deleted_objects::DeletedObjects;
 use super::deletions::Deletions;
 use super::failed_attempts::Source;
 use super::front_proxy::FrontProxyError;
@@ -123,6 +124,7 @@ struct Inner {
     open_watches: OpenWatches,
     /// The changes of roles and bindings a short time ago.
     recent: Arc<RecentChanges>,
+    deleted: Arc<DeletedObjects>,
     stale_decisions: IntCounter,
 }
 
@@ -183,11 +185,12 @@ impl AccessControl {
         let stale_decisions = metrics.stale.clone();
         let longest = config.stale.max(config.token_ttl).max(config.allowed_ttl);
         let recent = Arc::new(RecentChanges::of_answers(longest));
+        let deleted = Arc::new(DeletedObjects::of_answers(longest));
         let authenticator = Authenticator::new(
             Arc::clone(&reviewer),
             config,
             metrics,
-            Arc::clone(&recent),
+            Arc::clone(&deleted),
             shutdown.clone(),
         );
         let authorizer = Authorizer::new(
@@ -222,6 +225,7 @@ impl AccessControl {
             authorizer,
             open_watches: OpenWatches::start(repeated, reviews, registry, shutdown),
             recent,
+            deleted,
             stale_decisions,
         };
         Self {
@@ -263,7 +267,7 @@ impl AccessControl {
     ) {
         if let Some(inner) = &self.inner {
             Deletions::start(
-                Arc::clone(&inner.recent),
+                Arc::clone(&inner.deleted),
                 inner.open_watches.clone(),
                 informers.clone(),
                 registry,

@@ -13,12 +13,12 @@ use super::User;
 use super::answers::Answer;
 use super::answers::Answers;
 use super::caller::KnownUser;
+use super::deleted_objects::DeletedObjects;
 use super::failed_attempts::FailedAttempts;
 use super::failed_attempts::Source;
 use super::metrics::Metrics;
 use super::open_watches::TokenCheck;
 use super::queue::AskQueue;
-use super::rbac::RecentChanges;
 use super::reviews::Connection;
 use super::reviews::Reviewer;
 use super::reviews::TokenOwner;
@@ -54,7 +54,7 @@ pub(super) struct Authenticator {
     /// The keys of `User::extra` that no authorizer reads.
     ignored_extra: Vec<String>,
     /// Remembered owners must be later than these deletions.
-    recent: Arc<RecentChanges>,
+    deleted: Arc<DeletedObjects>,
 }
 
 /// The owner of a token, as far as kubefan knows.
@@ -80,7 +80,7 @@ impl Authenticator {
         reviewer: Arc<Reviewer>,
         config: &Config,
         metrics: Metrics,
-        recent: Arc<RecentChanges>,
+        deleted: Arc<DeletedObjects>,
         shutdown: Shutdown,
     ) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Authenticator {
             remembered_for: config.token_ttl,
             stale_for: config.stale,
             ignored_extra: config.ignored_extra.clone(),
-            recent,
+            deleted,
         }
     }
 
@@ -139,7 +139,7 @@ impl Authenticator {
     /// too old, the token has not expired, and nothing was deleted since for which it was issued.
     fn last_owner(&self, token: &Token, digest: &Digest) -> Owner {
         let deleted = |owner: &Owner| match owner {
-            Owner::User(user) => self.recent.settled_deletion(&user.user),
+            Owner::User(user) => self.deleted.settled(&user.user),
             _ => None,
         };
         let has_expired = token.expires_in(SystemTime::now()) == Some(Duration::ZERO);
@@ -189,7 +189,7 @@ impl Authenticator {
     /// and the API server may not have noticed it.
     fn earliest(&self, owner: &Owner, since: Instant) -> Option<Instant> {
         match owner {
-            Owner::User(user) => self.recent.earliest_owner(&user.user, since),
+            Owner::User(user) => self.deleted.earliest_owner(&user.user, since),
             Owner::Stale(_)
             | Owner::Refused { .. }
             | Owner::Unknown

@@ -9,8 +9,8 @@ use prometheus::IntGauge;
 use tokio::time::Instant;
 use tokio::time::sleep;
 
+use super::deleted_objects::DeletedObjects;
 use super::open_watches::OpenWatches;
-use super::rbac::RecentChanges;
 use crate::api::EventType;
 use crate::api::Object;
 use crate::api::Selection;
@@ -31,24 +31,24 @@ const RESOURCES: [&str; 2] = ["serviceaccounts", "pods"];
 /// Follows the caches of ServiceAccounts and pods.
 #[derive(Clone)]
 pub(super) struct Deletions {
-    recent: Arc<RecentChanges>,
+    deleted: Arc<DeletedObjects>,
     open_watches: OpenWatches,
     /// The number of caches that are followed.
     followed: IntGauge,
 }
 
 impl Deletions {
-    /// Follows the caches of `informers`. A deleted object is added to `recent`, and the tokens for
+    /// Follows the caches of `informers`. A deleted object is added to `deleted`, and the tokens for
     /// it are asked about for `open_watches`.
     pub(super) fn start(
-        recent: Arc<RecentChanges>,
+        deleted: Arc<DeletedObjects>,
         open_watches: OpenWatches,
         informers: InformerSet,
         registry: &Registry,
         shutdown: &Shutdown,
     ) {
         let deletions = Self {
-            recent,
+            deleted,
             open_watches,
             followed: registry.gauge(
                 "kubefan_account_caches",
@@ -114,7 +114,7 @@ impl Deletions {
         let replaced = event.previous.as_ref().filter(is_other);
         for object in deleted.into_iter().chain(replaced) {
             let (uid, now) = (object.uid(), Instant::now());
-            self.recent.add_deleted(uid, now);
+            self.deleted.add(uid, now);
             self.open_watches.deleted(uid, now);
         }
     }
@@ -124,7 +124,7 @@ impl Deletions {
     fn unknown(&self) {
         tracing::debug!("deleted accounts or pods may have been missed, so all tokens are judged");
         let now = Instant::now();
-        self.recent.add_unknown_deleted(now);
+        self.deleted.add_unknown(now);
         self.open_watches.unknown_deleted(now);
     }
 }
@@ -175,7 +175,7 @@ mod tests {
 
     struct Scene {
         writer: Writer,
-        recent: Arc<RecentChanges>,
+        deleted: Arc<DeletedObjects>,
         asked: Asked,
         _watches: Vec<OpenWatch>,
     }
@@ -234,9 +234,9 @@ mod tests {
                 watches.open(&Arc::new(caller), Some(digest), attributes, None, None)
             };
             let open = [open("a", "of-a"), open("b", "of-b"), open("", "free")];
-            let recent = Arc::<RecentChanges>::default();
+            let deleted = Arc::new(DeletedObjects::of_answers(Duration::ZERO));
             let deletions = Deletions {
-                recent: Arc::clone(&recent),
+                deleted: Arc::clone(&deleted),
                 open_watches: watches.clone(),
                 followed: registry.gauge("followed", "followed"),
             };
@@ -247,7 +247,7 @@ mod tests {
             }
             Self {
                 writer,
-                recent,
+                deleted,
                 asked,
                 _watches: open.into(),
             }
@@ -262,7 +262,7 @@ mod tests {
             asked.sort();
             let now = Instant::now();
             let is_outdated =
-                |uid: &&str| self.recent.earliest_owner(&user("u", uid), now).is_some();
+                |uid: &&str| self.deleted.earliest_owner(&user("u", uid), now).is_some();
             (
                 asked,
                 ["a", "b", ""].into_iter().filter(is_outdated).collect(),

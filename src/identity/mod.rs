@@ -14,6 +14,7 @@
 //!                                                              SubjectAccessReview
 //! authorities    which authorities are good?                   files, or what the API server publishes
 //! deletions      was the account or pod of a token deleted?    caches of clients, if there are any
+//! deleted_objects  (remembers them)
 //! rbac           have roles or bindings changed?               informers, if kubefan may watch them
 //! open_watches   may the users of open watches still read?     the same reviews, again and again
 //! answers        (remembers definite answers, and asks once for callers that wait together)
@@ -34,6 +35,7 @@ mod authorizer;
 mod caller;
 mod certificates;
 mod claims;
+mod deleted_objects;
 mod deletions;
 mod failed_attempts;
 mod front_proxy;

@@ -31,7 +31,7 @@ use crate::identity::caller::Credential;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
 use crate::identity::certificates;
-use crate::identity::rbac::uids_of;
+use crate::identity::deleted_objects::uids_of;
 use crate::identity::token::Digest;
 use crate::identity::token::Token;
 use crate::net::Abort;

@@ -4,8 +4,7 @@
 //! module    what it does
 //! objects   roles and bindings, as far as they say something about rights
 //! policy    all of them; which users a change concerns, and what the roles allow
-//! recent    the changes of the last 30 s, which remembered decisions must not precede; also of the
-//!           deleted accounts and pods, which remembered owners of tokens must not precede
+//! recent    the changes of the last 30 s, which remembered decisions must not precede
 //! watching  keeps the policy up to date, and reports changes
 //! ```
 //!
@@ -17,6 +16,8 @@ mod policy;
 mod recent;
 mod watching;
 
+pub(super) use recent::COUNTS_FOR;
 pub(super) use recent::RecentChanges;
-pub(super) use recent::uids_of;
+pub(super) use recent::SETTLED;
+pub(super) use recent::earliest;
 pub(super) use watching::RoleWatch;

@@ -1,5 +1,5 @@
-//! Recent changes of roles, and deletions of the objects for which tokens were issued. For 30 s the
-//! API server may still answer as before them, so what it answers in this time counts for a second.
+//! Recent changes of roles. For 30 s the API server may still answer as before them, so what it
+//! answers in this time counts for a second.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -13,19 +13,12 @@ use super::objects::Subject;
 use super::policy::Concerned;
 use crate::identity::User;
 
-/// The key in `extra` of the uid of the pod for which a token was issued.
-const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// How long after a change rights may still be judged by the roles before it.
-const SETTLED: Duration = Duration::from_secs(30);
-/// How long a decision counts meanwhile.
-const COUNTS_FOR: Duration = Duration::from_secs(1);
-/// Upper limit of the subjects that are remembered, and of the deleted objects. If there are more, a
-/// change concerns all users.
+/// How long after a change the API server may still answer as before it.
+pub(in crate::identity) const SETTLED: Duration = Duration::from_secs(30);
+/// How long an answer counts meanwhile.
+pub(in crate::identity) const COUNTS_FOR: Duration = Duration::from_secs(1);
+/// Upper limit of the subjects that are remembered. If there are more, a change concerns all users.
 const MAX_SUBJECTS: usize = 10_000;
-/// How long the owner of a token counts while it is not known which objects were deleted. It is as
-/// long as the API server remembers tokens itself, and so long that not all tokens are asked about
-/// each second.
-const OWNERS_COUNT_FOR: Duration = Duration::from_secs(10);
 
 /// The users and groups whose roles changed a short time ago.
 #[derive(Debug)]
@@ -46,10 +39,6 @@ struct Changes {
     groups: ByName,
     /// A change that concerns all users.
     all: Option<Instant>,
-    /// The ServiceAccounts and pods that were deleted, by uid.
-    deleted: HashMap<String, Instant>,
-    /// When objects were deleted of which the uids are not known.
-    any_deleted: Option<Instant>,
 }
 
 /// By the name of a user or group, and by the namespace of the change.
@@ -92,48 +81,6 @@ impl RecentChanges {
         self.set_changed(now);
     }
 
-    /// Adds a deleted ServiceAccount or pod.
-    pub(in crate::identity) fn add_deleted(&self, uid: &str, now: Instant) {
-        let mut changes = self.changes.write();
-        if changes.deleted.len() >= MAX_SUBJECTS {
-            changes.forget(now, self.kept_for);
-        }
-        match changes.deleted.len() < MAX_SUBJECTS {
-            true => {
-                changes.deleted.insert(uid.to_owned(), now);
-            }
-            false => changes.any_deleted = Some(now),
-        }
-        self.set_changed(now);
-    }
-
-    /// Adds that some ServiceAccounts or pods were deleted, but not which.
-    pub(in crate::identity) fn add_unknown_deleted(&self, now: Instant) {
-        self.changes.write().any_deleted = Some(now);
-        self.set_changed(now);
-    }
-
-    /// The moment before which the API server must not have been asked for the owner of a token of
-    /// `user`, for a request of `since`. `None` if nothing was deleted for which the token was
-    /// issued.
-    pub(in crate::identity) fn earliest_owner(
-        &self,
-        user: &User,
-        since: Instant,
-    ) -> Option<Instant> {
-        if !self.keeps_any() {
-            return None;
-        }
-        let changes = self.changes.read();
-        let last = uids_of(user)
-            .filter_map(|uid| changes.deleted.get(uid))
-            .max();
-        let known = last.map(|last| earliest(*last, since, COUNTS_FOR));
-        let has_uids = uids_of(user).next().is_some();
-        let any = changes.any_deleted.filter(|_| has_uids);
-        known.max(any.map(|last| earliest(last, since, OWNERS_COUNT_FOR)))
-    }
-
     /// True if something changed a short time ago.
     pub(in crate::identity) fn has_any(&self) -> bool {
         let settled = self.settled_ms.load(Ordering::Acquire);
@@ -160,17 +107,6 @@ impl RecentChanges {
     /// it counts in an outage: when the last remembered change of its rights was settled.
     pub(in crate::identity) fn settled(&self, user: &User, namespace: &str) -> Option<Instant> {
         let last = self.changes.read().last(user, namespace)?;
-        Some(last + SETTLED)
-    }
-
-    /// The same for the owner of a token of `user`, after the deletion of objects for which it may
-    /// have been issued.
-    pub(in crate::identity) fn settled_deletion(&self, user: &User) -> Option<Instant> {
-        let changes = self.changes.read();
-        let deleted = uids_of(user).filter_map(|uid| changes.deleted.get(uid));
-        let has_uids = uids_of(user).next().is_some();
-        let any = changes.any_deleted.filter(|_| has_uids);
-        let last = deleted.copied().chain(any).max()?;
         Some(last + SETTLED)
     }
 
@@ -202,18 +138,14 @@ impl RecentChanges {
 /// The moment before which an answer for a request of `since` must not have been asked for, after a
 /// change at `last`. Until the change is settled, answers count for `counts_for`; those that are
 /// asked for later count as usual. The request may wait longer for its own.
-fn earliest(last: Instant, since: Instant, counts_for: Duration) -> Instant {
+pub(in crate::identity) fn earliest(
+    last: Instant,
+    since: Instant,
+    counts_for: Duration,
+) -> Instant {
     let counts_from = since.checked_sub(counts_for);
     let earliest = counts_from.map_or(last, |from| from.max(last));
     earliest.min(last + SETTLED)
-}
-
-/// The uids of the objects without which a token of `user` is not good: its ServiceAccount, and the
-/// pod for which it was issued.
-pub(in crate::identity) fn uids_of(user: &User) -> impl Iterator<Item = &str> {
-    let pods = user.extra.get(POD_UID).into_iter().flatten();
-    let all = pods.map(String::as_str).chain([user.uid.as_str()]);
-    all.filter(|uid| !uid.is_empty())
 }
 
 impl Changes {
@@ -240,8 +172,6 @@ impl Changes {
             });
         }
         self.all = self.all.filter(is_recent);
-        self.deleted.retain(|_, at| is_recent(at));
-        self.any_deleted = self.any_deleted.filter(is_recent);
     }
 }
 
@@ -304,77 +234,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_token_is_asked_about_again_after_its_account_or_pod_was_deleted() {
-        let recent = RecentChanges::default();
-        let mut user = user("u", "g");
-        user.uid = "account".to_owned();
-        user.extra
-            .insert(POD_UID.to_owned(), vec!["pod".to_owned()]);
-        recent.add_deleted("other", Instant::now());
-        assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
-        for uid in ["account", "pod"] {
-            let recent = RecentChanges::default();
-            let deleted = Instant::now();
-            recent.add_deleted(uid, deleted);
-            assert_eq!(recent.earliest_owner(&user, Instant::now()), Some(deleted));
-            // One who was asked for before the deletion never counts again.
-            advance(SETTLED + COUNTS_FOR).await;
-            let settled = deleted + SETTLED;
-            assert_eq!(recent.earliest_owner(&user, Instant::now()), Some(settled));
-            advance(SETTLED).await;
-            assert_eq!(recent.earliest_owner(&user, Instant::now()), None);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn changes_are_kept_until_the_answers_before_them_have_expired() {
         for (longest, is_kept) in [(Duration::ZERO, false), (3 * SETTLED, true)] {
             let recent = RecentChanges::of_answers(longest);
-            let mut user = user("u", "g");
-            user.uid = "account".to_owned();
+            let user = user("u", "g");
             let changed = Instant::now();
             let of_user = concerned(Subject::User("u".to_owned()), "");
             recent.add(&of_user, changed);
-            recent.add_deleted("account", changed);
             advance(2 * SETTLED).await;
             let of_other = concerned(Subject::User("v".to_owned()), "");
             recent.add(&of_other, Instant::now());
             assert_eq!(recent.last(&user, "n"), None);
             let expected = is_kept.then_some(changed + SETTLED);
             let now = Instant::now();
-            assert_eq!(recent.earliest_owner(&user, now), expected);
             assert_eq!(recent.earliest(&user, "n", now), expected);
             assert_eq!(recent.settled(&user, "n"), expected);
-            assert_eq!(recent.settled_deletion(&user), expected);
         }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn too_many_deleted_objects_concern_all_tokens_of_objects() {
-        let recent = RecentChanges::default();
-        let mut user = user("u", "g");
-        let earliest = |user: &User| recent.earliest_owner(user, Instant::now());
-        for number in 0..MAX_SUBJECTS {
-            recent.add_deleted(&format!("uid-{number}"), Instant::now());
-        }
-        user.uid = "another".to_owned();
-        assert_eq!(earliest(&user), None);
-        advance(Duration::from_secs(1)).await;
-        let deleted = Instant::now();
-        recent.add_deleted("one-too-many", deleted);
-        assert_eq!(earliest(&user), Some(deleted));
-        // Its token was not issued for an object.
-        assert_eq!(earliest(&self::user("v", "g")), None);
-        advance(Duration::from_secs(15)).await;
-        assert_eq!(earliest(&user), Some(deleted + Duration::from_secs(5)));
-        advance(2 * SETTLED).await;
-        assert_eq!(earliest(&user), None);
-        // There is room again.
-        let deleted = Instant::now();
-        recent.add_deleted("other", deleted);
-        assert_eq!(earliest(&user), None);
-        user.uid = "other".to_owned();
-        assert_eq!(earliest(&user), Some(deleted));
     }
 
     #[tokio::test(start_paused = true)]
