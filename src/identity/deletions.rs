@@ -80,26 +80,26 @@ impl Deletions {
         }
     }
 
-    /// Follows the deletions in a cache until it is closed.
+    /// Follows the deletions in a cache, those since its first list included, until it is closed.
     async fn follow(&self, cache: &Reader) {
-        let mut has_missed = false;
+        let mut beginning = beginning(cache);
         while cache.ready().await {
+            let start = beginning.take();
             let everything = Arc::new(Selection::default());
-            let Ok(changes) = cache.watch(WatchFrom::Tip, everything) else {
+            let Ok(changes) = cache.watch(start.unwrap_or(WatchFrom::Tip), everything) else {
                 continue;
             };
             // The cache may still become idle and be dropped.
             let mut changes = changes.uncounted();
             self.followed.inc();
             // After the watch has begun, so that no later deletion is missed.
-            if std::mem::take(&mut has_missed) {
+            if start.is_none() {
                 self.unknown();
             }
             while let Some(item) = changes.next().await {
                 match item {
                     WatchItem::Change { event, .. } => self.changed(&event),
-                    WatchItem::Expired(_) => has_missed = true,
-                    WatchItem::Initial(_) | WatchItem::InitialEnd(_) => {}
+                    WatchItem::Expired(_) | WatchItem::Initial(_) | WatchItem::InitialEnd(_) => {}
                 }
             }
             self.followed.dec();
@@ -127,6 +127,14 @@ impl Deletions {
         self.deleted.add_unknown(now);
         self.open_watches.unknown_deleted(now);
     }
+}
+
+/// Where a watch of all changes since the first list of `cache` starts; `None` if the cache does not
+/// have all of them.
+fn beginning(cache: &Reader) -> Option<WatchFrom> {
+    let stats = cache.stats();
+    let has_all = stats.epochs == 0 && stats.events == stats.log_events as u64;
+    stats.log_start.filter(|_| has_all).map(WatchFrom::After)
 }
 
 #[cfg(test)]
@@ -173,6 +181,9 @@ mod tests {
         }
     }
 
+    /// The number of events that a cache retains.
+    const RETAINED: usize = 8;
+
     struct Scene {
         writer: Writer,
         deleted: Arc<DeletedObjects>,
@@ -199,20 +210,22 @@ mod tests {
     }
 
     impl Scene {
-        /// A cache of one account, with the uid `a`. The tokens of `a` and `b`, and one that was
-        /// issued for no object, have open watches.
-        async fn new() -> Self {
+        /// A cache that begins with one account, with the uid `a`, and has been written to with
+        /// `write` before it is followed. The tokens of `a` and `b`, and one that was issued for no
+        /// object, have open watches.
+        async fn after(write: impl FnOnce(&mut Writer)) -> Self {
             let (mut writer, reader) = cache::cache(cache::Config {
                 indexed_labels: Vec::new(),
                 field_count: 0,
-                retention_age: Duration::from_secs(75),
+                retention_age: Duration::ZERO,
                 retention_bytes: None,
-                retention_events: 128,
+                retention_events: RETAINED,
                 groups: cache::GroupLimits::default(),
             });
             let mut list = writer.relist();
             list.add(object("a", 5));
             writer.replace(list, ResourceVersion(10));
+            write(&mut writer);
             let (shutdown, registry) =
                 (Shutdown::new(shutdown::Config::default()), Registry::new());
             let config = open_watches::Config {
@@ -272,7 +285,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_tokens_of_a_deleted_or_replaced_account_are_asked_about() {
-        let mut scene = Scene::new().await;
+        let mut scene = Scene::after(|_| ()).await;
         assert_eq!(scene.noticed().await, (vec![], vec![]));
         let replaced = scene
             .writer
@@ -290,8 +303,41 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_was_deleted_before_the_cache_was_found_is_noticed() {
+        let mut scene = Scene::after(|writer| {
+            let deleted = writer.apply(EventType::Deleted, object("a", 11), None);
+            deleted.expect("a later version");
+        })
+        .await;
+        assert_eq!(scene.noticed().await, (vec!["of-a".to_owned()], vec!["a"]));
+        let list = scene.writer.relist();
+        scene.writer.replace(list, ResourceVersion(12));
+        assert_eq!(scene.noticed().await, (vec![], vec!["a"]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_tokens_are_asked_about_if_the_log_of_a_cache_that_was_found_is_not_complete() {
+        let restart = |writer: &mut Writer| {
+            writer.new_epoch(EpochCause::WentBack);
+            let list = writer.relist();
+            writer.replace(list, ResourceVersion(3));
+        };
+        let overflow = |writer: &mut Writer| {
+            for version in 11..=11 + RETAINED as u64 {
+                let modified = writer.apply(EventType::Modified, object("a", version), None);
+                modified.expect("a later version");
+            }
+        };
+        for write in [&restart as &dyn Fn(&mut Writer), &overflow] {
+            let scene = Scene::after(write).await;
+            let both = vec!["of-a".to_owned(), "of-b".to_owned()];
+            assert_eq!(scene.noticed().await, (both, vec!["a", "b"]));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn after_a_new_epoch_all_tokens_of_objects_are_asked_about() {
-        let mut scene = Scene::new().await;
+        let mut scene = Scene::after(|_| ()).await;
         scene.writer.new_epoch(EpochCause::WentBack);
         // Nothing is known while there is no new list.
         assert_eq!(scene.noticed().await, (vec![], vec![]));
