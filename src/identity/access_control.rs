@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -310,7 +311,7 @@ impl AccessControl {
         if let Some(proxy) = &inner.authorities.load().front_proxy {
             proxy.headers.remove_from(headers);
         }
-        if let Some((user, certificate)) = certified {
+        if let Some((user, expires_at)) = certified {
             if claims::has_impersonation(headers) {
                 return Err(forbidden(
                     "a user with a client certificate cannot impersonate others through kubefan; use a token",
@@ -318,7 +319,7 @@ impl AccessControl {
             }
             return Ok(Caller::Known(Arc::new(KnownCaller {
                 user: inner.authenticator.known(user),
-                credential: Credential::Certificate(certificate),
+                credential: Credential::Certificate(expires_at),
                 is_stale: false,
             })));
         }
@@ -463,14 +464,14 @@ impl Inner {
     }
 
     /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own,
-    /// then with `chain`. `None` if there are no authorities, the certificate has no name, or it is not good and the
-    /// request has a token.
+    /// then with the moment at which it expires. `None` if there are no authorities, the certificate
+    /// has no name, or it is not good and the request has a token.
     fn certified(
         &self,
         headers: &HeaderMap,
         connection: &ClientConnection,
         chain: &CertificateChain,
-    ) -> Result<Option<(User, Option<CertificateChain>)>, Status> {
+    ) -> Result<Option<(User, Option<SystemTime>)>, Status> {
         let (memo, now) = (connection.memo(), UnixTime::now());
         let authorities = self.authorities.load();
         if let Some(proxy) = &authorities.front_proxy {
@@ -487,7 +488,7 @@ impl Inner {
             return Ok(None);
         };
         match client.user(chain, memo, now) {
-            Ok(user) => Ok(Some((User::clone(&user), Some(Arc::clone(chain))))),
+            Ok(certified) => Ok(Some((certified.user.clone(), certified.expires_at))),
             // A certificate that is not good must not stop a token.
             Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
                 tracing::debug!(%error, "a client certificate has no user");

@@ -1,12 +1,12 @@
 //! The caller of a request.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::User;
 use super::token::Digest;
 use super::token::Digester;
 use super::token::Token;
-use crate::net::CertificateChain;
 
 /// The caller of a request, as far as kubefan knows it.
 #[derive(Clone, Debug)]
@@ -37,9 +37,9 @@ pub struct KnownCaller {
 pub(super) enum Credential {
     /// A token that the API server accepts: requests are forwarded with it.
     Token(Token),
-    /// A certificate, which is the first of the chain, or the word of an authenticating proxy: the
-    /// API server never sees it, so kubefan impersonates the user.
-    Certificate(Option<CertificateChain>),
+    /// A certificate, with the moment at which it expires, or the word of an authenticating proxy,
+    /// without. The API server never sees it, so kubefan impersonates the user.
+    Certificate(Option<SystemTime>),
     /// Nothing: the user is the anonymous one. Requests are forwarded as they are, and kubefan asks
     /// with its own rights what the user may read.
     None,

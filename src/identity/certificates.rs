@@ -64,10 +64,20 @@ struct Validity {
     last: u64,
 }
 
+/// The user of a client certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertifiedUser {
+    /// The user, with the group `system:authenticated`.
+    pub user: User,
+    /// The moment from which the certificate does not lead to an authority any more, because it or
+    /// one of those behind it has expired. `None` if that is too far.
+    pub expires_at: Option<SystemTime>,
+}
+
 /// What is known of a connection's certificates; the requests of the connection share it.
 #[derive(Debug, Default)]
 pub struct CertificateMemo {
-    pub(super) user: Memo<User>,
+    pub(super) user: Memo<CertifiedUser>,
     pub(super) proxy: Memo<String>,
 }
 
@@ -179,8 +189,7 @@ impl CertificateAuthorities {
         root_store(self.authorities.iter()).subjects()
     }
 
-    /// The user of `chain` at `now`, with the group `system:authenticated`. `memo` belongs to the
-    /// chain's connection.
+    /// The user of `chain` at `now`. `memo` belongs to the chain's connection.
     ///
     /// # Errors
     /// If the certificate has no user now.
@@ -189,8 +198,13 @@ impl CertificateAuthorities {
         chain: &[CertificateDer<'static>],
         memo: &CertificateMemo,
         now: UnixTime,
-    ) -> Result<Arc<User>, CertificateError> {
-        self.known(chain, &memo.user, now, user_of)
+    ) -> Result<Arc<CertifiedUser>, CertificateError> {
+        self.known(chain, &memo.user, now, |own, certificate, last| {
+            Ok(CertifiedUser {
+                user: user_of(own, certificate)?,
+                expires_at: self.expiry(chain, last),
+            })
+        })
     }
 
     /// The common name of `chain`, if this bundle verifies it at `now`; it may be empty.
@@ -203,18 +217,19 @@ impl CertificateAuthorities {
         memo: &CertificateMemo,
         now: UnixTime,
     ) -> Result<Arc<String>, CertificateError> {
-        self.known(chain, &memo.proxy, now, |_, certificate| {
+        self.known(chain, &memo.proxy, now, |_, certificate, _| {
             common_name(certificate)
         })
     }
 
-    /// What `read` makes of the verified certificate of `chain`; calculated once while it holds.
+    /// What `read` makes of the verified certificate of `chain`, and of the last second until which
+    /// it is certainly verified; calculated once while it holds.
     fn known<T>(
         &self,
         chain: &[CertificateDer<'static>],
         memo: &Memo<T>,
         now: UnixTime,
-        read: impl FnOnce(&[u8], &X509Certificate<'_>) -> Result<T, CertificateError>,
+        read: impl FnOnce(&[u8], &X509Certificate<'_>, u64) -> Result<T, CertificateError>,
     ) -> Result<Arc<T>, CertificateError> {
         if let Some(known) = &*memo.0.load()
             && known.generation == self.generation
@@ -228,7 +243,7 @@ impl CertificateAuthorities {
         };
         let result = self.verify(chain, now, &mut holds).and_then(|verified| {
             let certificate = parse(verified).ok_or(CertificateError::Unparsable)?;
-            read(verified, &certificate).map(Arc::new)
+            read(verified, &certificate, holds.last).map(Arc::new)
         });
         memo.0.store(Some(Arc::new(Known {
             generation: self.generation,
@@ -236,6 +251,23 @@ impl CertificateAuthorities {
             result: result.clone(),
         })));
         result
+    }
+
+    /// The moment from which `chain` is not verified any more, which is later than the second `last`.
+    /// `None` if that is too far.
+    fn expiry(&self, chain: &[CertificateDer<'static>], mut last: u64) -> Option<SystemTime> {
+        loop {
+            let next = Duration::from_secs(last.checked_add(1)?);
+            let mut holds = Validity {
+                first: next.as_secs(),
+                last: u64::MAX,
+            };
+            let at = UnixTime::since_unix_epoch(next);
+            if self.verify(chain, at, &mut holds).is_err() {
+                return UNIX_EPOCH.checked_add(next);
+            }
+            last = holds.last;
+        }
     }
 
     /// Verifies the chain, and returns the client's own certificate. Ends `holds` before the next
@@ -314,14 +346,6 @@ fn verifier<'a>(
 }
 
 // === Certificates ===
-
-/// The moment from which the first certificate of `chain` is not valid any more; `None` if it has no
-/// certificate that can be parsed.
-pub(super) fn expiry(chain: &[CertificateDer<'static>]) -> Option<SystemTime> {
-    let Validity { last, .. } = Validity::of(&parse(chain.first()?)?);
-    // It is valid until the end of its last second.
-    UNIX_EPOCH.checked_add(Duration::from_secs(last.saturating_add(1)))
-}
 
 fn parse(der: &[u8]) -> Option<X509Certificate<'_>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;

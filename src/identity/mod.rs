@@ -64,6 +64,7 @@ pub use certificates::AuthoritiesError;
 pub use certificates::CertificateAuthorities;
 pub use certificates::CertificateError;
 pub use certificates::CertificateMemo;
+pub use certificates::CertifiedUser;
 pub(crate) use claims::has_credentials;
 pub(crate) use claims::impersonate;
 pub use front_proxy::FrontProxy;

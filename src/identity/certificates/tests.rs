@@ -121,8 +121,9 @@ fn user(
     authorities: &CertificateAuthorities,
     chain: &[CertificateDer<'static>],
     now: UnixTime,
-) -> Result<Arc<User>, CertificateError> {
-    authorities.user(chain, &CertificateMemo::default(), now)
+) -> Result<User, CertificateError> {
+    let certified = authorities.user(chain, &CertificateMemo::default(), now);
+    certified.map(|certified| certified.user.clone())
 }
 
 fn is_verified(
@@ -358,6 +359,31 @@ fn every_certificate_of_the_chain_must_be_valid_now() {
         let verified = |seconds| is_verified(&ca.authorities(), &chain, at(seconds));
         assert!(verified(0) && verified(600) && !verified(601));
         assert!(verified(-HOUR) && !verified(-HOUR - 1));
+    }
+}
+
+#[test]
+fn a_user_expires_with_the_first_certificate_of_the_chain() {
+    let set_end =
+        |end: i64| move |params: &mut CertificateParams| params.not_after = date(end).into();
+    let expires_at = |authorities: &CertificateAuthorities, chain: &[CertificateDer<'static>]| {
+        let certified = authorities.user(chain, &CertificateMemo::default(), NOW);
+        certified.unwrap().expires_at
+    };
+    // When the authority, the intermediate certificate and the client's certificate end.
+    for (root, middle, own) in [(600, HOUR, HOUR), (HOUR, 600, HOUR), (HOUR, HOUR, 600)] {
+        let ca = Ca::with("clients", set_end(root));
+        let middle = ca.intermediate("middle", set_end(middle));
+        let chain = [middle.sign(set_end(own)), middle.certificate.clone()];
+        // Certificates are valid until the end of their last second.
+        assert_eq!(expires_at(&ca.authorities(), &chain), Some(date(601)));
+        // What expires earlier, but is not needed, ends nothing.
+        let other = Ca::with("other", set_end(60));
+        let unused = ca.intermediate("unused", set_end(60));
+        let pem = [&*other.pem, &ca.pem].concat();
+        let authorities = CertificateAuthorities::from_pem(pem.as_bytes()).unwrap();
+        let chain = [&chain[..], std::slice::from_ref(&unused.certificate)].concat();
+        assert_eq!(expires_at(&authorities, &chain), Some(date(601)));
     }
 }
 

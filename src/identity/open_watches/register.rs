@@ -30,7 +30,6 @@ use crate::identity::authorizer::Question;
 use crate::identity::caller::Credential;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
-use crate::identity::certificates;
 use crate::identity::deleted_objects::uids_of;
 use crate::identity::token::Digest;
 use crate::identity::token::Token;
@@ -406,10 +405,10 @@ impl Register {
 
 /// When the certificate of `credential` expires, if it has one; `None` if that is too far.
 fn expiry(credential: &Credential, now: Instant) -> Option<Instant> {
-    let Credential::Certificate(Some(chain)) = credential else {
+    let Credential::Certificate(Some(expires_at)) = credential else {
         return None;
     };
-    let left = certificates::expiry(chain)?.duration_since(SystemTime::now());
+    let left = expires_at.duration_since(SystemTime::now());
     now.checked_add(left.unwrap_or_default())
 }
 
