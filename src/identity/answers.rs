@@ -37,13 +37,15 @@ pub(super) enum Answer<V> {
 /// After each answer that is not definite, one more of them may ask at the same time, up to eight.
 pub(super) struct Answers<Q, V> {
     shards: Box<[Shard<Q, V>]>,
+    /// How long an answer is of use after it has expired.
+    useful_for: fn(&V) -> Duration,
     hasher: RandomState,
     shutdown: Shutdown,
 }
 
 struct Shard<Q, V> {
     entries: RwLock<HashMap<Q, Arc<Entry<V>>>>,
-    /// The number of entries above which those without a valid answer are dropped.
+    /// The number of entries above which the least useful ones are dropped.
     capacity: usize,
 }
 
@@ -123,7 +125,8 @@ impl<V: Clone> Entry<V> {
 // === impl Shard ===
 
 impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
-    fn entry(&self, question: &Q) -> Arc<Entry<V>>
+    /// `useful_for` is how long an answer is of use after it has expired.
+    fn entry(&self, question: &Q, useful_for: fn(&V) -> Duration) -> Arc<Entry<V>>
     where
         Q: Clone,
     {
@@ -132,22 +135,26 @@ impl<Q: Eq + Hash, V: Clone> Shard<Q, V> {
         }
         let mut entries = self.entries.write();
         if entries.len() >= self.capacity {
-            self.make_room(&mut entries);
+            self.make_room(&mut entries, useful_for);
         }
         let entry = entries.entry(question.clone());
         Arc::clone(entry.or_insert_with(|| Arc::new(Entry::new())))
     }
 
-    /// Drops the entries without a valid answer that no caller waits for. If that frees less than an
-    /// eighth, drops all that no caller waits for: more questions are asked than can be remembered.
-    /// So it is called again only after as many questions as an eighth of the capacity.
-    fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>) {
-        let is_awaited = |entry: &Arc<Entry<V>>| Arc::strong_count(entry) > 1;
-        let is_valid = |entry: &Arc<Entry<V>>| entry.known(|_| None).is_some();
-        entries.retain(|_, entry| is_awaited(entry) || is_valid(entry));
-        if entries.len() > self.capacity / 8 * 7 {
-            entries.retain(|_, entry| is_awaited(entry));
-        }
+    /// Drops the entries that are not of use any more, and of the others those that are of use for
+    /// the shortest time, until an eighth is free; not those that a caller waits for. So it is called
+    /// again only after as many questions as an eighth of the capacity.
+    fn make_room(&self, entries: &mut HashMap<Q, Arc<Entry<V>>>, useful_for: fn(&V) -> Duration) {
+        let useful_until = |entry: &Entry<V>| {
+            let known = entry.known.read();
+            let until = |known: &Known<V>| known.until + useful_for(&known.value);
+            known.as_ref().map(until)
+        };
+        let mut ends: Vec<_> = entries.values().map(|entry| useful_until(entry)).collect();
+        let surplus = ends.len().saturating_sub(self.capacity / 8 * 7).max(1);
+        let (_, last, _) = ends.select_nth_unstable(surplus - 1);
+        let end = (*last).max(Some(Instant::now()));
+        entries.retain(|_, entry| Arc::strong_count(entry) > 1 || useful_until(entry) > end);
     }
 }
 
@@ -158,8 +165,7 @@ where
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// No answers. Above about `capacity` entries, expired ones are dropped; if few have expired,
-    /// others too.
+    /// No answers. Above about `capacity` entries, those are dropped that expire first.
     pub(super) fn new(capacity: usize, shutdown: Shutdown) -> Self {
         let shard = || Shard {
             entries: RwLock::default(),
@@ -167,9 +173,17 @@ where
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),
+            useful_for: |_| Duration::ZERO,
             hasher: RandomState::new(),
             shutdown,
         }
+    }
+
+    /// The same, with answers that are of use for some time after they have expired, and are kept
+    /// longer.
+    #[must_use]
+    pub(super) fn useful_for(self, useful_for: fn(&V) -> Duration) -> Self {
+        Self { useful_for, ..self }
     }
 
     /// The valid answer to `question`, if there is one. `earliest` is the moment before which an
@@ -183,11 +197,13 @@ where
         entries.get(question)?.known(earliest)
     }
 
-    /// The last definite answer to `question`, even if it is not valid any more.
-    pub(super) fn last(&self, question: &Q) -> Option<V> {
+    /// The last definite answer to `question`, even if it is not valid any more, and until when it is
+    /// or was valid.
+    pub(super) fn last(&self, question: &Q) -> Option<(V, Instant)> {
         let entries = self.shard(question).entries.read();
         let known = entries.get(question)?.known.read();
-        known.as_ref().map(|known| known.value.clone())
+        let last = |known: &Known<V>| (known.value.clone(), known.until);
+        known.as_ref().map(last)
     }
 
     /// The last definite answer to `question` if it was asked for within `age`, even if it is not
@@ -228,7 +244,7 @@ where
         if let Some(value) = self.known(question, &earliest) {
             return Some(value);
         }
-        let entry = self.shard(question).entry(question);
+        let entry = self.entry(question);
         for _ in 0..MAX_ATTEMPTS {
             // Fails only if the semaphore is closed, which it never is.
             let turn = Arc::clone(&entry.asking).acquire_owned().await.ok()?;
@@ -288,7 +304,7 @@ where
     /// Remembers an answer that was learnt in another way, for a question of `asked_at`; not if the
     /// answer to a later question is remembered.
     pub(super) fn learn(&self, question: &Q, value: V, asked_at: Instant, validity: Duration) {
-        self.shard(question).entry(question).remember(Known {
+        self.entry(question).remember(Known {
             value,
             asked_at,
             until: asked_at + validity,
@@ -310,6 +326,10 @@ where
     fn len(&self) -> usize {
         let shards = self.shards.iter();
         shards.map(|shard| shard.entries.read().len()).sum()
+    }
+
+    fn entry(&self, question: &Q) -> Arc<Entry<V>> {
+        self.shard(question).entry(question, self.useful_for)
     }
 
     fn shard(&self, question: &Q) -> &Shard<Q, V> {
@@ -546,10 +566,10 @@ mod tests {
         answers.forget(&"q", |value| *value == 1);
         assert_eq!(answers.known(&"q", always), Some(2));
         advance(VALIDITY).await;
-        assert_eq!(answers.last(&"q"), Some(2));
+        assert_eq!(answers.last(&"q"), Some((2, Instant::now())));
         answers.learn(&"q", 3, Instant::now(), Duration::ZERO);
         assert_eq!(answers.known(&"q", always), None);
-        assert_eq!(answers.last(&"q"), Some(3));
+        assert_eq!(answers.last(&"q"), Some((3, Instant::now())));
         answers.forget(&"q", |value| *value == 3);
         assert_eq!(answers.last(&"q"), None);
     }
@@ -566,5 +586,28 @@ mod tests {
             );
         }
         assert_eq!(answers.known(&4_999, always), Some(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_of_use_for_longest_is_kept() {
+        // An answer of 1 is of use for longer than it is valid.
+        let answers = answers(8 * SHARDS).useful_for(|value| *value * 100 * VALIDITY);
+        for question in 0..100 {
+            answers.get(&question, always, || definite(1)).await;
+        }
+        advance(2 * VALIDITY).await;
+        for question in 100..20_000 {
+            answers.get(&question, always, || definite(0)).await;
+        }
+        let kept = (0..100).filter(|question| answers.last(question).is_some());
+        assert_eq!(kept.count(), 100);
+        // Many more than fit drop older ones.
+        advance(2 * VALIDITY).await;
+        for question in 20_000..30_000 {
+            answers.get(&question, always, || definite(1)).await;
+        }
+        assert!((0..100).all(|question| answers.last(&question).is_none()));
+        assert!(answers.len() <= 8 * SHARDS);
+        assert_eq!(answers.known(&29_999, always), Some(1));
     }
 }

@@ -75,6 +75,23 @@ pub(super) enum Owner {
     Busy,
 }
 
+impl Owner {
+    /// How long it is of use, after it has expired, that this was the owner of a token.
+    fn useful_for(&self) -> Duration {
+        match self {
+            Self::User(_)
+            | Self::Refused {
+                good_until: Some(_),
+            } => WAS_GOOD_FOR,
+            Self::Refused { good_until: None }
+            | Self::Stale(_)
+            | Self::Unknown
+            | Self::NoAnswer
+            | Self::Busy => Duration::ZERO,
+        }
+    }
+}
+
 impl Authenticator {
     pub(super) fn new(
         reviewer: Arc<Reviewer>,
@@ -86,7 +103,7 @@ impl Authenticator {
         Self {
             reviewer,
             digester: Digester::new(),
-            owners: Answers::new(TOKENS, shutdown),
+            owners: Answers::new(TOKENS, shutdown).useful_for(Owner::useful_for),
             queue: config.queue(metrics.token_queue.clone()),
             failed: FailedAttempts::new(config.max_failed_per_second),
             metrics,
@@ -161,13 +178,12 @@ impl Authenticator {
     /// Until when a token was good, as far as kubefan knows; `None` if it never was, or not for a
     /// long time.
     fn good_until(&self, digest: &Digest) -> Option<Instant> {
-        match self.owners.last(digest)? {
-            Owner::User(_) => Some(Instant::now()),
-            Owner::Refused { good_until } => {
-                good_until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
-            }
-            Owner::Stale(_) | Owner::Unknown | Owner::NoAnswer | Owner::Busy => None,
-        }
+        let until = match self.owners.last(digest)? {
+            (Owner::User(_), until) => Some(until.min(Instant::now())),
+            (Owner::Refused { good_until }, _) => good_until,
+            (Owner::Stale(_) | Owner::Unknown | Owner::NoAnswer | Owner::Busy, _) => None,
+        };
+        until.filter(|until| until.elapsed() < WAS_GOOD_FOR)
     }
 
     /// Counts credentials of `source` that the API server did not accept.
@@ -252,7 +268,7 @@ impl Authenticator {
         }
         match self.review(token, Connection::Kept).await {
             TokenOwner::User(user) => {
-                if let Some(Owner::Refused { .. }) = self.owners.last(&digest) {
+                if let Some((Owner::Refused { .. }, _)) = self.owners.last(&digest) {
                     // The API server refused this good token, and perhaps others of the address.
                     self.failed.forgive(source);
                 }
@@ -277,3 +293,6 @@ impl Authenticator {
         Arc::new(KnownUser::new(user, &self.digester, &self.ignored_extra))
     }
 }
+
+#[cfg(test)]
+mod tests;
