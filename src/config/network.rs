@@ -16,7 +16,8 @@ use serde::Serialize;
 use serde::Serializer;
 use serde::de::Error;
 
-/// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for a single address, `10.0.0.1`.
+/// A network of IPv4 or IPv6, written `10.0.0.0/8` or, for a single address, `10.0.0.1`. A network of
+/// IPv4 that is written as one of IPv6, such as `::ffff:10.0.0.0/104`, is the same as that of IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network(pub(super) IpNet);
 
@@ -30,7 +31,20 @@ impl FromStr for Network {
         let network = text.parse().ok().or_else(address);
         let network: IpNet =
             network.ok_or_else(|| format!("{text:?} is not a network such as 10.0.0.0/8"))?;
-        Ok(Self(network.trunc()))
+        Ok(Self(canonical(network.trunc())))
+    }
+}
+
+/// The network of IPv4 if `network` is one, written as addresses of IPv6.
+fn canonical(network: IpNet) -> IpNet {
+    /// The bits before an address of IPv4.
+    const MAPPED: u8 = 96;
+    let address = network.addr().to_canonical();
+    match network.prefix_len().checked_sub(MAPPED) {
+        Some(length) if address != network.addr() => {
+            IpNet::new(address, length).expect("an address of IPv6 has 32 bits more than 96")
+        }
+        _ => network,
     }
 }
 
@@ -82,6 +96,11 @@ mod tests {
             ("10.1.2.3", Some("10.1.2.3/32")),
             ("2001:db8::/32", Some("2001:db8::/32")),
             ("::1", Some("::1/128")),
+            ("::ffff:10.0.0.0/104", Some("10.0.0.0/8")),
+            ("::ffff:10.1.2.3", Some("10.1.2.3/32")),
+            ("::ffff:0:0/96", Some("0.0.0.0/0")),
+            ("::ffff:0:0/95", Some("::fffe:0:0/95")),
+            ("::/0", Some("::/0")),
             ("10.0.0.0/33", None),
             ("10.0.0.0-10.0.0.9", None),
             ("balancer.example", None),
