@@ -261,12 +261,12 @@ impl Context {
                 self.open(accepted, false, begin, service).await
             }
         };
-        let Some(served) = served else {
+        let Some((served, client)) = served else {
             return;
         };
         if let Err(error) = served.await {
             self.count_failure("serve");
-            debug!(listener = self.name, %address, error, "connection ended");
+            debug!(listener = self.name, address = %client, error, "connection ended");
         }
     }
 
@@ -292,14 +292,15 @@ impl Context {
     }
 
     /// Opens a connection: `begin` returns its stream, and its protocol if TLS has chosen one;
-    /// otherwise the first bytes show the protocol. `None` if the connection could not be opened.
+    /// otherwise the first bytes show the protocol. Returns the address of its client, too; `None` if
+    /// the connection could not be opened.
     async fn open<I: Transport + Send + 'static, B: ResponseBody>(
         &self,
         accepted: Accepted,
         tls: bool,
         begin: impl Future<Output = Result<Begun<I>, OpenError>>,
         service: impl HttpService<B>,
-    ) -> Option<ConnectionFuture> {
+    ) -> Option<(ConnectionFuture, SocketAddr)> {
         let Accepted {
             address,
             slot,
@@ -353,15 +354,16 @@ impl Context {
         };
         let served = serve_connection(socket, protocol, peer, service, &self.config, account, stop);
         let Some(lifetime) = lifetime else {
-            return Some(served);
+            return Some((served, client));
         };
-        Some(Box::pin(async move {
+        let limited = async move {
             tokio::select! {
                 served = served => served,
                 () = opening => Err("too many connections are open".into()),
                 () = sleep(lifetime.total) => Err("the connection lasted too long".into()),
             }
-        }))
+        };
+        Some((Box::pin(limited), client))
     }
 
     /// Counts and logs the result of opening a connection; `None` if it failed.

@@ -1,11 +1,14 @@
 //! Connections of load balancers, which begin with a PROXY header.
 
+use std::io;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::AsyncReadExt;
@@ -132,6 +135,46 @@ async fn a_connection_without_a_complete_header_is_closed_and_counted() {
             }
         })
         .await;
+    }
+}
+
+#[tokio::test]
+async fn the_log_names_the_client_of_a_broken_connection() {
+    let log = Arc::<Mutex<Vec<u8>>>::default();
+    let written = Arc::clone(&log);
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::DEBUG)
+        .with_writer(move || Log(Arc::clone(&written)))
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = Server::start(behind("127.0.0.0/8"), None).await;
+    let (mut stream, _) = connect(&server, V1).await;
+    stream.write_all(b"no HTTP\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    soon(stream.read_to_end(&mut answer)).await.unwrap();
+    let line = soon(async {
+        loop {
+            let log = String::from_utf8_lossy(&log.lock()).into_owned();
+            if let Some(line) = log.lines().find(|line| line.contains("connection ended")) {
+                return line.to_owned();
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(line.contains(CLIENT), "{line}");
+}
+
+/// Writes to memory.
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Write::write(&mut *self.0.lock(), bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
