@@ -133,7 +133,8 @@ impl App {
         if threads.is_some() {
             shutdown.set_background_runtime();
         }
-        let ledger = Ledger::with_metrics(config.memory, &registry);
+        let evicted = informers.evicted_bytes().clone();
+        let ledger = Ledger::with_metrics(config.memory, move || evicted.get(), &registry);
         shutdown.spawn_background(ledger.clone().run());
         let metrics = net::Metrics::new(&registry);
         let listener = |name, socket, config| {

@@ -1,8 +1,13 @@
 //! Config: the settings of a cache.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::api::ResourceVersion;
 use crate::cache::groups::GroupLimits;
+use crate::cache::log::EventLog;
+use crate::cache::log::EvictedBytes;
+use crate::cache::log::LogBytes;
 
 /// Which labels and fields a cache indexes, and how much history it keeps.
 #[derive(Clone, Debug)]
@@ -23,6 +28,15 @@ pub struct Config {
     pub retention_events: usize,
     /// Limits of the groups, that is, of the different selections that clients watch.
     pub groups: GroupLimits,
+    /// Where the bytes of evicted events are counted. Default is a count of the cache's own.
+    pub evicted: EvictedBytes,
+}
+
+impl Config {
+    /// An empty log of the events after `start`.
+    pub(in crate::cache) fn new_log(&self, start: ResourceVersion) -> EventLog {
+        EventLog::new(start, Arc::new(LogBytes::new(self.evicted.clone())))
+    }
 }
 
 impl Default for Config {
@@ -34,6 +48,7 @@ impl Default for Config {
             retention_bytes: None,
             retention_events: 128,
             groups: GroupLimits::default(),
+            evicted: EvictedBytes::default(),
         }
     }
 }

@@ -110,6 +110,7 @@ pub use config::Config;
 pub use groups::GroupLimits;
 pub use groups::is_indexed;
 pub use log::Event;
+pub use log::EvictedBytes;
 pub use log::Expired;
 pub use objects::Snapshot;
 pub use reader::Reader;

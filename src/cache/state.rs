@@ -71,6 +71,7 @@ pub(super) struct Counters {
 
 impl SharedCache {
     pub(super) fn new(config: Config) -> Self {
+        let log = config.new_log(ResourceVersion::ZERO);
         Self {
             interest: Mutex::new(Interest::new(&config)),
             queued_to: AtomicU64::new(0),
@@ -79,7 +80,7 @@ impl SharedCache {
                 epoch: 0,
                 content: None,
                 list_began: Instant::now(),
-                log: EventLog::new(ResourceVersion::ZERO),
+                log,
                 newest_earlier_version: ResourceVersion::ZERO,
                 is_closed: false,
                 counters: Counters::default(),

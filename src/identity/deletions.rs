@@ -215,12 +215,9 @@ mod tests {
         /// object, have open watches.
         async fn after(write: impl FnOnce(&mut Writer)) -> Self {
             let (mut writer, reader) = cache::cache(cache::Config {
-                indexed_labels: Vec::new(),
-                field_count: 0,
                 retention_age: Duration::ZERO,
-                retention_bytes: None,
                 retention_events: RETAINED,
-                groups: cache::GroupLimits::default(),
+                ..cache::Config::default()
             });
             let mut list = writer.relist();
             list.add(object("a", 5));

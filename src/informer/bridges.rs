@@ -30,6 +30,7 @@ use crate::cache::BridgeProgress;
 use crate::cache::BridgeTotals;
 use crate::cache::BridgeWriter;
 use crate::cache::BridgedWatch;
+use crate::cache::EvictedBytes;
 use crate::cache::Gap;
 use crate::shutdown::Shutdown;
 use crate::telemetry::Samples;
@@ -87,6 +88,15 @@ enum Broken {
 // === impl BridgeLimits ===
 
 impl BridgeLimits {
+    /// The limits of bridges that count the bytes of evicted events in `evicted`.
+    pub(super) fn new(evicted: EvictedBytes) -> Self {
+        Self {
+            places: Semaphore::new(MAX_OPEN),
+            totals: Arc::new(BridgeTotals::new(evicted)),
+            opened: AtomicU64::new(0),
+        }
+    }
+
     /// Adds the current metrics of all bridges to `samples`.
     pub fn sample(&self, samples: &mut Samples) {
         let open = MAX_OPEN - self.places.available_permits();
@@ -118,16 +128,6 @@ impl BridgeLimits {
                 &[("result", result)],
                 count as f64,
             );
-        }
-    }
-}
-
-impl Default for BridgeLimits {
-    fn default() -> Self {
-        Self {
-            places: Semaphore::new(MAX_OPEN),
-            totals: Arc::default(),
-            opened: AtomicU64::new(0),
         }
     }
 }

@@ -14,6 +14,7 @@ use tracing::Instrument;
 use crate::api::GroupVersionResource;
 use crate::api::WireFormat;
 use crate::cache;
+use crate::cache::EvictedBytes;
 use crate::codec::Decoder;
 use crate::shutdown::Shutdown;
 use crate::upstream::Client;
@@ -99,6 +100,7 @@ struct Inner {
     refusals: DashMap<Key, (StartError, Instant)>,
     required: Mutex<Vec<RequiredInformer>>,
     bridge_limits: Arc<BridgeLimits>,
+    evicted: EvictedBytes,
 }
 
 // === impl InformerSet ===
@@ -106,6 +108,7 @@ struct Inner {
 impl InformerSet {
     /// An empty set whose informers call the API server through `client`.
     pub fn new(client: Client, config: Config, shutdown: Shutdown) -> Self {
+        let evicted = EvictedBytes::default();
         let inner = Inner {
             client,
             config,
@@ -113,7 +116,8 @@ impl InformerSet {
             informers: DashMap::new(),
             refusals: DashMap::new(),
             required: Mutex::default(),
-            bridge_limits: Arc::default(),
+            bridge_limits: Arc::new(BridgeLimits::new(evicted.clone())),
+            evicted,
         };
         Self {
             inner: Arc::new(inner),
@@ -159,6 +163,11 @@ impl InformerSet {
     /// The limits and counters of the bridges of all informers.
     pub fn bridge_limits(&self) -> &BridgeLimits {
         &self.inner.bridge_limits
+    }
+
+    /// The bytes of events that the caches no longer have and that clients' watches still hold.
+    pub fn evicted_bytes(&self) -> &EvictedBytes {
+        &self.inner.evicted
     }
 
     /// A ready informer for `namespace` (`None`: all), preferably the cluster-wide one. Starts
@@ -332,6 +341,7 @@ impl InformerSet {
             retention_age: config.retention_age,
             retention_bytes: config.retention_bytes,
             groups: config.groups,
+            evicted: self.inner.evicted.clone(),
             ..cache::Config::default()
         });
         let metrics = Arc::<ReflectorMetrics>::default();

@@ -19,6 +19,10 @@
 //! bound over the caches, and drops the snapshots that cost most until the sum is within its limit.
 //! Neither the number of readers nor their age matters, as long as few objects change.
 //!
+//! An event and its frames belong to the event log, which has a limit of its own. Once the log has
+//! evicted the event, it is counted here as long as a watch, or the HTTP library, holds it or a
+//! frame of it: once, however many clients do. Delivering an event touches no counter.
+//!
 //! An answer of the API server that waits for its reader costs what the API server may have sent
 //! before its stream was full. It is counted with the snapshots, and dropped like them.
 //!
@@ -113,6 +117,8 @@ struct Shared {
     snapshots: AtomicU64,
     /// Bytes of the API server's answers that wait for readers, as of the last sweep.
     forwarded: AtomicU64,
+    /// Returns the bytes of the events that only readers hold.
+    events: Box<dyn Fn() -> u64 + Send + Sync>,
     /// True if the process's limit refused a charge since the last sweep.
     was_short: AtomicBool,
     /// The same, of an account within its fair share.
@@ -177,13 +183,18 @@ impl Default for Limits {
 // === impl Ledger ===
 
 impl Ledger {
-    /// A ledger without metrics.
+    /// A ledger without metrics, of readers that hold no events.
     pub fn new(limits: Limits) -> Self {
-        Self::with(limits, None)
+        Self::with(limits, || 0, None)
     }
 
-    /// A ledger whose metrics are registered in `registry`.
-    pub fn with_metrics(limits: Limits, registry: &Registry) -> Self {
+    /// A ledger whose metrics are registered in `registry`. `events` returns the bytes of the events
+    /// that only readers hold.
+    pub fn with_metrics(
+        limits: Limits,
+        events: impl Fn() -> u64 + Send + Sync + 'static,
+        registry: &Registry,
+    ) -> Self {
         let metrics = Metrics {
             refused: registry.counter_vec(
                 "kubefan_reader_memory_refused_total",
@@ -199,7 +210,7 @@ impl Ledger {
                 &["why"],
             ),
         };
-        let ledger = Self::with(limits, Some(metrics));
+        let ledger = Self::with(limits, events, Some(metrics));
         let scraped = ledger.clone();
         registry.on_scrape(move |samples| {
             for (kind, bytes) in scraped.usage() {
@@ -221,13 +232,18 @@ impl Ledger {
         ledger
     }
 
-    fn with(limits: Limits, metrics: Option<Metrics>) -> Self {
+    fn with(
+        limits: Limits,
+        events: impl Fn() -> u64 + Send + Sync + 'static,
+        metrics: Option<Metrics>,
+    ) -> Self {
         let shared = Shared {
             limits,
             leased: AtomicU64::new(0),
             lists: AtomicU64::new(0),
             snapshots: AtomicU64::new(0),
             forwarded: AtomicU64::new(0),
+            events: Box::new(events),
             was_short: AtomicBool::new(false),
             was_unfair: AtomicBool::new(false),
             accounts: Mutex::default(),
@@ -259,6 +275,7 @@ impl Ledger {
         let measured = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         usage.push(("snapshot", measured(&self.shared.snapshots)));
         usage.push(("forwarded", measured(&self.shared.forwarded)));
+        usage.push(("event", (self.shared.events)()));
         usage
     }
 
@@ -289,11 +306,12 @@ impl Ledger {
     /// Drops what is held for readers that are too slow, then snapshots and forwarded answers until
     /// what they cost is within the limit. Closes the connection with the largest charge if an
     /// account within its fair share was refused since the last sweep, or if any was, also in the
-    /// sweep before (`was_short`), and there was nothing to drop.
+    /// sweep before (`was_short`), and there was nothing to drop. If events alone exceed the limit, it
+    /// closes the connection with the largest charge for watches.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
         let mut swept = Swept::default();
-        let accounts = shared.accounts();
+        let mut accounts = shared.accounts();
         let mut holdings: Vec<Arc<Holding>> = Vec::new();
         for account in &accounts {
             let first = holdings.len();
@@ -304,19 +322,22 @@ impl Ledger {
         }
         let dropped = self.drop_measured(&holdings, now);
         swept.memory = dropped;
+        // A connection that is being closed holds its memory for a moment longer.
+        accounts.retain(|account| !account.is_closing());
         let is_short = shared.was_short.swap(false, Ordering::Relaxed);
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
         let stays_short = is_short && *was_short && dropped == 0;
-        if is_unfair || stays_short {
-            // A connection that is being closed holds its memory for a moment longer.
-            let totals = accounts.iter().map(|account| match account.is_closing() {
-                true => 0,
-                false => account.total(),
-            });
-            if let Some(index) = largest(totals) {
-                accounts[index].close();
-                swept.connections += 1;
-            }
+        let to_close = if is_unfair || stays_short {
+            largest(accounts.iter().map(|account| account.total()))
+        } else if self.leased().saturating_add((shared.events)()) > shared.limits.memory {
+            // Delivering an event charges nothing, so nobody was refused.
+            largest(accounts.iter().map(|account| account.used(Kind::Watch)))
+        } else {
+            None
+        };
+        if let Some(index) = to_close {
+            accounts[index].close();
+            swept.connections += 1;
         }
         *was_short = is_short;
         shared.count(swept);
@@ -341,7 +362,8 @@ impl Ledger {
             measured.push(holding);
             costs.push(cost);
         }
-        let free = shared.limits.memory.saturating_sub(self.leased());
+        let held = self.leased().saturating_add((shared.events)());
+        let free = shared.limits.memory.saturating_sub(held);
         let limit = free.min(shared.limits.memory / MEASURED_SHARE);
         let (dropped, cost) = to_drop(&costs, limit);
         for index in &dropped {
@@ -384,9 +406,10 @@ impl Shared {
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .iter()
             .sum();
+        let events = (self.events)();
         let leased = |leased: u64| {
             let leased = leased.checked_add(bytes)?;
-            let held = leased.checked_add(measured)?;
+            let held = leased.checked_add(measured)?.checked_add(events)?;
             (held <= limit).then_some(leased)
         };
         let updated = self

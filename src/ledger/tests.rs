@@ -200,6 +200,34 @@ fn greedy_connections_leave_room_for_small_ones() {
     assert_eq!(closed(&small), [false, false, false]);
 }
 
+#[test]
+fn events_that_only_readers_hold_leave_less_room_and_close_a_watching_connection() {
+    let held = Arc::new(AtomicU64::new(0));
+    let events = Arc::clone(&held);
+    let ledger = Ledger::with(LIMITS, move || events.load(Ordering::Relaxed), None);
+    let accounts = [(); 3].map(|()| ledger.open_account());
+    let watching = [(0, QUANTUM), (1, 2 * QUANTUM)];
+    let charges = watching.map(|(index, bytes)| accounts[index].charge(Kind::Watch, bytes).ok());
+    let busy = accounts[2].charge(Kind::Body, 5 * QUANTUM).ok();
+    assert!(charges.iter().all(Option::is_some) && busy.is_some());
+    let sweep = || ledger.sweep(Instant::now(), &mut false).connections;
+
+    let free = LIMITS.memory - ledger.leased();
+    held.store(free, Ordering::Relaxed);
+    assert_eq!((used(&ledger), sweep()), (LIMITS.memory, 0));
+    assert!(
+        accounts[2].charge(Kind::Burst, QUANTUM).is_err(),
+        "nothing is left"
+    );
+    held.store(free + 1, Ordering::Relaxed);
+    assert_eq!(sweep(), 1);
+    assert_eq!(closed(&accounts), [false, true, false]);
+    assert_eq!(sweep(), 1, "the memory of the first is still held");
+    assert_eq!(closed(&accounts), [true, true, false]);
+    held.store(0, Ordering::Relaxed);
+    assert_eq!(sweep(), 0);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Open,

@@ -373,6 +373,49 @@ async fn watches_whose_initial_events_no_client_reads_take_little_memory() {
     }
 }
 
+/// Each watch of the unread ones holds another large event, which no cache holds any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_hold_old_events_are_closed_when_the_memory_is_used_up() {
+    const EVENTS: usize = 400;
+    const BYTES: usize = 100_000;
+    const LIMIT: usize = 16 << 20;
+    let sim = Sim::start(&[]).await;
+    let flags = ["-r", "configmaps", "--memory-limit", "16Mi"];
+    let flags = [&flags[..], &["--retention-bytes", "1Mi"]].concat();
+    let kubefan = Kubefan::start_with(&sim.kubeconfig(), &flags).await;
+    let watch = format!("{MAPS}?watch=1&resourceVersion=0");
+    let mut honest = http2(&kubefan, 1 << 20).await;
+    let mut events = get(&kubefan, &mut honest, &watch).await.into_body();
+    let mut greedy = http2(&kubefan, 0).await;
+    let mut unread = Vec::new();
+    let mut received = 0;
+    let mut largest = 0.0_f64;
+    for number in 0..EVENTS {
+        if !greedy.is_closed() {
+            let watch = format!("{watch}&fieldSelector=metadata.name=map-{number}");
+            unread.push(get(&kubefan, &mut greedy, &watch).await);
+        }
+        let metadata = json!({"name": format!("map-{number}")});
+        let object = json!({"metadata": metadata, "data": {"text": "x".repeat(BYTES)}});
+        sim.client().create(MAPS, &object).await.ok();
+        while received < (number + 1) * BYTES {
+            let frame = events.frame().await;
+            let frame = frame.expect("an open watch").expect("no error");
+            received += frame.data_ref().map_or(0, Bytes::len);
+        }
+        if number % 40 == 0 {
+            largest = largest.max(held(&kubefan).await);
+        }
+    }
+    assert!(greedy.is_closed(), "{largest} bytes held");
+    drop((unread, greedy));
+    println!("at most {} KiB", largest as u64 >> 10);
+    assert!(largest > LIMIT as f64 / 2.0, "{largest}");
+    assert!(largest < 1.5 * LIMIT as f64, "{largest}");
+    drop((events, honest));
+    ledger_is_empty(&kubefan).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_idle_watches_fit_in_the_memory_of_a_small_container() {
     let sim = Sim::start(&[]).await;

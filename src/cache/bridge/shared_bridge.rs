@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use crate::api::ResourceVersion;
 use crate::api::Status;
 use crate::cache::log::Event;
 use crate::cache::log::EventLog;
-use crate::cache::log::NewEntries;
+use crate::cache::log::EvictedBytes;
+use crate::cache::log::LogBytes;
 use crate::cache::log::Retention;
 use crate::cache::watch::LogReach;
 
@@ -30,7 +30,7 @@ use super::gap::Gap;
 #[derive(Debug, Default)]
 pub struct BridgeTotals {
     /// Bytes of the buffered events.
-    buffered: Arc<AtomicUsize>,
+    buffered: Arc<LogBytes>,
     pub(super) joined: AtomicU64,
     pub(super) expired: AtomicU64,
 }
@@ -88,9 +88,17 @@ pub struct BridgeWriter {
 // === impl BridgeTotals ===
 
 impl BridgeTotals {
+    /// Totals that count the bytes of evicted events in `evicted`.
+    pub fn new(evicted: EvictedBytes) -> Self {
+        Self {
+            buffered: Arc::new(LogBytes::new(evicted)),
+            ..Self::default()
+        }
+    }
+
     /// Bytes of the events that all bridges have buffered.
     pub fn buffered_bytes(&self) -> usize {
-        self.buffered.load(Ordering::Relaxed)
+        self.buffered.retained()
     }
 
     /// Number of watches that have continued from a log after a bridge.
@@ -115,7 +123,7 @@ impl Bridge {
         buffer_limit: usize,
     ) -> (BridgeWriter, Arc<Self>, BridgedWatch) {
         let state = State {
-            log: EventLog::with_ledger(gap.version, Arc::clone(&totals.buffered)),
+            log: EventLog::new(gap.version, Arc::clone(&totals.buffered)),
             phase: Phase::Gathering,
             reached: gap.version,
             versions: BTreeSet::from([gap.version]),
@@ -256,7 +264,7 @@ impl BridgeWriter {
             }
             let frame = Some((event_type, frame));
             let event = Event::new(event_type, Arc::new(object), None, frame);
-            let mut entries = NewEntries::with_capacity(1, state.log.ledger());
+            let mut entries = state.log.new_entries(1);
             entries.push(&Arc::new(event));
             state.log.append(entries, now);
             let evicted = state.log.evict(retention, now, usize::MAX);

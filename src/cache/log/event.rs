@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
 
 use bytes::Bytes;
 
@@ -12,6 +11,7 @@ use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::log::charge::Charge;
+use crate::cache::log::charge::LogBytes;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -33,7 +33,13 @@ pub struct Event {
     frames: Frames,
     /// Frames with the metadata only, for JSON and then protobuf; allocated on first use.
     metadata_frames: OnceLock<Box<[Frames; 2]>>,
-    charge: Charge,
+    charge: Arc<Charge>,
+}
+
+/// The bytes of a frame, and the charge of its event, which may be gone already.
+struct ChargedFrame {
+    frame: Bytes,
+    _charge: Arc<Charge>,
 }
 
 /// One frame per verdict, at [`frame_index`].
@@ -51,6 +57,8 @@ enum ChangePart {
 
 /// Approximate bytes of an event and its log entry, without objects and frames.
 const OVERHEAD: usize = 240;
+/// Bytes of a frame besides its text.
+const FRAME_OVERHEAD: usize = 64;
 
 // === impl Event ===
 
@@ -67,13 +75,16 @@ impl Event {
         let upstream_frame =
             upstream_frame.map(|(frame_type, frame)| (frame_index(frame_type), frame));
         // The object's body is a slice of the frame and is already counted in `object.size()`.
-        let frame_bytes = upstream_frame.as_ref().map_or(0, |(_, frame)| frame.len());
+        let frame_bytes = upstream_frame
+            .as_ref()
+            .map_or(0, |(_, frame)| frame.len() + FRAME_OVERHEAD);
         let bytes = OVERHEAD
             + object.size()
             + frame_bytes.saturating_sub(object.body.len())
             + previous.as_deref().map_or(0, Object::size);
+        let charge = Arc::new(Charge::new(bytes));
         if let Some((frame_index, frame)) = upstream_frame {
-            frames[frame_index].get_or_init(|| frame);
+            frames[frame_index].get_or_init(|| ChargedFrame::bytes(frame, &charge));
         }
         Self {
             event_type,
@@ -84,14 +95,14 @@ impl Event {
             part: ChangePart::Whole,
             frames,
             metadata_frames: OnceLock::new(),
-            charge: Charge::new(bytes),
+            charge,
         }
     }
 
     /// Creates the DELETED event for `object` whose deletion the upstream watch missed. It belongs
     /// to the block and has resource version `at`.
     pub(in crate::cache) fn implied_deletion(object: Arc<Object>, at: ResourceVersion) -> Self {
-        let charge = Charge::new(OVERHEAD + object.size());
+        let charge = Arc::new(Charge::new(OVERHEAD + object.size()));
         Self {
             event_type: EventType::Deleted,
             previous: Some(object.clone()),
@@ -201,8 +212,8 @@ impl Event {
     fn encoded_once(&self, frame: &OnceLock<Bytes>, encode: impl FnOnce() -> Bytes) -> Bytes {
         let encode_and_charge = || {
             let frame = encode();
-            self.charge.add(frame.len());
-            frame
+            self.charge.add(frame.len() + FRAME_OVERHEAD);
+            ChargedFrame::bytes(frame, &self.charge)
         };
         frame.get_or_init(encode_and_charge).clone()
     }
@@ -227,14 +238,32 @@ impl Event {
                 && (!self.in_block || mutation::is_active(Mutation::BlockNotRepeated)))
     }
 
-    /// Adds this event's bytes to `ledger`, now and whenever another frame is encoded.
-    pub(super) fn charge_to(&self, ledger: &Arc<AtomicUsize>) {
-        self.charge.begin(ledger);
+    /// Counts this event's bytes as retained in `log`, now and whenever another frame is encoded.
+    pub(super) fn charge_to(&self, log: &Arc<LogBytes>) {
+        self.charge.begin(log);
     }
 
-    /// Subtracts this event's bytes from its ledger. Later charges have no effect.
+    /// Counts this event's bytes as evicted, until the event and all its frames are dropped.
     pub(super) fn discharge(&self) {
         self.charge.end();
+    }
+}
+
+// === impl ChargedFrame ===
+
+impl ChargedFrame {
+    /// `frame`, which keeps `charge` alive.
+    fn bytes(frame: Bytes, charge: &Arc<Charge>) -> Bytes {
+        Bytes::from_owner(Self {
+            frame,
+            _charge: Arc::clone(charge),
+        })
+    }
+}
+
+impl AsRef<[u8]> for ChargedFrame {
+    fn as_ref(&self) -> &[u8] {
+        &self.frame
     }
 }
 

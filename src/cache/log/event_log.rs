@@ -5,14 +5,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
 use crate::cache::log::batch::Batch;
 use crate::cache::log::batch::batch_length;
+use crate::cache::log::charge::LogBytes;
 use crate::cache::log::event::Event;
 use crate::cache::log::expired::Expired;
 use crate::cache::log::retention::Retention;
@@ -29,7 +28,7 @@ pub(in crate::cache) struct EventLog {
     /// The recorded holes, by position. A hole is removed with its first event, or by age.
     holes: VecDeque<Hole>,
     /// Bytes of all entries, including frames that were encoded after the append.
-    ledger: Arc<AtomicUsize>,
+    bytes: Arc<LogBytes>,
     evicted_early: u64,
     /// The highest `Hole::list` of the holes that were removed from `holes`.
     evicted_holes_end: ResourceVersion,
@@ -44,8 +43,8 @@ struct Entry {
 /// before the lock is taken. The bytes of events that are never appended are subtracted again.
 pub(in crate::cache) struct NewEntries {
     events: Vec<Arc<Event>>,
-    /// The total of the log that the events will be appended to.
-    ledger: Arc<AtomicUsize>,
+    /// Those of the log that the events will be appended to.
+    bytes: Arc<LogBytes>,
 }
 
 /// Resource versions whose single events are unknown; [`crate::cache`] has the rules.
@@ -67,20 +66,15 @@ pub(in crate::cache) struct PositionEvicted;
 // === impl EventLog ===
 
 impl EventLog {
-    /// Creates an empty log of the events after resource version `start`.
-    pub(in crate::cache) fn new(start: ResourceVersion) -> Self {
-        Self::with_ledger(start, Arc::default())
-    }
-
-    /// Creates an empty log that adds its bytes to `ledger`. Logs that share a ledger share their
-    /// byte limit too. Call [`EventLog::forget`] before dropping the log, to subtract its bytes.
-    pub(in crate::cache) fn with_ledger(start: ResourceVersion, ledger: Arc<AtomicUsize>) -> Self {
+    /// Creates an empty log of the events after resource version `start`, which adds their bytes to
+    /// `bytes`. Logs that share this value share their byte limit too.
+    pub(in crate::cache) fn new(start: ResourceVersion, bytes: Arc<LogBytes>) -> Self {
         Self {
             entries: VecDeque::new(),
             first: 0,
             start,
             holes: VecDeque::new(),
-            ledger,
+            bytes,
             evicted_early: 0,
             evicted_holes_end: ResourceVersion::ZERO,
         }
@@ -91,7 +85,7 @@ impl EventLog {
     }
 
     pub(in crate::cache) fn bytes(&self) -> usize {
-        self.ledger.load(Ordering::Relaxed)
+        self.bytes.retained()
     }
 
     pub(in crate::cache) fn start(&self) -> ResourceVersion {
@@ -112,9 +106,12 @@ impl EventLog {
         self.first + self.entries.len() as u64
     }
 
-    /// The total of the bytes of all events, to which [`NewEntries::push`] adds.
-    pub(in crate::cache) fn ledger(&self) -> Arc<AtomicUsize> {
-        Arc::clone(&self.ledger)
+    /// Makes room for `capacity` events to append.
+    pub(in crate::cache) fn new_entries(&self, capacity: usize) -> NewEntries {
+        NewEntries {
+            events: Vec::with_capacity(capacity),
+            bytes: Arc::clone(&self.bytes),
+        }
     }
 
     /// Appends `entries`, whose age begins at `now`.
@@ -253,10 +250,9 @@ impl EventLog {
         evicted
     }
 
-    /// Drops everything and begins again with the events after `start`, with the same ledger.
+    /// Drops everything and begins again with the events after `start`.
     pub(in crate::cache) fn restart(&mut self, start: ResourceVersion) {
-        drop(self.forget(start));
-        *self = Self::with_ledger(start, Arc::clone(&self.ledger));
+        *self = Self::new(start, Arc::clone(&self.bytes));
     }
 
     fn evict_first(&mut self) -> Option<Arc<Event>> {
@@ -283,20 +279,20 @@ impl EventLog {
     }
 }
 
+impl Drop for EventLog {
+    fn drop(&mut self) {
+        self.entries
+            .iter()
+            .for_each(|entry| entry.event.discharge());
+    }
+}
+
 // === impl NewEntries ===
 
 impl NewEntries {
-    /// Creates an empty list for up to `capacity` events of the log with this `ledger`.
-    pub(in crate::cache) fn with_capacity(capacity: usize, ledger: Arc<AtomicUsize>) -> Self {
-        Self {
-            events: Vec::with_capacity(capacity),
-            ledger,
-        }
-    }
-
     /// Adds `event`, and its bytes to the log's total.
     pub(in crate::cache) fn push(&mut self, event: &Arc<Event>) {
-        event.charge_to(&self.ledger);
+        event.charge_to(&self.bytes);
         self.events.push(Arc::clone(event));
     }
 }

@@ -12,6 +12,8 @@ mod retention;
 
 pub(in crate::cache) use batch::Batch;
 pub(in crate::cache) use batch::batch_length;
+pub use charge::EvictedBytes;
+pub(in crate::cache) use charge::LogBytes;
 pub use event::Event;
 pub(in crate::cache) use event_log::EventLog;
 pub(in crate::cache) use event_log::NewEntries;

@@ -48,7 +48,6 @@ mod tests {
     use crate::api::ResourceVersion;
     use crate::cache::log::Event;
     use crate::cache::log::event_log::EventLog;
-    use crate::cache::log::event_log::NewEntries;
     use crate::cache::tests::support::config;
 
     #[test]
@@ -60,8 +59,8 @@ mod tests {
                 let key = ObjectKey::new(Some("default"), "a");
                 Arc::new(Object::new(key, ResourceVersion(version), &values, body))
             };
-            let mut log = EventLog::new(ResourceVersion(1));
-            let mut entries = NewEntries::with_capacity(count, log.ledger());
+            let mut log = EventLog::new(ResourceVersion(1), Arc::default());
+            let mut entries = log.new_entries(count);
             let (before, after) = (object(1), object(2));
             for _ in 0..count {
                 let previous = Some(Arc::clone(&before));

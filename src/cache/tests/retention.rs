@@ -12,6 +12,7 @@ use crate::api::ResourceVersion;
 use crate::api::WireFormat;
 use crate::cache::Config;
 use crate::cache::EpochCause;
+use crate::cache::EvictedBytes;
 use crate::cache::Expired;
 use crate::cache::Reader;
 use crate::cache::WatchError;
@@ -25,6 +26,9 @@ use crate::cache::tests::support::drain;
 use crate::cache::tests::support::everything;
 use crate::cache::tests::support::object;
 use crate::cache::tests::support::with_label;
+
+/// Bytes that a frame adds besides its text.
+const FRAME: usize = 64;
 
 /// A cache with three objects, at resource version 10.
 fn three_objects(retention_bytes: Option<usize>) -> (Writer, Reader) {
@@ -102,6 +106,74 @@ async fn bytes_win_over_age_and_the_newest_event_stays() {
     assert_eq!(describe(&drain(&mut stream)), ["MODIFIED a/x@21"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn evicted_events_count_once_while_readers_hold_them_or_their_frames() {
+    let evicted = EvictedBytes::default();
+    let settings = Config {
+        evicted: evicted.clone(),
+        ..config()
+    };
+    let (mut writer, reader) = cache(settings);
+    let relist = writer.relist();
+    writer.replace(relist, ResourceVersion(10));
+    let mut streams = [(); 2].map(|()| reader.watch(WatchFrom::Tip, everything()).unwrap());
+    for version in 11..=13 {
+        modify(&mut writer, "a/x", version);
+    }
+    // Each stream fetches all three events and takes the first.
+    let taken = [
+        streams[0].next().await.expect("an event"),
+        streams[1].next().await.expect("an event"),
+    ];
+    assert_eq!(evicted.get(), 0, "the log retains all of them");
+    let retained = reader.stats().log_bytes;
+    advance(Duration::from_secs(100)).await;
+    writer.bookmark(ResourceVersion(20)).unwrap();
+    assert_eq!(
+        (reader.stats().log_bytes, evicted.get()),
+        (0, retained as u64)
+    );
+
+    let WatchItem::Change { event, verdict } = &taken[0] else {
+        panic!("{taken:?}");
+    };
+    let frame = event.frame(*verdict, || Bytes::from(vec![b'x'; 1000]));
+    assert_eq!(evicted.get(), (retained + 1000 + FRAME) as u64);
+    drop((taken, streams));
+    let held = evicted.get();
+    assert!(
+        (1000..1000 + retained as u64).contains(&held),
+        "only the first event: {held}"
+    );
+    drop(frame);
+    assert_eq!(evicted.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_of_an_ended_epoch_count_as_evicted() {
+    let evicted = EvictedBytes::default();
+    let settings = Config {
+        evicted: evicted.clone(),
+        ..config()
+    };
+    let (mut writer, reader) = cache(settings);
+    let relist = writer.relist();
+    writer.replace(relist, ResourceVersion(10));
+    let mut stream = reader.watch(WatchFrom::Tip, everything()).unwrap();
+    modify(&mut writer, "a/x", 11);
+    let event = stream.next().await.expect("an event");
+    writer.new_epoch(EpochCause::WentBack);
+    assert_eq!(reader.stats().log_bytes, 0);
+    // Another thread drops the log.
+    while evicted.get() == 0 {
+        tokio::task::yield_now().await;
+    }
+    drop(event);
+    while evicted.get() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[test]
 fn the_default_limit_grows_with_the_store() {
     let (writer, reader) = three_objects(None);
@@ -129,14 +201,14 @@ fn encoded_frames_count_and_all_bytes_are_released() {
         panic!("{items:?}");
     };
     event.frame(*verdict, || Bytes::from(vec![b'x'; 450]));
-    assert_eq!(reader.stats().log_bytes, before + 450);
+    assert_eq!(reader.stats().log_bytes, before + 450 + FRAME);
     event.frame(*verdict, || unreachable!("encoded already"));
     event.frame(EventType::Modified, || unreachable!("the upstream's frame"));
-    assert_eq!(reader.stats().log_bytes, before + 450);
+    assert_eq!(reader.stats().log_bytes, before + 450 + FRAME);
     for format in [WireFormat::Json, WireFormat::Protobuf, WireFormat::Json] {
         event.metadata_frame(format, *verdict, || Bytes::from(vec![b'x'; 100]));
     }
-    let with_metadata = reader.stats().log_bytes - before - 450 - 2 * 100;
+    let with_metadata = reader.stats().log_bytes - before - 450 - 2 * 100 - 3 * FRAME;
     assert!((1..400).contains(&with_metadata), "{with_metadata}");
     for version in 12..30 {
         modify(&mut writer, "a/y", version);

@@ -16,7 +16,6 @@ use std::task::Waker;
 use tokio::time::Instant;
 
 use crate::api::ResourceVersion;
-use crate::cache::log::NewEntries;
 use crate::cache::objects::Content;
 use crate::cache::objects::Store;
 use crate::cache::stats::EpochCause;
@@ -129,8 +128,7 @@ impl Writer {
     /// Applies the update of a relist, like [`Writer::commit`].
     async fn commit_relist(&mut self, update: Update, pace: &mut Pace) {
         let retention = self.shared.retention(update.content.store.bytes());
-        let ledger = self.shared.state.read().log.ledger();
-        let mut entries = NewEntries::with_capacity(update.events.len(), ledger);
+        let mut entries = self.new_entries(update.events.len());
         let mut replaced = 0;
         for event in &update.events {
             entries.push(event);

@@ -15,7 +15,6 @@ use crate::cache::config::Config;
 use crate::cache::groups::DROPPED_AT_ONCE;
 use crate::cache::groups::Group;
 use crate::cache::log::Event;
-use crate::cache::log::EventLog;
 use crate::cache::log::NewEntries;
 use crate::cache::log::Retention;
 use crate::cache::objects::Content;
@@ -244,7 +243,7 @@ impl Writer {
         self.publish(0);
         self.owes_wakes = false;
         let start = content.as_ref().map(|content| content.applied);
-        let log = EventLog::new(start.unwrap_or_default());
+        let log = self.shared.config.new_log(start.unwrap_or_default());
         let dropped = {
             let mut state = self.shared.state.write();
             if cause.is_some() {
@@ -288,8 +287,7 @@ impl Writer {
             false => IDLE_SLICES_OF_BOOKMARK,
         };
         let retention = self.shared.retention(update.content.store.bytes());
-        let ledger = self.shared.state.read().log.ledger();
-        let mut entries = NewEntries::with_capacity(update.events.len(), ledger);
+        let mut entries = self.new_entries(update.events.len());
         update.events.iter().for_each(|event| entries.push(event));
         let replaced = update.events.iter().map(|event| event.replaced_bytes());
         let replaced = replaced.sum();
@@ -311,6 +309,11 @@ impl Writer {
         };
         // Freeing this memory may take long, so do it after unlocking and waking.
         drop((removed, evicted, unpinned));
+    }
+
+    /// Room for `capacity` events of an update.
+    pub(super) fn new_entries(&self, capacity: usize) -> NewEntries {
+        self.shared.state.read().log.new_entries(capacity)
     }
 
     /// Replaces the content and appends the events of `update`, which are `entries`, to the log.

@@ -25,6 +25,7 @@ use crate::api::WatchEvent;
 use crate::cache;
 use crate::cache::BridgeItem;
 use crate::cache::BridgedWatch;
+use crate::cache::EvictedBytes;
 use crate::cache::Reader;
 use crate::cache::Writer;
 use crate::shutdown;
@@ -104,7 +105,7 @@ impl Bench {
         writer.replace(list, ResourceVersion(20));
         let upstream = Upstream::default();
         upstream.answers.lock().extend(answers);
-        let limits = Arc::<BridgeLimits>::default();
+        let limits = Arc::new(BridgeLimits::new(EvictedBytes::default()));
         let source = upstream.clone();
         let scoped = move |scope: &Scope| Upstream {
             selector: scope.label_selector.clone(),

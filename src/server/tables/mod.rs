@@ -142,7 +142,7 @@ impl Tables {
     }
 
     /// Replaces the kind of `gvr` if the API server prints it in another way now. Reads do that too,
-    /// but nobody may read a Table whose watches are open.
+    /// but a kind may have open watches and no reads.
     fn retire_if_outdated(&self, gvr: &GroupVersionResource) {
         let rest_mapper = &self.inner.rest_mapper;
         let spec = rest_mapper.known_informer_spec(gvr, WireFormat::Json);

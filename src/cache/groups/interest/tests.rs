@@ -73,7 +73,7 @@ fn named(namespace: Option<&str>, name: &str) -> Selection {
 }
 
 fn log() -> EventLog {
-    EventLog::new(ResourceVersion::ZERO)
+    EventLog::new(ResourceVersion::ZERO, Arc::default())
 }
 
 fn join(interest: &mut Interest, selection: Selection) -> Result<Arc<Group>, TooManyUnindexed> {
