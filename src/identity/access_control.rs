@@ -36,6 +36,7 @@ use super::metrics::Metrics;
 use super::open_watches;
 use super::open_watches::OpenWatch;
 use super::open_watches::OpenWatches;
+use super::open_watches::Recent;
 use super::queue::AskQueue;
 use super::queue::Asker;
 use super::queue::QueueMetrics;
@@ -436,9 +437,11 @@ impl AccessControl {
         let digest = |token: &Token| inner.authenticator.digest(token);
         let token = open_watches::token_digest(caller, digest);
         let watches = &inner.open_watches;
-        let attributes = attributes();
-        let changed_at = inner.recent.last(caller.user(), &attributes.namespace);
-        Some(watches.open(caller, token, attributes, changed_at, abort.cloned()))
+        let recent = Recent {
+            roles: &inner.recent,
+            deleted: &inner.deleted,
+        };
+        Some(watches.open(caller, token, attributes(), Some(recent), abort.cloned()))
     }
 
     /// Remembers that the API server has answered a read of `caller` with success, and so has

@@ -97,6 +97,17 @@ impl DeletedObjects {
         known.max(unknown).map(|last| last + SETTLED)
     }
 
+    /// When objects were last deleted for which a token of `user` was issued, and when some of which
+    /// the uids are not known, as far as that is not settled.
+    pub(super) fn unsettled(&self, user: &User) -> (Option<Instant>, Option<Instant>) {
+        if !self.keeps_any() {
+            return (None, None);
+        }
+        let (known, unknown) = self.last(user);
+        let is_recent = |last: &Instant| last.elapsed() < SETTLED;
+        (known.filter(is_recent), unknown.filter(is_recent))
+    }
+
     /// When the objects were last deleted for which a token of `user` was issued, and when some of
     /// which the uids are not known.
     fn last(&self, user: &User) -> (Option<Instant>, Option<Instant>) {

@@ -54,9 +54,11 @@ use register::About;
 use register::Inquiry;
 use register::Opened;
 use register::Register;
+use register::Unsettled;
 
 pub use open_watch::OpenWatch;
 pub(super) use register::Concern;
+pub(super) use register::Recent;
 pub(super) use register::TokenCheck;
 
 /// How many questions are in flight concurrently.
@@ -168,14 +170,14 @@ impl OpenWatches {
     }
 
     /// Judges the right of `caller` to what `attributes` describe, until the returned guard is
-    /// dropped. `token` is the digest of the caller's token. `changed_at` is the last change of the
-    /// user's roles, if it was a short time ago. `abort` ends the watch if it is not polled.
+    /// dropped. `token` is the digest of the caller's token. The watch may have been allowed as before
+    /// a change that `recent` has. `abort` ends the watch if it is not polled.
     pub(super) fn open(
         &self,
         caller: &Arc<KnownCaller>,
         token: Option<Digest>,
         attributes: Attributes,
-        changed_at: Option<Instant>,
+        recent: Option<Recent<'_>>,
         abort: Option<Abort>,
     ) -> OpenWatch {
         let end = Arc::new(End::default());
@@ -183,11 +185,15 @@ impl OpenWatches {
             caller: Arc::clone(caller),
             token,
             attributes,
-            changed_at,
             end: Arc::clone(&end),
             abort,
         };
-        let member = self.with(|state| state.register.open(opened, Instant::now()));
+        let member = self.with(|state| {
+            // Under the lock, so that a change that is not seen here finds the watch.
+            let unsettled = recent.map(|recent| Unsettled::of(&opened, recent));
+            let register = &mut state.register;
+            register.open(opened, unsettled.unwrap_or_default(), Instant::now())
+        });
         OpenWatch::new(end, self.clone(), member)
     }
 

@@ -30,7 +30,9 @@ use crate::identity::authorizer::Question;
 use crate::identity::caller::Credential;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
+use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::deleted_objects::uids_of;
+use crate::identity::rbac::RecentChanges;
 use crate::identity::token::Digest;
 use crate::identity::token::Token;
 use crate::net::Abort;
@@ -74,10 +76,25 @@ pub(super) struct Opened {
     pub(super) token: Option<Digest>,
     /// What the watch reads, with its selectors.
     pub(super) attributes: Attributes,
-    /// When the user's roles changed last, if that was a short time ago.
-    pub(super) changed_at: Option<Instant>,
     pub(super) end: Arc<End>,
     pub(super) abort: Option<Abort>,
+}
+
+/// The changes a short time ago.
+#[derive(Clone, Copy)]
+pub(in crate::identity) struct Recent<'a> {
+    pub(in crate::identity) roles: &'a RecentChanges,
+    pub(in crate::identity) deleted: &'a DeletedObjects,
+}
+
+/// The changes a short time before a watch was opened.
+#[derive(Default)]
+pub(super) struct Unsettled {
+    /// When the user's roles changed last.
+    roles: Option<Instant>,
+    /// When objects were deleted for which its token was issued, and when some of which the uids are
+    /// not known.
+    deleted: (Option<Instant>, Option<Instant>),
 }
 
 struct Member {
@@ -98,6 +115,16 @@ struct UserQuestions {
     groups: BTreeSet<GroupId>,
 }
 
+impl Unsettled {
+    pub(super) fn of(opened: &Opened, recent: Recent<'_>) -> Self {
+        let user = opened.caller.user();
+        Self {
+            roles: recent.roles.last(user, &opened.attributes.namespace),
+            deleted: recent.deleted.unsettled(user),
+        }
+    }
+}
+
 impl Register {
     pub(super) fn new(config: Config) -> Self {
         Self {
@@ -114,8 +141,9 @@ impl Register {
         }
     }
 
-    /// Adds a watch that was allowed just now.
-    pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
+    /// Adds a watch that was allowed just now. Its questions are asked again after the `unsettled`
+    /// changes, as those of the watches that were open before.
+    pub(super) fn open(&mut self, opened: Opened, unsettled: Unsettled, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
         let general = opened.attributes.without_selectors();
         let narrower = opened
@@ -123,15 +151,17 @@ impl Register {
             .has_selectors()
             .then_some(opened.attributes);
         let right = self.join_right(id, &opened.caller, general, now);
-        if let (Some(changed_at), Some(group)) = (opened.changed_at, self.groups.get_mut(&right)) {
-            // The watch may have been allowed by the roles before the change.
-            group.schedule.ask_by(now);
-            group.schedule.changed(changed_at, false);
-            self.enqueue(right);
+        if let Some(at) = unsettled.roles {
+            self.ask_after(right, at, false);
         }
         let token = match (&opened.caller.credential, opened.token) {
             (Credential::Token(token), Some(digest)) => {
-                Some(self.join_token(id, digest, token, &opened.caller.user, now))
+                let token = self.join_token(id, digest, token, &opened.caller.user, now);
+                let (known, unknown) = unsettled.deleted;
+                if let Some(at) = known.max(unknown) {
+                    self.ask_after(token, at, known.is_some());
+                }
+                Some(token)
             }
             _ => None,
         };
@@ -364,6 +394,14 @@ impl Register {
             }
             None => {}
         }
+    }
+
+    /// Asks the question of a group several times after a change `at` some moment.
+    fn ask_after(&mut self, id: GroupId, at: Instant, is_loss_likely: bool) {
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.schedule.changed(at, is_loss_likely);
+        }
+        self.enqueue(id);
     }
 
     /// Puts a group into the queue, unless its question is being asked.

@@ -70,13 +70,15 @@ impl Schedule {
         }
     }
 
-    /// Asks several times after a change of rights `at` some moment.
+    /// Asks several times after a change of rights `at` some moment; if it knows this change, as many
+    /// times as are left.
     pub(super) fn changed(&mut self, at: Instant, is_loss_likely: bool) {
+        let known = self.change.filter(|change| change.at == at);
         let was_likely = self.change.is_some_and(|change| change.is_loss_likely);
         self.change = Some(Change {
             at,
             is_loss_likely: is_loss_likely || was_likely,
-            done: 0,
+            done: known.map_or(0, |change| change.done),
         });
     }
 

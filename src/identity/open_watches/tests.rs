@@ -12,7 +12,9 @@ use super::*;
 use crate::body::BodyGuard;
 use crate::identity::User;
 use crate::identity::caller::KnownUser;
+use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::open_watches::register::Concern;
+use crate::identity::rbac::RecentChanges;
 use crate::identity::token::Digester;
 use crate::shutdown;
 
@@ -73,6 +75,8 @@ impl Reviews for Scripted {
 struct Scene {
     script: Scripted,
     watches: OpenWatches,
+    roles: RecentChanges,
+    deleted: DeletedObjects,
     digester: Digester,
     start: Instant,
 }
@@ -94,6 +98,8 @@ impl Scene {
         Self {
             script,
             watches,
+            roles: RecentChanges::default(),
+            deleted: DeletedObjects::of_answers(Duration::ZERO),
             digester: Digester::new(),
             start: Instant::now(),
         }
@@ -136,8 +142,12 @@ impl Scene {
             ..Attributes::default()
         };
         let attributes = attributes.with_selectors(None, selector);
+        let recent = Recent {
+            roles: &self.roles,
+            deleted: &self.deleted,
+        };
         self.watches
-            .open(&caller, Some(digest), attributes, None, None)
+            .open(&caller, Some(digest), attributes, Some(recent), None)
     }
 
     fn set(&self, user: &str, resource: &str, judgement: Judgement) {
@@ -402,6 +412,33 @@ async fn a_change_is_judged_several_times_and_only_for_those_concerned() {
     sleep(SECOND).await;
     assert!(is_over(&mut watch));
     assert!(!is_over(&mut other));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_its_account() {
+    for (is_known, expected) in [(true, &[5, 11, 30][..]), (false, &[5, 30])] {
+        let scene = Scene::new();
+        match is_known {
+            true => scene.deleted.add("uid-u", Instant::now()),
+            false => scene.deleted.add_unknown(Instant::now()),
+        }
+        sleep(5 * SECOND).await;
+        let mut first = scene.open("u", "pods");
+        let _other = scene.open("v", "pods");
+        sleep(SECOND).await;
+        // The change is known, so this causes no question of its own.
+        let _second = scene.open("u", "nodes");
+        sleep(4 * MINUTE).await;
+        let asked = scene.asked().into_iter();
+        let of_token = asked.filter(|(_, subject)| subject == "u");
+        let times: Vec<u64> = of_token.map(|(at, _)| at).collect();
+        assert_eq!(times, expected);
+        assert!(!is_over(&mut first));
+        // The deletion is settled.
+        let _late = scene.open("u", "secrets");
+        sleep(SECOND).await;
+        assert!(!scene.asked().iter().any(|(_, subject)| subject == "u"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -105,10 +105,7 @@ impl Register {
             }
         }
         for (id, is_loss_likely) in concerned {
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.schedule.changed(at, is_loss_likely);
-            }
-            self.enqueue(id);
+            self.ask_after(id, at, is_loss_likely);
         }
     }
 
@@ -116,10 +113,7 @@ impl Register {
     /// `at` some moment.
     pub(in crate::identity::open_watches) fn deleted(&mut self, uid: &str, at: Instant) {
         for id in self.by_uid.get(uid).cloned().unwrap_or_default() {
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.schedule.changed(at, true);
-            }
-            self.enqueue(id);
+            self.ask_after(id, at, true);
         }
     }
 
@@ -128,10 +122,7 @@ impl Register {
     pub(in crate::identity::open_watches) fn unknown_deleted(&mut self, at: Instant) {
         let all: BTreeSet<GroupId> = self.by_uid.values().flatten().copied().collect();
         for id in all {
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.schedule.changed(at, false);
-            }
-            self.enqueue(id);
+            self.ask_after(id, at, false);
         }
     }
 
