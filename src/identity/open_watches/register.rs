@@ -277,10 +277,12 @@ impl Register {
         }
     }
 
-    /// Moves a watch to another question about a right, which is asked at once.
+    /// Moves a watch to another question about a right, which is asked at once, and after the changes
+    /// after which the old one is asked.
     fn move_right(&mut self, id: MemberId, attributes: Attributes, now: Instant) {
         let member = &self.members[&id];
         let (caller, old) = (Arc::clone(&member.caller), member.right);
+        let schedule = self.groups[&old].schedule.clone();
         let new = self.join_right(id, &caller, attributes, now);
         if new != old {
             self.leave(old, id);
@@ -289,6 +291,7 @@ impl Register {
             member.right = new;
         }
         if let Some(group) = self.groups.get_mut(&new) {
+            group.schedule.inherit(&schedule);
             group.schedule.ask_by(now);
         }
         self.enqueue(new);

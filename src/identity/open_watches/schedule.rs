@@ -82,6 +82,15 @@ impl Schedule {
         });
     }
 
+    /// Asks also after the last change after which `other` is asked, unless it knows a later one.
+    pub(super) fn inherit(&mut self, other: &Self) {
+        if let Some(change) = other.change
+            && self.change.is_none_or(|own| own.at < change.at)
+        {
+            self.change = Some(change);
+        }
+    }
+
     /// Asks at `at`, unless it is asked before.
     pub(super) fn ask_by(&mut self, at: Instant) {
         self.retry = Some(self.retry.map_or(at, |retry| retry.min(at)));

@@ -415,6 +415,25 @@ async fn a_change_is_judged_several_times_and_only_for_those_concerned() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn after_a_change_the_question_with_selectors_is_judged_several_times_too() {
+    let scene = Scene::new();
+    let mut watch = scene.open_with("u", "u", "pods", Some("app=a"));
+    sleep(2 * SECOND).await;
+    // One authorizer knows of the change at once, the other after half a second.
+    scene.set("u", "pods", Judgement::Denied);
+    scene
+        .watches
+        .changed(Instant::now(), |_, _| Concern::Unlikely);
+    sleep(SECOND / 2).await;
+    assert!(!is_over(&mut watch));
+    scene.set("u", "pods selected", Judgement::Denied);
+    sleep(SECOND).await;
+    let subjects: Vec<String> = scene.asked().into_iter().map(|(_, of)| of).collect();
+    assert_eq!(subjects, ["u pods", "u pods selected", "u pods selected"]);
+    assert!(is_over(&mut watch));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_its_account() {
     for (is_known, expected) in [(true, &[5, 11, 30][..]), (false, &[5, 30])] {
         let scene = Scene::new();

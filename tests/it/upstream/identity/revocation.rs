@@ -43,7 +43,8 @@ use super::observed::Observed;
 use super::observed::unread;
 
 const USERS: usize = 10;
-/// Watches of each user. Half of them are of one object each, so that their questions differ.
+/// Watches of each user. Half of them are of one object each, so that their questions differ. Half of
+/// the others have a label selector, so that they are asked about again with it.
 const WATCHES: usize = 100;
 /// Watches of the first user whose clients read nothing.
 const UNREAD: usize = 5;
@@ -115,13 +116,12 @@ impl Scene {
             let client = client.as_token(&format!("token-{user}"));
             let open = async |number: usize| {
                 let path = format!("{}?watch=1&resourceVersion=0", self.maps);
-                match number.is_multiple_of(2) {
-                    true => Observed::open(&client, &path, 1).await,
-                    false => {
-                        let path = format!("{path}&fieldSelector=metadata.name%3Dm{number}");
-                        Observed::open(&client, &path, 0).await
-                    }
-                }
+                let (selector, objects) = match number % 4 {
+                    0 => (String::new(), 1),
+                    2 => ("&labelSelector=app%21%3Dnone".to_owned(), 1),
+                    _ => (format!("&fieldSelector=metadata.name%3Dm{number}"), 0),
+                };
+                Observed::open(&client, &format!("{path}{selector}"), objects).await
             };
             join_all((0..watches).map(open)).await
         };
