@@ -67,6 +67,8 @@ const CONCURRENT: usize = 32;
 const MOST_OF_USER: usize = CONCURRENT / 2;
 /// How many seconds' questions may be asked at once.
 const BURST: Duration = Duration::from_secs(2);
+/// How many questions are put into the queue under one lock after a change.
+const CHANGED_AT_ONCE: usize = 256;
 /// How long a watch that must end may take before it is broken off.
 const END_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -197,9 +199,32 @@ impl OpenWatches {
         OpenWatch::new(end, self.clone(), member)
     }
 
-    /// Judges all rights again that a change `at` some moment concerns.
-    pub(super) fn changed(&self, at: Instant, concern: impl Fn(&User, &Attributes) -> Concern) {
-        self.with(|state| state.register.changed(at, concern));
+    /// Judges rights again after a change `at` some moment: those of the users for whom `is_concerned`
+    /// is true, as `concern` says.
+    pub(super) fn changed(
+        &self,
+        at: Instant,
+        is_concerned: impl Fn(&User) -> bool,
+        concern: impl Fn(&User, &Attributes) -> Concern,
+    ) {
+        // This is decided without the lock, because each watch takes it when it opens and ends.
+        let (mut users, last) = self.inner.state.lock().register.users();
+        users.retain(|user| is_concerned(&user.user));
+        let mut concerned = Vec::new();
+        for user in &users {
+            let rights = self.inner.state.lock().register.rights_of(user);
+            let concerns = rights
+                .into_iter()
+                .map(|(group, question)| (concern(&user.user, &question.attributes), group));
+            concerned.extend(concerns.filter(|(concern, _)| *concern != Concern::None));
+        }
+        concerned.sort_unstable();
+        for some in concerned.chunks(CHANGED_AT_ONCE) {
+            self.with(|state| state.register.changed(at, some));
+        }
+        for user in &users {
+            self.with(|state| state.register.changed_since(at, user, last));
+        }
     }
 
     /// Asks again about the tokens that were issued for an object that was deleted `at` some moment.

@@ -57,7 +57,7 @@ pub(super) struct Register {
     config: Config,
     members: HashMap<MemberId, Member>,
     groups: HashMap<GroupId, Group>,
-    rights: HashMap<Question, GroupId>,
+    rights: HashMap<Arc<Question>, GroupId>,
     tokens: HashMap<Digest, GroupId>,
     /// The questions about tokens by the uids of the objects for which the tokens were issued.
     by_uid: HashMap<String, BTreeSet<GroupId>>,
@@ -238,6 +238,24 @@ impl Register {
         (self.rights.len(), self.tokens.len())
     }
 
+    /// The users with open watches, and the question that began last.
+    pub(super) fn users(&self) -> (Vec<Arc<KnownUser>>, GroupId) {
+        let users = self.users.values();
+        let users = users.map(|questions| Arc::clone(&questions.user));
+        (users.collect(), GroupId(self.last_id))
+    }
+
+    /// The questions about the rights of `user`.
+    pub(super) fn rights_of(&self, user: &KnownUser) -> Vec<(GroupId, Arc<Question>)> {
+        let questions = self.users.get(&user.digest);
+        let groups = questions.into_iter().flat_map(|of| &of.groups);
+        let right = |id: &GroupId| match &self.groups.get(id)?.subject {
+            Subject::Right(question) => Some((*id, Arc::clone(question))),
+            Subject::Token(..) => None,
+        };
+        groups.filter_map(right).collect()
+    }
+
     /// The longest time since a question about a right was asked that has a clear answer.
     pub(super) fn oldest_judgement(&self, now: Instant) -> Duration {
         let rights = self.rights.values().filter_map(|id| self.groups.get(id));
@@ -311,7 +329,8 @@ impl Register {
                 let id = GroupId(self.next_id());
                 let first = now + jittered(self.config.reauthorize);
                 let (user, name) = (question.user, caller.user.name);
-                self.rights.insert(question.clone(), id);
+                let question = Arc::new(question);
+                self.rights.insert(Arc::clone(&question), id);
                 self.groups
                     .insert(id, Group::new(Subject::Right(question), name, first, now));
                 let questions = self.users.entry(user);

@@ -160,6 +160,22 @@ impl Scene {
         script.tokens.insert(token.to_owned(), check);
     }
 
+    /// The roles of some users change now, by their names and the resources of their watches. Nothing
+    /// is decided about that under the lock that watches take when they open and end.
+    fn changed(&self, is_concerned: impl Fn(&str) -> bool, concern: impl Fn(&str) -> Concern) {
+        let is_free = || assert!(self.watches.inner.state.try_lock().is_some());
+        let of_user = |user: &User| {
+            is_free();
+            is_concerned(&user.name)
+        };
+        let of_right = |user: &User, attributes: &Attributes| {
+            is_free();
+            assert!(is_concerned(&user.name));
+            concern(&attributes.resource)
+        };
+        self.watches.changed(Instant::now(), of_user, of_right);
+    }
+
     /// The subjects of the questions so far, each with its second.
     fn asked(&self) -> Vec<(u64, String)> {
         let mut script = self.script.0.lock();
@@ -390,22 +406,12 @@ async fn a_change_is_judged_several_times_and_only_for_those_concerned() {
     let mut watch = scene.open("u", "pods");
     let mut other = scene.open("v", "pods");
     sleep(2 * SECOND).await;
-    let changed = |watches: &OpenWatches| {
-        watches.with(|state| {
-            state
-                .register
-                .changed(Instant::now(), |user, _| match user.name == "u" {
-                    true => Concern::Unlikely,
-                    false => Concern::None,
-                });
-        });
-    };
-    changed(&scene.watches);
+    scene.changed(|user| user == "u", |_| Concern::Unlikely);
     sleep(10 * SECOND).await;
     let asked: Vec<u64> = scene.asked().into_iter().map(|(at, _)| at).collect();
     assert_eq!(asked, [2, 3, 7]);
     // The API server's authorizer learns of the change after kubefan.
-    changed(&scene.watches);
+    scene.changed(|user| user == "u", |_| Concern::Unlikely);
     sleep(SECOND / 2).await;
     scene.set("u", "pods", Judgement::Denied);
     scene.set("v", "pods", Judgement::Denied);
@@ -421,9 +427,7 @@ async fn after_a_change_the_question_with_selectors_is_judged_several_times_too(
     sleep(2 * SECOND).await;
     // One authorizer knows of the change at once, the other after half a second.
     scene.set("u", "pods", Judgement::Denied);
-    scene
-        .watches
-        .changed(Instant::now(), |_, _| Concern::Unlikely);
+    scene.changed(|_| true, |_| Concern::Unlikely);
     sleep(SECOND / 2).await;
     assert!(!is_over(&mut watch));
     scene.set("u", "pods selected", Judgement::Denied);
@@ -431,6 +435,27 @@ async fn after_a_change_the_question_with_selectors_is_judged_several_times_too(
     let subjects: Vec<String> = scene.asked().into_iter().map(|(_, of)| of).collect();
     assert_eq!(subjects, ["u pods", "u pods selected", "u pods selected"]);
     assert!(is_over(&mut watch));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_moves_while_a_change_is_decided_is_judged_several_times_too() {
+    let scene = Scene::new();
+    let _watch = scene.open_with("u", "u", "pods", Some("app=a"));
+    let now = Instant::now();
+    let concern = |_: &User, _: &Attributes| {
+        scene.watches.with(|state| {
+            let register = &mut state.register;
+            let (user, _) = register.users();
+            let (general, _) = register.rights_of(&user[0])[0];
+            let ended = register.judged(general, None, Judgement::Denied, now, now);
+            assert!(ended.is_empty());
+        });
+        Concern::Unlikely
+    };
+    scene.watches.changed(now, |_| true, concern);
+    sleep(40 * SECOND).await;
+    let of = |at| (at, "u pods selected".to_owned());
+    assert_eq!(scene.asked(), [of(0), of(1), of(5), of(30)]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -468,14 +493,11 @@ async fn the_rate_is_limited_and_likely_losses_are_first() {
         .collect();
     let lost = scene.open("u", "lost");
     advance(SECOND).await;
-    scene.watches.with(|state| {
-        state.register.changed(Instant::now(), |_, attributes| {
-            match attributes.resource == "lost" {
-                true => Concern::LikelyLost,
-                false => Concern::Unlikely,
-            }
-        });
-    });
+    let concern = |resource: &str| match resource {
+        "lost" => Concern::LikelyLost,
+        _ => Concern::Unlikely,
+    };
+    scene.changed(|_| true, concern);
     sleep(10 * SECOND).await;
     let asked = scene.asked();
     assert_eq!(asked[0].1, "u lost");
@@ -491,18 +513,10 @@ async fn a_user_with_very_many_questions_does_not_delay_the_others() {
             .map(|number| scene.open("many", &format!("r{number}")))
             .collect();
         let mut lost = scene.open("lost", "pods");
-        let changed = |is_concerned: fn(&str) -> bool, concern| {
-            scene
-                .watches
-                .changed(Instant::now(), |user, _| match is_concerned(&user.name) {
-                    true => concern,
-                    false => Concern::None,
-                });
-        };
-        changed(|name| name == "many", Concern::LikelyLost);
+        scene.changed(|user| user == "many", |_| Concern::LikelyLost);
         sleep(10 * SECOND).await;
         scene.set("lost", "pods", Judgement::Denied);
-        changed(|name| name == "lost", concern);
+        scene.changed(|user| user == "lost", |_| concern);
         sleep(SECOND / 2).await;
         assert!(is_over(&mut lost), "{concern:?}");
     }
@@ -515,21 +529,13 @@ async fn a_user_with_slow_answers_does_not_delay_the_others() {
         .map(|number| scene.open("slow", &format!("r{number}")))
         .collect();
     let mut lost = scene.open("lost", "pods");
-    let changed = |name: &'static str| {
-        scene
-            .watches
-            .changed(Instant::now(), |user, _| match user.name == name {
-                true => Concern::LikelyLost,
-                false => Concern::None,
-            });
-    };
     scene.script.0.lock().delay = 10 * SECOND;
-    changed("slow");
+    scene.changed(|user| user == "slow", |_| Concern::LikelyLost);
     sleep(SECOND).await;
     assert_eq!(scene.asked().len(), MOST_OF_USER);
     scene.script.0.lock().delay = Duration::ZERO;
     scene.set("lost", "pods", Judgement::Denied);
-    changed("lost");
+    scene.changed(|user| user == "lost", |_| Concern::LikelyLost);
     sleep(SECOND / 2).await;
     assert!(is_over(&mut lost));
 }

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 use crate::api::GroupVersionResource;
 use crate::api::Object;
 use crate::identity::Attributes;
+use crate::identity::User;
 
 /// A kind of object of `rbac.authorization.k8s.io`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,6 +152,12 @@ impl Binding {
 }
 
 impl Subject {
+    /// `user` and its groups.
+    pub(super) fn all_of(user: &User) -> impl Iterator<Item = Self> {
+        let groups = user.groups.iter().cloned().map(Self::Group);
+        groups.chain([Self::User(user.name.clone())])
+    }
+
     fn of(subject: SubjectBody) -> Option<Self> {
         match subject.kind.as_str() {
             "User" => Some(Self::User(subject.name)),

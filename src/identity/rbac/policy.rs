@@ -86,9 +86,7 @@ impl Policy {
         if user.groups.iter().any(|group| group == MASTERS) {
             return true;
         }
-        let groups = user.groups.iter().cloned().map(Subject::Group);
-        let mut subjects = groups.chain([Subject::User(user.name.clone())]);
-        subjects.any(|subject| {
+        Subject::all_of(user).any(|subject| {
             let bindings = self.by_subject.get(&subject).into_iter().flatten();
             let mut bindings = bindings
                 .filter(|name| name.namespace.is_empty() || name.namespace == attributes.namespace);
@@ -141,6 +139,11 @@ impl Concerned {
         let subjects = binding.subjects.iter().cloned();
         self.0
             .extend(subjects.map(|subject| (subject, name.namespace.clone())));
+    }
+
+    /// The users and groups, wherever their rights may have changed.
+    pub(super) fn subjects(&self) -> HashSet<&Subject> {
+        self.0.iter().map(|(subject, _)| subject).collect()
     }
 
     pub(super) fn is_empty(&self) -> bool {

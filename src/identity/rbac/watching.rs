@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use super::objects::Kind;
 use super::objects::Name;
+use super::objects::Subject;
 use super::policy::Concerned;
 use super::policy::Policy;
 use super::recent::RecentChanges;
@@ -19,6 +20,7 @@ use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::WatchFrom;
 use crate::cache::WatchItem;
+use crate::identity::User;
 use crate::identity::open_watches::Concern;
 use crate::identity::open_watches::OpenWatches;
 use crate::informer::Informer;
@@ -216,7 +218,9 @@ impl RoleWatch {
         recent.add(concerned, now);
         let known = known.lock();
         let is_complete = known.alive() == Kind::ALL.len();
-        open_watches.changed(now, |user, attributes| {
+        let subjects = concerned.subjects();
+        let is_concerned = |user: &User| Subject::all_of(user).any(|of| subjects.contains(&of));
+        open_watches.changed(now, is_concerned, |user, attributes| {
             let last = recent.last(user, &attributes.namespace);
             match last.is_some_and(|last| last >= now) {
                 false => Concern::None,

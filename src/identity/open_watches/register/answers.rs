@@ -7,11 +7,9 @@ use tokio::time::Instant;
 
 use super::Register;
 use super::group::Concern;
-use super::group::Subject;
 use super::group::TokenCheck;
 use super::jittered;
-use crate::identity::Attributes;
-use crate::identity::User;
+use crate::identity::caller::KnownUser;
 use crate::identity::open_watches::GroupId;
 use crate::identity::open_watches::open_watch::Ending;
 use crate::identity::reviews::Judgement;
@@ -85,27 +83,30 @@ impl Register {
         Vec::new()
     }
 
-    /// Asks again about all rights that a change at `at` concerns.
+    /// Asks again about these rights, which a change at `at` concerns.
     pub(in crate::identity::open_watches) fn changed(
         &mut self,
         at: Instant,
-        concern: impl Fn(&User, &Attributes) -> Concern,
+        concerned: &[(Concern, GroupId)],
     ) {
-        let mut concerned = Vec::new();
-        for questions in self.users.values() {
-            for id in &questions.groups {
-                let Subject::Right(question) = &self.groups[id].subject else {
-                    continue;
-                };
-                match concern(&questions.user.user, &question.attributes) {
-                    Concern::None => {}
-                    Concern::Unlikely => concerned.push((*id, false)),
-                    Concern::LikelyLost => concerned.push((*id, true)),
-                }
-            }
+        for (concern, id) in concerned {
+            self.ask_after(*id, at, *concern == Concern::LikelyLost);
         }
-        for (id, is_loss_likely) in concerned {
-            self.ask_after(id, at, is_loss_likely);
+    }
+
+    /// Asks again about the rights of `user` whose questions began after `last`: watches may have
+    /// moved to them while it was decided which a change at `at` concerns.
+    pub(in crate::identity::open_watches) fn changed_since(
+        &mut self,
+        at: Instant,
+        user: &KnownUser,
+        last: GroupId,
+    ) {
+        let groups = self.users.get(&user.digest).map(|of| &of.groups);
+        let later = groups.into_iter().flat_map(|of| of.iter().rev());
+        let later: Vec<GroupId> = later.copied().take_while(|id| *id > last).collect();
+        for id in later {
+            self.ask_after(id, at, false);
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Group {
 
 pub(super) enum Subject {
     /// May the user read this?
-    Right(Question),
+    Right(Arc<Question>),
     /// Is the token still good, and whose is it?
     Token(Digest, Token, Arc<KnownUser>),
 }
@@ -66,15 +66,15 @@ pub(in crate::identity) enum TokenCheck {
     Unclear,
 }
 
-/// How a change of roles concerns a right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a change of roles concerns a right. The first is asked about first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::identity) enum Concern {
-    /// Not at all.
-    None,
-    /// The roles still grant it, as far as kubefan sees.
-    Unlikely,
     /// The roles do not seem to grant it any more.
     LikelyLost,
+    /// The roles still grant it, as far as kubefan sees.
+    Unlikely,
+    /// Not at all.
+    None,
 }
 
 impl Group {
