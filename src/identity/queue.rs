@@ -16,7 +16,8 @@ use tokio::time::timeout;
 const MAX_WAIT: Duration = Duration::from_secs(10);
 
 /// A queue of questions. Askers of kind `K` take turns, so one with many questions delays the
-/// others by one question each. Clones share the queue.
+/// others by one question each. A single one has at most half of the questions in flight, so that
+/// its slow answers do not delay the others. Clones share the queue.
 #[derive(Clone)]
 pub(super) struct AskQueue<K: Asker> {
     inner: Arc<Inner<K>>,
@@ -48,18 +49,23 @@ struct State<K: Asker> {
     total: usize,
     /// The askers with a question in flight or waiting.
     askers: HashMap<K, Questions<K>>,
-    /// The askers with a waiting question; the next one is at the front.
+    /// The askers with a waiting question; the next one is at the front. None of them may have
+    /// another question in flight now.
     order: VecDeque<K>,
 }
 
 /// The questions of one asker.
 struct Questions<K: Asker> {
     total: usize,
+    in_flight: usize,
     waiting: VecDeque<oneshot::Sender<Slot<K>>>,
 }
 
-/// A question may be in flight until this is dropped. Then the next one may.
-struct Slot<K: Asker>(Option<Arc<Inner<K>>>);
+/// A question may be in flight until this is dropped. Then others may.
+struct Slot<K: Asker> {
+    inner: Arc<Inner<K>>,
+    asker: K,
+}
 
 /// A question is counted until this is dropped.
 struct Place<K: Asker> {
@@ -78,11 +84,10 @@ pub(super) struct Permit<K: Asker> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
-/// Whether an asker with `own` questions may ask one more while `total` of `capacity` places are
-/// taken. It may have as many as are free, so a single one gets half of them, and an asker without
-/// a question gets a place while there is one.
-fn has_room(own: usize, total: usize, capacity: usize) -> bool {
-    let free = capacity.saturating_sub(total);
+/// Whether an asker that has `own` places may take one of those that are `free`. It may have as many
+/// as are free, so a single one gets half of them, and an asker without a place gets one while there
+/// is one.
+fn may_take(own: usize, free: usize) -> bool {
     free > 0 && (own == 0 || own < free)
 }
 
@@ -145,24 +150,27 @@ impl<K: Asker> AskQueue<K> {
     ) -> Result<(Place<K>, Result<Slot<K>, oneshot::Receiver<Slot<K>>>), Busy> {
         let inner = &self.inner;
         let mut state = inner.state.lock();
+        let state = &mut *state;
         let own = state.askers.get(&asker).map_or(0, |own| own.total);
-        if !has_room(own, state.total, inner.capacity) {
+        if !may_take(own, inner.capacity.saturating_sub(state.total)) {
             return Err(Busy);
         }
         let place = Place {
             inner: Arc::clone(inner),
             asker: asker.clone(),
         };
-        let state = &mut *state;
         state.total += 1;
         let questions = state.askers.entry(asker.clone()).or_insert(Questions {
             total: 0,
+            in_flight: 0,
             waiting: VecDeque::new(),
         });
         questions.total += 1;
-        if state.free > 0 {
+        if may_take(questions.in_flight, state.free) {
             state.free -= 1;
-            return Ok((place, Ok(Slot(Some(Arc::clone(inner))))));
+            questions.in_flight += 1;
+            let inner = Arc::clone(inner);
+            return Ok((place, Ok(Slot { inner, asker })));
         }
         if questions.waiting.is_empty() {
             state.order.push_back(asker);
@@ -176,71 +184,83 @@ impl<K: Asker> AskQueue<K> {
 // === impl State ===
 
 impl<K: Asker> State<K> {
-    /// The next question that waits.
-    fn next(&mut self) -> Option<oneshot::Sender<Slot<K>>> {
-        while let Some(asker) = self.order.pop_front() {
-            let Some(questions) = self.askers.get_mut(&asker) else {
-                continue;
+    /// Takes a slot for the next question that may have one and whose asker still waits.
+    fn next(&mut self) -> Option<(K, oneshot::Sender<Slot<K>>)> {
+        while self.free > 0 {
+            let may_start = |asker| {
+                let questions: Option<&Questions<K>> = self.askers.get(asker);
+                questions.is_some_and(|own| may_take(own.in_flight, self.free))
             };
+            // Only askers with questions in flight are passed over, so they are few.
+            let first = self.order.iter().position(may_start)?;
+            let asker = self.order.remove(first)?;
+            let questions = self.askers.get_mut(&asker)?;
             let next = questions.waiting.pop_front();
             if !questions.waiting.is_empty() {
-                self.order.push_back(asker);
+                self.order.push_back(asker.clone());
             }
-            if next.is_some() {
-                return next;
+            if let Some(next) = next.filter(|next| !next.is_closed()) {
+                questions.in_flight += 1;
+                self.free -= 1;
+                return Some((asker, next));
             }
         }
         None
+    }
+
+    /// Takes back a slot of `asker`.
+    fn release(&mut self, asker: &K) {
+        self.free += 1;
+        if let Some(questions) = self.askers.get_mut(asker) {
+            questions.in_flight -= 1;
+            self.forget_idle(asker);
+        }
+    }
+
+    /// Takes back a place of `asker`.
+    fn leave(&mut self, asker: &K) {
+        self.total -= 1;
+        if let Some(questions) = self.askers.get_mut(asker) {
+            questions.total -= 1;
+            self.forget_idle(asker);
+        }
+    }
+
+    /// Forgets `asker` if it has no questions. A slot may be on its way to one that has just left.
+    fn forget_idle(&mut self, asker: &K) {
+        let is_idle = |own: &Questions<K>| own.total == 0 && own.in_flight == 0;
+        if self.askers.get(asker).is_some_and(is_idle)
+            && let Some(questions) = self.askers.remove(asker)
+            && !questions.waiting.is_empty()
+        {
+            // Without questions, the senders that are left have no receivers.
+            self.order.retain(|other| other != asker);
+        }
     }
 }
 
 // === impl Slot, Place ===
 
 impl<K: Asker> Drop for Slot<K> {
-    /// Passes the slot on to the next question whose asker still waits.
+    /// Lets the next questions be sent.
     fn drop(&mut self) {
-        let Some(mut inner) = self.0.take() else {
-            return;
-        };
-        loop {
-            let next = {
-                let mut state = inner.state.lock();
-                let next = state.next();
-                if next.is_none() {
-                    state.free += 1;
-                }
-                next
-            };
-            let Some(next) = next else {
-                return;
-            };
-            match next.send(Slot(Some(inner))) {
-                Ok(()) => return,
-                Err(mut unused) => match unused.0.take() {
-                    Some(unused) => inner = unused,
-                    None => return,
-                },
-            }
+        let mut granted = Vec::new();
+        {
+            let mut state = self.inner.state.lock();
+            state.release(&self.asker);
+            granted.extend(std::iter::from_fn(|| state.next()));
+        }
+        for (asker, grant) in granted {
+            let inner = Arc::clone(&self.inner);
+            // If the asker has left just now, the slot comes back and is dropped, as this one was.
+            drop(grant.send(Self { inner, asker }));
         }
     }
 }
 
 impl<K: Asker> Drop for Place<K> {
     fn drop(&mut self) {
-        let mut state = self.inner.state.lock();
-        state.total -= 1;
-        let Some(questions) = state.askers.get_mut(&self.asker) else {
-            return;
-        };
-        questions.total -= 1;
-        if questions.total > 0 {
-            return;
-        }
-        let questions = state.askers.remove(&self.asker);
-        // Without questions, the senders that are left have no receivers.
-        if questions.is_some_and(|questions| !questions.waiting.is_empty()) {
-            state.order.retain(|asker| *asker != self.asker);
-        }
+        self.inner.state.lock().leave(&self.asker);
     }
 }
 
@@ -262,7 +282,14 @@ impl Drop for Waiting<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
     use futures_util::FutureExt;
+    use rand::Rng;
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+    use tokio::task::JoinSet;
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -288,7 +315,8 @@ mod tests {
             (0, 8, 8, false),
             (1, 7, 8, false),
         ] {
-            assert_eq!(has_room(own, total, capacity), expected, "{own} of {total}");
+            let found = may_take(own, capacity - total);
+            assert_eq!(found, expected, "{own} of {total}");
         }
     }
 
@@ -316,6 +344,70 @@ mod tests {
         assert_eq!(queue.inner.metrics.waiting.get(), 0);
         let state = queue.inner.state.lock();
         assert_eq!((state.free, state.total, state.askers.len()), (1, 0, 0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn askers_with_slow_answers_leave_slots_for_the_others() {
+        let queue = queue(16, 1_000);
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for (asker, expected) in [("a", 8), ("b", 4), ("c", 2), ("d", 1)] {
+            let before = held.len();
+            for _ in 0..20 {
+                let mut question = Box::pin(queue.admit(asker));
+                match futures_util::poll!(&mut question) {
+                    Poll::Ready(permit) => held.push(permit.expect("room")),
+                    Poll::Pending => waiting.push(question),
+                }
+            }
+            assert_eq!(held.len() - before, expected, "{asker}");
+        }
+        assert!(now(queue.admit("other")).is_some_and(|permit| permit.is_ok()));
+        // When the slow answers arrive, all questions are sent.
+        drop(held);
+        let permits = futures_util::future::join_all(waiting.into_iter().map(async |question| {
+            drop(question.await.expect("room"));
+        }));
+        permits.await;
+        let state = queue.inner.state.lock();
+        assert_eq!((state.free, state.total, state.askers.len()), (16, 0, 0));
+        assert!(state.order.is_empty());
+    }
+
+    /// Random askers, which leave now and then before their question is sent.
+    #[tokio::test(start_paused = true)]
+    async fn a_random_queue_sends_every_question_that_is_not_given_up() {
+        for seed in 0..200 {
+            let mut rng = StdRng::seed_from_u64(seed);
+            let slots = rng.random_range(1..8);
+            let queue = queue(slots, 10_000);
+            let mut questions = JoinSet::new();
+            for _ in 0..200 {
+                let asker = ["a", "b", "c", "d", "e"][rng.random_range(0..5)];
+                let starts_after = Duration::from_millis(rng.random_range(0..1_000));
+                let takes = Duration::from_millis(rng.random_range(0..30));
+                let leaves_after = match rng.random_bool(0.3) {
+                    true => Duration::from_millis(rng.random_range(0..30)),
+                    false => MAX_WAIT,
+                };
+                let queue = queue.clone();
+                questions.spawn(async move {
+                    sleep(starts_after).await;
+                    let Ok(permit) = timeout(leaves_after, queue.admit(asker)).await else {
+                        assert!(leaves_after < MAX_WAIT, "seed {seed}: {asker} waits");
+                        return;
+                    };
+                    let _permit = permit.expect("room");
+                    sleep(takes).await;
+                });
+            }
+            while let Some(done) = questions.join_next().await {
+                done.expect("no question waits in vain");
+            }
+            let state = queue.inner.state.lock();
+            let left = (state.free, state.total, state.askers.len());
+            assert_eq!(left, (slots, 0, 0), "seed {seed}");
+            assert!(state.order.is_empty(), "seed {seed}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -62,9 +62,10 @@ pub(super) use register::Recent;
 pub(super) use register::TokenCheck;
 
 /// How many questions are in flight concurrently.
-const CONCURRENT: usize = 32;
-/// How many of them may be about the same user.
-const MOST_OF_USER: usize = CONCURRENT / 2;
+const CONCURRENT: usize = 64;
+/// How many of them may be about the same user. With answers after 100 ms, they are more than
+/// `reviews_per_second` permits by default.
+const MOST_OF_USER: usize = CONCURRENT / 8;
 /// How many seconds' questions may be asked at once.
 const BURST: Duration = Duration::from_secs(2);
 /// How many questions are put into the queue under one lock after a change.

@@ -16,6 +16,9 @@ const LEAST_PAUSE: Duration = Duration::from_millis(250);
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 /// The longest such pause.
 const LAST_RETRY: Duration = Duration::from_secs(60);
+/// After so many questions in sequence without a clear answer, further ones are not urgent. Otherwise
+/// users whose questions are never answered would delay the others.
+const REPEATED: u32 = 2;
 
 /// Which of the questions that are due is asked first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,7 +27,7 @@ pub(in crate::identity) enum Urgency {
     LikelyLost,
     /// Roles or bindings have changed that concern it, or the answer was not clear.
     Changed,
-    /// It was not asked for a while.
+    /// It was not asked for a while, or has no clear answer again and again.
     Regular,
 }
 
@@ -100,10 +103,8 @@ impl Schedule {
     pub(super) fn next(&self) -> (Instant, Urgency) {
         let mut next = (self.regular, Urgency::Regular);
         let mut sooner = |at: Option<Instant>, urgency| {
-            if let Some(at) = at
-                && at < next.0
-            {
-                next = (at, urgency);
+            if let Some(at) = at {
+                next = next.min((at, urgency));
             }
         };
         sooner(self.retry, Urgency::Changed);
@@ -116,11 +117,13 @@ impl Schedule {
                 false => Urgency::Changed,
             },
         );
+        let (at, urgency) = next;
         let earliest = self.last_asked.map(|asked| asked + LEAST_PAUSE);
-        (
-            earliest.map_or(next.0, |earliest| next.0.max(earliest)),
-            next.1,
-        )
+        let at = earliest.map_or(at, |earliest| at.max(earliest));
+        match self.unanswered < REPEATED {
+            true => (at, urgency),
+            false => (at, Urgency::Regular),
+        }
     }
 
     /// A question of `asked_at` has a clear answer. Without changes it is asked again at `regular`.
@@ -251,6 +254,20 @@ mod tests {
         schedule.changed(third, false);
         let earliest = start + LEAST_PAUSE;
         assert_eq!(schedule.next(), (earliest, Urgency::LikelyLost));
+    }
+
+    #[test]
+    fn questions_that_are_never_answered_are_not_urgent() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let mut schedule = Schedule::new(start + 10 * SETTLED);
+        schedule.changed(start, true);
+        schedule.unanswered(start, start);
+        assert_eq!(schedule.next(), (start + second, Urgency::LikelyLost));
+        schedule.unanswered(start + second, start + second);
+        assert_eq!(schedule.next(), (start + 2 * second, Urgency::Regular));
+        schedule.answered(start + 2 * second, start + 10 * SETTLED);
+        assert_eq!(schedule.next(), (start + 3 * second, Urgency::LikelyLost));
     }
 
     #[test]
