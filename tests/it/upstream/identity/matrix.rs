@@ -1,7 +1,8 @@
 //! Every user reads every resource in every way, directly and through kubefan: the answers are
-//! equal, and no user sees more.
+//! equal, and no user sees more. kubefan has the rights that its manifests give, and needs them.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -25,6 +26,9 @@ use crate::support::programs::kubefan::Kubefan;
 use super::identities;
 use super::identities::NAMESPACE;
 use super::identities::TestUser;
+use super::own_requests::OwnRequests;
+use super::own_requests::Right;
+use super::own_requests::rights;
 use super::shipped;
 
 /// The longest time that an answer may take.
@@ -59,6 +63,9 @@ fn collection(resource: &str, base: &str, namespaced: bool) -> String {
         false => format!("{base}/{resource}"),
     }
 }
+
+/// The roles with the resources that kubefan caches: the shipped one, and the test's.
+const CACHE_ROLES: [&str; 2] = ["kubefan-shared-cache", "cached"];
 
 /// All accesses to one resource.
 fn accesses((resource, base, namespaced): (&str, &str, bool)) -> Vec<Access> {
@@ -271,6 +278,39 @@ async fn shipped_rights(server: &ApiServer, mode: &str) -> PathBuf {
     shipped::kubeconfig(server, &format!("kubefan-{mode}")).await
 }
 
+/// Checks that kubefan was refused nothing since the last check, and needed all rights of its role.
+async fn check_rights(server: &ApiServer, mode: &str, own: &mut OwnRequests) {
+    let used = own.since_last();
+    let refused = used.iter().filter(|(_, codes)| codes.contains(&403));
+    assert_eq!(refused.collect::<Vec<_>>(), [], "{mode}");
+    let is_used = |(group, resource, verb): &Right| {
+        let of_resource = |(used, _): &(&Right, _)| (&used.0, &used.1) == (group, resource);
+        let verbs = used.iter().filter(of_resource).map(|(used, _)| &used.2);
+        // With a watch-list, a cache of what does not change may need no list for long.
+        verbs
+            .into_iter()
+            .any(|used| used == verb || used == "watch" && verb == "list")
+    };
+    let mut given = rights(server, &[&CACHE_ROLES[..], &["kubefan-shared"]].concat()).await;
+    if mode == "delegated" {
+        given.extend(rights(server, &["system:auth-delegator"]).await);
+    }
+    let unused = given.iter().filter(|right| !is_used(right));
+    assert_eq!(unused.collect::<Vec<_>>(), Vec::<&Right>::new(), "{mode}");
+    let is_given = |right: &Right| {
+        let is_discovery = right.1.is_empty();
+        let is_review = right.1 == "subjectaccessreviews";
+        let is_authority = right.1 == "configmaps";
+        given.contains(right) || is_discovery || is_review || is_authority
+    };
+    let others = used.keys().filter(|right| !is_given(right));
+    assert_eq!(others.collect::<Vec<_>>(), Vec::<&Right>::new(), "{mode}");
+    println!(
+        "{mode}: kubefan used {} rights, and was refused none",
+        used.len()
+    );
+}
+
 /// Sends everything through kubefan in one mode. Returns the number of compared cells, and of
 /// answers from the cache by user.
 async fn compare(
@@ -281,14 +321,23 @@ async fn compare(
     accesses: &[Access],
     expected: &BTreeMap<&str, Vec<String>>,
 ) -> (usize, BTreeMap<&'static str, f64>) {
+    let kubeconfig = shipped_rights(server, mode).await;
+    let cached = rights(server, &CACHE_ROLES).await;
+    let cached = cached.iter().map(|(group, resource, _)| match &**group {
+        "" => resource.clone(),
+        group => format!("{resource}.{group}"),
+    });
+    let cached = cached.collect::<BTreeSet<_>>();
+    let cached = Vec::from_iter(cached).join(",");
     let flags = [
         "--auth",
         mode,
         "--tls-self-signed",
-        "--all",
+        "--resource",
+        &cached,
         "--cache-secrets",
     ];
-    let kubefan = Kubefan::start_with(&shipped_rights(server, mode).await, &flags).await;
+    let kubefan = Kubefan::start_with(&kubeconfig, &flags).await;
     let authority = kubefan.authority().expect("kubefan's CA");
     let mut cells = 0;
     let mut from_cache = BTreeMap::new();
@@ -323,7 +372,11 @@ async fn compare(
 #[tokio::test(flavor = "multi_thread")]
 async fn every_user_gets_what_the_api_server_would_answer() {
     let tokens = identities::TOKENS;
-    let Some(server) = private_with_tokens(tokens, &["--authorization-mode=Node"]).await else {
+    let mut own = OwnRequests::new();
+    let mut flags = vec!["--authorization-mode=Node"];
+    let audit = own.flags();
+    flags.extend(audit.iter().map(String::as_str));
+    let Some(server) = private_with_tokens(tokens, &flags).await else {
         return;
     };
     create_objects(&server).await;
@@ -343,6 +396,7 @@ async fn every_user_gets_what_the_api_server_would_answer() {
         let compared = compare(&server, mode, rounds, &users, &accesses, &expected);
         let (cells, from_cache) = compared.await;
         println!("{mode}: {cells} cells are equal; from the cache: {from_cache:?}");
+        check_rights(&server, mode, &mut own).await;
         let cached = |name| from_cache[name];
         for name in [
             "cluster-admin",

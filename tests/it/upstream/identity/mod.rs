@@ -11,6 +11,7 @@ mod matrix;
 mod observed;
 mod open_watches;
 mod outages;
+mod own_requests;
 mod refusals;
 mod revocation;
 mod revocation_times;
