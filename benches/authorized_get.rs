@@ -1,196 +1,298 @@
-//! Measures what the authentication and authorization of a GET cost while both answers are
-//! remembered: `cargo bench --bench authorized_get`. The rest of the GET is the same with and
-//! without them.
+//! Measures what it costs that callers are authenticated and authorized: `cargo bench --bench
+//! authorized_get`.
+//!
+//! One thread runs two kubefans, one with `--auth none` and one with `--auth caller`, and the
+//! simulated API server behind both. Another thread sends GETs that a cache answers, to each of them
+//! in turn; the owner of the token and its right are remembered. The CPU time of the first thread
+//! does not depend on other programs on the machine, except for the CPU's own caches.
 
 use std::convert::Infallible;
+use std::fs;
+use std::io::Read;
+use std::io::Write;
 use std::net::SocketAddr;
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use divan::Bencher;
-use http::HeaderMap;
-use http::HeaderValue;
-use http::Method;
+use cpu_time::ThreadTime;
 use http::Request;
 use http::Response;
+use http_body_util::Either;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
+use hyper::client::conn::http1 as client;
+use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubefan::internals::identity::AccessControl;
-use kubefan::internals::identity::Attributes;
-use kubefan::internals::identity::Caller;
-use kubefan::internals::identity::Config;
-use kubefan::internals::identity::Metrics;
+use kubefan::informer;
+use kubefan::internals::app::App;
+use kubefan::internals::config::Resources;
+use kubefan::internals::config::ServeConfig;
+use kubefan::internals::config::Tls;
+use kubefan::internals::identity;
 use kubefan::internals::identity::Mode;
-use kubefan::internals::identity::Verdict;
-use kubefan::internals::net::ClientConnection;
-use kubefan::internals::net::Peer;
-use kubefan::internals::server::RequestInfo;
-use kubefan::shutdown;
-use kubefan::shutdown::Shutdown;
-use kubefan::telemetry::Registry;
-use kubefan::upstream::Client;
-use kubefan::upstream::ClientConfig;
+use kubefan::internals::ledger;
+use kubefan::internals::net;
+use kubefan::internals::server::Config;
+use kubefan::internals::tools::app::DemoApp;
+use kubefan::internals::tools::config::DemoConfig;
+use serde_json::Value;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
-use tokio::time::Instant;
+use tokio::net::TcpStream as AsyncStream;
+use tokio::sync::oneshot;
+
+/// How often each kubefan gets its GETs, and how many these are.
+const ROUNDS: usize = 60;
+const GETS: usize = 1_000;
+/// Long enough for all rounds.
+const TTL: Duration = Duration::from_secs(3_600);
+const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
 
 fn main() {
-    divan::main();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.expect("a runtime").block_on(measure());
 }
 
-/// Long enough for all iterations.
-const TTL: Duration = Duration::from_secs(3_600);
-
-/// Answers each question about a token: it belongs to a service account.
-async fn review(_: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let user = json!({
-        "username": "system:serviceaccount:shop:web",
-        "uid": "1f3a2a1e-6a1c-4c5a-9a35-0d6a3fb5a8f1",
-        "groups": ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"],
+async fn measure() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let demo = DemoApp::start(DemoConfig {
+        nodes: 10,
+        pods: 100,
+        churn: 0,
+        seed: 1,
+        listen: ANY,
+        kubeconfig_out: directory.path().join("demo"),
     });
-    let review = json!({"status": {"userInfo": user}}).to_string();
-    let response = Response::builder().status(201);
-    let response = response.header("content-type", "application/json");
-    Ok(response.body(Full::from(review)).expect("a response"))
+    let demo = demo.await.expect("a demo");
+    let api_server = reviewing(address(&demo.simulated().url())).await;
+    let kubeconfig = directory.path().join("kubeconfig");
+    write_kubeconfig(&kubeconfig, api_server);
+    let authorizing = authorizing(kubeconfig).await;
+    // As long as the token of a service account that is bound to a pod.
+    let token = format!(
+        "Authorization: Bearer e30.{}.{}\r\n",
+        "e".repeat(800),
+        "s".repeat(342)
+    );
+    let mut without = Caller::connect(demo.kubefan(), "").await;
+    let mut with = Caller::connect(&authorizing, &token).await;
+    let (mut costs_without, mut costs_with) = (Vec::new(), Vec::new());
+    for round in 0..=ROUNDS {
+        let costs = [without.gets().await, with.gets().await];
+        // The first round warms up.
+        if round > 0 {
+            costs_without.push(costs[0]);
+            costs_with.push(costs[1]);
+        }
+    }
+    for (app, mode) in [(demo.kubefan(), "none"), (&authorizing, "caller")] {
+        let from_cache = r#"outcome="cache""#;
+        let (_, metrics) = app.registry().render();
+        let of_nodes = metrics.lines().filter(|line| {
+            line.starts_with("kubefan_requests_total{") && line.contains(from_cache)
+        });
+        let counts = of_nodes.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        let count: f64 = counts.sum();
+        assert!(
+            count >= (ROUNDS * GETS) as f64,
+            "{mode}: {count} from the cache"
+        );
+    }
+    let (without, with) = (median(costs_without), median(costs_with));
+    println!(
+        "CPU time of a GET over HTTP/1.1 that a cache answers: {without:.2} µs with --auth none, \
+         {with:.2} µs with --auth caller: {:.2} µs more, ratio {:.3}",
+        with - without,
+        with / without
+    );
 }
 
+fn median(mut costs: Vec<f64>) -> f64 {
+    costs.sort_by(f64::total_cmp);
+    costs[costs.len() / 2]
+}
+
+fn address(url: &str) -> SocketAddr {
+    let address = url.strip_prefix("http://").expect("plain HTTP");
+    address.parse().expect("an address")
+}
+
+fn write_kubeconfig(file: &PathBuf, server: SocketAddr) {
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+        "clusters": [{"name": "bench", "cluster": {"server": format!("http://{server}")}}],
+        "users": [{"name": "bench", "user": {}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+    });
+    fs::write(file, kubeconfig.to_string()).expect("room");
+}
+
+/// A kubefan that authenticates its callers.
+async fn authorizing(kubeconfig: PathBuf) -> App {
+    let access = identity::Config {
+        mode: Mode::Caller,
+        token_ttl: TTL,
+        allowed_ttl: TTL,
+        ..identity::Config::default()
+    };
+    let app = App::start(ServeConfig {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        listen: ANY,
+        is_exposed: false,
+        admin_listen: ANY,
+        threads: None,
+        resources: Resources::All,
+        cache_secrets: true,
+        informer: informer::Config::default(),
+        audit_log: None,
+        tls: Tls::Plain,
+        access,
+        authorities: identity::AuthoritySources::default(),
+        connections: net::Config::default(),
+        memory: ledger::Limits::default(),
+        requests: Config::default(),
+        shutdown_grace_period: Duration::ZERO,
+    });
+    app.await.expect("a kubefan")
+}
+
+// === The API server ===
+
+type Answer = Response<Either<Full<Bytes>, Incoming>>;
+
+/// An API server that answers reviews, and forwards everything else to `simulated`.
 #[expect(
     clippy::disallowed_methods,
     reason = "the tasks end with the runtime of the bench"
 )]
-async fn api_server() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+async fn reviewing(simulated: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind(ANY).await.expect("a port");
     let address = listener.local_addr().expect("an address");
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let connection = http1::Builder::new();
-            let connection = connection.serve_connection(TokioIo::new(stream), service_fn(review));
+            let answer = service_fn(move |request: Request<Incoming>| async move {
+                let answer = match request.uri().path().ends_with("reviews") {
+                    true => review(),
+                    false => relayed(simulated, request).await,
+                };
+                Ok::<_, Infallible>(answer)
+            });
+            let connection = server::Builder::new().serve_connection(TokioIo::new(stream), answer);
             tokio::spawn(connection);
         }
     });
     address
 }
 
-async fn access(mode: Mode) -> AccessControl {
-    let address = api_server().await;
-    let directory = tempfile::tempdir().expect("a directory");
-    let kubeconfig = directory.path().join("config");
-    let config = json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-        "clusters": [{"name": "bench", "cluster": {"server": format!("http://{address}")}}],
-        "users": [{"name": "bench", "user": {}}],
-        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+/// The token belongs to a service account, which has every right.
+fn review() -> Answer {
+    let user = json!({
+        "username": "system:serviceaccount:shop:web",
+        "uid": "1f3a2a1e-6a1c-4c5a-9a35-0d6a3fb5a8f1",
+        "groups": ["system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated"],
     });
-    std::fs::write(&kubeconfig, config.to_string()).expect("room");
-    let client = Client::connect(ClientConfig {
-        kubeconfig: Some(kubeconfig),
-        ..ClientConfig::default()
-    });
-    let config = Config {
-        mode,
-        token_ttl: TTL,
-        allowed_ttl: TTL,
-        ..Config::default()
-    };
-    let shutdown = Shutdown::new(shutdown::Config::default());
-    let registry = Registry::new();
-    let metrics = Metrics::new(&registry);
-    let client = client.await.expect("a client");
-    AccessControl::new(&config, client, metrics, &registry, &shutdown)
+    let review = json!({"status": {"userInfo": user, "allowed": true}}).to_string();
+    let response = Response::builder().status(201);
+    let response = response.header("content-type", "application/json");
+    let response = response.body(Either::Left(Full::from(review)));
+    response.expect("a response")
 }
 
-/// A request as `net` and `server` see it.
-struct Get {
-    headers: HeaderMap,
-    connection: ClientConnection,
-    peer: Peer,
-    info: RequestInfo,
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the tasks end with the runtime of the bench"
+)]
+async fn relayed(simulated: SocketAddr, request: Request<Incoming>) -> Answer {
+    let stream = AsyncStream::connect(simulated).await.expect("a connection");
+    let (mut sender, connection) = client::handshake(TokioIo::new(stream))
+        .await
+        .expect("HTTP/1.1");
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await.expect("an answer");
+    answer.map(Either::Right)
 }
 
-impl Get {
-    fn new(mode: Mode) -> Self {
-        let mut headers = HeaderMap::new();
-        for (name, value) in [
-            ("accept", "application/json"),
-            ("accept-encoding", "gzip"),
-            ("user-agent", "web/1.0 (linux/amd64) kubernetes/$Format"),
-        ] {
-            headers.insert(name, HeaderValue::from_static(value));
-        }
-        if mode != Mode::None {
-            // As long as the token of a service account that is bound to a pod.
-            let token = format!("Bearer e30.{}.{}", "e".repeat(800), "s".repeat(342));
-            headers.insert("authorization", token.try_into().expect("a header value"));
-        }
-        let path = "/api/v1/namespaces/shop/configmaps/settings";
-        Self {
-            headers,
-            connection: ClientConnection::next(),
-            peer: Peer {
-                address: ([127, 0, 0, 1], 1).into(),
-                tls: true,
-                certificates: None,
-            },
-            info: RequestInfo::parse(&Method::GET, path, "resourceVersion=0"),
-        }
+// === The caller ===
+
+/// A connection of a caller, which a thread of its own uses.
+struct Caller {
+    socket: Option<TcpStream>,
+    request: String,
+}
+
+impl Caller {
+    /// Connects to `kubefan`, and has it fill the cache. `token` is a line of the head.
+    async fn connect(kubefan: &App, token: &str) -> Self {
+        let socket = TcpStream::connect(address(&kubefan.url())).expect("a connection");
+        let head = format!("Host: localhost\r\nAccept: application/json\r\n{token}\r\n");
+        let list = format!("GET /api/v1/nodes?resourceVersion=0 HTTP/1.1\r\n{head}");
+        let mut caller = Self {
+            socket: Some(socket),
+            request: list,
+        };
+        let (nodes, _) = caller.send(1).await;
+        let nodes: Value = serde_json::from_slice(&nodes).expect("a list");
+        let name = nodes["items"][0]["metadata"]["name"].as_str();
+        let path = format!("/api/v1/nodes/{}?resourceVersion=0", name.expect("a node"));
+        caller.request = format!("GET {path} HTTP/1.1\r\n{head}");
+        caller
     }
 
-    fn attributes(&self) -> Attributes {
-        let info = &self.info;
-        Attributes {
-            verb: info.verb.clone(),
-            group: info.group.clone(),
-            version: info.version.clone(),
-            resource: info.resource.clone(),
-            namespace: info.namespace.clone(),
-            name: info.name.clone(),
-            ..Attributes::default()
-        }
+    /// The CPU time of a GET in microseconds.
+    async fn gets(&mut self) -> f64 {
+        let (_, cpu) = self.send(GETS).await;
+        cpu.as_secs_f64() * 1e6 / GETS as f64
     }
 
-    /// What the server does before it reads the cache.
-    async fn verdict(&self, access: &AccessControl) -> Verdict {
-        let mut headers = self.headers.clone();
-        let caller = access.caller(&mut headers, &self.connection, &self.peer);
-        match caller.await.expect("a caller") {
-            Caller::Trusted => Verdict::Allowed,
-            Caller::Unknown | Caller::Refused => Verdict::NotAllowed,
-            Caller::Known(caller) => access
-                .remembered(&caller, &self.attributes())
-                .await
-                .unwrap_or(Verdict::NotAllowed),
-        }
+    /// Sends the request `count` times, each after the answer to the one before. Returns the last
+    /// answer's body, and the CPU time of this thread.
+    async fn send(&mut self, count: usize) -> (Vec<u8>, Duration) {
+        let mut socket = self.socket.take().expect("a connection");
+        let request = self.request.clone();
+        let (done, answered) = oneshot::channel();
+        let before = ThreadTime::now();
+        let sender = thread::spawn(move || {
+            let mut body = Vec::new();
+            for _ in 0..count {
+                socket.write_all(request.as_bytes()).expect("sent");
+                body = answer(&mut socket);
+            }
+            done.send((socket, body)).expect("the bench waits");
+        });
+        let (socket, body) = answered.await.expect("answers");
+        let cpu = before.elapsed();
+        sender.join().expect("a sender");
+        self.socket = Some(socket);
+        (body, cpu)
     }
 }
 
-/// An access control that remembers the caller of `get` and what it may read.
-fn warm(runtime: &Runtime, mode: Mode) -> (AccessControl, Get) {
-    runtime.block_on(async {
-        let (access, get) = (access(mode).await, Get::new(mode));
-        let mut headers = get.headers.clone();
-        let caller = access.caller(&mut headers, &get.connection, &get.peer);
-        if let Caller::Known(caller) = caller.await.expect("a caller") {
-            access.learn(&caller, &get.attributes(), Instant::now());
+/// The body of an answer 200 with a length.
+fn answer(socket: &mut TcpStream) -> Vec<u8> {
+    let mut read = Vec::new();
+    let mut buffer = [0; 64 << 10];
+    loop {
+        let count = socket.read(&mut buffer).expect("an answer");
+        assert_ne!(count, 0, "the connection is open");
+        read.extend_from_slice(&buffer[..count]);
+        let Some(end) = read.windows(4).position(|end| end == b"\r\n\r\n") else {
+            continue;
+        };
+        let head = String::from_utf8_lossy(&read[..end]).to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 200"), "{head}");
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "));
+        let length: usize = length.expect("a length").parse().expect("a number");
+        if read.len() == end + 4 + length {
+            return read.split_off(end + 4);
         }
-        assert_eq!(get.verdict(&access).await, Verdict::Allowed);
-        (access, get)
-    })
-}
-
-#[divan::bench(args = ["none", "caller"])]
-fn get(bencher: Bencher<'_, '_>, mode: &str) {
-    let mode = match mode {
-        "none" => Mode::None,
-        _ => Mode::Caller,
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.expect("a runtime");
-    let (access, get) = warm(&runtime, mode);
-    bencher.bench_local(|| runtime.block_on(get.verdict(&access)));
+    }
 }

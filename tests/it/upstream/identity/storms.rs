@@ -177,6 +177,7 @@ async fn many_requests_of_few_users_cost_few_reviews() {
     const USERS: usize = 100;
     const CONCURRENT: usize = 1_000;
     let requests: usize = scaled(100_000);
+    let connections = scaled(1_000).max(USERS);
     let tokens: String = (0..USERS)
         .map(|user| format!("many-{user}-token,many-{user},{},many\n", 1_000 + user))
         .collect();
@@ -193,15 +194,15 @@ async fn many_requests_of_few_users_cost_few_reviews() {
     let file = file.path().to_str().expect("a path").to_owned();
     let (kubefan, authority) = kubefan(&server, &["--config", &file]).await;
     let connector = Connector::tls(&authority, None, &["h2"]);
-    let clients: Vec<Client> = (0..USERS)
-        .map(|user| {
+    let clients: Vec<Client> = (0..connections)
+        .map(|number| {
             let client = Client::http2(kubefan.url(), connector.clone());
-            client.as_token(&format!("many-{user}-token"))
+            client.as_token(&format!("many-{}-token", number % USERS))
         })
         .collect();
     let began = Instant::now();
     let answers = (0..requests).map(|number| {
-        let client = clients[number % USERS].clone();
+        let client = clients[number % connections].clone();
         async move { client.get(PODS).await.status.as_u16() }
     });
     let statuses: Vec<u16> = stream::iter(answers)
@@ -212,7 +213,7 @@ async fn many_requests_of_few_users_cost_few_reviews() {
     let identities = reviews(&kubefan, "SelfSubjectReview").await;
     let decisions = reviews(&kubefan, "SelfSubjectAccessReview").await;
     println!(
-        "{requests} requests in {:.1} s: {identities} questions about tokens, {decisions} about rights",
+        "{requests} requests of {connections} clients in {:.1} s: {identities} questions about tokens, {decisions} about rights",
         began.elapsed().as_secs_f64()
     );
     assert_eq!(identities, USERS as f64);
