@@ -14,6 +14,7 @@ use socket2::TcpKeepalive;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWrite;
+use tokio::io::AsyncWriteExt;
 use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -65,6 +66,30 @@ pub(super) fn set_options(stream: &TcpStream, write_timeout: Duration) -> io::Re
     let socket = SockRef::from(stream);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(write_timeout))
+}
+
+/// Waits for the first byte of a connection that must begin with TLS. If it begins with HTTP, sends
+/// the answer of kube-apiserver, which clients show.
+///
+/// # Errors
+/// If the peer speaks HTTP without TLS, or the connection fails.
+pub(super) async fn refuse_plain_http(stream: &mut TcpStream) -> io::Result<()> {
+    const ANSWER: &[u8] =
+        b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+    let mut first = [0];
+    let count = stream.peek(&mut first).await?;
+    // A method begins with a letter, and TLS with a byte that is none.
+    if count == 0 || !first[0].is_ascii_uppercase() {
+        return Ok(());
+    }
+    stream.write_all(ANSWER).await?;
+    // The peer would lose the answer if bytes were left to be read when the connection is closed.
+    let mut request = [0; 4 << 10];
+    stream.try_read(&mut request).ok();
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        "the client speaks HTTP without TLS",
+    ))
 }
 
 /// Reads until it is known whether a connection begins with the preface of HTTP/2. Returns the

@@ -32,6 +32,7 @@ use crate::net::client_socket::ClientSocket;
 use crate::net::client_socket::ConnectionSlot;
 use crate::net::client_socket::FirstBytes;
 use crate::net::client_socket::read_first_bytes;
+use crate::net::client_socket::refuse_plain_http;
 use crate::net::client_socket::set_options;
 use crate::net::pending_openings::Opening;
 use crate::net::pending_openings::PendingOpenings;
@@ -241,8 +242,11 @@ impl Context {
         let served = match tls {
             Some(acceptor) => {
                 let begin = Box::pin(async {
-                    let (stream, client) = self.client_of(stream, address).await?;
-                    let handshake = acceptor.accept(stream);
+                    let (mut stream, client) = self.client_of(stream, address).await?;
+                    let handshake = async {
+                        refuse_plain_http(&mut stream).await?;
+                        acceptor.accept(stream).await
+                    };
                     let handshaken = timeout(self.config.handshake_timeout, handshake).await??;
                     Ok((handshaken, client))
                 });

@@ -420,13 +420,21 @@ async fn a_self_signed_certificate_is_valid_only_for_its_names() {
 #[tokio::test]
 async fn a_failed_handshake_ends_its_connection_and_is_counted() {
     let (server, _directory, _roots) = tls_server().await;
-    let mut stream = server.connect().await;
-    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut rest = Vec::new();
-    soon(stream.read_to_end(&mut rest)).await.unwrap();
+    for (sent, expected) in [
+        ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.0 400 "),
+        // A peer of TLS gets an alert.
+        ("no HTTP", "\u{15}"),
+    ] {
+        let mut stream = server.connect().await;
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        soon(stream.read_to_end(&mut answer)).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer);
+        assert!(answer.starts_with(expected), "{answer}");
+    }
     let drain = server.drain();
     assert_eq!(soon(drain).await.unwrap(), Outcome::Drained);
-    let line = r#"kubefan_connection_failures_total{listener="test",stage="open"} 1"#;
+    let line = r#"kubefan_connection_failures_total{listener="test",stage="open"} 2"#;
     assert!(server.has_metric(line));
 }
 
