@@ -189,7 +189,10 @@ fn server(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<String> {
 fn credentials(args: &KubeconfigArgs, is_tls: bool) -> anyhow::Result<Credentials> {
     match args.auth {
         Some(AuthMode::Caller | AuthMode::Delegated) if !is_tls => {
-            anyhow::bail!("--auth: kubectl sends no credentials without TLS")
+            anyhow::bail!(
+                "--auth: kubectl sends credentials only over TLS; add --tls-self-signed, \
+                 --certificate-authority, or --server with an https URL"
+            )
         }
         Some(AuthMode::None) | None if !is_tls => Ok(Credentials {
             user: json!({}),
@@ -394,6 +397,6 @@ users:
             ..args
         });
         let message = format!("{:#}", plain.expect_err("no TLS"));
-        assert!(message.contains("no credentials without TLS"), "{message}");
+        assert!(message.contains("credentials only over TLS"), "{message}");
     }
 }

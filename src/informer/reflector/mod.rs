@@ -139,7 +139,7 @@ impl<L: ListerWatcher> Reflector<L> {
             () = stop => ReflectorEnd::Stopped,
             ended = work => ended,
         };
-        tracing::info!(?ended, "reflector ended");
+        tracing::info!(%ended, "reflector ended");
         machine.writer.close();
         ended
     }

@@ -788,7 +788,8 @@ async fn without_the_discovery_rights_less_is_cached() {
                 async || {
                     let log = kubefan.log();
                     let mut lines = log.lines().filter(|line| line.contains("reflector ended"));
-                    match lines.any(|line| line.contains("Forbidden(") && line.contains(resource)) {
+                    match lines.any(|line| line.contains("forbidden: ") && line.contains(resource))
+                    {
                         true => Ok(()),
                         false => Err(log),
                     }
