@@ -148,6 +148,21 @@ spec:
       - { name: added, image: added }
 "#;
 
+/// A Deployment with a field that Deployments do not have.
+const MISSPELT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: { name: misspelt }
+spec:
+  replica: 2
+  selector: { matchLabels: { app: misspelt } }
+  template:
+    metadata: { labels: { app: misspelt } }
+    spec:
+      containers:
+      - { name: main, image: a }
+"#;
+
 /// (arguments of kubectl, a text that its output contains, its exit code).
 const COMMANDS: &[(&str, &str, i32)] = &[
     (
@@ -219,20 +234,32 @@ const COMMANDS: &[(&str, &str, i32)] = &[
     ),
     ("diff -f app-changed.yaml", "", 0),
     (
-        "explain pods",
-        "the simulated API server has no OpenAPI schemas",
-        1,
+        "explain pods.spec.containers",
+        "imagePullPolicy\t<string>",
+        0,
     ),
     (
         "explain deployments.spec --recursive",
-        "the simulated API server has no OpenAPI schemas",
+        "rollingUpdate\t<RollingUpdateDeployment>",
+        0,
+    ),
+    ("explain widgets.spec", "color\t<string>", 0),
+    (
+        "patch configmap app --type merge -p {\"dat\":{}}",
+        "unknown field \"dat\"",
+        0,
+    ),
+    (
+        "apply -f misspelt.yaml",
+        "strict decoding error: unknown field \"spec.replica\"",
         1,
     ),
     (
-        "explain widgets",
-        "the simulated API server has no OpenAPI schemas",
-        1,
+        "apply -f misspelt.yaml --validate=warn",
+        "unknown field \"spec.replica\"",
+        0,
     ),
+    ("delete -f misspelt.yaml", "deleted", 0),
     ("create -f widget.yaml", "configmap/ssa created", 0),
     ("replace -f widget.yaml", "configmap/ssa replaced", 0),
     ("delete -f app.yaml", "deployment.apps \"app\" deleted", 0),
@@ -268,7 +295,11 @@ async fn kubectl_works_on_the_simulator() {
     let widget = directory.path().join("widget.yaml");
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ssa"}});
     std::fs::write(&widget, object.to_string()).expect("written");
-    for (name, text) in [("app.yaml", APP), ("app-changed.yaml", CHANGED_APP)] {
+    for (name, text) in [
+        ("app.yaml", APP),
+        ("app-changed.yaml", CHANGED_APP),
+        ("misspelt.yaml", MISSPELT),
+    ] {
         std::fs::write(directory.path().join(name), text).expect("written");
     }
     let kubectl = Kubectl::new(&assets, &sim.kubeconfig(), "default");

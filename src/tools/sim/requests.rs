@@ -73,9 +73,6 @@ impl Simulator {
         if matches!(info.path.rsplit('/').next(), Some("watch" | "proxy")) {
             return Ok(refusal::no_request_info(&info.path));
         }
-        if info.path.starts_with("/openapi/v3/") && is_kubectl_explain(headers) {
-            return Ok(refusal::plain_text_status(&discovery::no_schemas()));
-        }
         let aggregated = accepts_aggregated_discovery(headers);
         let document = match discovery::answer(&info.path, &self.store.kinds(), aggregated) {
             Err(status) if status == Status::path_not_found() => {
@@ -91,7 +88,7 @@ impl Simulator {
                     Ok(refusal::page_not_found())
                 };
             }
-            Err(status) if status == discovery::no_schemas() => {
+            Err(status) if status == discovery::no_openapi_v2() => {
                 return Ok(refusal::plain_text_status(&status));
             }
             document => document?,
@@ -128,10 +125,16 @@ impl Simulator {
             return Err(refusal::not_acceptable());
         }
         let write = WriteRequest::read(info, query, &parts.headers, body).await?;
-        let (code, object) = self.write(&write, query)?;
-        let body = server::full(print::line(&object));
+        let written = self.write(&write, query)?;
+        let body = server::full(print::line(&written.object));
         let mut response = server::answer(WireFormat::Json.media_type(), body);
-        *response.status_mut() = code;
+        *response.status_mut() = written.code;
+        for text in written.warnings {
+            let header = format!("299 - {}", serde_json::Value::from(text));
+            if let Ok(header) = HeaderValue::try_from(header) {
+                response.headers_mut().append(header::WARNING, header);
+            }
+        }
         Ok(response)
     }
 
@@ -150,13 +153,6 @@ impl Simulator {
             None => self.has_builtin(&info.group),
         }
     }
-}
-
-/// True for requests of `kubectl explain`. It requests the same OpenAPI documents as
-/// `kubectl create`, but fails with a misleading error of its own if they contain no schemas.
-fn is_kubectl_explain(headers: &HeaderMap) -> bool {
-    let command = headers.get("kubectl-command");
-    command.is_some_and(|command| command.as_bytes().ends_with(b" explain"))
 }
 
 /// True if the request accepts aggregated discovery (all groups with their resources).

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::api::FieldValue;
 use crate::api::GroupVersionResource;
 use crate::api::Resource;
@@ -18,6 +20,9 @@ pub(crate) struct Kind {
     pub(crate) has_scale: bool,
     /// True for custom resources; the keys of their objects are encoded in sorted order.
     pub(crate) is_custom: bool,
+    /// The schema in the definition of a custom resource; `None` for a built-in kind, or if the
+    /// definition has none.
+    pub(crate) schema: Option<Arc<Value>>,
 }
 
 impl Kind {
@@ -170,6 +175,7 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
         has_status: flags.contains('s'),
         has_scale: flags.contains('c'),
         is_custom: false,
+        schema: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Custom resources and their definitions.
 //!
 //! Only the storage version of a custom resource is served, so there is no conversion. Objects are
-//! not validated against the schema, and later changes of a definition have no effect.
+//! not validated against the schema but for unknown fields, and later changes of a definition have no effect.
 
 use std::sync::Arc;
 
@@ -50,6 +50,9 @@ pub(crate) fn kind(definition: &Value) -> Option<Kind> {
         has_status: version["subresources"].get("status").is_some(),
         has_scale: false,
         is_custom: true,
+        schema: version["schema"]
+            .get("openAPIV3Schema")
+            .map(|schema| Arc::new(schema.clone())),
     })
 }
 

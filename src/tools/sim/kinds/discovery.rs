@@ -1,8 +1,4 @@
-//! The simulator's discovery documents (plain and aggregated), its version, and minimal OpenAPI
-//! documents.
-//!
-//! The OpenAPI documents contain no schemas. They only declare that the server can validate writes,
-//! because kubectl checks this before it sends a write.
+//! The simulator's discovery documents (plain and aggregated), and its version.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +8,7 @@ use serde_json::json;
 use crate::api::Status;
 
 use super::builtin::Kind;
+use super::openapi;
 
 /// The media type of aggregated discovery, in `Accept` and in `Content-Type`.
 pub(crate) const AGGREGATED: &str =
@@ -31,9 +28,9 @@ const REVIEWS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// 501 for OpenAPI documents that the simulator does not have.
-pub(crate) fn no_schemas() -> Status {
-    let message = "the simulated API server has no OpenAPI schemas";
+/// 501 for the document of OpenAPI v2.
+pub(crate) fn no_openapi_v2() -> Status {
+    let message = "the simulated API server has OpenAPI v3 only";
     Status::failure(501, "NotImplemented", message)
 }
 
@@ -47,7 +44,7 @@ pub(crate) fn has_reviews(group: &str) -> bool {
 ///
 /// # Errors
 ///
-/// 404 for unknown paths, and 501 for OpenAPI documents with schemas.
+/// 404 for unknown paths, and 501 for OpenAPI v2.
 pub(crate) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Value, Status> {
     let segments: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
     let groups = groups(kinds);
@@ -74,10 +71,10 @@ pub(crate) fn answer(path: &str, kinds: &[Kind], aggregated: bool) -> Result<Val
             merge(&mut answer, api_group(group, kinds));
             Ok(answer)
         }
-        ["openapi", "v3"] => Ok(openapi_index(&groups)),
-        ["openapi", "v3", "api", version] => openapi(&groups, "", version),
-        ["openapi", "v3", "apis", group, version] => openapi(&groups, group, version),
-        ["openapi", ..] => Err(no_schemas()),
+        ["openapi", "v3"] => Ok(openapi::index(group_versions(&groups))),
+        ["openapi", "v3", "api", version] => openapi_of(&groups, "", version),
+        ["openapi", "v3", "apis", group, version] => openapi_of(&groups, group, version),
+        ["openapi", "v2"] => Err(no_openapi_v2()),
         [] => Ok(json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/readyz", "/version"]})),
         _ => Err(Status::path_not_found()),
     }
@@ -263,45 +260,22 @@ fn aggregated_review((resource, kind): (&str, &str)) -> Value {
     })
 }
 
-fn openapi_index(groups: &Groups<'_>) -> Value {
-    let mut paths = serde_json::Map::new();
-    for (group, kinds) in groups {
+/// All API versions, in the form of their paths.
+fn group_versions(groups: &Groups<'_>) -> impl Iterator<Item = String> {
+    groups.iter().flat_map(|(group, kinds)| {
         let root = if group.is_empty() { "api" } else { "apis" };
-        for version in versions(group, kinds) {
-            let path = format!("{root}/{}", group_version(group, version));
-            let url = format!("/openapi/v3/{path}");
-            paths.insert(path, json!({"serverRelativeURL": url}));
-        }
-    }
-    json!({"paths": paths})
+        let path = move |version| format!("{root}/{}", group_version(group, version));
+        versions(group, kinds).into_iter().map(path)
+    })
 }
 
-fn openapi(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
-    let kinds = groups.get(group).ok_or_else(no_schemas)?;
-    let mut paths = serde_json::Map::new();
-    for kind in kinds
-        .iter()
-        .filter(|kind| kind.resource.gvr.version == version)
-    {
-        let resource = &kind.resource;
-        let namespace = resource.namespaced.then_some("{namespace}");
-        let path = resource.gvr.path(namespace) + "/{name}";
-        let parameter =
-            |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string"}});
-        let parameters = ["dryRun", "fieldManager", "fieldValidation"].map(parameter);
-        let patch = json!({
-            "parameters": parameters,
-            "responses": {"200": {"description": "OK"}},
-            "x-kubernetes-group-version-kind":
-                {"group": group, "version": version, "kind": resource.kind},
-        });
-        paths.insert(path, json!({"patch": patch}));
+fn openapi_of(groups: &Groups<'_>, group: &str, version: &str) -> Result<Value, Status> {
+    let kinds = groups.get(group).ok_or_else(Status::path_not_found)?;
+    if !versions(group, kinds).contains(&version) {
+        return Err(Status::path_not_found());
     }
-    Ok(json!({
-        "openapi": "3.0.0",
-        "info": {"title": "Kubernetes, simulated", "version": "unversioned"},
-        "paths": paths,
-    }))
+    let of_version = |kind: &&Kind| kind.resource.gvr.version == version;
+    Ok(openapi::document(kinds.iter().copied().filter(of_version)))
 }
 
 fn version() -> Value {

@@ -4,8 +4,10 @@ pub(super) mod bookmarks;
 mod builtin;
 pub(super) mod custom;
 pub(super) mod discovery;
+mod openapi;
 
 pub(super) use builtin::Kind;
 pub(super) use builtin::builtin;
 pub(super) use builtin::definitions;
 pub(super) use builtin::namespaces;
+pub(super) use openapi::remove_unknown_fields;

@@ -6,4 +6,5 @@ pub(super) mod request;
 pub(super) mod rules;
 pub(super) mod strategic;
 pub(super) mod subresources;
+mod unknown_fields;
 pub(super) mod verbs;

@@ -22,6 +22,8 @@ use crate::tools::sim::store::WriteTarget;
 use super::patch;
 use super::rules::ObjectPart;
 use super::subresources;
+use super::unknown_fields;
+use super::unknown_fields::FieldValidation;
 use super::verbs::Preconditions;
 
 /// The maximum size of a request body in bytes, as in the API server.
@@ -35,45 +37,55 @@ pub(crate) struct WriteRequest<'a> {
     body: Bytes,
 }
 
+/// The answer to a write.
+pub(crate) struct Written {
+    pub(crate) code: StatusCode,
+    pub(crate) object: Value,
+    /// The texts of the answer's `Warning` headers.
+    pub(crate) warnings: Vec<String>,
+}
+
 impl Simulator {
-    /// Executes `write`, and returns the code and the object of the answer.
+    /// Executes `write`.
     ///
     /// # Errors
     ///
     /// The Status with which the API server would refuse the request.
-    pub(crate) fn write(
-        &self,
-        write: &WriteRequest<'_>,
-        query: &str,
-    ) -> Result<(StatusCode, Value), Status> {
+    pub(crate) fn write(&self, write: &WriteRequest<'_>, query: &str) -> Result<Written, Status> {
         let info = write.info;
         if info.verb == "create"
             && (info.group == "authorization.k8s.io" || info.group == "authentication.k8s.io")
         {
             let review = subresources::review(&info.group, &info.resource, write.object()?)?;
-            return Ok((StatusCode::CREATED, review));
+            return Ok(Written::new(StatusCode::CREATED, review));
         }
         let target = write.target()?;
         let options = write.options()?;
         let part = write.part()?;
+        let mut warnings = Vec::new();
         let object = match (info.verb.as_str(), info.subresource.as_str()) {
             ("create", "") if target.name.is_empty() => {
-                let object = write.object()?;
+                let object = self.known_object(write, &target, &mut warnings)?;
                 let created = self
                     .store
                     .write(|state| state.create(&target, object, options))?;
-                return Ok((StatusCode::CREATED, created));
+                let code = StatusCode::CREATED;
+                return Ok(Written {
+                    code,
+                    object: created,
+                    warnings,
+                });
             }
             ("create", _) => Err(refusal::not_simulated_path("such subresource")),
             ("get", "scale") => self.store.write(|state| state.scale(&target)),
             ("update", "scale") => self.update_scale(write, &target, options),
             ("patch", "scale") => self.patch_scale(write, &target, options),
             ("update", _) => {
-                let object = write.object()?;
+                let object = self.known_object(write, &target, &mut warnings)?;
                 self.store
                     .write(|state| state.update(&target, object, part, options))
             }
-            ("patch", _) => self.patch(write, &target, part, options),
+            ("patch", _) => self.patch(write, &target, part, options, &mut warnings),
             ("delete", "") => {
                 let (preconditions, options) = write.delete_options(options)?;
                 self.store
@@ -82,7 +94,27 @@ impl Simulator {
             ("deletecollection", "") => self.delete_collection(write, &target, query, options),
             _ => Err(self.no_such_verb(&target)),
         };
-        object.map(|object| (StatusCode::OK, object))
+        object.map(|object| Written {
+            warnings,
+            ..Written::new(StatusCode::OK, object)
+        })
+    }
+
+    /// The object in the body of `write`, without fields that its kind does not have.
+    fn known_object(
+        &self,
+        write: &WriteRequest<'_>,
+        target: &WriteTarget,
+        warnings: &mut Vec<String>,
+    ) -> Result<Value, Status> {
+        let mut object = write.object()?;
+        let validation = FieldValidation::of(&write.query, &write.info.verb)?;
+        if let Some(served) = self.store.served_kind(&target.gvr) {
+            let removed = kinds::remove_unknown_fields(&served.kind, &mut object);
+            let refuse = |error: &str| unknown_fields::undecodable(&served.kind, error);
+            *warnings = validation.judge(&removed, refuse)?;
+        }
+        Ok(object)
     }
 
     fn update_scale(
@@ -116,11 +148,18 @@ impl Simulator {
         target: &WriteTarget,
         part: ObjectPart,
         options: WriteOptions,
+        warnings: &mut Vec<String>,
     ) -> Result<Value, Status> {
         let format = patch::PatchFormat::of(&write.content_type)?;
+        let validation = FieldValidation::of(&write.query, &write.info.verb)?;
         self.store.write(|state| {
-            let resource = state.kind(target)?.resource;
-            let object = patch::apply(format, &write.body, &resource, state.current(target)?)?;
+            let kind = state.kind(target)?;
+            let current = state.current(target)?;
+            let mut object = patch::apply(format, &write.body, &kind.resource, current)?;
+            let patched = object.to_string();
+            let removed = kinds::remove_unknown_fields(&kind, &mut object);
+            let refuse = |error: &str| unknown_fields::unpatchable(&patched, error);
+            *warnings = validation.judge(&removed, refuse)?;
             state.update(target, object, part, options)
         })
     }
@@ -149,6 +188,16 @@ impl Simulator {
         match self.store.served_kind(&target.gvr) {
             Some(served_kind) if served_kind.kind.is_custom => refusal::no_verb(&target.gvr),
             _ => Status::method_not_allowed(),
+        }
+    }
+}
+
+impl Written {
+    fn new(code: StatusCode, object: Value) -> Self {
+        Self {
+            code,
+            object,
+            warnings: Vec::new(),
         }
     }
 }
