@@ -167,7 +167,7 @@ fn list_parts(reader: &Reader, selection: &Selection) -> Vec<Bytes> {
     let snapshot = reader.snapshot().expect("the cache is ready");
     let items: Vec<_> = snapshot.list(selection, None).collect();
     Encoder::new(WireFormat::Json, "Pod", "v1")
-        .list_parts(snapshot.resource_version(), None, None, items)
+        .list_parts(snapshot.resource_version().into(), items)
         .collect()
 }
 

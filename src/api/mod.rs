@@ -40,6 +40,7 @@ pub use selector::RawFieldSelector;
 pub use selector::SelectableField;
 pub use selector::SelectableFields;
 pub use selector::Selection;
+pub use selector::ShardSelector;
 pub use selector::escape_field_value;
 pub use status::Status;
 pub use status::StatusCause;

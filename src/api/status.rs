@@ -182,8 +182,8 @@ impl Status {
         ))
     }
 
-    /// 410 for a LIST at a resource version that is older than the available history. Only the
-    /// simulator sends it; kubefan forwards such a LIST.
+    /// 410 for a LIST at a resource version that is older than the available history. The simulator
+    /// sends it, and kubefan for a shard; other such LISTs are forwarded.
     pub fn expired_list() -> Self {
         let message = "The resourceVersion for the provided list is too old.";
         Self::failure(410, "Expired", message)
@@ -249,6 +249,22 @@ impl Status {
         let message = "too many reads with a long answer wait for the API server, please try \
                        again later";
         Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+    }
+
+    /// 429 for a LIST or WATCH of a shard that no cache can answer, for `reason`. An API server may
+    /// answer it with all objects, so it is not forwarded.
+    pub fn unserved_shard(reason: &str) -> Self {
+        let message = format!(
+            "kubefan answers a shardSelector only from a cache, and none can answer this request \
+             ({reason}), please try again later"
+        );
+        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+    }
+
+    /// 500 for a `shardSelector` that is none, as the API server sends it.
+    pub fn invalid_shard_selector(malformed: &Malformed) -> Self {
+        let problem = &malformed.problem;
+        Self::failure(500, "", format!("invalid shard selector: {problem}"))
     }
 
     /// 500 with reason `InternalError` and no details, as the API server sends it in watch streams.

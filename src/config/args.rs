@@ -59,6 +59,16 @@ pub enum AuthMode {
     Delegated,
 }
 
+/// What is done with a LIST or WATCH that has a `shardSelector`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ShardSelectorMode {
+    /// It is forwarded, and the API server may ignore the selector
+    Forward,
+    /// It is answered from a cache, or refused
+    Serve,
+}
+
 /// Flags of `kubefan serve`.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct ServeArgs {
@@ -162,6 +172,17 @@ pub struct ServeArgs {
     /// returns; may be repeated
     #[arg(long = "index-label", value_name = "KEY", value_delimiter = ',')]
     pub index_labels: Vec<String>,
+
+    /// What to do with a LIST or WATCH that has a shardSelector: an API server whose feature gate
+    /// ShardedListAndWatch is off ignores it and answers with all objects
+    #[arg(
+        long,
+        value_name = "MODE",
+        value_enum,
+        default_value_t = ShardSelectorMode::Forward,
+        env = "KUBEFAN_SHARD_SELECTOR"
+    )]
+    pub shard_selector: ShardSelectorMode,
 
     /// How fresh a "most recent" answer must be: strict (as fresh as the request, the default),
     /// bounded:5s (proven within the last 5 s), or any; pods=any is for one resource; may be

@@ -26,6 +26,7 @@ pub use args::AuthMode;
 pub use args::GlobalArgs;
 pub use args::LogFormat;
 pub use args::ServeArgs;
+pub use args::ShardSelectorMode;
 pub use freshness_rule::FreshnessRule;
 pub use network::Network;
 pub use problem::Problem;

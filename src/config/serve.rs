@@ -13,10 +13,12 @@ use crate::ledger;
 use crate::net;
 use crate::net::ProxyNetworks;
 use crate::server;
+use crate::server::ShardSelectors;
 use crate::server::UserLimits;
 use crate::server::WebPageRules;
 
 use super::AuthMode;
+use super::ShardSelectorMode;
 use super::address;
 use super::freshness_rule::FreshnessRule;
 use super::problem::Problem;
@@ -170,6 +172,10 @@ pub(super) fn check(
                 proof_scopes: settings.limits.max_proof_scopes_per_user,
             },
             request_timeout: settings.limits.request_timeout.0,
+            shard_selectors: match cache.shard_selector {
+                ShardSelectorMode::Forward => ShardSelectors::Forward,
+                ShardSelectorMode::Serve => ShardSelectors::Serve,
+            },
             web_pages: exposure?.web_pages,
         },
         shutdown_grace_period: settings.shutdown.grace_period.0,

@@ -22,6 +22,7 @@ use crate::server;
 
 use super::AuthMode;
 use super::LogFormat;
+use super::ShardSelectorMode;
 use super::freshness_rule::FreshnessRule;
 use super::network::Network;
 use super::units::ByteSize;
@@ -196,6 +197,10 @@ pub(super) struct Cache {
     /// Labels whose values are indexed, so that a list that selects by one of them reads only the
     /// objects it returns.
     pub(super) index_labels: Vec<String>,
+    /// What to do with a LIST or WATCH that has a shardSelector: forward it, or serve it from a cache
+    /// and refuse it if no cache can answer. An API server whose feature gate ShardedListAndWatch is
+    /// off ignores the selector and answers with all objects.
+    pub(super) shard_selector: ShardSelectorMode,
     /// How fresh a "most recent" answer must be: strict (as fresh as the request, the default),
     /// bounded:5s (proven within the last 5 s), or any; pods=any is for one resource. Of two rules
     /// for the same resource the later one wins.
@@ -396,6 +401,7 @@ impl Default for Cache {
             all: false,
             secrets: false,
             index_labels: Vec::new(),
+            shard_selector: ShardSelectorMode::Forward,
             freshness: Vec::new(),
             idle_timeout: Period(informer::Config::DEFAULT_IDLE_TIMEOUT),
             retention_age: Period(informer::Config::DEFAULT_RETENTION_AGE),

@@ -32,7 +32,7 @@ pub(super) struct Setting {
 }
 
 /// Every setting, in the order of `config/kubefan.yaml`.
-pub(super) const SETTINGS: [Setting; 57] = [
+pub(super) const SETTINGS: [Setting; 58] = [
     setting("upstream.kubeconfig", "kubeconfig", |to, _, serve| {
         to.upstream.kubeconfig.clone_from(&serve.kubeconfig);
     }),
@@ -194,6 +194,9 @@ pub(super) const SETTINGS: [Setting; 57] = [
     }),
     setting("cache.indexLabels", "index_labels", |to, _, serve| {
         to.cache.index_labels.clone_from(&serve.index_labels);
+    }),
+    setting("cache.shardSelector", "shard_selector", |to, _, serve| {
+        to.cache.shard_selector = serve.shard_selector;
     }),
     setting("cache.freshness", "freshness", |to, _, serve| {
         to.cache.freshness.clone_from(&serve.freshness);

@@ -21,6 +21,7 @@ use crate::config::file;
 use crate::config::schema;
 use crate::config::settings::Settings;
 use crate::config::sources::SETTINGS;
+use crate::server::ShardSelectors;
 use crate::telemetry;
 
 fn in_repository(name: &str) -> PathBuf {
@@ -194,7 +195,7 @@ fn the_file_overrides_defaults_and_flags_override_the_file() {
     let text = "
 upstream: {kubeconfig: k, context: c}
 listen: {address: 'localhost:1', tls: {certFile: /a.pem, keyFile: sub/b.pem}}
-cache: {resources: [pods, nodes], indexLabels: [app], retentionBytes: 1Mi, idleTimeout: 1h}
+cache: {resources: [pods, nodes], indexLabels: [app], shardSelector: serve, retentionBytes: 1Mi, idleTimeout: 1h}
 shutdown: {gracePeriod: 500ms}
 log: {format: json, verbosity: 2}
 ";
@@ -210,6 +211,7 @@ log: {format: json, verbosity: 2}
     assert_eq!(config.informer.idle_timeout, Duration::from_secs(3600));
     assert_eq!(config.informer.retention_age, Duration::from_secs(75));
     assert_eq!(config.informer.indexed_labels, ["app"]);
+    assert_eq!(config.requests.shard_selectors, ShardSelectors::Serve);
     assert_eq!(config.shutdown_grace_period, Duration::from_millis(500));
     let Tls::Files { certificate, key } = &config.tls else {
         panic!("{:?}", config.tls)

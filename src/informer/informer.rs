@@ -20,6 +20,7 @@ use crate::cache::Reader;
 use crate::cache::WatchError;
 use crate::codec::Encoder;
 use crate::upstream::ResourceClient;
+use crate::upstream::Scope;
 
 use super::Freshness;
 use super::FreshnessMetrics;
@@ -166,8 +167,9 @@ impl Informer {
         self.freshness.prove(request, asked_at, min_interval).await
     }
 
-    /// A watch of the objects in `request` for a client with `version`, if the log does not serve
-    /// the version but the API server may still have its history; otherwise `None`.
+    /// A watch of the objects of `selection` for a client with `version`, if the log does not serve
+    /// the version but the API server may still have its history; otherwise `None`. `scope` has the
+    /// same objects, of all shards.
     ///
     /// # Errors
     ///
@@ -175,10 +177,11 @@ impl Informer {
     pub fn bridge(
         &self,
         version: ResourceVersion,
-        request: &ProofRequest,
+        selection: &Arc<Selection>,
+        scope: &Scope,
     ) -> Result<Option<BridgedWatch>, WatchError> {
-        let gap = self.reader.gap(version, &request.selection)?;
-        Ok(gap.map(|gap| self.bridges.watch(gap, &request.scope)))
+        let gap = self.reader.gap(version, selection)?;
+        Ok(gap.map(|gap| self.bridges.watch(gap, scope)))
     }
 
     /// Permits to forward a read that could not be proven fresh: two for each informer.

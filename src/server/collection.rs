@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::body::BodyGuard;
 use crate::cache::BridgedWatch;
@@ -21,7 +22,7 @@ use crate::codec::Representation;
 use crate::codec::View;
 use crate::informer::Informer;
 use crate::informer::InformerSpec;
-use crate::informer::ProofRequest;
+use crate::upstream::Scope;
 
 /// One resource's objects in one wire format, and everything that is needed to read them.
 pub trait Collection: Send + Sync {
@@ -86,7 +87,8 @@ pub trait Collection: Send + Sync {
     fn bridge(
         &self,
         _version: ResourceVersion,
-        _request: &ProofRequest,
+        _selection: &Arc<Selection>,
+        _scope: &Scope,
     ) -> Result<Option<BridgedWatch>, WatchError> {
         Ok(None)
     }
@@ -147,9 +149,10 @@ impl Collection for Informer {
     fn bridge(
         &self,
         version: ResourceVersion,
-        request: &ProofRequest,
+        selection: &Arc<Selection>,
+        scope: &Scope,
     ) -> Result<Option<BridgedWatch>, WatchError> {
-        self.bridge(version, request)
+        self.bridge(version, selection, scope)
     }
 
     fn count_sent(&self, events: u64) {

@@ -10,6 +10,7 @@ use super::documents::DocumentMetrics;
 use super::filters::RequestMetrics;
 use super::filters::WebPageRules;
 use super::in_flight::InFlightMetrics;
+use super::sharding::ShardSelectors;
 use super::shares::ShareMetrics;
 use super::shares::UserLimits;
 use super::tables::TableMetrics;
@@ -31,6 +32,8 @@ pub struct Config {
     /// Longest URL of a request in bytes, without scheme and authority; longer ones get 414. Default
     /// is 64 KiB. The HTTP library refuses URLs of more than 65,534 bytes, whatever the limit is.
     pub max_url_bytes: usize,
+    /// What is done with a LIST or WATCH that has a `shardSelector`. Default is to forward it.
+    pub shard_selectors: ShardSelectors,
     /// Which requests may be from a foreign web page, and are refused. Default is for a loopback
     /// listener whose callers are not authenticated.
     pub web_pages: WebPageRules,
@@ -55,6 +58,7 @@ impl Default for Config {
             users: UserLimits::default(),
             request_timeout: Duration::from_secs(60),
             max_url_bytes: 64 << 10,
+            shard_selectors: ShardSelectors::Forward,
             web_pages: WebPageRules::default(),
         }
     }

@@ -25,6 +25,7 @@ use super::rescue;
 use super::rescue::Refusal;
 use super::service::Server;
 use super::service::within;
+use super::sharding;
 use super::shares::RequestShare;
 
 /// How long after a client's deadline kubefan still waits for a forwarded answer. The API server
@@ -43,6 +44,10 @@ impl Server {
         limit: Option<Arc<Semaphore>>,
         deadline: Option<Instant>,
     ) -> (Response<Body>, Outcome) {
+        let is_shard = sharding::is_served(info, self.inner.shard_selectors);
+        if is_shard && let Some(status) = sharding::refusal(reason, self.is_known(info)) {
+            return (Refusal::of(&request).respond(&status), Outcome::Rejected);
+        }
         let denied = match (caller, reason) {
             (Caller::Known(caller), Reason::NotAuthorized) => ForbiddenRead::of(&request, caller),
             _ => None,
@@ -93,6 +98,11 @@ impl Server {
                 kept.unwrap_or_else(|status| refusal.respond(&status))
             }
             _ => response,
+        };
+        let instead = || sharding::instead_of(response.status(), reason);
+        let response = match is_shard.then(instead).flatten() {
+            Some(status) => refusal.respond(&status),
+            None => response,
         };
         let held = Held {
             seat,

@@ -102,6 +102,7 @@ mod read;
 mod request;
 mod rescue;
 mod service;
+mod sharding;
 mod shares;
 mod tables;
 
@@ -130,4 +131,5 @@ pub use rescue::plain_text;
 pub use rescue::respond;
 pub use service::Server;
 pub use service::with_filters;
+pub use sharding::ShardSelectors;
 pub use shares::UserLimits;

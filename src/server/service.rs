@@ -63,6 +63,7 @@ use super::request::Handshake;
 use super::request::RequestInfo;
 use super::rescue;
 use super::rescue::Refusal;
+use super::sharding::ShardSelectors;
 use super::shares::Shares;
 use super::shares::TooMany;
 use super::tables::Tables;
@@ -87,6 +88,7 @@ pub(super) struct Inner {
     pub(super) tables: Tables,
     pub(super) request_timeout: Duration,
     pub(super) max_url_bytes: usize,
+    pub(super) shard_selectors: ShardSelectors,
     pub(super) web_pages: WebPageRules,
     pub(super) metrics: RequestMetrics,
     pub(super) audit: Option<Arc<AuditLog>>,
@@ -137,6 +139,7 @@ impl Server {
             tables,
             request_timeout: config.request_timeout,
             max_url_bytes: config.max_url_bytes,
+            shard_selectors: config.shard_selectors,
             web_pages: config.web_pages,
             metrics: metrics.requests,
             audit: None,
@@ -232,7 +235,8 @@ impl Server {
             Err(TooMany) => return (rescue::too_many_requests(), Outcome::Rejected),
         }
         let handshake = Handshake::of_upgradable(&request);
-        let facts = Facts::of(&request, info, caller, handshake.as_ref());
+        let shards = self.inner.shard_selectors;
+        let facts = Facts::of(&request, info, caller, handshake.as_ref(), shards);
         match decide(&facts, self.inner.rest_mapper.as_ref()) {
             Decision::Reject(status) => {
                 let refusal = Refusal::of(&request);
@@ -264,6 +268,13 @@ impl Server {
         self.inner.in_flight.take(info, &holder)
     }
 
+    /// True if discovery has the resource of the request that `info` describes.
+    pub(super) fn is_known(&self, info: &RequestInfo) -> bool {
+        let mapper = &self.inner.rest_mapper;
+        let is_known = |gvr| mapper.with(|mapper| mapper.resource(&gvr).is_some());
+        info.gvr().is_some_and(is_known)
+    }
+
     fn with_outcome(
         &self,
         mut response: Response<Body>,
@@ -275,10 +286,7 @@ impl Server {
             let warnings = self.inner.informers.warnings();
             warnings.add(|| info.gvr(), response.headers_mut());
         }
-        let known = info.gvr().filter(|gvr| {
-            let mapper = &self.inner.rest_mapper;
-            mapper.with(|mapper| mapper.resource(gvr).is_some())
-        });
+        let known = info.gvr().filter(|_| self.is_known(info));
         let request_outcome = RequestOutcome::new(&info.verb, known, outcome);
         response.extensions_mut().insert(request_outcome);
         if is_long_running(info) {

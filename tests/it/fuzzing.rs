@@ -24,7 +24,7 @@ mod properties;
 /// A fuzz target: its name, its property, and the words from which its inputs are generated.
 type Target = (&'static str, fn(&[u8]), &'static [&'static str]);
 
-const TARGETS: [Target; 10] = [
+const TARGETS: [Target; 11] = [
     (
         "accept",
         properties::accept,
@@ -185,6 +185,29 @@ const TARGETS: [Target; 10] = [
             "2",
             "a",
             "\x7f",
+        ],
+    ),
+    (
+        "shard_selector",
+        properties::shard_selector,
+        &[
+            "shardRange",
+            "(",
+            ")",
+            ",",
+            ".",
+            "||",
+            "'",
+            "\"",
+            "object.metadata.uid",
+            "object.metadata.namespace",
+            "0x0000000000000000",
+            "0x8000000000000000",
+            "0x10000000000000000",
+            "0x",
+            "f",
+            " ",
+            "é",
         ],
     ),
     (

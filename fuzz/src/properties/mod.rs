@@ -26,6 +26,7 @@ pub use protobuf::object_protobuf;
 pub use protobuf::protobuf_to_json;
 pub use selectors::field_selector;
 pub use selectors::label_selector;
+pub use selectors::shard_selector;
 pub use tokens::continue_token;
 
 use std::sync::Arc;

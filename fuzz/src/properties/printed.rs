@@ -11,6 +11,7 @@ use kubefan::api::ResourceVersion;
 use kubefan::api::WatchEvent;
 use kubefan::codec::Decoder;
 use kubefan::codec::Encoder;
+use kubefan::codec::ListMetadata;
 
 /// Checks that the frames that the encoder makes of an object decode to the same object. `is_plain`
 /// is true if the object contains no repeated field.
@@ -48,7 +49,12 @@ pub(super) fn decode_change(decoder: &Decoder, frame: Bytes) -> (EventType, Obje
 pub(super) fn check_page_round_trip(decoder: &Decoder, encoder: &Encoder, page: ListPage) {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
     let (version, token) = (page.resource_version, page.continue_token.as_deref());
-    let parts = encoder.list_parts(version, token, Some(7), items.iter().cloned());
+    let metadata = ListMetadata {
+        continue_token: token.unwrap_or_default(),
+        remaining_item_count: Some(7),
+        ..version.into()
+    };
+    let parts = encoder.list_parts(metadata, items.iter().cloned());
     let printed: Vec<Bytes> = parts.collect();
     let printed = Bytes::from(printed.concat());
     let again = decoder

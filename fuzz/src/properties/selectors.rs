@@ -12,6 +12,7 @@ use kubefan::api::ObjectKey;
 use kubefan::api::ObjectValues;
 use kubefan::api::RawFieldSelector;
 use kubefan::api::ResourceVersion;
+use kubefan::api::ShardSelector;
 
 use super::pod_fields;
 
@@ -53,6 +54,23 @@ pub fn label_selector(data: &[u8]) {
             "{text:?} of {object:?}"
         );
     }
+}
+
+/// Parses any text as a shard selector. A selector selects the same however it is printed.
+pub fn shard_selector(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let Ok(shard) = ShardSelector::parse(&text) else {
+        return;
+    };
+    let padded = ShardSelector::parse(&format!(" \t({text})\n"));
+    assert_eq!(padded.as_ref(), Ok(&shard), "{text:?} in parentheses");
+    let printed = shard.to_string();
+    let again = ShardSelector::parse(&printed);
+    assert_eq!(
+        again.as_ref(),
+        Ok(&shard),
+        "{text:?} is printed as {printed:?}"
+    );
 }
 
 /// A reference implementation of the label operators.

@@ -134,7 +134,8 @@ impl ListOptions {
         })
     }
 
-    /// The objects that the request selects. `fields` are the kind's selectable fields.
+    /// The objects that the request selects, of all shards. `fields` are the kind's selectable
+    /// fields.
     ///
     /// # Errors
     /// If the field selector names a field that is not in `fields`.
@@ -147,6 +148,7 @@ impl ListOptions {
             namespace: namespace.map(str::to_owned),
             labels: self.labels.clone(),
             fields: self.fields.resolve(fields)?,
+            shard: None,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Selections of objects: label selectors, field selectors, and each kind's selectable fields.
+//! Selections of objects: label, field and shard selectors, and each kind's selectable fields.
 
 mod builtin_fields;
 mod field;
@@ -6,6 +6,7 @@ mod label;
 mod label_syntax;
 mod selectable_fields;
 mod selection;
+mod shard;
 
 pub use field::RawFieldSelector;
 pub use field::escape_field_value;
@@ -19,3 +20,4 @@ pub use selection::LabelOperator;
 pub use selection::LabelRequirement;
 pub use selection::LabelSelector;
 pub use selection::Selection;
+pub use shard::ShardSelector;

@@ -1,5 +1,6 @@
-//! The part of a resource that a request selects, by namespace, labels and fields.
+//! The part of a resource that a request selects, by namespace, labels, fields and shard.
 
+use super::ShardSelector;
 use crate::api::Object;
 
 /// The objects that a LIST or WATCH selects: an object must meet all conditions.
@@ -11,6 +12,8 @@ pub struct Selection {
     pub labels: LabelSelector,
     /// The conditions on the objects' fields.
     pub fields: FieldSelector,
+    /// The shard to which the objects belong; `None` for those of all shards.
+    pub shard: Option<ShardSelector>,
 }
 
 /// Conditions on labels, all of which must hold. An empty selector selects everything.
@@ -85,6 +88,13 @@ impl Selection {
             .is_none_or(|namespace| namespace == object.key.namespace())
             && self.fields.matches(object)
             && self.labels.matches(object)
+            && self.is_of_shard(object)
+    }
+
+    /// True if `object` belongs to the shard, whatever the other conditions are.
+    pub fn is_of_shard(&self, object: &Object) -> bool {
+        let shard = self.shard.as_ref();
+        shard.is_none_or(|shard| shard.matches(object))
     }
 
     /// The value of the first term that requires a `metadata.name`; `None` if there is none.
@@ -107,9 +117,9 @@ impl Selection {
         self.namespace.is_none() && self.is_unfiltered()
     }
 
-    /// True if there are no conditions on labels or fields; there may be a namespace.
+    /// True if there are no conditions on labels or fields, and no shard; there may be a namespace.
     pub fn is_unfiltered(&self) -> bool {
-        self.labels.requirements.is_empty() && self.fields.terms.is_empty()
+        self.labels.requirements.is_empty() && self.fields.terms.is_empty() && self.shard.is_none()
     }
 }
 

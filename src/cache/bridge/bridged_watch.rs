@@ -78,6 +78,9 @@ impl BridgedWatch {
     pub async fn next(&mut self) -> BridgeItem {
         loop {
             if let Some((event, _)) = self.batch.pop_front() {
+                if !self.gap.is_of_shard(&event) {
+                    continue;
+                }
                 self.seen = event.resource_version;
                 return BridgeItem::Change(event);
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
 use crate::api::Status;
+use crate::cache::log::Event;
 use crate::cache::log::Expired;
 use crate::cache::state::SharedCache;
 use crate::cache::watch::LogReach;
@@ -63,6 +64,13 @@ impl Gap {
     pub fn expired(&self) -> Status {
         let oldest = self.epoch.shared.state.read().log.start();
         Status::expired_watch(self.version, oldest)
+    }
+
+    /// True if the object of `event` belongs to the client's shard. The upstream does not select by
+    /// shards, because not every API server can. An object stays in its shard, so the upstream's
+    /// event type is the verdict. Guarded by `a_bridge_gives_each_watch_its_shard`.
+    pub(super) fn is_of_shard(&self, event: &Event) -> bool {
+        self.placeholder.selection().is_of_shard(&event.object)
     }
 
     /// Opens a stream for a client that has everything up to `version`.

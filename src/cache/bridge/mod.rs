@@ -8,7 +8,7 @@
 //!
 //! The task that reads the upstream watch has the bridge's [`BridgeWriter`]; each client has a
 //! [`BridgedWatch`]. The events are in an event log of their own. They are the upstream's events
-//! for this selection, so their types need no verdict.
+//! for this selection, of all shards, so their types need no verdict.
 //!
 //! # Rules
 //!

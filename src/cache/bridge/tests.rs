@@ -11,6 +11,7 @@ use crate::api::EventType;
 use crate::api::LabelSelector;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::api::ShardSelector;
 use crate::api::Status;
 use crate::cache::Bridge;
 use crate::cache::BridgeItem;
@@ -422,4 +423,46 @@ async fn an_abandoned_bridge_accepts_no_more_watches() {
     assert!(join(&shared, &reader, 11).is_none());
     // A stream that begins at the tip is not affected.
     assert!(reader.watch(WatchFrom::Tip, everything()).is_ok());
+}
+
+#[test]
+fn a_bridge_gives_each_watch_its_shard() {
+    let (_writer, reader) = listed_at(30);
+    let shard = |start: &str, end: &str| {
+        let text = format!("shardRange(object.metadata.uid, '{start}', '{end}')");
+        Arc::new(Selection {
+            shard: Some(ShardSelector::parse(&text).expect("a selector")),
+            ..Selection::default()
+        })
+    };
+    let half = "0x8000000000000000";
+    let shards = [
+        shard("0x0000000000000000", half),
+        shard(half, "0x10000000000000000"),
+    ];
+    let gap = |selection| {
+        let gap = reader.gap(ResourceVersion(10), selection);
+        gap.expect("is below the limit").expect("a gap")
+    };
+    let (bridge, shared, low) = Bridge::new(gap(&shards[0]), Arc::default(), LIMIT);
+    let high = shared.watch(gap(&shards[1]));
+    let mut watches = [low, high.ok().expect("the bridge was not opened yet")];
+    bridge.open();
+    // The hash of `test` begins with f, and that of `u5` is below the half.
+    for (uid, version) in [("test", 11), ("u5", 12), ("test", 13)] {
+        let changed = object(&format!("a/{uid}"), uid, version, "web");
+        let frame = Bytes::from(format!("frame {uid} {version}"));
+        bridge.push(EventType::Modified, changed, frame);
+    }
+    bridge.bookmark(ResourceVersion(30));
+    let found = watches.each_mut().map(items);
+    assert_eq!(found[0], ["frame u5 12", "joined, bookmark Some(30)"]);
+    assert_eq!(
+        found[1],
+        [
+            "frame test 11",
+            "frame test 13",
+            "joined, bookmark Some(30)"
+        ]
+    );
 }

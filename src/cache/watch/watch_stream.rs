@@ -240,6 +240,11 @@ impl WatchStream {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
+    /// The objects that the stream reports.
+    pub(in crate::cache) fn selection(&self) -> &Selection {
+        &self.group.selection
+    }
+
     /// The objects that the stream still has to deliver first, with their snapshot; `None` if it
     /// delivers only changes. If they are revoked, the stream expires at its next read.
     pub fn initial_objects(&self) -> Option<Revocable<InitialObjects>> {

@@ -6,7 +6,6 @@ use bytes::Bytes;
 
 use super::encoder::Encoder;
 use crate::api::Object;
-use crate::api::ResourceVersion;
 use crate::api::WireFormat;
 use crate::codec::MetaVersion;
 use crate::codec::json;
@@ -72,24 +71,9 @@ enum Separators {
     Protobuf { number: u32 },
 }
 
-/// The parts of a list other than its items.
-#[derive(Clone, Copy)]
-struct ListMeta<'a> {
-    rv: ResourceVersion,
-    token: &'a str,
-    remaining: Option<u64>,
-    is_empty: bool,
-}
-
 impl Encoder {
-    /// Encodes the body of a LIST, in parts; `remaining` is `remainingItemCount`.
-    pub fn list_parts<I>(
-        &self,
-        rv: ResourceVersion,
-        continue_token: Option<&str>,
-        remaining: Option<u64>,
-        items: I,
-    ) -> ListParts
+    /// Encodes the body of a LIST, in parts.
+    pub fn list_parts<I>(&self, metadata: ListMetadata<'_>, items: I) -> ListParts
     where
         I: IntoIterator<Item = Arc<Object>>,
     {
@@ -98,7 +82,7 @@ impl Encoder {
             list.push(&item);
         }
         let bodies = list.bodies.take().unwrap_or_default();
-        list.finish(rv, continue_token, remaining, bodies.into_iter())
+        list.finish(metadata, bodies.into_iter())
     }
 
     /// Starts the body of a LIST without items.
@@ -136,19 +120,19 @@ impl Encoder {
     }
 
     /// The text before and after the items of a JSON list.
-    fn json_list_ends(&self, list: ListMeta<'_>) -> (Bytes, Bytes) {
-        let ListMeta { rv, remaining, .. } = list;
+    fn json_list_ends(&self, list: ListMetadata<'_>, is_empty: bool) -> (Bytes, Bytes) {
         if let Some(table) = &self.table {
-            let metadata = ListMetadata {
-                resource_version: rv,
-                continue_token: list.token,
-                remaining_item_count: remaining,
-            };
-            return table.list_ends(metadata, list.is_empty);
+            return table.list_ends(list, is_empty);
         }
+        let ListMetadata {
+            resource_version: rv,
+            continue_token,
+            remaining_item_count: remaining,
+            shard,
+        } = list;
         let kind = json::quoted(&self.list_kind);
         let api_version = json::quoted(&self.api_version);
-        let token = json::quoted(list.token);
+        let token = json::quoted(continue_token);
         let count = remaining.map(|count| format!("\"remainingItemCount\":{count}"));
         if self.is_embedded {
             let count = count.map(|count| count + ",").unwrap_or_default();
@@ -159,13 +143,18 @@ impl Encoder {
             );
         }
         let mut metadata = format!("{{\"resourceVersion\":\"{rv}\"");
-        if !list.token.is_empty() {
+        if !continue_token.is_empty() {
             metadata = metadata + ",\"continue\":" + &token;
         }
         if let Some(count) = count {
             metadata = metadata + "," + &count;
         }
-        let (open, close) = match (self.partial, list.is_empty) {
+        // The API server repeats the selector only in lists of whole objects of built-in kinds.
+        if let (Some(shard), None) = (shard, self.partial) {
+            let selector = json::quoted(&shard.to_string());
+            metadata = format!("{metadata},\"shardInfo\":{{\"selector\":{selector}}}");
+        }
+        let (open, close) = match (self.partial, is_empty) {
             (None, _) => ("[", "]}\n"),
             (Some(_), false) => ("[", "}]}\n"),
             // In an empty list of metadata, the API server encodes the items as `null`, because it
@@ -179,13 +168,22 @@ impl Encoder {
     }
 
     /// The bytes before and after a protobuf list's items, which have `items_length` bytes.
-    fn protobuf_list_ends(&self, list: ListMeta<'_>, items_length: usize) -> (Bytes, Bytes) {
+    fn protobuf_list_ends(&self, list: ListMetadata<'_>, items_length: usize) -> (Bytes, Bytes) {
         let mut metadata = Vec::new();
         put_bytes(&mut metadata, 1, b"");
-        put_bytes(&mut metadata, 2, list.rv.to_string().as_bytes());
-        put_bytes(&mut metadata, 3, list.token.as_bytes());
-        if let Some(count) = list.remaining {
+        put_bytes(
+            &mut metadata,
+            2,
+            list.resource_version.to_string().as_bytes(),
+        );
+        put_bytes(&mut metadata, 3, list.continue_token.as_bytes());
+        if let Some(count) = list.remaining_item_count {
             put_number(&mut metadata, 4, count);
+        }
+        if let (Some(shard), None) = (list.shard, self.partial) {
+            let mut info = Vec::new();
+            put_bytes(&mut info, 1, shard.to_string().as_bytes());
+            put_bytes(&mut metadata, 5, &info);
         }
         let items_first = self.item_number() == 1;
         let mut field = Vec::new();
@@ -248,32 +246,23 @@ impl ListItems<'_> {
         self.count == 0
     }
 
-    /// Encodes the list of the added items, in parts; `remaining` is `remainingItemCount`. `bodies`
-    /// returns the bodies of exactly these items, in the same order. If it ends before, the parts
+    /// Encodes the list of the added items, in parts. `bodies` returns the bodies of exactly these items, in the same order. If it ends before, the parts
     /// end without the list's end.
     pub fn finish<B: Iterator<Item = Bytes>>(
         self,
-        rv: ResourceVersion,
-        continue_token: Option<&str>,
-        remaining: Option<u64>,
+        metadata: ListMetadata<'_>,
         bodies: B,
     ) -> ListParts<B> {
         let encoder = self.encoder;
-        let list = ListMeta {
-            rv,
-            token: continue_token.unwrap_or_default(),
-            remaining,
-            is_empty: self.is_empty(),
-        };
         let (head, separators, tail) = match encoder.format {
             WireFormat::Json => {
-                let (head, tail) = encoder.json_list_ends(list);
+                let (head, tail) = encoder.json_list_ends(metadata, self.is_empty());
                 (head, encoder.json_separators(), tail)
             }
             WireFormat::Protobuf => {
                 let items_length = self.prefixes_length + self.length;
                 let number = encoder.item_number();
-                let (head, tail) = encoder.protobuf_list_ends(list, items_length);
+                let (head, tail) = encoder.protobuf_list_ends(metadata, items_length);
                 (head, Separators::Protobuf { number }, tail)
             }
         };

@@ -19,6 +19,7 @@ use crate::api::WireFormat;
 use crate::codec::BookmarkTemplate;
 use crate::codec::Decoder;
 use crate::codec::Encoder;
+use crate::codec::ListMetadata;
 use crate::codec::MetaVersion;
 use crate::codec::TypeMeta;
 use crate::codec::protobuf::enveloped;
@@ -207,19 +208,23 @@ fn lists() {
         let page = decoder(encoder.format()).list(&whole).expect("a list");
         // The list of whole objects and the list of metadata were recorded one after the other, so
         // their versions may differ.
-        let rv = at.parse().expect("a version");
+        let rv: ResourceVersion = at.parse().expect("a version");
         let items = page.items.into_iter().map(Arc::new);
         let encoder = encoder.partial(format, version);
-        let printed = text_of(encoder.list_parts(rv, None, None, items));
+        let printed = text_of(encoder.list_parts(rv.into(), items));
         assert_eq!(Bytes::from(printed), expected);
     }
 }
 
 #[test]
 fn list_metadata_is_the_same_as_in_any_list() {
-    let rv = ResourceVersion(7);
     let text = |encoder: &Encoder, items: Vec<Arc<Object>>| {
-        let printed = text_of(encoder.list_parts(rv, Some("abc"), Some(2), items));
+        let metadata = ListMetadata {
+            continue_token: "abc",
+            remaining_item_count: Some(2),
+            ..ResourceVersion(7).into()
+        };
+        let printed = text_of(encoder.list_parts(metadata, items));
         String::from_utf8(printed).expect("JSON")
     };
     let encoder = widgets().partial(JSON, V1);

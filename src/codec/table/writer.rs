@@ -10,6 +10,7 @@ use super::go_number::put_json;
 use crate::api::Bookmark;
 use crate::api::EventType;
 use crate::api::ResourceVersion;
+use crate::api::ShardSelector;
 use crate::api::escape_as_go;
 use crate::codec::Error;
 use crate::codec::MetaVersion;
@@ -56,7 +57,7 @@ impl IncludeObject {
     }
 }
 
-/// The metadata of a Table, taken from the list or object that the Table is made from.
+/// The metadata of a list, or of a Table of a list or of a single object.
 #[derive(Clone, Copy, Debug)]
 pub struct ListMetadata<'a> {
     /// The resource version of the list, or of the single object.
@@ -65,6 +66,8 @@ pub struct ListMetadata<'a> {
     pub continue_token: &'a str,
     /// The number of items on later pages; `None` if it is unknown or zero.
     pub remaining_item_count: Option<u64>,
+    /// The shard that the list shows; `None` if it shows all. Tables do not mention it.
+    pub shard: Option<&'a ShardSelector>,
 }
 
 impl From<ResourceVersion> for ListMetadata<'_> {
@@ -73,6 +76,7 @@ impl From<ResourceVersion> for ListMetadata<'_> {
             resource_version,
             continue_token: "",
             remaining_item_count: None,
+            shard: None,
         }
     }
 }

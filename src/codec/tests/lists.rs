@@ -14,13 +14,20 @@ use super::support::text_of;
 use super::support::widget_decoder;
 use crate::api::ListPage;
 use crate::api::ResourceVersion;
+use crate::api::ShardSelector;
 use crate::codec::Encoder;
+use crate::codec::ListMetadata;
+use crate::codec::MetaVersion;
 use crate::codec::TypeMeta;
 
 fn print_list(encoder: &Encoder, page: ListPage, remaining: Option<u64>) -> Vec<u8> {
     let items: Vec<_> = page.items.into_iter().map(Arc::new).collect();
-    let (rv, token) = (page.resource_version, page.continue_token.as_deref());
-    text_of(encoder.list_parts(rv, token, remaining, items))
+    let metadata = ListMetadata {
+        continue_token: page.continue_token.as_deref().unwrap_or_default(),
+        remaining_item_count: remaining,
+        ..page.resource_version.into()
+    };
+    text_of(encoder.list_parts(metadata, items))
 }
 
 #[test]
@@ -70,6 +77,41 @@ fn a_protobuf_page_carries_token_and_remaining_count() {
     assert_eq!(read.items.len(), 3);
     let count: &[u8] = &[0x20, 0xac, 0x02];
     assert!(printed.windows(3).any(|window| window == count));
+}
+
+/// As recorded from an API server with the feature gate ShardedListAndWatch.
+#[test]
+fn a_list_names_its_shard_only_with_whole_built_in_objects() {
+    let text = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    let shard = ShardSelector::parse(text).expect("a selector");
+    let printed = |encoder: &Encoder| {
+        let metadata = ListMetadata {
+            shard: Some(&shard),
+            remaining_item_count: Some(3),
+            ..ResourceVersion(7).into()
+        };
+        text_of(encoder.list_parts(metadata, Vec::new()))
+    };
+    let json = Encoder::new(JSON, "Pod", "v1");
+    let expected = format!(
+        "{{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"metadata\":{{\"resourceVersion\":\"7\",\
+         \"remainingItemCount\":3,\"shardInfo\":{{\"selector\":\"{text}\"}}}},\"items\":[]}}\n"
+    );
+    assert_eq!(printed(&json), expected.as_bytes());
+    let protobuf = Encoder::new(PROTOBUF, "Pod", "v1");
+    let length = text.len() as u8;
+    let info = [&[0x20, 3, 0x2a, length + 2, 0x0a, length], text.as_bytes()].concat();
+    let list = printed(&protobuf);
+    assert!(list.windows(info.len()).any(|window| window == info));
+    for encoder in [
+        json.clone().with_embedded_type_meta(true),
+        json.partial(JSON, MetaVersion::V1),
+        protobuf.partial(PROTOBUF, MetaVersion::V1),
+    ] {
+        let list = printed(&encoder);
+        let has_shard = list.windows(5).any(|window| window == b"shard");
+        assert!(!has_shard, "{}", String::from_utf8_lossy(&list));
+    }
 }
 
 #[test]

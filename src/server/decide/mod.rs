@@ -8,6 +8,7 @@ mod reason;
 
 use crate::api::GroupVersionResource;
 use crate::api::Query;
+use crate::api::ShardSelector;
 use crate::api::Status;
 use crate::api::WireFormat;
 use crate::api::pretty_parameter;
@@ -22,6 +23,8 @@ use crate::codec::negotiate;
 use crate::informer::InformerSpec;
 use crate::server::request::Facts;
 use crate::server::request::PathForm;
+use crate::server::sharding;
+use crate::server::sharding::ShardSelectors;
 
 pub(crate) use plan::Need;
 pub(crate) use plan::Page;
@@ -55,6 +58,12 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
             "kubefan does not accept a Connection header that lists a header for the API server",
         ));
     }
+    if sharding::deletes_more(facts.info, facts.shard_selectors) {
+        return Decision::Reject(Status::bad_request(
+            "kubefan does not forward the deletion of a collection with a shardSelector: an API \
+             server without the feature gate ShardedListAndWatch would delete all of it",
+        ));
+    }
     match facts.path {
         PathForm::DotSegment => Decision::Reject(Status::bad_request(
             "kubefan does not accept a path with a segment '.' or '..': name the resource itself",
@@ -63,8 +72,20 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
             "kubefan does not accept a path with an encoded slash (%2F) in a name",
         )),
         PathForm::Plain | PathForm::EmptySegment => match read(facts, known) {
-            Ok(read) => Decision::Read(read),
+            Ok(read) => of_shard(read, facts),
             Err(reason) => Decision::Forward(reason),
+        },
+    }
+}
+
+/// Limits `read` to the shard that the request selects, if kubefan serves shards.
+fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
+    match (&facts.info.shard_selector, facts.shard_selectors) {
+        (None, _) => Decision::Read(read),
+        (Some(_), ShardSelectors::Forward) => Decision::Forward(Reason::ShardSelector),
+        (Some(text), ShardSelectors::Serve) => match ShardSelector::parse(text) {
+            Ok(shard) => Decision::Read(read.of_shard(shard)),
+            Err(malformed) => Decision::Reject(Status::invalid_shard_selector(&malformed)),
         },
     }
 }

@@ -11,6 +11,7 @@ use crate::api::ListRequest;
 use crate::api::Query;
 use crate::api::ResourceVersion;
 use crate::api::Selection;
+use crate::api::ShardSelector;
 use crate::api::WatchStart;
 use crate::api::request_timeout;
 use crate::cache::WatchFrom;
@@ -59,13 +60,17 @@ pub(crate) enum Plan {
     },
     /// LIST of a collection.
     List {
-        /// The objects to list, and the scope for a proof that they are up to date.
+        /// The objects to list.
+        selection: Arc<Selection>,
+        /// The objects that must be up to date: the same, of all shards.
         proof_request: ProofRequest,
         page: Page,
     },
     /// WATCH of a collection's changes.
     Watch {
-        /// The objects to watch, and the scope for a proof that they are up to date.
+        /// The objects to watch.
+        selection: Arc<Selection>,
+        /// The objects that must be up to date: the same, of all shards.
         proof_request: ProofRequest,
         /// Where the stream begins: with a snapshot, at the log's tip, or after a resource version.
         from: WatchFrom,
@@ -95,6 +100,17 @@ pub(crate) struct WatchTerms {
 }
 
 impl Read {
+    /// The same read, of the objects in `shard` only. A GET stays as it is.
+    pub(crate) fn of_shard(mut self, shard: ShardSelector) -> Self {
+        match &mut self.plan {
+            Plan::Get { .. } => {}
+            Plan::List { selection, .. } | Plan::Watch { selection, .. } => {
+                Arc::make_mut(selection).shard = Some(shard);
+            }
+        }
+        self
+    }
+
     /// True if the read may start an informer: a GET may not, nor a read of an exact version or of a
     /// later page.
     pub(crate) fn may_start_informer(&self) -> bool {
@@ -229,6 +245,7 @@ fn plan_list(
     Ok((
         need,
         Plan::List {
+            selection: Arc::clone(&proof_request.selection),
             proof_request,
             page,
         },
@@ -259,6 +276,7 @@ fn plan_watch(
     Ok((
         need,
         Plan::Watch {
+            selection: Arc::clone(&proof_request.selection),
             proof_request,
             from,
             terms,

@@ -2,7 +2,7 @@
 
 /// Why a request is forwarded. [`Reason::name`] gives the metric label.
 ///
-/// `decide` returns the reasons up to `UnknownField`, which depend on the request alone, and
+/// `decide` returns the reasons up to `ShardSelector`, which depend on the request alone, and
 /// `PastState` for a `continue` token that kubefan did not issue. The others depend on the state of
 /// the cache, and are returned by the stages after `decide`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +42,8 @@ pub enum Reason {
     NotCacheable,
     /// A field selector uses a field that is not known to be selectable.
     UnknownField,
+    /// The request has a `shardSelector`, and kubefan does not serve shards.
+    ShardSelector,
     /// No informer that could answer is ready, and this request starts none.
     NotCached,
     /// The API server does not let the caller read this, or has not said so.
@@ -85,6 +87,7 @@ impl Reason {
             Self::Malformed => "malformed",
             Self::NotCacheable => "not_cacheable",
             Self::UnknownField => "unknown_field",
+            Self::ShardSelector => "shard_selector",
             Self::NotCached => "not_cached",
             Self::NotAuthorized => "not_authorized",
             Self::Forbidden => "forbidden",

@@ -54,6 +54,7 @@ struct RequestAttributes<'a> {
     is_websocket: bool,
     is_unknown_caller: bool,
     connection_lists_others: bool,
+    shard_selectors: ShardSelectors,
 }
 
 impl Default for RequestAttributes<'_> {
@@ -66,6 +67,7 @@ impl Default for RequestAttributes<'_> {
             is_websocket: false,
             is_unknown_caller: false,
             connection_lists_others: false,
+            shard_selectors: ShardSelectors::Forward,
         }
     }
 }
@@ -84,6 +86,7 @@ fn decision_with(url: &str, attributes: &RequestAttributes<'_>) -> Decision {
         is_websocket: attributes.is_websocket,
         is_unknown_caller: attributes.is_unknown_caller,
         connection_lists_others: attributes.connection_lists_others,
+        shard_selectors: attributes.shard_selectors,
     };
     decide(&facts, &Cluster)
 }
@@ -495,6 +498,117 @@ fn selectors_are_kept_as_the_client_wrote_them() {
     assert_eq!(proof_request.scope.label_selector, "b,a");
     assert_eq!(proof_request.scope.field_selector, "metadata.name!=x");
     assert_eq!(proof_request.selection.labels.to_string(), "a,b");
+}
+
+/// The URL with the parameter `shardSelector`, and what is decided if kubefan forwards or serves it.
+#[test]
+fn shards_are_forwarded_or_served() {
+    let shard = "shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')";
+    let decisions = |method: &Method, url: &str| {
+        [ShardSelectors::Forward, ShardSelectors::Serve].map(|shard_selectors| {
+            let attributes = RequestAttributes {
+                method: method.clone(),
+                shard_selectors,
+                ..RequestAttributes::default()
+            };
+            match decision_with(url, &attributes) {
+                Decision::Forward(reason) => reason.name().to_owned(),
+                Decision::Reject(status) => status.code.to_string(),
+                Decision::Read(read) => match read.plan {
+                    Plan::Get { .. } => "get".to_owned(),
+                    Plan::List {
+                        selection,
+                        proof_request,
+                        ..
+                    }
+                    | Plan::Watch {
+                        selection,
+                        proof_request,
+                        ..
+                    } => {
+                        assert_eq!(proof_request.selection.shard, None);
+                        let shard = selection.shard.as_ref().map(ToString::to_string);
+                        shard.unwrap_or_else(|| "all".to_owned())
+                    }
+                },
+            }
+        })
+    };
+    let served = shard.replace(',', ", ");
+    let (served, forwarded) = (served.as_str(), "shard_selector");
+    let (pods, get, delete) = ("/api/v1/pods", Method::GET, Method::DELETE);
+    for (method, url, expected) in [
+        (
+            &get,
+            format!("{pods}?shardSelector={shard}"),
+            [forwarded, served],
+        ),
+        (
+            &get,
+            format!("{pods}?watch=1&shardSelector={shard}"),
+            [forwarded, served],
+        ),
+        (
+            &get,
+            format!("{pods}?%73hardSelector={shard}"),
+            [forwarded, served],
+        ),
+        (
+            &get,
+            format!("{pods}?shardSelector=&shardSelector={shard}"),
+            ["all", "all"],
+        ),
+        (
+            &get,
+            format!("{pods}?shardselector={shard}"),
+            ["all", "all"],
+        ),
+        (&get, format!("{pods}?shardSelector=x"), [forwarded, "500"]),
+        (
+            &get,
+            format!("{pods}?shardSelector=%20"),
+            [forwarded, "500"],
+        ),
+        // Other errors come first, as at the API server.
+        (
+            &get,
+            format!("{pods}?limit=x&shardSelector=x"),
+            ["malformed", "malformed"],
+        ),
+        (
+            &get,
+            format!("/api/v1/secrets?shardSelector={shard}"),
+            ["not_cacheable", "not_cacheable"],
+        ),
+        (
+            &get,
+            format!("/api/v1/watch/pods?shardSelector={shard}"),
+            ["deprecated_path", "deprecated_path"],
+        ),
+        // Other requests have no such parameter.
+        (
+            &get,
+            format!("/api/v1/namespaces/a/pods/b?shardSelector={shard}"),
+            ["get", "get"],
+        ),
+        (
+            &Method::POST,
+            format!("/api/v1/namespaces/a/pods?shardSelector={shard}"),
+            ["not_get", "not_get"],
+        ),
+        (
+            &delete,
+            format!("/api/v1/namespaces/a/pods?shardSelector={shard}"),
+            ["not_get", "400"],
+        ),
+        (
+            &delete,
+            format!("/api/v1/namespaces/a/pods/b?shardSelector={shard}"),
+            ["not_get", "not_get"],
+        ),
+    ] {
+        assert_eq!(decisions(method, &url), expected, "{method} {url}");
+    }
 }
 
 #[test]

@@ -199,7 +199,6 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
-    use crate::api::FieldSelector;
     use crate::api::LabelOperator;
     use crate::api::LabelRequirement;
     use crate::api::LabelSelector;
@@ -250,7 +249,7 @@ mod tests {
             labels: LabelSelector {
                 requirements: vec![requirement],
             },
-            fields: FieldSelector::default(),
+            ..Selection::default()
         }
     }
 

@@ -7,6 +7,7 @@ use crate::api::Object;
 use crate::api::Selection;
 use crate::cache::Snapshot;
 use crate::codec::Encoder;
+use crate::codec::ListMetadata;
 use crate::codec::ListParts;
 use crate::concurrency::CoopBudget;
 use crate::server::collection::Collection;
@@ -157,8 +158,13 @@ async fn parts(
         Some(bodies) => room.holding(bodies),
         None => ListBodies::from_snapshot(snapshot, selection, encoder, page.after.clone()),
     };
-    let version = snapshot.resource_version();
-    let parts = items.finish(version, continued.as_deref(), remaining, bodies);
+    let metadata = ListMetadata {
+        resource_version: snapshot.resource_version(),
+        continue_token: continued.as_deref().unwrap_or_default(),
+        remaining_item_count: remaining,
+        shard: selection.shard.as_ref(),
+    };
+    let parts = items.finish(metadata, bodies);
     (parts, continued.is_some())
 }
 

@@ -48,8 +48,7 @@ pub(super) async fn read(
             get::get(read, name, collection.as_ref(), &snapshot, delivery)
         }
         Plan::List {
-            proof_request,
-            page,
+            selection, page, ..
         } => {
             let snapshot = snapshot_for(read.need, proof, collection.reader())?;
             // The next pages must show exactly this state, so the snapshot is pinned at its
@@ -57,18 +56,19 @@ pub(super) async fn read(
             // read at this version; then it is not pinned, and the next pages are forwarded.
             let can_page = proof.is_none_or(|proof| proof.is_whole);
             let collection = collection.as_ref();
-            let selection = &proof_request.selection;
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
             );
             list.await
         }
         Plan::Watch {
+            selection,
             proof_request,
             from,
             terms,
         } => {
-            let wanted = (proof_request, *from, *terms);
+            let objects = (selection, &proof_request.scope);
+            let wanted = (objects, *from, *terms);
             watch::watch(read, wanted, collection, proof, delivery, shutdown)
         }
     }

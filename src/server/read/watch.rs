@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::api::ResourceVersion;
+use crate::api::Selection;
 use crate::api::Status;
 use crate::body::guarded;
 use crate::cache::InitialObjects;
@@ -12,7 +13,6 @@ use crate::cache::WatchStream;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
-use crate::informer::ProofRequest;
 use crate::server::collection::Collection;
 use crate::server::decide::Need;
 use crate::server::decide::Read;
@@ -24,6 +24,7 @@ use crate::server::deliver::WatchSource;
 use crate::server::miss::CacheAnswer;
 use crate::server::miss::Miss;
 use crate::shutdown::Shutdown;
+use crate::upstream::Scope;
 
 /// Answers with a watch stream from the cache of `collection`. A stream from the most recent state
 /// needs `proof`.
@@ -35,31 +36,31 @@ use crate::shutdown::Shutdown;
 /// the events from a bridge, or 410 in the stream, as from the API server.
 pub(super) fn watch(
     read: &Read,
-    (request, from, terms): (&ProofRequest, WatchFrom, WatchTerms),
+    ((selection, scope), from, terms): ((&Arc<Selection>, &Scope), WatchFrom, WatchTerms),
     collection: &Arc<dyn Collection>,
     proof: Option<&Proof>,
     delivery: &Delivery<'_>,
     shutdown: &Shutdown,
 ) -> CacheAnswer {
     let reader = collection.reader();
-    let selection = Arc::clone(&request.selection);
+    let selected = Arc::clone(selection);
     let stream = match (from, proof) {
         (WatchFrom::Snapshot, Some(proof)) => {
             super::check_not_older_than(read.need, proof.snapshot.resource_version())?;
-            reader.watch_snapshot(proof.snapshot.clone(), selection)
+            reader.watch_snapshot(proof.snapshot.clone(), selected)
         }
-        (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selection),
+        (WatchFrom::Tip, Some(proof)) => reader.watch_after(&proof.snapshot, selected),
         (_, None) if read.need == Need::MostRecent => return Err(Reason::Unproven.into()),
         (from, _) => {
             let applied = reader.applied().ok_or(Reason::NotCached)?;
             super::check_not_older_than(read.need, applied)?;
-            reader.watch(from, selection)
+            reader.watch(from, selected)
         }
     };
     let initial = stream.as_ref().ok().and_then(WatchStream::initial_objects);
     let source = match (stream, from) {
         (Err(WatchError::Expired(expired)), WatchFrom::After(version)) => collection
-            .bridge(version, request)
+            .bridge(version, selection, scope)
             .and_then(|bridged| Ok(WatchSource::Bridge(bridged.ok_or(expired)?))),
         (stream, _) => stream.map(WatchSource::Stream),
     };

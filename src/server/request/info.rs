@@ -11,7 +11,7 @@ use crate::api::ListOptions;
 use crate::api::Query;
 use crate::api::RawFieldSelector;
 
-/// The attributes of a request by which the API server authorizes it.
+/// What a request reads or writes. The API server authorizes it by most of this.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     /// False for paths such as `/healthz` or `/apis/apps/v1`; then only `verb` and `path` are set.
@@ -41,6 +41,9 @@ pub struct RequestInfo {
     pub field_selector: Option<String>,
     /// The parameter `labelSelector` as the client wrote it; `None` for verbs that don't select.
     pub label_selector: Option<String>,
+    /// The parameter `shardSelector` as the client wrote it; `None` if it is empty, and for verbs that
+    /// don't select. The API server's authorizers do not get it.
+    pub shard_selector: Option<String>,
 }
 
 impl RequestInfo {
@@ -117,6 +120,10 @@ impl RequestInfo {
             self.verb = "deletecollection".to_owned();
         }
         let selects = matches!(self.verb.as_str(), "list" | "watch" | "deletecollection");
+        if selects {
+            let shard = query.first("shardSelector").map(str::to_owned);
+            self.shard_selector = shard.filter(|shard| !shard.is_empty());
+        }
         if selects && !special {
             self.field_selector = query.first("fieldSelector").map(str::to_owned);
             self.label_selector = query.first("labelSelector").map(str::to_owned);

@@ -12,6 +12,7 @@ use http::header;
 
 use crate::body::Body;
 use crate::identity::Caller;
+use crate::server::sharding::ShardSelectors;
 use crate::upstream;
 
 pub(crate) use handshake::Handshake;
@@ -40,6 +41,8 @@ pub(crate) struct Facts<'a> {
     pub is_unknown_caller: bool,
     /// True if the `Connection` header lists a header that is not about the connection.
     pub connection_lists_others: bool,
+    /// What kubefan does with a `shardSelector`.
+    pub shard_selectors: ShardSelectors,
 }
 
 impl<'a> Facts<'a> {
@@ -49,6 +52,7 @@ impl<'a> Facts<'a> {
         info: &'a RequestInfo,
         caller: &Caller,
         handshake: Option<&Handshake>,
+        shard_selectors: ShardSelectors,
     ) -> Self {
         let headers = request.headers();
         Self {
@@ -62,6 +66,7 @@ impl<'a> Facts<'a> {
             is_websocket: handshake.is_some(),
             is_unknown_caller: matches!(caller, Caller::Unknown | Caller::Refused),
             connection_lists_others: upstream::connection_lists_end_to_end_header(headers),
+            shard_selectors,
         }
     }
 }

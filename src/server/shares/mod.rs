@@ -180,11 +180,9 @@ impl Shares {
         caller: &Caller,
         read: &Read,
     ) -> Result<Option<SelectionShare>, Status> {
-        let (Caller::Known(caller), Plan::Watch { proof_request, .. }) = (caller, &read.plan)
-        else {
+        let (Caller::Known(caller), Plan::Watch { selection, .. }) = (caller, &read.plan) else {
             return Ok(None);
         };
-        let selection = &proof_request.selection;
         if is_indexed(selection) || selection.is_everything() {
             return Ok(None);
         }

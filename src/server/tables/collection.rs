@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::api::Resource;
 use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
+use crate::api::Selection;
 use crate::api::WireFormat;
 use crate::cache::BridgedWatch;
 use crate::cache::Reader;
@@ -22,10 +23,10 @@ use crate::codec::Printer;
 use crate::codec::Representation;
 use crate::codec::TableView;
 use crate::informer::Informer;
-use crate::informer::ProofRequest;
 use crate::server::collection::Collection;
 use crate::server::collection::CollectionEnd;
 use crate::server::collection::PrintedList;
+use crate::upstream::Scope;
 
 use super::kind::Kind;
 
@@ -114,9 +115,10 @@ impl Collection for TableCollection {
     fn bridge(
         &self,
         version: ResourceVersion,
-        request: &ProofRequest,
+        selection: &Arc<Selection>,
+        scope: &Scope,
     ) -> Result<Option<BridgedWatch>, WatchError> {
-        self.informer.bridge(version, request)
+        self.informer.bridge(version, selection, scope)
     }
 
     fn count_sent(&self, events: u64) {

@@ -140,9 +140,9 @@ fn lists_and_single_objects_equal_the_servers() {
 
         let wanted: Value = serde_json::from_slice(&resource.golden("page")).unwrap();
         let metadata = ListMetadata {
-            resource_version: page.resource_version,
             continue_token: wanted["metadata"]["continue"].as_str().unwrap(),
             remaining_item_count: wanted["metadata"]["remainingItemCount"].as_u64(),
+            ..page.resource_version.into()
         };
         let got = writer.list(metadata, &[first]);
         assert_same(&got, &resource.golden("page"), "page");

@@ -88,9 +88,9 @@ impl Converter for RowConverter {
         let rows: Vec<_> = rows.collect::<Result<_, _>>()?;
         let list: Value = serde_json::from_slice(plain).unwrap_or_default();
         let metadata = ListMetadata {
-            resource_version: page.resource_version,
             continue_token: page.continue_token.as_deref().unwrap_or_default(),
             remaining_item_count: list["metadata"]["remainingItemCount"].as_u64(),
+            ..page.resource_version.into()
         };
         Ok(self.writer.list(metadata, &rows))
     }

@@ -29,14 +29,20 @@ use crate::upstream::differential::table::Case;
 use crate::upstream::differential::table::Protocol;
 use crate::upstream::differential::table::RequestedFormat;
 
-/// Flags that enable kinds with field selectors that an API server does not serve by default.
+/// Flags that enable shards, and kinds with field selectors that an API server does not serve by
+/// default.
 const SERVER_FLAGS: [&str; 2] = [
-    "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true",
+    "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,ShardedListAndWatch=true",
     "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true",
 ];
 /// With `-v` and JSON, the log reports how each request was answered. The retention is long enough
 /// that no event expires during the test, even on a slow machine.
-const KUBEFAN_FLAGS: [&str; 5] = ["-v", "--log-format", "json", "--retention-age", "1h"];
+const KUBEFAN_FLAGS: [&str; 4] = [
+    "-v",
+    "--log-format=json",
+    "--retention-age=1h",
+    "--shard-selector=serve",
+];
 const STEP: Duration = Duration::from_secs(60);
 const TABLE: HeaderValue = HeaderValue::from_static("application/json;as=Table;v=v1;g=meta.k8s.io");
 

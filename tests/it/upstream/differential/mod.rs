@@ -39,7 +39,7 @@ pub(crate) fn comparable_body(target: &str, answer: &Answer) -> String {
 const LIMIT: Duration = Duration::from_secs(120);
 /// The number of cases that run concurrently; most of them wait for the end of a watch.
 const AT_ONCE: usize = 128;
-const TABLES: [&str; 9] = [
+const TABLES: [&str; 10] = [
     "urls.txt",
     "lists.txt",
     "labels.txt",
@@ -49,6 +49,7 @@ const TABLES: [&str; 9] = [
     "formats.txt",
     "errors.txt",
     "recorded.txt",
+    "shards.txt",
 ];
 /// The tables whose requests are sent after etcd was compacted.
 const COMPACTED: [&str; 1] = ["compacted.txt"];

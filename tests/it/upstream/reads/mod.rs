@@ -8,5 +8,6 @@ mod headers;
 mod odd_columns;
 mod printed_tables;
 mod representations;
+pub(crate) mod shards;
 mod table_states;
 mod tables;

@@ -43,7 +43,7 @@ fn chunks(encoder: &Encoder, version: u64, count: usize) -> Chunks<ListParts<Lis
     items.for_each(|item: Arc<Object>| list.push(&item));
     let bodies = list.take_bodies().expect("all are kept");
     let bodies = RoomForBodies::new(true, None).holding(bodies);
-    let parts = list.finish(ResourceVersion(version), None, None, bodies);
+    let parts = list.finish(ResourceVersion(version).into(), bodies);
     let length = parts.length();
     Chunks::new(parts, length)
 }

@@ -1,0 +1,320 @@
+//! Parses, prints and applies shard selectors: ranges of the hash of an object's uid or namespace.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::api::Malformed;
+use crate::api::Object;
+
+/// The ranges of hashes that one shard of a resource's objects has. The API server filters a LIST
+/// or WATCH by them if its feature gate ShardedListAndWatch is on.
+///
+/// The hash is FNV-1a with 64 bits.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShardSelector {
+    field: ShardField,
+    /// In the client's order, which is the order in which the selector is printed.
+    ranges: Vec<RangeInclusive<u64>>,
+}
+
+/// The field whose hash decides to which shard an object belongs. Both never change in the life of
+/// an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum ShardField {
+    Uid,
+    Namespace,
+}
+
+/// A call such as `shardRange(object.metadata.uid, '0x…', '0x…')`.
+struct Call<'a> {
+    function: &'a str,
+    arguments: Vec<Argument<'a>>,
+}
+
+/// An argument of a [`Call`].
+enum Argument<'a> {
+    /// Names, joined by dots.
+    Path(String),
+    /// The text between two quotes.
+    Text(&'a str),
+}
+
+/// A part of a selector's text.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token<'a> {
+    Word(&'a str),
+    Text(&'a str),
+    /// `(`, `)`, `,`, `.` or `||`.
+    Symbol(&'a str),
+    End,
+}
+
+const SYMBOLS: [&str; 5] = ["(", ")", ",", ".", "||"];
+/// The API server's limit of nested parentheses is higher; no client needs any.
+const MAX_DEPTH: usize = 32;
+/// The largest exclusive end of a range: 2^64.
+const LARGEST_END: &str = "0x10000000000000000";
+
+// === impl ShardSelector ===
+
+impl ShardSelector {
+    /// Parses calls of `shardRange(FIELD, 'START', 'END')` that are joined by `||`, with the API
+    /// server's messages. Other spellings that mean the same in CEL, such as strings with escapes,
+    /// are errors here.
+    ///
+    /// # Errors
+    /// If the text is not such a selector.
+    pub fn parse(text: &str) -> Result<Self, Malformed> {
+        Self::of_text(text).map_err(|problem| Malformed::new("shardSelector", problem))
+    }
+
+    fn of_text(text: &str) -> Result<Self, String> {
+        if text.trim().is_empty() {
+            let problem =
+                "empty shard selector is not allowed; omit the parameter for unfiltered lists";
+            return Err(problem.to_owned());
+        }
+        let calls = calls(text).ok_or_else(not_a_selector)?;
+        let ranges: Vec<_> = calls.iter().map(Call::range).collect::<Result<_, _>>()?;
+        let mut fields = ranges.iter().map(|(field, _)| *field);
+        let first = fields.next().ok_or_else(not_a_selector)?;
+        if let Some(other) = fields.find(|field| *field != first) {
+            return Err(format!(
+                "all shard ranges must use the same field, got {:?} and {:?}",
+                first.path(),
+                other.path()
+            ));
+        }
+        Ok(Self {
+            field: first,
+            ranges: ranges.into_iter().map(|(_, range)| range).collect(),
+        })
+    }
+
+    /// True if `object` belongs to the shard.
+    pub fn matches(&self, object: &Object) -> bool {
+        let hash = match self.field {
+            ShardField::Uid => hash(object.uid()),
+            ShardField::Namespace => hash(object.key.namespace()),
+        };
+        self.ranges.iter().any(|range| range.contains(&hash))
+    }
+}
+
+/// Prints the selector as the API server repeats it in a list.
+impl fmt::Display for ShardSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, range) in self.ranges.iter().enumerate() {
+            if index > 0 {
+                f.write_str(" || ")?;
+            }
+            let (field, start) = (self.field.path(), range.start());
+            let end = u128::from(*range.end()) + 1;
+            write!(f, "shardRange({field}, '{start:#018x}', '{end:#018x}')")?;
+        }
+        Ok(())
+    }
+}
+
+/// The FNV-1a hash of `value`, with 64 bits.
+fn hash(value: &str) -> u64 {
+    value.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+// === impl ShardField ===
+
+impl ShardField {
+    const ALL: [Self; 2] = [Self::Uid, Self::Namespace];
+
+    fn path(self) -> &'static str {
+        match self {
+            Self::Uid => "object.metadata.uid",
+            Self::Namespace => "object.metadata.namespace",
+        }
+    }
+}
+
+// === impl Call ===
+
+impl Call<'_> {
+    fn range(&self) -> Result<(ShardField, RangeInclusive<u64>), String> {
+        let Self {
+            function,
+            arguments,
+        } = self;
+        if *function != "shardRange" {
+            return Err(format!(
+                "unsupported function {function:?}; only shardRange() and || are allowed"
+            ));
+        }
+        let [field, start, end] = arguments.as_slice() else {
+            let count = arguments.len();
+            return Err(format!(
+                "shardRange() requires exactly 3 arguments, got {count}"
+            ));
+        };
+        let Argument::Path(path) = field else {
+            return Err(not_a_selector());
+        };
+        let known = ShardField::ALL.into_iter();
+        let mut known = known.filter(|field| field.path() == path);
+        let field = known.next().ok_or_else(|| {
+            let [uid, namespace] = ShardField::ALL.map(ShardField::path);
+            format!("unsupported field path {path:?}; supported: {uid}, {namespace}")
+        })?;
+        let (start, end) = (start.bound("hexStart")?, end.bound("hexEnd")?);
+        if start >= end {
+            return Err(format!(
+                "shard range start {start:#018x} must be less than end {end:#018x}"
+            ));
+        }
+        let within = |bound: u128| u64::try_from(bound).map_err(|_| not_a_selector());
+        Ok((field, within(start)?..=within(end - 1)?))
+    }
+}
+
+impl Argument<'_> {
+    /// The number that the argument `name` spells: at most 2^64.
+    fn bound(&self, name: &str) -> Result<u128, String> {
+        let Self::Text(text) = self else {
+            return Err(not_a_selector());
+        };
+        let Some(digits) = text.strip_prefix("0x") else {
+            return Err(format!("{name} must have '0x' prefix, got {text:?}"));
+        };
+        if digits.is_empty() {
+            return Err(format!("{name}: hex value is required after '0x'"));
+        }
+        let count = digits.len();
+        if count > 17 {
+            return Err(format!(
+                "{name}: hex value too long ({count} chars, max 17): {digits:?}"
+            ));
+        }
+        if let Some(other) = digits.chars().find(|digit| !is_digit(*digit)) {
+            let other = other.to_string();
+            return Err(format!(
+                "{name}: invalid hex character {other:?} in {text:?}"
+            ));
+        }
+        if count == 17 && *text != LARGEST_END {
+            return Err(format!(
+                "{name}: 17-digit hex value must be '{LARGEST_END}' (2^64), got {text:?}"
+            ));
+        }
+        if count < 16 {
+            let padded = format!("0x{digits:0>16}");
+            return Err(format!(
+                "{name} must be a 0x-prefixed 16-digit hex value, got {text:?} (did you mean {padded:?}?)"
+            ));
+        }
+        u128::from_str_radix(digits, 16).map_err(|_| not_a_selector())
+    }
+}
+
+fn is_digit(digit: char) -> bool {
+    matches!(digit, '0'..='9' | 'a'..='f')
+}
+
+fn not_a_selector() -> String {
+    let example = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    format!("CEL parse error: kubefan reads only calls like {example}, joined by ||")
+}
+
+/// The calls in `text`, which are joined by `||` and may be in parentheses. `None` if there is
+/// anything else.
+fn calls(text: &str) -> Option<Vec<Call<'_>>> {
+    let mut rest = text;
+    let (mut calls, mut depth) = (Vec::new(), 0);
+    loop {
+        let mut token = next(&mut rest)?;
+        while token == Token::Symbol("(") && depth < MAX_DEPTH {
+            depth += 1;
+            token = next(&mut rest)?;
+        }
+        let Token::Word(function) = token else {
+            return None;
+        };
+        let arguments = arguments(&mut rest)?;
+        calls.push(Call {
+            function,
+            arguments,
+        });
+        let mut token = next(&mut rest)?;
+        while token == Token::Symbol(")") && depth > 0 {
+            depth -= 1;
+            token = next(&mut rest)?;
+        }
+        match token {
+            Token::Symbol("||") => {}
+            Token::End if depth == 0 => return Some(calls),
+            _ => return None,
+        }
+    }
+}
+
+fn arguments<'a>(rest: &mut &'a str) -> Option<Vec<Argument<'a>>> {
+    if next(rest)? != Token::Symbol("(") {
+        return None;
+    }
+    let mut arguments = Vec::new();
+    loop {
+        let (argument, after) = match next(rest)? {
+            Token::Symbol(")") if arguments.is_empty() => return Some(arguments),
+            Token::Text(text) => (Argument::Text(text), next(rest)?),
+            Token::Word(word) => path(word, rest)?,
+            Token::Symbol(_) | Token::End => return None,
+        };
+        arguments.push(argument);
+        match after {
+            Token::Symbol(",") => {}
+            Token::Symbol(")") => return Some(arguments),
+            _ => return None,
+        }
+    }
+}
+
+/// The path that begins with `first`, and the token after it.
+fn path<'a>(first: &str, rest: &mut &'a str) -> Option<(Argument<'a>, Token<'a>)> {
+    let mut path = first.to_owned();
+    let mut after = next(rest)?;
+    while after == Token::Symbol(".") {
+        let Token::Word(word) = next(rest)? else {
+            return None;
+        };
+        path = path + "." + word;
+        after = next(rest)?;
+    }
+    Some((Argument::Path(path), after))
+}
+
+/// Takes the next token from `rest`; `None` if there is no token.
+fn next<'a>(rest: &mut &'a str) -> Option<Token<'a>> {
+    let text = rest.trim_start_matches([' ', '\t', '\n', '\r', '\u{c}']);
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let (token, after) = match text.chars().next() {
+        None => (Token::End, text),
+        Some(quote @ ('\'' | '"')) => {
+            let (inside, after) = text[1..].split_once(quote)?;
+            let is_plain = !inside.is_empty() && !inside.contains(['\\', '\n', '\r']);
+            (is_plain.then_some(Token::Text(inside))?, after)
+        }
+        Some(first) if is_word(first) && !first.is_ascii_digit() => {
+            let (word, after) = text.split_at(text.find(|c| !is_word(c)).unwrap_or(text.len()));
+            (Token::Word(word), after)
+        }
+        Some(_) => {
+            let symbol = SYMBOLS
+                .into_iter()
+                .find(|symbol| text.starts_with(symbol))?;
+            (Token::Symbol(symbol), &text[symbol.len()..])
+        }
+    };
+    *rest = after;
+    Some(token)
+}
+
+#[cfg(test)]
+mod tests;

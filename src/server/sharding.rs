@@ -1,0 +1,104 @@
+//! Shards: what kubefan does with requests that have a `shardSelector`.
+//!
+//! An API server whose feature gate ShardedListAndWatch is off ignores the parameter and answers
+//! with all objects. So a kubefan that serves shards relays no such answer: a LIST or WATCH of a
+//! shard is answered from a cache, or refused. It is forwarded only if the API server will probably
+//! refuse it, and then only a refusal is relayed.
+
+use http::StatusCode;
+
+use crate::api::Status;
+
+use super::decide::Reason;
+use super::request::RequestInfo;
+
+/// What is done with a LIST or WATCH that has a `shardSelector`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShardSelectors {
+    /// It is forwarded to the API server, which may ignore the selector.
+    Forward,
+    /// It is answered from a cache, or refused.
+    Serve,
+}
+
+/// True if the request that `info` describes deletes a shard of a collection, and an API server
+/// would perhaps delete more, although kubefan's lists show that shards are served.
+pub(super) fn deletes_more(info: &RequestInfo, shard_selectors: ShardSelectors) -> bool {
+    is_served(info, shard_selectors) && info.verb == "deletecollection"
+}
+
+/// True if the request is for a shard, and kubefan serves shards.
+pub(super) fn is_served(info: &RequestInfo, shard_selectors: ShardSelectors) -> bool {
+    shard_selectors == ShardSelectors::Serve && info.shard_selector.is_some()
+}
+
+/// The answer to a LIST or WATCH of a shard that would be forwarded for `reason`; `None` if the API
+/// server will probably refuse it in its own words. `is_known` is true if discovery has the resource.
+pub(super) fn refusal(reason: Reason, is_known: bool) -> Option<Status> {
+    match reason {
+        Reason::CallerIdentity
+        | Reason::NotAuthorized
+        | Reason::Malformed
+        | Reason::UnknownField
+        | Reason::MediaType
+        | Reason::EmptySegment => None,
+        Reason::NotCacheable if !is_known => None,
+        // No API server could continue this list, so the client must begin again.
+        Reason::PastState => Some(Status::expired_list()),
+        _ => Some(Status::unserved_shard(reason.name())),
+    }
+}
+
+/// The Status to send instead of the API server's answer with `code` to a request of a shard that
+/// was forwarded for `reason`; `None` if the answer is a refusal.
+pub(super) fn instead_of(code: StatusCode, reason: Reason) -> Option<Status> {
+    let is_refusal = code.is_client_error() || code.is_server_error();
+    (!is_refusal).then(|| Status::unserved_shard(reason.name()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_refusals_of_the_api_server_are_relayed() {
+        // Each row: the reason for forwarding, whether discovery has the resource, and the answer
+        // if the request is not forwarded.
+        for (reason, is_known, expected) in [
+            (Reason::CallerIdentity, true, None),
+            (Reason::NotAuthorized, true, None),
+            (Reason::Malformed, true, None),
+            (Reason::UnknownField, true, None),
+            (Reason::MediaType, true, None),
+            (Reason::EmptySegment, false, None),
+            (Reason::NotCacheable, false, None),
+            (Reason::NotCacheable, true, Some(429)),
+            (Reason::PastState, true, Some(410)),
+            (Reason::NotCached, true, Some(429)),
+            (Reason::Unproven, true, Some(429)),
+            (Reason::CacheDiffers, true, Some(429)),
+            (Reason::Table, true, Some(429)),
+            (Reason::TableUnchecked, true, Some(429)),
+            (Reason::Upgrade, true, Some(429)),
+            (Reason::DeprecatedPath, true, Some(429)),
+            (Reason::PartialMetadata, true, Some(429)),
+            (Reason::Forbidden, true, Some(429)),
+            (Reason::AheadOfCache, true, Some(429)),
+        ] {
+            let found = refusal(reason, is_known).map(|status| status.code);
+            assert_eq!(found, expected, "{reason:?} {is_known}");
+        }
+        for (code, is_relayed) in [
+            (200, false),
+            (101, false),
+            (301, false),
+            (403, true),
+            (500, true),
+        ] {
+            let answer = StatusCode::from_u16(code).expect("a status");
+            let instead = instead_of(answer, Reason::NotAuthorized);
+            assert_eq!(instead.is_none(), is_relayed, "{code}");
+            assert!(instead.is_none_or(|status| status.code == 429), "{code}");
+        }
+    }
+}
