@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::json;
+use tempfile::TempDir;
 
 use crate::support::clients::client::Client;
 use crate::support::clients::frames::Event;
@@ -31,6 +32,8 @@ pub(crate) struct FaultyUpstream {
     pub(crate) kubefan: Kubefan,
     /// The path of the ConfigMap collection that the writes go to.
     pub(crate) path: String,
+    /// Has the kubeconfig of kubefan.
+    directory: TempDir,
 }
 
 impl FaultyUpstream {
@@ -51,7 +54,16 @@ impl FaultyUpstream {
             proxy,
             kubefan,
             path,
+            directory,
         }
+    }
+
+    /// Kills kubefan and starts it again.
+    pub(crate) async fn restart(self, flags: &[&str]) -> Self {
+        self.kubefan.kill();
+        let config = self.directory.path().join("config");
+        let kubefan = Kubefan::start_with(&config, flags).await;
+        Self { kubefan, ..self }
     }
 
     pub(crate) async fn create(&self, name: &str) -> String {

@@ -7,4 +7,5 @@ mod goaway;
 mod isolation;
 mod restart;
 mod restart_of_real_clients;
+mod restart_of_shards;
 mod suspended;

@@ -32,7 +32,7 @@ func runInformers(ctx context.Context, arguments []string) error {
 	resources := flags.String("resources", defaultResources, "RESOURCE:CLIENT,… where CLIENT is typed, json, metadata or dynamic")
 	copies := flags.Int("copies", 1, "number of informers of each resource and selection")
 	var selections []string
-	flags.Func("selection", "labelSelector and fieldSelector as in a URL's query; may be repeated; everything if absent", func(query string) error {
+	flags.Func("selection", "labelSelector, fieldSelector and shardSelector as in a URL's query; may be repeated; everything if absent", func(query string) error {
 		selections = append(selections, query)
 		_, err := tweakFor(query)
 		return err
@@ -122,6 +122,7 @@ func tweakFor(query string) (func(*metav1.ListOptions), error) {
 	return func(options *metav1.ListOptions) {
 		options.LabelSelector = values.Get("labelSelector")
 		options.FieldSelector = values.Get("fieldSelector")
+		options.ShardSelector = values.Get("shardSelector")
 	}, nil
 }
 
