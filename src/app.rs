@@ -160,7 +160,7 @@ impl App {
             audit,
             _threads: threads,
         };
-        app.log_addresses(&server_url);
+        app.log_addresses(&server_url, config.access.mode);
         if config.is_exposed {
             app.warn_of_exposure(config.access.mode);
         }
@@ -172,9 +172,9 @@ impl App {
         Ok(app)
     }
 
-    fn log_addresses(&self, upstream: &str) {
+    fn log_addresses(&self, upstream: &str, auth: identity::Mode) {
         let (clients, admin) = (self.url(), self.admin_url());
-        tracing::info!(upstream, clients, admin, "listening");
+        tracing::info!(upstream, clients, %auth, admin, "listening");
     }
 
     fn warn_of_exposure(&self, mode: identity::Mode) {

@@ -1,5 +1,6 @@
 //! Finds out the user of a caller, and what it may read.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -128,6 +129,16 @@ struct Inner {
     recent: Arc<RecentChanges>,
     deleted: Arc<DeletedObjects>,
     stale_decisions: IntCounter,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Caller => "caller",
+            Self::Delegated => "delegated",
+        })
+    }
 }
 
 impl Default for Config {

@@ -246,6 +246,7 @@ async fn an_exposed_listener_is_warned_of() {
             .lines()
             .any(|line| line.contains("WARN") && line.contains(warning));
         assert!(warned, "{log}");
+        assert!(log.contains(&format!("auth={auth} ")), "{log}");
     }
 }
 
