@@ -1,5 +1,6 @@
 //! Reads of the most recent state show every write that was acknowledged before the read.
 
+mod chain;
 mod consistent;
 mod freshness;
 mod herd;

@@ -53,8 +53,8 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How the reads of a run were answered.
 #[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    proven: u32,
+pub(super) struct Tally {
+    pub(super) proven: u32,
     forwarded: u32,
     /// Reads that had to be retried, after a 429 or after a 504 in a watch's stream.
     refused: u32,
@@ -68,7 +68,7 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, other: Self) {
+    pub(super) fn add(&mut self, other: Self) {
         self.proven += other.proven;
         self.forwarded += other.forwarded;
         self.refused += other.refused;
@@ -76,14 +76,14 @@ impl Tally {
 }
 
 /// A writer that creates, changes and deletes one object after another.
-struct Writer {
+pub(super) struct Writer {
     path: String,
     round: u32,
 }
 
 /// The last write: the texts that answers must contain, and must not contain, from now on.
 #[derive(Debug)]
-struct LastWrite {
+pub(super) struct LastWrite {
     name: String,
     shows: Option<String>,
     hides: Option<String>,
@@ -91,14 +91,14 @@ struct LastWrite {
 }
 
 impl Writer {
-    fn new(path: &str) -> Self {
+    pub(super) fn new(path: &str) -> Self {
         Self {
             path: path.to_owned(),
             round: 0,
         }
     }
 
-    async fn write(&mut self, client: &Client) -> LastWrite {
+    pub(super) async fn write(&mut self, client: &Client) -> LastWrite {
         let (round, before) = (self.round, self.round.wrapping_sub(1));
         self.round += 1;
         let name = format!("object-{}", round / 3);
@@ -140,7 +140,7 @@ impl LastWrite {
     }
 
     /// Checks that LIST, GET and watch list, in both formats and concurrently, show the write.
-    async fn is_seen(&self, client: &Client, path: &str) -> Tally {
+    pub(super) async fn is_seen(&self, client: &Client, path: &str) -> Tally {
         let reads = FORMATS.map(|format| async move {
             let reads = async {
                 tokio::join!(
@@ -238,7 +238,7 @@ async fn get_with_retries(
 }
 
 /// Has kubefan cache the resource in both formats.
-async fn cached(client: &Client, path: &str) {
+pub(super) async fn cached(client: &Client, path: &str) {
     for format in FORMATS {
         let cached = format!("{path}?resourceVersion=0");
         client.get_as(&cached, format).await.ok();
@@ -275,7 +275,7 @@ impl Drop for BackgroundChanges {
     }
 }
 
-async fn configmaps(server: &ApiServer) -> String {
+pub(super) async fn configmaps(server: &ApiServer) -> String {
     let namespace = server.namespace("own").await;
     format!("/api/v1/namespaces/{namespace}/configmaps")
 }

@@ -1,15 +1,24 @@
-//! Metadata-only and indented answers are answered from the cache, as kubefan's metrics show.
+//! Metadata-only and indented answers are answered from the cache, as kubefan's metrics show. Those in
+//! CBOR are the API server's.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::HeaderName;
+use http::HeaderValue;
 use http::Method;
+use http::header::ACCEPT;
+use memchr::memmem;
 
 use crate::support::clients::client::Client;
 use crate::support::cluster::define_widgets;
+use crate::support::poll::eventually;
+use crate::support::programs::apiserver::private_with;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
 
+const STEP: Duration = Duration::from_secs(30);
 const METADATA: [&str; 3] = [
     "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1",
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1,application/json",
@@ -56,6 +65,52 @@ async fn metadata_and_indented_json_come_from_the_cache() {
     };
     let counts = (count("cache"), count("forwarded"), count("rejected"));
     assert_eq!(counts, (f64::from(sent), 0.0, 0.0), "{metrics}");
+}
+
+/// An API server with the feature gate for CBOR ends the initial events with a bookmark, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_list_in_cbor_is_the_api_servers() {
+    let flags = ["--feature-gates=CBORServingAndStorage=true"];
+    let Some(server) = private_with(&flags).await else {
+        return;
+    };
+    let kubefan = Kubefan::start(&server, &[]).await;
+    let (direct, through) = (server.client(), kubefan.client());
+    let cbor =
+        |media: &'static str| HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(media))]);
+    let path = "/api/v1/namespaces?watch=1&timeoutSeconds=1&sendInitialEvents=true&\
+                resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    for media in [
+        "application/cbor",
+        "application/cbor,application/json",
+        "application/cbor;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+    ] {
+        // The newest version may change between the two answers.
+        eventually(media, STEP, async || {
+            let headers = cbor(media);
+            let (wanted, got) = tokio::join!(
+                direct.send(Method::GET, path, &headers, Bytes::new()),
+                through.send(Method::GET, path, &headers, Bytes::new())
+            );
+            let ends = [&wanted, &got].map(|answer| {
+                let end = memmem::find(&answer.body, b"k8s.io/initial-events-end");
+                (end.is_some(), answer.header("content-type"))
+            });
+            let has_ended = ends == [(true, Some("application/cbor-seq")); 2];
+            match has_ended && sorted(&wanted.body) == sorted(&got.body) {
+                true => Ok(()),
+                false => Err(format!("{wanted:?}\n{got:?}")),
+            }
+        })
+        .await;
+    }
+}
+
+/// The bytes without their order: in CBOR, the API server encodes the keys of maps in random order.
+fn sorted(body: &Bytes) -> Vec<u8> {
+    let mut bytes = body.to_vec();
+    bytes.sort_unstable();
+    bytes
 }
 
 async fn send(client: &Client, path: &str, header: &'static str, value: &str) {

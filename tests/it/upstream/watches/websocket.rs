@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::join_all;
 use http::HeaderMap;
 use http::HeaderName;
 use http::HeaderValue;
 use http::Method;
 use http::StatusCode;
+use http::header::ACCEPT;
 use http_body_util::BodyExt;
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
@@ -23,11 +25,13 @@ use crate::support::cluster::define_widgets;
 use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::private;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
 
 const STEP: Duration = Duration::from_secs(30);
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const TABLE: &str = "application/json;as=Table;g=meta.k8s.io;v=v1";
 /// A close frame with code 1000, as a server sends it.
 const CLOSED: [u8; 4] = [0x88, 2, 0x03, 0xe8];
 /// A ping frame of a client, with a mask of zeroes.
@@ -123,7 +127,6 @@ async fn reads(socket: &mut TokioIo<Upgraded>, expected: &[u8]) {
 }
 
 struct Setting {
-    server: &'static ApiServer,
     kubefan: Kubefan,
     /// The collection of ConfigMaps of a namespace.
     path: String,
@@ -134,8 +137,7 @@ struct Setting {
 
 /// Starts a kubefan, and creates three ConfigMaps, of which one is changed and one is deleted.
 /// kubefan's caches have all these changes.
-async fn setting(flags: &[&str]) -> Option<Setting> {
-    let server = shared()?;
+async fn setting(server: &ApiServer, flags: &[&str]) -> Setting {
     let kubefan = Kubefan::start(server, flags).await;
     let namespace = server.namespace("websocket").await;
     let path = format!("/api/v1/namespaces/{namespace}/configmaps");
@@ -159,21 +161,19 @@ async fn setting(flags: &[&str]) -> Option<Setting> {
         let query = format!("{path}?resourceVersion={newest}");
         kubefan.client().list(&query, format).await;
     }
-    Some(Setting {
-        server,
+    Setting {
         kubefan,
         path,
         namespace,
         version,
-    })
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn handshakes_and_messages_are_alike() {
-    let Some(setting) = setting(&[]).await else {
-        return;
-    };
-    define_widgets(setting.server).await;
+    let Some(server) = shared() else { return };
+    let setting = setting(server, &[]).await;
+    define_widgets(server).await;
     let watch = "watch=true&timeoutSeconds=2";
     let from = format!("{watch}&resourceVersion={}", setting.version);
     let (path, namespace) = (&setting.path, &setting.namespace);
@@ -226,7 +226,7 @@ async fn handshakes_and_messages_are_alike() {
         (any, &[("accept", "application/yaml")]),
         (format!("{path}/one"), &[]),
     ];
-    let (direct, through) = (setting.server.client(), setting.kubefan.client());
+    let (direct, through) = (server.client(), setting.kubefan.client());
     for (path, changes) in rows {
         let what = format!("{path} {changes:?}");
         let both = async {
@@ -259,16 +259,96 @@ async fn handshakes_and_messages_are_alike() {
     );
 }
 
+/// The representations of a watch that a cache answers.
+const REPRESENTATIONS: [Changes; 6] = [
+    &[],
+    &[("accept", PROTOBUF)],
+    &[(
+        "accept",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    )],
+    &[(
+        "accept",
+        "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    )],
+    &[("accept", TABLE)],
+    &[(
+        "accept",
+        "application/json;as=Table;g=meta.k8s.io;v=v1beta1",
+    )],
+];
+
+/// The API server is this test's own, because a write to any resource changes the version of the
+/// bookmark at the end of the initial events.
 #[tokio::test(flavor = "multi_thread")]
-async fn client_messages_are_ignored_except_pings_and_close() {
-    let Some(setting) = setting(&[]).await else {
+async fn watch_lists_and_tables_are_alike() {
+    let Some(server) = private().await else {
         return;
     };
+    let setting = setting(&server, &[]).await;
+    let (direct, through) = (server.client(), setting.kubefan.client());
+    let table = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(TABLE))]);
+    eventually("Tables of kubefan", STEP, async || {
+        let list = through.send(Method::GET, &setting.path, &table, Bytes::new());
+        match list.await.headers.contains_key("x-kubefan-proof") {
+            true => Ok(()),
+            false => Err("they are forwarded"),
+        }
+    })
+    .await;
+    let watch = "watch=true&timeoutSeconds=1";
+    let initial = format!(
+        "{watch}&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    );
+    for query in [
+        initial.clone(),
+        format!("{initial}&limit=1"),
+        format!("{initial}&fieldSelector=metadata.name%3Dtwo"),
+        format!("{initial}&labelSelector=none"),
+        format!("{initial}&includeObject=None"),
+        format!("{watch}&resourceVersion={}", setting.version),
+        format!(
+            "{watch}&resourceVersion={}&includeObject=Object",
+            setting.version
+        ),
+    ] {
+        let path = format!("{}?{query}", setting.path);
+        let compare = async |changes| {
+            // Ages, and the newest version, may change between the two answers.
+            eventually(&format!("{path} {changes:?}"), STEP, async || {
+                let (wanted, got) = tokio::join!(
+                    exchange(&direct, &path, changes),
+                    exchange(&through, &path, changes)
+                );
+                let has_end = !query.contains("allowWatchBookmarks")
+                    || wanted.contains("k8s.io/initial-events-end");
+                match wanted == got && wanted.starts_with("101") && has_end {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "--- directly\n{wanted}\n--- through kubefan\n{got}"
+                    )),
+                }
+            })
+            .await;
+        };
+        join_all(REPRESENTATIONS.map(compare)).await;
+    }
+    let metrics = setting.kubefan.metrics().await;
+    let forwarded = metrics
+        .lines()
+        .find(|line| line.contains(r#"code="101""#) && line.contains(r#"outcome="forwarded""#));
+    assert_eq!(forwarded, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn client_messages_are_ignored_except_pings_and_close() {
+    let Some(server) = shared() else { return };
+    let setting = setting(server, &[]).await;
     let path = format!(
         "{}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnone",
         setting.path
     );
-    for client in [setting.server.client(), setting.kubefan.client()] {
+    for client in [server.client(), setting.kubefan.client()] {
         let mut socket = open(&client, &path).await;
         socket
             .write_all(&[TEXT, PING].concat())
@@ -285,9 +365,8 @@ async fn client_messages_are_ignored_except_pings_and_close() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_watch_ends_with_its_client_and_with_kubefan() {
-    let Some(mut setting) = setting(&["--shutdown-grace-period", "5s"]).await else {
-        return;
-    };
+    let Some(server) = shared() else { return };
+    let mut setting = setting(server, &["--shutdown-grace-period", "5s"]).await;
     let path = format!(
         "{}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Dnone",
         setting.path
@@ -321,9 +400,8 @@ async fn a_watch_ends_with_its_client_and_with_kubefan() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn http2_has_no_websockets() {
-    let Some(setting) = setting(&[]).await else {
-        return;
-    };
+    let Some(server) = shared() else { return };
+    let setting = setting(server, &[]).await;
     // WebSockets over HTTP/2 need extended CONNECT, which kubefan does not offer.
     let http2 = Client::http2(setting.kubefan.url(), Connector::plain());
     let path = format!(
