@@ -42,6 +42,10 @@ use super::service::Inner;
 use super::service::Server;
 use super::service::within;
 
+/// If a read has waited for longer, its right is looked up again before it is answered: the decision may
+/// have expired, or the caller's roles may have changed. That asks the API server only if so.
+const VERDICT_COUNTS_FOR: Duration = Duration::from_secs(1);
+
 /// How the caller may read, the informer, what is read of its cache, and the proof that the cache is
 /// fresh.
 type Prepared = (Verdict, Arc<Informer>, Arc<dyn Collection>, ProofResult);
@@ -138,12 +142,8 @@ impl Server {
         } = self.inner.as_ref();
         let asked_at = Instant::now();
         // Nothing is looked up or started for a caller that may not read.
-        let verdict = verdict(&self.inner.access, info, caller, read).await;
-        match verdict {
-            Verdict::Allowed | Verdict::Stale => {}
-            Verdict::NotAllowed => return Err(Miss::Forward(Reason::NotAuthorized)),
-            Verdict::Busy => return Err(Status::too_many_reviews().into()),
-        }
+        let mut verdict = self.may_read(info, caller, read).await?;
+        let judged_at = Instant::now();
         let may_start = matches!(caller, Caller::Trusted) || info.name.is_empty();
         let informer = match read.representation.view.is_table() {
             false => acquire(informers, rest_mapper, read, may_start).await?,
@@ -157,7 +157,27 @@ impl Server {
         let shares = &self.inner.shares;
         let share = |request: &ProofRequest| shares.proof(caller, read, request);
         let proof = prove(read, asked_at, &informer, share).await?;
+        if judged_at.elapsed() >= VERDICT_COUNTS_FOR {
+            verdict = self.may_read(info, caller, read).await?;
+        }
         Ok((verdict, informer, collection, proof))
+    }
+
+    /// Returns how `caller` may read.
+    ///
+    /// # Errors
+    /// A [`Miss`] if a cache must not answer it.
+    async fn may_read(
+        &self,
+        info: &RequestInfo,
+        caller: &Caller,
+        read: &Read,
+    ) -> Result<Verdict, Miss> {
+        match verdict(&self.inner.access, info, caller, read).await {
+            allowed @ (Verdict::Allowed | Verdict::Stale) => Ok(allowed),
+            Verdict::NotAllowed => Err(Miss::Forward(Reason::NotAuthorized)),
+            Verdict::Busy => Err(Status::too_many_reviews().into()),
+        }
     }
 }
 

@@ -74,6 +74,8 @@ pub(crate) enum RequestAction {
     Expire,
     /// Answers 401 without forwarding the request.
     Refuse,
+    /// Waits for this, and forwards the request.
+    Wait(Arc<Notify>),
     /// Forwards a watch, and changes its frames.
     ChangeFrames(Change),
 }
@@ -174,6 +176,10 @@ async fn answer(
         RequestAction::ChangeFrames(change) => Ok(control.forward(request, Some(change)).await),
         RequestAction::Expire => Ok(expired_list()),
         RequestAction::Refuse => Ok(unauthorized()),
+        RequestAction::Wait(released) => {
+            released.notified().await;
+            Ok(control.forward(request, None).await)
+        }
         RequestAction::DropAnswer => {
             control.forward(request, None).await;
             Err(io::ErrorKind::ConnectionReset.into())

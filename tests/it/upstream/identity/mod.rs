@@ -16,5 +16,6 @@ mod refusals;
 mod revocation;
 mod revocation_times;
 mod shipped;
+mod slow_lists;
 mod storms;
 mod streams;
