@@ -107,6 +107,15 @@ impl KnownCaller {
         UserKey(self.user.name)
     }
 
+    /// The same user without credentials, so that kubefan asks about it with its own.
+    pub(super) fn without_credentials(&self) -> Self {
+        Self {
+            user: Arc::clone(&self.user),
+            credential: Credential::None,
+            is_stale: self.is_stale,
+        }
+    }
+
     /// The caller's user.
     pub fn user(&self) -> &User {
         &self.user.user

@@ -203,7 +203,12 @@ impl Register {
         let about = match &group.subject {
             Subject::Token(_, token, _) => About::Token(token.clone()),
             Subject::Right(question) => {
-                let (caller, token) = self.asker(group)?;
+                let (caller, token) = match self.asker(group)? {
+                    (caller, _) if group.schedule.is_kubefans_turn() => {
+                        (Arc::new(caller.without_credentials()), None)
+                    }
+                    asker => asker,
+                };
                 About::Right(caller, Box::new(question.attributes.clone()), token)
             }
         };

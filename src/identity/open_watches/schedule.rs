@@ -14,8 +14,9 @@ const AFTER_LIKELY_LOSS: &[Duration] = &seconds([0, 1, 2, 3, 4, 5, 11, 30]);
 const LEAST_PAUSE: Duration = Duration::from_millis(250);
 /// The pause after a question without a clear answer. It doubles with each further one.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
-/// The longest such pause.
-const LAST_RETRY: Duration = Duration::from_secs(60);
+/// The longest such pause. Every second question is asked with the caller's own credentials, so it is
+/// half of the usual time between two.
+const LAST_RETRY: Duration = Duration::from_secs(30);
 /// After so many questions in sequence without a clear answer, further ones are not urgent. Otherwise
 /// users whose questions are never answered would delay the others.
 const REPEATED: u32 = 2;
@@ -97,6 +98,13 @@ impl Schedule {
     /// Asks at `at`, unless it is asked before.
     pub(super) fn ask_by(&mut self, at: Instant) {
         self.retry = Some(self.retry.map_or(at, |retry| retry.min(at)));
+    }
+
+    /// True if it is kubefan's turn to ask with its own credentials, because questions with those of
+    /// the caller have no clear answer: the API server refuses them, or answers late, if the caller
+    /// sends very many requests.
+    pub(super) fn is_kubefans_turn(&self) -> bool {
+        self.unanswered >= REPEATED && self.unanswered.is_multiple_of(2)
     }
 
     /// When the question is asked next, and how urgent it is then.
@@ -221,7 +229,7 @@ mod tests {
                 0,
                 true,
                 62_000,
-                &[0, 1_000, 3_000, 5_000, 13_000, 29_000, 30_000],
+                &[0, 1_000, 3_000, 5_000, 13_000, 29_000, 30_000, 60_000],
             ),
         ] {
             let found = asked(is_loss_likely, delay, fails, until);
@@ -275,7 +283,7 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         let mut now = start;
-        for expected in [1, 2, 4, 8, 16, 32, 60, 60, 60] {
+        for expected in [1, 2, 4, 8, 16, 30, 30, 30] {
             schedule.unanswered(now, now);
             let (next, _) = schedule.next();
             assert_eq!((next - now).as_secs(), expected);

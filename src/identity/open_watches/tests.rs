@@ -26,6 +26,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 struct Script {
     /// By user and resource; allowed if there is none.
     rights: HashMap<(String, String), Judgement>,
+    /// What questions with users' own credentials are answered, whatever the rights are.
+    with_token: Option<Judgement>,
     /// By token; `Accepted` if there is none.
     tokens: HashMap<String, TokenCheck>,
     /// How long an answer takes.
@@ -48,13 +50,13 @@ impl Reviews for Scripted {
         script.asked.push((Instant::now(), subject.clone()));
         let (_, resource) = subject.split_once(' ').expect("a user");
         let right = script.rights.get(&(user, resource.to_owned()));
-        let token = match &caller.credential {
-            Credential::Token(token) => script.tokens.get(token.secret()),
-            Credential::Certificate(_) | Credential::None => None,
-        };
-        let judgement = match token {
-            Some(TokenCheck::Refused) => Judgement::Refused,
-            _ => right.copied().unwrap_or(Judgement::Allowed),
+        let right = right.copied().unwrap_or(Judgement::Allowed);
+        let judgement = match &caller.credential {
+            Credential::Token(token) => match script.tokens.get(token.secret()) {
+                Some(TokenCheck::Refused) => Judgement::Refused,
+                _ => script.with_token.unwrap_or(right),
+            },
+            Credential::Certificate(_) | Credential::None => right,
         };
         let delay = script.delay;
         Box::pin(async move {
@@ -245,8 +247,8 @@ async fn an_outage_ends_nothing_and_does_not_stop_the_questions() {
     assert!(!is_over(&mut watch));
     let asked = scene.asked();
     let about = |subject| asked.iter().filter(|(_, asked)| asked == subject).count();
-    assert!((30..45).contains(&about("u pods")), "{asked:?}");
-    assert!((20..35).contains(&about("u")), "{asked:?}");
+    assert!((60..75).contains(&about("u pods")), "{asked:?}");
+    assert!((40..55).contains(&about("u")), "{asked:?}");
     scene.set("u", "pods", Judgement::Denied);
     sleep(MINUTE).await;
     assert!(is_over(&mut watch));
@@ -356,6 +358,28 @@ async fn a_token_with_another_user_is_judged_as_that_user() {
     let mut watch = scene.open("u", "pods");
     sleep(10 * MINUTE + SECOND).await;
     assert!(is_over(&mut watch));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_whose_own_questions_are_never_answered_loses_its_watches_all_the_same() {
+    for unanswered in [Judgement::Unclear, Judgement::NoAnswer] {
+        let scene = Scene::new();
+        scene.script.0.lock().with_token = Some(unanswered);
+        scene.set("lost", "pods", Judgement::Denied);
+        let (mut lost, mut kept) = (scene.open("lost", "pods"), scene.open("kept", "pods"));
+        scene.changed(|_| true, |_| Concern::LikelyLost);
+        sleep(4 * SECOND).await;
+        assert!(is_over(&mut lost));
+        sleep(5 * MINUTE).await;
+        assert!(!is_over(&mut kept));
+        // kubefan may not ask with its own credentials.
+        scene.set("kept", "pods", Judgement::Unclear);
+        sleep(5 * MINUTE).await;
+        scene.script.0.lock().with_token = Some(Judgement::Denied);
+        assert!(!is_over(&mut kept));
+        sleep(MINUTE + SECOND).await;
+        assert!(is_over(&mut kept));
+    }
 }
 
 #[tokio::test(start_paused = true)]

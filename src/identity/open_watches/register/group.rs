@@ -47,7 +47,7 @@ pub(in crate::identity::open_watches) struct Inquiry {
 }
 
 pub(in crate::identity::open_watches) enum About {
-    /// May the caller read this? The last is the group of the caller's token.
+    /// May the caller read this? The last is the group of its token, if that is asked with.
     Right(Arc<KnownCaller>, Box<Attributes>, Option<GroupId>),
     /// Who is the owner of the token?
     Token(Token),

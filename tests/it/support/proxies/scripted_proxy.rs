@@ -33,6 +33,7 @@ use crate::support::proxies::relay::forwarded_body;
 use crate::support::proxies::replies::Reply;
 use crate::support::proxies::replies::expired_list;
 use crate::support::proxies::replies::plain;
+use crate::support::proxies::replies::too_many_requests;
 use crate::support::proxies::replies::unauthorized;
 
 /// A running scripted proxy; it and all its connections end when this is dropped.
@@ -74,6 +75,8 @@ pub(crate) enum RequestAction {
     Expire,
     /// Answers 401 without forwarding the request.
     Refuse,
+    /// Answers 429 without forwarding the request.
+    Throttle,
     /// Waits for this, and forwards the request.
     Wait(Arc<Notify>),
     /// Forwards a watch, and changes its frames.
@@ -176,6 +179,7 @@ async fn answer(
         RequestAction::ChangeFrames(change) => Ok(control.forward(request, Some(change)).await),
         RequestAction::Expire => Ok(expired_list()),
         RequestAction::Refuse => Ok(unauthorized()),
+        RequestAction::Throttle => Ok(too_many_requests()),
         RequestAction::Wait(released) => {
             released.notified().await;
             Ok(control.forward(request, None).await)

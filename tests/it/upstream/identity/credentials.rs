@@ -322,6 +322,41 @@ async fn two_refusals_that_end_a_watch_come_over_two_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_flood_of_a_user_saves_none_of_its_watches() {
+    let Some(server) = private_with_tokens("lost-token,lost,1\nkept-token,kept,2\n", &[]).await
+    else {
+        return;
+    };
+    for name in ["lost", "kept"] {
+        allow(&server, name, &user(name)).await;
+    }
+    let [path, _] = maps(&server).await;
+    let is_flooded = Arc::new(AtomicBool::new(false));
+    let floods = Arc::clone(&is_flooded);
+    // The API server has no seats for the requests of the two users.
+    let choose = move |request: &SeenRequest| {
+        let is_review = request.path.ends_with("reviews");
+        match is_review && floods.load(Ordering::SeqCst) {
+            true => RequestAction::Throttle,
+            false => RequestAction::Forward,
+        }
+    };
+    let (kubefan, _proxy, _directory) = behind_proxy(&server, choose).await;
+    let open = async |token: &str| {
+        let client = kubefan.client().as_token(token);
+        Observed::open(&client, &path, 1).await
+    };
+    let (lost, kept) = (open("lost-token").await, open("kept-token").await);
+    is_flooded.store(true, Ordering::SeqCst);
+    let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/lost";
+    server.client().delete(binding).await.ok();
+    let revoked = Instant::now();
+    let took = lost.ended().await - revoked;
+    println!("the watch ended after {took:?}");
+    assert!(kept.is_open());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failure_of_the_authenticators_limits_no_address_after_its_end() {
     const NEW: usize = 20;
     let tokens: String = (0..NEW)
