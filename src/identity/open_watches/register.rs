@@ -2,12 +2,16 @@
 //! `mod.rs` asks the questions.
 //!
 //! ```text
-//! group    one question, and what is known of its answers
-//! answers  what answers and changes do to the watches
+//! group       one question, and what is known of its answers
+//! membership  which questions decide about a watch
+//! answers     what answers and changes do to the watches
+//! unsettled   the changes a short time before a watch was opened
 //! ```
 
 mod answers;
 mod group;
+mod membership;
+mod unsettled;
 
 use std::collections::BTreeSet;
 use std::collections::HashMap;
@@ -30,11 +34,7 @@ use crate::identity::authorizer::Question;
 use crate::identity::caller::Credential;
 use crate::identity::caller::KnownCaller;
 use crate::identity::caller::KnownUser;
-use crate::identity::deleted_objects::DeletedObjects;
-use crate::identity::deleted_objects::uids_of;
-use crate::identity::rbac::RecentChanges;
 use crate::identity::token::Digest;
-use crate::identity::token::Token;
 use crate::net::Abort;
 
 use group::Group;
@@ -44,6 +44,8 @@ pub(super) use group::About;
 pub(in crate::identity) use group::Concern;
 pub(super) use group::Inquiry;
 pub(in crate::identity) use group::TokenCheck;
+pub(in crate::identity) use unsettled::Recent;
+pub(super) use unsettled::Unsettled;
 
 /// How often a token is asked about after its own `exp`. The API server accepts it a little longer.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
@@ -80,23 +82,6 @@ pub(super) struct Opened {
     pub(super) abort: Option<Abort>,
 }
 
-/// The changes a short time ago.
-#[derive(Clone, Copy)]
-pub(in crate::identity) struct Recent<'a> {
-    pub(in crate::identity) roles: &'a RecentChanges,
-    pub(in crate::identity) deleted: &'a DeletedObjects,
-}
-
-/// The changes a short time before a watch was opened.
-#[derive(Default)]
-pub(super) struct Unsettled {
-    /// When the user's roles changed last.
-    roles: Option<Instant>,
-    /// When objects were deleted for which its token was issued, and when some of which the uids are
-    /// not known.
-    deleted: (Option<Instant>, Option<Instant>),
-}
-
 struct Member {
     caller: Arc<KnownCaller>,
     right: GroupId,
@@ -113,16 +98,6 @@ struct Member {
 struct UserQuestions {
     user: Arc<KnownUser>,
     groups: BTreeSet<GroupId>,
-}
-
-impl Unsettled {
-    pub(super) fn of(opened: &Opened, recent: Recent<'_>) -> Self {
-        let user = opened.caller.user();
-        Self {
-            roles: recent.roles.last(user, &opened.attributes.namespace),
-            deleted: recent.deleted.unsettled(user),
-        }
-    }
 }
 
 impl Register {
@@ -278,149 +253,6 @@ impl Register {
         let (end, abort) = (Arc::clone(&member.end), member.abort.take());
         self.close(id);
         Some(end.end(abort))
-    }
-
-    /// The token of a watch has another user now: its groups may have changed.
-    fn set_user(&mut self, id: MemberId, user: &Arc<KnownUser>, now: Instant) {
-        let Some(member) = self.members.get_mut(&id) else {
-            return;
-        };
-        if member.caller.user.digest == user.digest {
-            return;
-        }
-        member.caller = Arc::new(KnownCaller {
-            user: Arc::clone(user),
-            credential: member.caller.credential.clone(),
-            is_stale: false,
-        });
-        let right = member.right;
-        if let Subject::Right(question) = &self.groups[&right].subject {
-            let attributes = question.attributes.clone();
-            self.move_right(id, attributes, now);
-        }
-    }
-
-    /// Moves a watch to another question about a right, which is asked at once, and after the changes
-    /// after which the old one is asked.
-    fn move_right(&mut self, id: MemberId, attributes: Attributes, now: Instant) {
-        let member = &self.members[&id];
-        let (caller, old) = (Arc::clone(&member.caller), member.right);
-        let schedule = self.groups[&old].schedule.clone();
-        let new = self.join_right(id, &caller, attributes, now);
-        if new != old {
-            self.leave(old, id);
-        }
-        if let Some(member) = self.members.get_mut(&id) {
-            member.right = new;
-        }
-        if let Some(group) = self.groups.get_mut(&new) {
-            group.schedule.inherit(&schedule);
-            group.schedule.ask_by(now);
-        }
-        self.enqueue(new);
-    }
-
-    fn join_right(
-        &mut self,
-        member: MemberId,
-        caller: &KnownCaller,
-        attributes: Attributes,
-        now: Instant,
-    ) -> GroupId {
-        let question = Question::new(caller, attributes);
-        let id = match self.rights.get(&question) {
-            Some(id) => *id,
-            None => {
-                let id = GroupId(self.next_id());
-                let first = now + jittered(self.config.reauthorize);
-                let (user, name) = (question.user, caller.user.name);
-                let question = Arc::new(question);
-                self.rights.insert(Arc::clone(&question), id);
-                self.groups
-                    .insert(id, Group::new(Subject::Right(question), name, first, now));
-                let questions = self.users.entry(user);
-                let questions = questions.or_insert_with(|| UserQuestions {
-                    user: Arc::clone(&caller.user),
-                    groups: BTreeSet::new(),
-                });
-                questions.groups.insert(id);
-                self.enqueue(id);
-                id
-            }
-        };
-        self.join(id, member);
-        id
-    }
-
-    fn join_token(
-        &mut self,
-        member: MemberId,
-        digest: Digest,
-        token: &Token,
-        user: &Arc<KnownUser>,
-        now: Instant,
-    ) -> GroupId {
-        let id = match self.tokens.get(&digest) {
-            Some(id) => *id,
-            None => {
-                let id = GroupId(self.next_id());
-                let expires_in = token.expires_in(SystemTime::now());
-                let first = now + self.token_interval(expires_in);
-                self.tokens.insert(digest, id);
-                for uid in uids_of(&user.user) {
-                    let groups = self.by_uid.entry(uid.to_owned());
-                    groups.or_default().insert(id);
-                }
-                let subject = Subject::Token(digest, token.clone(), Arc::clone(user));
-                let group = Group::new(subject, user.name, first, now);
-                self.groups.insert(id, group);
-                self.enqueue(id);
-                id
-            }
-        };
-        self.join(id, member);
-        id
-    }
-
-    fn join(&mut self, id: GroupId, member: MemberId) {
-        if let Some(group) = self.groups.get_mut(&id) {
-            group.members.insert(member);
-        }
-    }
-
-    /// Removes a watch from a group, and the group if it was the last.
-    fn leave(&mut self, id: GroupId, member: MemberId) {
-        let Some(group) = self.groups.get_mut(&id) else {
-            return;
-        };
-        group.members.remove(&member);
-        if !group.members.is_empty() {
-            return;
-        }
-        self.queue.remove(id);
-        match self.groups.remove(&id).map(|group| group.subject) {
-            Some(Subject::Right(question)) => {
-                self.rights.remove(&question);
-                if let Some(questions) = self.users.get_mut(&question.user) {
-                    questions.groups.remove(&id);
-                    if questions.groups.is_empty() {
-                        self.users.remove(&question.user);
-                    }
-                }
-            }
-            Some(Subject::Token(digest, _, user)) => {
-                self.tokens.remove(&digest);
-                for uid in uids_of(&user.user) {
-                    if let Some(groups) = self.by_uid.get_mut(uid) {
-                        groups.remove(&id);
-                        if groups.is_empty() {
-                            self.by_uid.remove(uid);
-                        }
-                    }
-                }
-            }
-            None => {}
-        }
     }
 
     /// Asks the question of a group several times after a change `at` some moment.
