@@ -29,7 +29,8 @@
 //! A quarter of the process's limit is reserved for accounts that hold little, in equal shares, so
 //! that a few greedy connections do not keep the others out. If even such an account was refused,
 //! or if charges were refused over two sweeps, the ledger closes the connection with the largest
-//! charge.
+//! charge. If nobody was refused, but events have used up the memory, it closes the connection with the
+//! largest charge for watches.
 
 mod account;
 mod kind;
@@ -117,8 +118,13 @@ struct Shared {
     snapshots: AtomicU64,
     /// Bytes of the API server's answers that wait for readers, as of the last sweep.
     forwarded: AtomicU64,
-    /// Returns the bytes of the events that only readers hold.
-    events: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// Returns the bytes of the events that no log has and that are still held.
+    evicted: Box<dyn Fn() -> u64 + Send + Sync>,
+    /// What `evicted` returned at the last sweep.
+    last_evicted: AtomicU64,
+    /// Bytes of the events that only readers hold: the least that `evicted` returned at the last two
+    /// sweeps. A log that is dropped needs a moment to free its events, which no reader holds.
+    events: AtomicU64,
     /// True if the process's limit refused a charge since the last sweep.
     was_short: AtomicBool,
     /// The same, of an account within its fair share.
@@ -188,11 +194,11 @@ impl Ledger {
         Self::with(limits, || 0, None)
     }
 
-    /// A ledger whose metrics are registered in `registry`. `events` returns the bytes of the events
-    /// that only readers hold.
+    /// A ledger whose metrics are registered in `registry`. `evicted` returns the bytes of the events
+    /// that no log has and that are still held.
     pub fn with_metrics(
         limits: Limits,
-        events: impl Fn() -> u64 + Send + Sync + 'static,
+        evicted: impl Fn() -> u64 + Send + Sync + 'static,
         registry: &Registry,
     ) -> Self {
         let metrics = Metrics {
@@ -210,7 +216,7 @@ impl Ledger {
                 &["why"],
             ),
         };
-        let ledger = Self::with(limits, events, Some(metrics));
+        let ledger = Self::with(limits, evicted, Some(metrics));
         let scraped = ledger.clone();
         registry.on_scrape(move |samples| {
             for (kind, bytes) in scraped.usage() {
@@ -234,7 +240,7 @@ impl Ledger {
 
     fn with(
         limits: Limits,
-        events: impl Fn() -> u64 + Send + Sync + 'static,
+        evicted: impl Fn() -> u64 + Send + Sync + 'static,
         metrics: Option<Metrics>,
     ) -> Self {
         let shared = Shared {
@@ -243,7 +249,9 @@ impl Ledger {
             lists: AtomicU64::new(0),
             snapshots: AtomicU64::new(0),
             forwarded: AtomicU64::new(0),
-            events: Box::new(events),
+            evicted: Box::new(evicted),
+            last_evicted: AtomicU64::new(0),
+            events: AtomicU64::new(0),
             was_short: AtomicBool::new(false),
             was_unfair: AtomicBool::new(false),
             accounts: Mutex::default(),
@@ -275,7 +283,7 @@ impl Ledger {
         let measured = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
         usage.push(("snapshot", measured(&self.shared.snapshots)));
         usage.push(("forwarded", measured(&self.shared.forwarded)));
-        usage.push(("event", (self.shared.events)()));
+        usage.push(("event", measured(&self.shared.events)));
         usage
     }
 
@@ -306,10 +314,12 @@ impl Ledger {
     /// Drops what is held for readers that are too slow, then snapshots and forwarded answers until
     /// what they cost is within the limit. Closes the connection with the largest charge if an
     /// account within its fair share was refused since the last sweep, or if any was, also in the
-    /// sweep before (`was_short`), and there was nothing to drop. If events alone exceed the limit, it
-    /// closes the connection with the largest charge for watches.
+    /// sweep before (`was_short`), and there was nothing to drop. If nobody was refused, but charges and
+    /// events together exceed the limit, and events a quarter of it, closes the connection with the
+    /// largest charge for watches.
     pub fn sweep(&self, now: Instant, was_short: &mut bool) -> Swept {
         let shared = &self.shared;
+        shared.sample_events();
         let mut swept = Swept::default();
         let mut accounts = shared.accounts();
         let mut holdings: Vec<Arc<Holding>> = Vec::new();
@@ -327,10 +337,12 @@ impl Ledger {
         let is_short = shared.was_short.swap(false, Ordering::Relaxed);
         let is_unfair = shared.was_unfair.swap(false, Ordering::Relaxed);
         let stays_short = is_short && *was_short && dropped == 0;
+        let events = shared.events.load(Ordering::Relaxed);
+        let has_many_events = events > shared.limits.memory / RESERVED_SHARE;
         let to_close = if is_unfair || stays_short {
             largest(accounts.iter().map(|account| account.total()))
-        } else if self.leased().saturating_add((shared.events)()) > shared.limits.memory {
-            // Delivering an event charges nothing, so nobody was refused.
+        } else if has_many_events && self.leased_and_events() > shared.limits.memory {
+            // Delivering an event charges nothing, so nobody need have been refused.
             largest(accounts.iter().map(|account| account.used(Kind::Watch)))
         } else {
             None
@@ -342,6 +354,11 @@ impl Ledger {
         *was_short = is_short;
         shared.count(swept);
         swept
+    }
+
+    fn leased_and_events(&self) -> u64 {
+        let events = self.shared.events.load(Ordering::Relaxed);
+        self.leased().saturating_add(events)
     }
 
     /// Drops what costs most until the rest is within the limit; returns how much was dropped.
@@ -362,8 +379,10 @@ impl Ledger {
             measured.push(holding);
             costs.push(cost);
         }
-        let held = self.leased().saturating_add((shared.events)());
-        let free = shared.limits.memory.saturating_sub(held);
+        let free = shared
+            .limits
+            .memory
+            .saturating_sub(self.leased_and_events());
         let limit = free.min(shared.limits.memory / MEASURED_SHARE);
         let (dropped, cost) = to_drop(&costs, limit);
         for index in &dropped {
@@ -401,15 +420,14 @@ impl Shared {
             true => self.limits.memory,
             false => self.limits.memory - self.limits.memory / RESERVED_SHARE,
         };
-        let measured = [&self.snapshots, &self.forwarded];
+        let measured = [&self.snapshots, &self.forwarded, &self.events];
         let measured: u64 = measured
             .map(|bytes| bytes.load(Ordering::Relaxed))
             .iter()
             .sum();
-        let events = (self.events)();
         let leased = |leased: u64| {
             let leased = leased.checked_add(bytes)?;
-            let held = leased.checked_add(measured)?.checked_add(events)?;
+            let held = leased.checked_add(measured)?;
             (held <= limit).then_some(leased)
         };
         let updated = self
@@ -430,6 +448,13 @@ impl Shared {
 
     fn subtract_from_lists(&self, bytes: u64) {
         self.lists.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Measures the events that only readers hold.
+    fn sample_events(&self) {
+        let evicted = (self.evicted)();
+        let before = self.last_evicted.swap(evicted, Ordering::Relaxed);
+        self.events.store(evicted.min(before), Ordering::Relaxed);
     }
 
     /// An account's part of what is reserved for accounts that hold little.

@@ -213,13 +213,20 @@ fn events_that_only_readers_hold_leave_less_room_and_close_a_watching_connection
     let sweep = || ledger.sweep(Instant::now(), &mut false).connections;
 
     let free = LIMITS.memory - ledger.leased();
+    // What is gone at the next sweep was only about to be freed.
+    held.store(10 * LIMITS.memory, Ordering::Relaxed);
+    assert_eq!(sweep(), 0);
+    held.store(0, Ordering::Relaxed);
+    assert_eq!(sweep(), 0);
     held.store(free, Ordering::Relaxed);
-    assert_eq!((used(&ledger), sweep()), (LIMITS.memory, 0));
+    assert_eq!((sweep(), used(&ledger)), (0, ledger.leased()));
+    assert_eq!((sweep(), used(&ledger)), (0, LIMITS.memory));
     assert!(
         accounts[2].charge(Kind::Burst, QUANTUM).is_err(),
         "nothing is left"
     );
     held.store(free + 1, Ordering::Relaxed);
+    assert_eq!(sweep(), 0);
     assert_eq!(sweep(), 1);
     assert_eq!(closed(&accounts), [false, true, false]);
     assert_eq!(sweep(), 1, "the memory of the first is still held");

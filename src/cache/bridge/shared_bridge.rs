@@ -190,13 +190,6 @@ impl Bridge {
     }
 }
 
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        let state = self.state.get_mut();
-        drop(state.log.forget(state.reached));
-    }
-}
-
 // === impl State ===
 
 impl State {

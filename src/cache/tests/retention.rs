@@ -165,13 +165,20 @@ async fn events_of_an_ended_epoch_count_as_evicted() {
     writer.new_epoch(EpochCause::WentBack);
     assert_eq!(reader.stats().log_bytes, 0);
     // Another thread drops the log.
-    while evicted.get() == 0 {
-        tokio::task::yield_now().await;
-    }
+    until(|| evicted.get() > 0).await;
     drop(event);
-    while evicted.get() > 0 {
+    until(|| evicted.get() == 0).await;
+}
+
+/// Waits for what another thread does, for some seconds at most.
+async fn until(is_done: impl Fn() -> bool) {
+    for _ in 0..50_000_000 {
+        if is_done() {
+            return;
+        }
         tokio::task::yield_now().await;
     }
+    panic!("the other thread does not do it");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Custom resources and their definitions.
 //!
-//! Only the storage version of a custom resource is served, so there is no conversion. Objects are
-//! not validated against the schema but for unknown fields, and later changes of a definition have no effect.
+//! Only the storage version of a custom resource is served, so there is no conversion. Of a schema,
+//! only the names of fields are checked. Later changes of a definition have no effect.
 
 use std::sync::Arc;
 
@@ -52,6 +52,7 @@ pub(crate) fn kind(definition: &Value) -> Option<Kind> {
         is_custom: true,
         schema: version["schema"]
             .get("openAPIV3Schema")
+            .filter(|schema| schema.is_object())
             .map(|schema| Arc::new(schema.clone())),
     })
 }

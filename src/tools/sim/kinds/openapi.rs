@@ -79,6 +79,9 @@ fn add_schemas(schemas: &mut Map<String, Value>, kind: &Kind) {
         }
         Some(own) => {
             let mut schema = (**own).clone();
+            if !schema["properties"].is_object() {
+                schema["properties"] = json!({});
+            }
             schema["x-kubernetes-group-version-kind"] = json!([type_of(kind)]);
             let properties = SCHEMAS[ANY_OBJECT]["properties"].as_object();
             for name in ["apiVersion", "kind", "metadata"] {
