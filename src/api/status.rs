@@ -261,7 +261,7 @@ impl Status {
         Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
     }
 
-    /// 500 for a `shardSelector` that is none, as the API server sends it.
+    /// 500 for an invalid `shardSelector`, as the API server sends it.
     pub fn invalid_shard_selector(malformed: &Malformed) -> Self {
         let problem = &malformed.problem;
         Self::failure(500, "", format!("invalid shard selector: {problem}"))

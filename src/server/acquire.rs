@@ -30,9 +30,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// Returns the informer for `read`, after its first list. If the read needs a resource version that
 /// the cache has not reached, this function also waits a moment for it.
 ///
-/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent LIST waits for the first list even if it is forwarded in
-/// the end: its answer is then at least as new as the cache's first state, so a watch that starts
-/// from the answer finds its start in the event log.
+/// A GET starts no informer, and neither does any read unless `may_start` is true. A consistent LIST
+/// waits for the first list even if it is forwarded in the end: its answer is then at least as new as
+/// the cache's first state, so a watch that starts from the answer finds its start in the event log.
 ///
 /// # Errors
 ///

@@ -44,8 +44,8 @@ impl Server {
         limit: Option<Arc<Semaphore>>,
         deadline: Option<Instant>,
     ) -> (Response<Body>, Outcome) {
-        let is_shard = sharding::is_served(info, self.inner.shard_selectors);
-        if is_shard && let Some(status) = sharding::refusal(reason, self.is_known(info)) {
+        let serves_shard = sharding::is_served(info, self.inner.shard_selectors);
+        if serves_shard && let Some(status) = sharding::refusal(reason, self.is_known(info)) {
             return (Refusal::of(&request).respond(&status), Outcome::Rejected);
         }
         let denied = match (caller, reason) {
@@ -99,8 +99,8 @@ impl Server {
             }
             _ => response,
         };
-        let instead = || sharding::instead_of(response.status(), reason);
-        let response = match is_shard.then(instead).flatten() {
+        let replacement = || sharding::replacement_of(response.status(), reason);
+        let response = match serves_shard.then(replacement).flatten() {
             Some(status) => refusal.respond(&status),
             None => response,
         };

@@ -23,7 +23,7 @@ pub enum ShardSelectors {
 
 /// True if the request that `info` describes deletes a shard of a collection, and an API server
 /// would perhaps delete more, although kubefan's lists show that shards are served.
-pub(super) fn deletes_more(info: &RequestInfo, shard_selectors: ShardSelectors) -> bool {
+pub(super) fn may_delete_more(info: &RequestInfo, shard_selectors: ShardSelectors) -> bool {
     is_served(info, shard_selectors) && info.verb == "deletecollection"
 }
 
@@ -51,7 +51,7 @@ pub(super) fn refusal(reason: Reason, is_known: bool) -> Option<Status> {
 
 /// The Status to send instead of the API server's answer with `code` to a request of a shard that
 /// was forwarded for `reason`; `None` if the answer is a refusal.
-pub(super) fn instead_of(code: StatusCode, reason: Reason) -> Option<Status> {
+pub(super) fn replacement_of(code: StatusCode, reason: Reason) -> Option<Status> {
     let is_refusal = code.is_client_error() || code.is_server_error();
     (!is_refusal).then(|| Status::unserved_shard(reason.name()))
 }
@@ -96,9 +96,12 @@ mod tests {
             (500, true),
         ] {
             let answer = StatusCode::from_u16(code).expect("a status");
-            let instead = instead_of(answer, Reason::NotAuthorized);
-            assert_eq!(instead.is_none(), is_relayed, "{code}");
-            assert!(instead.is_none_or(|status| status.code == 429), "{code}");
+            let replacement = replacement_of(answer, Reason::NotAuthorized);
+            assert_eq!(replacement.is_none(), is_relayed, "{code}");
+            assert!(
+                replacement.is_none_or(|status| status.code == 429),
+                "{code}"
+            );
         }
     }
 }

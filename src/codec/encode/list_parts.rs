@@ -246,8 +246,8 @@ impl ListItems<'_> {
         self.count == 0
     }
 
-    /// Encodes the list of the added items, in parts. `bodies` returns the bodies of exactly these items, in the same order. If it ends before, the parts
-    /// end without the list's end.
+    /// Encodes the list of the added items, in parts. `bodies` returns the bodies of exactly these
+    /// items, in the same order. If it ends before, the parts end without the list's end.
     pub fn finish<B: Iterator<Item = Bytes>>(
         self,
         metadata: ListMetadata<'_>,

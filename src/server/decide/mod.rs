@@ -58,7 +58,7 @@ pub(crate) fn decide(facts: &Facts<'_>, known: &impl KnownResources) -> Decision
             "kubefan does not accept a Connection header that lists a header for the API server",
         ));
     }
-    if sharding::deletes_more(facts.info, facts.shard_selectors) {
+    if sharding::may_delete_more(facts.info, facts.shard_selectors) {
         return Decision::Reject(Status::bad_request(
             "kubefan does not forward the deletion of a collection with a shardSelector: an API \
              server without the feature gate ShardedListAndWatch would delete all of it",

@@ -195,7 +195,6 @@ impl Iterator for ListBodies {
 
 #[cfg(test)]
 mod tests {
-
     use tokio::time::Instant;
 
     use super::*;
