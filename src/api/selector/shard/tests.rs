@@ -244,3 +244,61 @@ fn each_object_belongs_to_one_of_four_shards() {
     assert!(exactly(hash, hash + 1).matches(&object));
     assert!(!exactly(hash - 1, hash).matches(&object));
 }
+
+/// The ranges of selectors, and those in which a hash is looked up.
+#[test]
+fn ranges_are_merged_for_matching_only() {
+    for (ranges, expected) in [
+        (vec![("5", "a")], vec![(5, 9)]),
+        (vec![("5", "a"), ("a", "f")], vec![(5, 14)]),
+        (vec![("5", "a"), ("b", "f")], vec![(5, 9), (11, 14)]),
+        (
+            vec![("b", "f"), ("5", "a"), ("5", "a")],
+            vec![(5, 9), (11, 14)],
+        ),
+        (vec![("5", "f"), ("6", "8"), ("e", "10")], vec![(5, 15)]),
+        (
+            vec![("1", "10000000000000000"), ("0", "2")],
+            vec![(0, u64::MAX)],
+        ),
+        (
+            vec![("ffffffffffffffff", "10000000000000000"), ("0", "1")],
+            vec![(0, 0), (u64::MAX, u64::MAX)],
+        ),
+    ] {
+        let calls: Vec<_> = ranges
+            .iter()
+            .map(|(start, end)| range("uid", start, end))
+            .collect();
+        let text = calls.join(" || ");
+        let shard = ShardSelector::parse(&text).expect("a selector");
+        let found = shard
+            .merged
+            .iter()
+            .map(|range| (*range.start(), *range.end()));
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{text}");
+        assert_eq!(shard.to_string(), text);
+    }
+    // An object matches in each of several ranges, and not between them.
+    let object = |uid: &str| {
+        let values = ObjectValues {
+            uid: uid.into(),
+            ..ObjectValues::default()
+        };
+        let key = ObjectKey::new(None, "o");
+        Object::new(key, ResourceVersion(1), &values, Bytes::new())
+    };
+    let around = |uid: &str| {
+        let hash = hash(uid);
+        range("uid", &format!("{hash:x}"), &format!("{:x}", hash + 1))
+    };
+    let uids = ["test", "different", "default"];
+    let text = uids.map(around).join(" || ");
+    let shard = ShardSelector::parse(&text).expect("a selector");
+    for uid in uids {
+        assert!(shard.matches(&object(uid)), "{uid}");
+    }
+    for uid in ["", "abc", "test-uid-12345"] {
+        assert!(!shard.matches(&object(uid)), "{uid}");
+    }
+}
