@@ -11,6 +11,7 @@ use crate::cache::log::Batch;
 use crate::cache::log::Event;
 use crate::cache::watch::LogReach;
 use crate::cache::watch::WatchStream;
+use crate::concurrency::CoopBudget;
 use crate::mutation;
 use crate::mutation::Mutation;
 
@@ -20,6 +21,8 @@ use super::shared_bridge::Phase;
 
 /// Maximum number of events that a watch fetches in one step.
 const BATCH: usize = 64;
+/// Budget units of an event that the watch examines, as for a [`WatchStream`].
+const UNITS_PER_EXAMINED: usize = CoopBudget::UNITS / 2048;
 
 /// The watch of a client whose version the log does not serve, until it can continue from the log.
 pub struct BridgedWatch {
@@ -31,6 +34,9 @@ pub struct BridgedWatch {
     batch: Batch,
     /// The version of the last event that was returned, or the client's own.
     seen: ResourceVersion,
+    /// Limits the work between two yields: the search for one event of the client's shard may examine
+    /// thousands of others.
+    budget: CoopBudget,
 }
 
 /// One item of a [`BridgedWatch`].
@@ -68,6 +74,7 @@ impl BridgedWatch {
             gap,
             next: None,
             batch: Batch::new(),
+            budget: CoopBudget::new(),
         }
     }
 
@@ -77,7 +84,10 @@ impl BridgedWatch {
     /// [`BridgeWriter`](crate::cache::BridgeWriter).
     pub async fn next(&mut self) -> BridgeItem {
         loop {
+            // Before an event is taken, so that none is lost if the caller stops waiting here.
+            self.budget.proceed().await;
             if let Some((event, _)) = self.batch.pop_front() {
+                self.budget.charge(UNITS_PER_EXAMINED);
                 if !self.gap.is_of_shard(&event) {
                     continue;
                 }

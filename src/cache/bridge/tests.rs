@@ -466,3 +466,33 @@ fn a_bridge_gives_each_watch_its_shard() {
         ]
     );
 }
+
+/// Other tasks get their turn while a watch skips thousands of events, and no event is lost.
+#[test]
+fn a_watch_yields_while_it_skips_the_events_of_other_shards() {
+    let (_writer, reader) = listed_at(5_000);
+    let text = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    let selection = Arc::new(Selection {
+        shard: Some(ShardSelector::parse(text).expect("a selector")),
+        ..Selection::default()
+    });
+    let gap = reader.gap(ResourceVersion(10), &selection);
+    let gap = gap.expect("is below the limit").expect("a gap");
+    let (bridge, _shared, mut watch) = Bridge::new(gap, Arc::default(), 64 * LIMIT);
+    bridge.open();
+    // The hash of `test` begins with f, and that of `u5` is below the half.
+    let versions = 11..4_000;
+    for version in versions.clone() {
+        let uid = if version + 1 < versions.end {
+            "test"
+        } else {
+            "u5"
+        };
+        let changed = object(&format!("a/{uid}"), uid, version, "web");
+        let frame = Bytes::from(format!("frame {version}"));
+        bridge.push(EventType::Modified, changed, frame);
+    }
+    let mut stream = None;
+    assert_eq!(next(&mut watch, &mut stream), "waits");
+    assert_eq!(next(&mut watch, &mut stream), "frame 3999");
+}
