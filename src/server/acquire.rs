@@ -7,8 +7,8 @@ use tokio::time::Instant;
 use tokio::time::sleep;
 use tokio::time::timeout;
 
-use crate::api::ResourceVersion;
 use crate::api::Status;
+use crate::cache::Reader;
 use crate::informer::Informer;
 use crate::informer::InformerSet;
 use crate::informer::LiveRestMapper;
@@ -46,16 +46,14 @@ pub(super) async fn acquire(
     let ready = || informers.get_ready(&read.spec, read.namespace.as_deref());
     let informer = match (&read.plan, read.need) {
         (Plan::Get { .. }, _) => ready().ok_or(Reason::NotCached)?,
-        (_, Need::At(_)) => ready().ok_or(Reason::PastState)?,
+        (_, Need::At(_)) if !read.may_start_informer() => ready().ok_or(Reason::PastState)?,
         _ if !may_start => ready().ok_or(Reason::NotCached)?,
         _ => match timeout(SYNC_WAIT, synced_informer(informers, rest_mapper, read)).await {
             Ok(informer) => informer?,
             Err(_) => return Err(not_synced(informers, read)),
         },
     };
-    if let Need::NotOlderThan(needed) = read.need {
-        catch_up(&informer, needed).await;
-    }
+    catch_up(informer.reader(), read).await;
     Ok(informer)
 }
 
@@ -70,9 +68,7 @@ pub(super) async fn acquire_ready(
 ) -> Result<Arc<Informer>, Miss> {
     let informer = informers.get_ready(&read.spec, read.namespace.as_deref());
     let informer = informer.ok_or(Reason::NotCached)?;
-    if let Need::NotOlderThan(needed) = read.need {
-        catch_up(&informer, needed).await;
-    }
+    catch_up(informer.reader(), read).await;
     Ok(informer)
 }
 
@@ -118,10 +114,43 @@ async fn synced_informer(
     }
 }
 
-/// Waits a moment for the cache to reach `needed`. Later stages check whether it did.
-async fn catch_up(informer: &Informer, needed: ResourceVersion) {
-    let reader = informer.reader();
-    reader
-        .wait_for(needed, Instant::now() + CATCH_UP_WAIT)
-        .await;
+/// Waits a moment for the cache of `reader` to reach the version that `read` needs. Later stages
+/// check whether it did.
+async fn catch_up(reader: &Reader, read: &Read) {
+    let needed = match read.need {
+        Need::NotOlderThan(needed) => needed,
+        // The API server answers other reads of an exact version. A pinned snapshot may have a
+        // version that the cache has not reached.
+        Need::At(needed) if read.is_of_shard() && reader.snapshot_at(needed).is_none() => needed,
+        Need::At(_) | Need::MostRecent => return,
+    };
+    let deadline = Instant::now() + CATCH_UP_WAIT;
+    reader.wait_for(needed, deadline).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ResourceVersion;
+    use crate::server::read::tests::cache_at;
+    use crate::server::read::tests::list_of_shard;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shard_at_a_later_version_waits_for_it() {
+        let waited = |reader: Reader, query: &'static str| async move {
+            let started = Instant::now();
+            catch_up(&reader, &list_of_shard(query)).await;
+            started.elapsed()
+        };
+        let exactly_105 = "resourceVersion=105&resourceVersionMatch=Exact";
+        let (writer, reader) = cache_at(104);
+        assert_eq!(waited(reader.clone(), "").await, Duration::ZERO);
+        assert_eq!(waited(reader.clone(), exactly_105).await, CATCH_UP_WAIT);
+        // The next page of a list that was proven at a version after the cache's.
+        let snapshot = reader.snapshot().expect("the cache is ready");
+        let proven = reader.proven_at(&snapshot, ResourceVersion(105));
+        reader.pin(&proven);
+        assert_eq!(waited(reader, exactly_105).await, Duration::ZERO);
+        drop(writer);
+    }
 }

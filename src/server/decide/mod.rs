@@ -170,4 +170,4 @@ fn include_object(query: &str) -> Result<IncludeObject, Reason> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

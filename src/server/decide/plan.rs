@@ -44,7 +44,7 @@ pub(crate) struct Read {
 pub(crate) enum Need {
     /// The most recent state; the cache must be proven to have it.
     MostRecent,
-    /// The state at exactly this resource version; only a running cache can have it.
+    /// The state at exactly this resource version.
     At(ResourceVersion),
     /// The state at this resource version or a later one.
     NotOlderThan(ResourceVersion),
@@ -111,11 +111,22 @@ impl Read {
         self
     }
 
-    /// True if the read may start an informer: a GET may not, nor a read of an exact version or of a
-    /// later page.
+    /// True if the read is of a shard, which no API server answers instead of the cache.
+    pub(crate) fn is_of_shard(&self) -> bool {
+        match &self.plan {
+            Plan::Get { .. } => false,
+            Plan::List { selection, .. } | Plan::Watch { selection, .. } => {
+                selection.shard.is_some()
+            }
+        }
+    }
+
+    /// True if the read may start an informer: a GET may not, nor a read of a later page. Nor a read
+    /// of an exact version, except of a shard: a new cache rarely has the version.
     pub(crate) fn may_start_informer(&self) -> bool {
         match (&self.plan, self.need) {
-            (Plan::Get { .. }, _) | (_, Need::At(_)) => false,
+            (Plan::Get { .. }, _) => false,
+            (_, Need::At(_)) if !self.is_of_shard() => false,
             (Plan::List { page, .. }, _) => page.after.is_none(),
             (Plan::Watch { .. }, _) => true,
         }

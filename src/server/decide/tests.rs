@@ -102,7 +102,7 @@ fn read_with(url: &str, attributes: &RequestAttributes<'_>) -> Read {
     }
 }
 
-fn read_of(url: &str) -> Read {
+pub(in crate::server) fn read_of(url: &str) -> Read {
     read_with(url, &RequestAttributes::default())
 }
 
@@ -130,12 +130,19 @@ fn only_watches_and_first_pages_start_an_informer() {
     ] {
         assert_eq!(read_of(url).may_start_informer(), expected, "{url}");
     }
+    // No API server answers for a shard, so its informer must start.
+    let text = "shardRange(object.metadata.uid, '0x0000000000000000', '0x8000000000000000')";
+    let shard = || ShardSelector::parse(text).expect("a selector");
+    let mut exactly = read_of("/api/v1/pods?resourceVersion=7&resourceVersionMatch=Exact");
+    exactly = exactly.of_shard(shard());
+    assert!(exactly.may_start_informer());
     let mut next_page = read_of("/api/v1/pods?limit=5");
     let Plan::List { page, .. } = &mut next_page.plan else {
         panic!("{next_page:?}");
     };
     page.after = Some("n/a".to_owned());
     assert!(!next_page.may_start_informer());
+    assert!(!next_page.of_shard(shard()).may_start_informer());
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::shutdown::Shutdown;
 
 use super::collection::Collection;
 use super::decide::Need;
+use super::decide::Page;
 use super::decide::Plan;
 use super::decide::Read;
 use super::decide::Reason;
@@ -44,17 +45,29 @@ pub(super) async fn read(
 ) -> CacheAnswer {
     match &read.plan {
         Plan::Get { name } => {
-            let snapshot = snapshot_for(read.need, proof, collection.reader())?;
+            let snapshot = snapshot_for(read, proof, collection.reader())?;
             get::get(read, name, collection.as_ref(), &snapshot, delivery)
         }
         Plan::List {
             selection, page, ..
         } => {
-            let snapshot = snapshot_for(read.need, proof, collection.reader())?;
+            let snapshot = snapshot_for(read, proof, collection.reader())?;
             // The next pages must show exactly this state, so the snapshot is pinned at its
             // version. If only a part of the objects is proven, the snapshot is not valid for every
             // read at this version; then it is not pinned, and the next pages are forwarded.
             let can_page = proof.is_none_or(|proof| proof.is_whole);
+            let unlimited;
+            let page = if can_page || !read.is_of_shard() {
+                page
+            } else {
+                // No API server continues the list of a shard, so this one has no next page. The
+                // API permits to ignore the limit.
+                unlimited = Page {
+                    limit: None,
+                    ..page.clone()
+                };
+                &unlimited
+            };
             let collection = collection.as_ref();
             let list = list::list(
                 read, selection, page, collection, &snapshot, can_page, delivery,
@@ -115,12 +128,22 @@ fn snapshot_age(reader: &Reader, snapshot: &Snapshot) -> SnapshotAge {
     )
 }
 
-/// The snapshot that meets `need`; for the most recent state only the one of `proof`.
-fn snapshot_for(need: Need, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
+/// The snapshot that meets the need of `read`; for the most recent state only the one of `proof`.
+fn snapshot_for(read: &Read, proof: Option<&Proof>, reader: &Reader) -> Result<Snapshot, Reason> {
     let proven = proof.map(|proof| proof.snapshot.clone());
+    let need = read.need;
     match need {
         Need::MostRecent => proven.ok_or(Reason::Consistent),
-        Need::At(version) => reader.snapshot_at(version).ok_or(Reason::PastState),
+        Need::At(version) => {
+            // Read before the snapshot: the cache may reach the version in between.
+            let is_ahead = reader.applied() < Some(version);
+            let snapshot = reader.snapshot_at(version);
+            // No API server answers for a shard, so its client must learn that it can try again.
+            snapshot.ok_or(match is_ahead && read.is_of_shard() {
+                true => Reason::AheadOfCache,
+                false => Reason::PastState,
+            })
+        }
         Need::NotOlderThan(_) => {
             let snapshot = proven.or_else(|| reader.snapshot());
             let snapshot = snapshot.ok_or(Reason::NotCached)?;
@@ -137,3 +160,6 @@ fn check_not_older_than(need: Need, version: ResourceVersion) -> Result<(), Reas
         _ => Ok(()),
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,156 @@
+//! Tests which state answers a list, and which lists have a next page.
+
+use std::sync::Arc;
+
+use http_body_util::BodyExt;
+
+use super::read;
+use super::snapshot_for;
+use crate::api::Object;
+use crate::api::ObjectKey;
+use crate::api::ObjectValues;
+use crate::api::Resource;
+use crate::api::ResourceVersion;
+use crate::api::SelectableFields;
+use crate::api::ShardSelector;
+use crate::api::WireFormat;
+use crate::cache::Config;
+use crate::cache::Reader;
+use crate::cache::Writer;
+use crate::cache::cache;
+use crate::codec::Encoder;
+use crate::informer::Proof;
+use crate::informer::ProofMethod;
+use crate::server::collection::Collection;
+use crate::server::decide::Read;
+use crate::server::decide::tests::read_of;
+use crate::server::deliver::Delivery;
+use crate::shutdown;
+use crate::shutdown::Shutdown;
+
+/// A collection of the two pods `n/a` and `n/b`.
+struct Pods {
+    reader: Reader,
+    encoder: Arc<Encoder>,
+    resource: Arc<Resource>,
+    fields: Arc<SelectableFields>,
+}
+
+impl Collection for Pods {
+    fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    fn encoder(&self) -> Arc<Encoder> {
+        Arc::clone(&self.encoder)
+    }
+
+    fn resource(&self) -> &Arc<Resource> {
+        &self.resource
+    }
+
+    fn fields(&self) -> &Arc<SelectableFields> {
+        &self.fields
+    }
+
+    fn format(&self) -> WireFormat {
+        WireFormat::Json
+    }
+}
+
+/// A cache at `version` of the two pods `n/a` and `n/b`.
+pub(in crate::server) fn cache_at(version: u64) -> (Writer, Reader) {
+    let (mut writer, reader) = cache(Config::default());
+    let mut relist = writer.relist();
+    for name in ["a", "b"] {
+        let values = ObjectValues {
+            uid: name.into(),
+            ..ObjectValues::default()
+        };
+        let key = ObjectKey::new(Some("n"), name);
+        let body = format!(r#""metadata":{{"name":"{name}"}}}}"#);
+        relist.add(Object::new(key, ResourceVersion(5), &values, body.into()));
+    }
+    writer.replace(relist, ResourceVersion(version));
+    (writer, reader)
+}
+
+/// A list with the parameters `query`, of a shard that has all objects.
+pub(in crate::server) fn list_of_shard(query: &str) -> Read {
+    let all = "shardRange(object.metadata.uid, '0x0000000000000000', '0x10000000000000000')";
+    list(query).of_shard(ShardSelector::parse(all).expect("a selector"))
+}
+
+fn list(query: &str) -> Read {
+    read_of(&format!("/api/v1/pods?{query}"))
+}
+
+#[test]
+fn only_a_shard_is_told_that_its_version_is_not_reached() {
+    let (_writer, reader) = cache_at(104);
+    let found = |read: Read| {
+        let snapshot = snapshot_for(&read, None, &reader);
+        let version = snapshot.map(|snapshot| snapshot.resource_version().0);
+        version.map_err(super::Reason::name)
+    };
+    for (version, of_shard, of_all) in [
+        (103, Err("past_state"), Err("past_state")),
+        (104, Ok(104), Ok(104)),
+        (105, Err("ahead_of_cache"), Err("past_state")),
+    ] {
+        let query = format!("resourceVersion={version}&resourceVersionMatch=Exact");
+        assert_eq!(found(list_of_shard(&query)), of_shard, "{version}");
+        assert_eq!(found(list(&query)), of_all, "{version}");
+    }
+    let snapshot = reader.snapshot().expect("the cache is ready");
+    reader.pin(&reader.proven_at(&snapshot, ResourceVersion(105)));
+    let exactly = "resourceVersion=105&resourceVersionMatch=Exact";
+    assert_eq!(found(list_of_shard(exactly)), Ok(105));
+}
+
+/// The API server continues a list whose snapshot is not kept, but not that of a shard.
+#[tokio::test]
+async fn a_list_of_a_shard_has_a_next_page_only_if_kubefan_can_serve_it() {
+    for (is_whole, is_shard, items, is_kept) in [
+        (true, true, 1, true),
+        (false, true, 2, false),
+        (true, false, 1, true),
+        (false, false, 1, false),
+    ] {
+        let (_writer, reader) = cache_at(104);
+        let planned = match is_shard {
+            true => list_of_shard("limit=1"),
+            false => list("limit=1"),
+        };
+        let snapshot = reader.snapshot().expect("the cache is ready");
+        let proof = Proof {
+            snapshot: reader.proven_at(&snapshot, ResourceVersion(105)),
+            method: ProofMethod::VerificationList,
+            is_whole,
+        };
+        let pods = Pods {
+            reader: reader.clone(),
+            encoder: Arc::new(Encoder::new(WireFormat::Json, "Pod", "v1")),
+            resource: Arc::clone(&planned.spec.resource),
+            fields: Arc::default(),
+        };
+        let pods: Arc<dyn Collection> = Arc::new(pods);
+        let delivery = Delivery::plain(planned.representation);
+        let shutdown = Shutdown::new(shutdown::Config::default());
+        let answer = read(&planned, &pods, Some(&proof), &delivery, &shutdown).await;
+        let body = answer.expect("an answer").into_body().collect().await;
+        let body = body.expect("a whole body").to_bytes();
+        let found: serde_json::Value = serde_json::from_slice(&body).expect("JSON");
+        let case = format!("whole {is_whole}, shard {is_shard}: {found}");
+        assert_eq!(
+            found["items"].as_array().map(Vec::len),
+            Some(items),
+            "{case}"
+        );
+        let is_continued = found["metadata"]["continue"].is_string();
+        assert_eq!(is_continued, items == 1, "{case}");
+        assert_eq!(found["metadata"]["resourceVersion"], "105", "{case}");
+        let kept = reader.snapshot_at(ResourceVersion(105));
+        assert_eq!(kept.is_some(), is_kept, "{case}");
+    }
+}
