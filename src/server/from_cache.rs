@@ -92,8 +92,7 @@ impl Server {
             }
             Err(miss) => Err(miss),
         };
-        let refusal = || Refusal::of(&request);
-        let (reason, limit) = match answer {
+        let miss = match answer {
             Ok((response, seat, selection)) => {
                 let response = warned(response, verdict);
                 let response = audited(&mut request, response, AnsweredBy::Cache);
@@ -113,16 +112,57 @@ impl Server {
                 };
                 return (response, Outcome::Cache);
             }
-            Err(Miss::Absent(status)) => {
-                let response = warned(refusal().respond(&status), verdict);
+            Err(miss) => miss,
+        };
+        self.answer_miss(request, info, caller, verdict, miss, client_deadline)
+            .await
+    }
+
+    /// Refuses the request with `status` if `caller` may do `read`. Otherwise the API server refuses
+    /// it.
+    pub(super) async fn reject_authorized(
+        &self,
+        request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+        read: &Read,
+        status: Status,
+    ) -> (Response<Body>, Outcome) {
+        let after = |timeout: Duration| Instant::now().checked_add(timeout);
+        let client_deadline = read.timeout.and_then(after);
+        let deadline = read
+            .time_to_head(self.inner.request_timeout)
+            .and_then(after);
+        let may_read = within(deadline, self.may_read(info, caller, read)).await;
+        let may_read = may_read.unwrap_or_else(|| Err(Status::timeout().into()));
+        let miss = may_read.err().unwrap_or_else(|| status.into());
+        self.answer_miss(request, info, caller, None, miss, client_deadline)
+            .await
+    }
+
+    /// Answers a request that a cache does not answer, because of `miss`. Its caller may read
+    /// according to `verdict`, if that is known.
+    async fn answer_miss(
+        &self,
+        mut request: Request<Body>,
+        info: &RequestInfo,
+        caller: &Caller,
+        verdict: Option<Verdict>,
+        miss: Miss,
+        deadline: Option<Instant>,
+    ) -> (Response<Body>, Outcome) {
+        let refusal = Refusal::of(&request);
+        let (reason, limit) = match miss {
+            Miss::Absent(status) => {
+                let response = warned(refusal.respond(&status), verdict);
                 let answer = audited(&mut request, response, AnsweredBy::Cache);
                 return (answer, Outcome::Cache);
             }
-            Err(Miss::Reject(status)) => return (refusal().respond(&status), Outcome::Rejected),
-            Err(Miss::Forward(reason)) => (reason, None),
-            Err(Miss::ForwardLimited(reason, limit)) => (reason, Some(limit)),
+            Miss::Reject(status) => return (refusal.respond(&status), Outcome::Rejected),
+            Miss::Forward(reason) => (reason, None),
+            Miss::ForwardLimited(reason, limit) => (reason, Some(limit)),
         };
-        self.forward(request, info, caller, reason, limit, client_deadline)
+        self.forward(request, info, caller, reason, limit, deadline)
             .await
     }
 

@@ -242,6 +242,10 @@ impl Server {
                 let refusal = Refusal::of(&request);
                 (refusal.respond(&status), Outcome::Rejected)
             }
+            Decision::RejectAuthorized(read, status) => {
+                self.reject_authorized(request, info, caller, &read, *status)
+                    .await
+            }
             Decision::Forward(reason) => {
                 if reason == Reason::NotCacheable
                     && let Some(gvr) = info.gvr()

@@ -39,6 +39,9 @@ pub use reason::Reason;
 pub(crate) enum Decision {
     /// kubefan refuses the request with this Status.
     Reject(Status),
+    /// If the caller may do this read, kubefan refuses the request with this Status. Otherwise the API
+    /// server refuses it.
+    RejectAuthorized(Read, Box<Status>),
     /// The request is forwarded to the API server for this reason.
     Forward(Reason),
     /// A cache may answer the request; this is the plan of the read.
@@ -85,7 +88,11 @@ fn of_shard(read: Read, facts: &Facts<'_>) -> Decision {
         (Some(_), ShardSelectors::Forward) => Decision::Forward(Reason::ShardSelector),
         (Some(text), ShardSelectors::Serve) => match ShardSelector::parse(text) {
             Ok(shard) => Decision::Read(read.of_shard(shard)),
-            Err(malformed) => Decision::Reject(Status::invalid_shard_selector(&malformed)),
+            // The API server parses the selector after it has authorized the caller.
+            Err(malformed) => {
+                let status = Status::invalid_shard_selector(&malformed);
+                Decision::RejectAuthorized(read, Box::new(status))
+            }
         },
     }
 }

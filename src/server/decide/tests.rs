@@ -111,6 +111,7 @@ fn reason(decision: &Decision) -> Option<Reason> {
         Decision::Forward(reason) => Some(*reason),
         Decision::Read(_) => None,
         Decision::Reject(status) => panic!("rejected: {}", status.message),
+        Decision::RejectAuthorized(_, status) => panic!("rejected: {}", status.message),
     }
 }
 
@@ -521,6 +522,7 @@ fn shards_are_forwarded_or_served() {
             match decision_with(url, &attributes) {
                 Decision::Forward(reason) => reason.name().to_owned(),
                 Decision::Reject(status) => status.code.to_string(),
+                Decision::RejectAuthorized(_, status) => format!("{} if allowed", status.code),
                 Decision::Read(read) => match read.plan {
                     Plan::Get { .. } => "get".to_owned(),
                     Plan::List {
@@ -570,11 +572,15 @@ fn shards_are_forwarded_or_served() {
             format!("{pods}?shardselector={shard}"),
             ["all", "all"],
         ),
-        (&get, format!("{pods}?shardSelector=x"), [forwarded, "500"]),
+        (
+            &get,
+            format!("{pods}?shardSelector=x"),
+            [forwarded, "500 if allowed"],
+        ),
         (
             &get,
             format!("{pods}?shardSelector=%20"),
-            [forwarded, "500"],
+            [forwarded, "500 if allowed"],
         ),
         // Other errors come first, as at the API server.
         (

@@ -201,7 +201,13 @@ async fn a_caller_without_the_right_gets_the_403_of_the_api_server() {
         let quarter = &quarters()[0];
         format!("/api/v1/namespaces/{namespace}/{resource}?{quarter}")
     };
-    for path in [list("configmaps"), list("configmaps") + "&watch=1"] {
+    let invalid =
+        |resource: &str| format!("/api/v1/namespaces/{namespace}/{resource}?shardSelector=x");
+    for path in [
+        list("configmaps"),
+        list("configmaps") + "&watch=1",
+        invalid("configmaps"),
+    ] {
         let answer = send(&reader, Method::GET, &path, &[]).await;
         assert_eq!(answer.status, 403, "{path}: {answer}");
     }
@@ -212,4 +218,6 @@ async fn a_caller_without_the_right_gets_the_403_of_the_api_server() {
     assert_eq!(answer.status, 200, "{answer}");
     let metadata = &answer.json()["metadata"];
     assert!(metadata["shardInfo"]["selector"].is_string(), "{answer}");
+    let answer = send(&reader, Method::GET, &invalid("services"), &[]).await;
+    assert_eq!(answer.status, 500, "{answer}");
 }
