@@ -42,7 +42,7 @@ fn canonical(network: IpNet) -> IpNet {
     let address = network.addr().to_canonical();
     match network.prefix_len().checked_sub(MAPPED) {
         Some(length) if address != network.addr() => {
-            IpNet::new(address, length).expect("an address of IPv6 has 32 bits more than 96")
+            IpNet::new(address, length).expect("a prefix of at most 128 bits leaves at most 32")
         }
         _ => network,
     }

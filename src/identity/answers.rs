@@ -165,7 +165,7 @@ where
     Q: Clone + Eq + Hash + Send + Sync + 'static,
     V: Clone + Send + Sync + 'static,
 {
-    /// No answers. Above about `capacity` entries, those are dropped that expire first.
+    /// No answers. Above about `capacity` entries, those that expire first are dropped.
     pub(super) fn new(capacity: usize, shutdown: Shutdown) -> Self {
         let shard = || Shard {
             entries: RwLock::default(),

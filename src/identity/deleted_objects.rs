@@ -20,8 +20,7 @@ use super::rbac::earliest;
 
 /// The key in `extra` of the uid of the pod for which a token was issued.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";
-/// Upper limit of the objects that are remembered: 7 MiB. In place of the oldest ones it is remembered
-/// that there were some.
+/// Upper limit of the objects that are remembered: 7 MiB. Of the oldest, only the time is kept.
 const MAX_OBJECTS: usize = 100_000;
 /// How long the owner of a token counts while it is not known which objects were deleted. It is as
 /// long as the API server remembers tokens itself, and so long that not all tokens are asked about
@@ -89,9 +88,8 @@ impl DeletedObjects {
         known.max(unknown.map(|last| earliest(last, since, OWNERS_COUNT_FOR)))
     }
 
-    /// The moment before which the owner of a token, `user`, must not have been asked for if it counts
-    /// in an outage: when the last deletion of an object for which the token may have been issued was
-    /// settled.
+    /// The moment at or after which an owner must have been asked for to count in an outage: when the
+    /// last deletion of an object for which a token of `user` may have been issued was settled.
     pub(super) fn settled(&self, user: &User) -> Option<Instant> {
         let (known, unknown) = self.last(user);
         known.max(unknown).map(|last| last + SETTLED)

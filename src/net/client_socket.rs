@@ -78,7 +78,7 @@ pub(super) async fn refuse_plain_http(stream: &mut TcpStream) -> io::Result<()> 
         b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
     let mut first = [0];
     let count = stream.peek(&mut first).await?;
-    // A method begins with a letter, and TLS with a byte that is none.
+    // A method begins with a letter, and TLS with a byte that is not a letter.
     if count == 0 || !first[0].is_ascii_uppercase() {
         return Ok(());
     }
