@@ -108,12 +108,13 @@ impl Scene {
 
     /// Uses up what the address may fail.
     async fn exhaust(&self) {
-        for number in 0.. {
+        for number in 0..1_000 {
             let wrong = self.owner(&format!("wrong-{number}")).await;
             if matches!(wrong, Owner::Busy) {
-                break;
+                return;
             }
         }
+        panic!("the address is not limited");
     }
 }
 
