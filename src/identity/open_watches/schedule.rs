@@ -74,16 +74,22 @@ impl Schedule {
         }
     }
 
-    /// Asks several times after a change of rights `at` some moment; if it knows this change, as many
-    /// times as are left.
+    /// Asks several times after a change of rights `at` some moment; if it knows this change or a
+    /// later one, as many times as are left.
     pub(super) fn changed(&mut self, at: Instant, is_loss_likely: bool) {
-        let known = self.change.filter(|change| change.at == at);
+        let known = self.change.filter(|change| change.at >= at);
         let was_likely = self.change.is_some_and(|change| change.is_loss_likely);
         self.change = Some(Change {
-            at,
+            at: known.map_or(at, |change| change.at),
             is_loss_likely: is_loss_likely || was_likely,
             done: known.map_or(0, |change| change.done),
         });
+        // Otherwise a question that was due before would only be as urgent as without the change. One
+        // that is never answered is not urgent, and keeps its place.
+        if self.unanswered < REPEATED {
+            self.regular = self.regular.max(at);
+            self.retry = self.retry.map(|retry| retry.max(at));
+        }
     }
 
     /// Asks also after the last change after which `other` is asked, unless it knows a later one.
@@ -255,13 +261,45 @@ mod tests {
         let mut schedule = Schedule::new(start + 10 * SETTLED);
         schedule.changed(start, true);
         schedule.answered(start, start + 10 * SETTLED);
-        let second = start + Duration::from_millis(300);
+        let second = start + Duration::from_millis(100);
         schedule.changed(second, false);
-        assert_eq!(schedule.next(), (second, Urgency::LikelyLost));
-        let third = start + Duration::from_millis(100);
-        schedule.changed(third, false);
         let earliest = start + LEAST_PAUSE;
         assert_eq!(schedule.next(), (earliest, Urgency::LikelyLost));
+        let third = start + Duration::from_millis(300);
+        schedule.changed(third, false);
+        assert_eq!(schedule.next(), (third, Urgency::LikelyLost));
+    }
+
+    #[test]
+    fn an_older_change_replaces_no_later_one() {
+        let start = Instant::now();
+        let second = Duration::from_secs(1);
+        let change = start + 2 * second;
+        let mut schedule = Schedule::new(start + 10 * SETTLED);
+        schedule.changed(change, false);
+        schedule.answered(change, start + 10 * SETTLED);
+        let next = change + second;
+        assert_eq!(schedule.next(), (next, Urgency::Changed));
+        schedule.changed(start, false);
+        assert_eq!(schedule.next(), (next, Urgency::Changed));
+        // But a right that is probably lost is urgent.
+        schedule.changed(start, true);
+        assert_eq!(schedule.next(), (next, Urgency::LikelyLost));
+    }
+
+    #[test]
+    fn a_change_is_urgent_although_the_question_was_due_before() {
+        let start = Instant::now();
+        let now = start + SETTLED;
+        for (is_loss_likely, expected) in [(false, Urgency::Changed), (true, Urgency::LikelyLost)] {
+            let mut regular = Schedule::new(start);
+            regular.changed(now, is_loss_likely);
+            assert_eq!(regular.next(), (now, expected));
+            let mut retry = Schedule::new(start + 10 * SETTLED);
+            retry.ask_by(start);
+            retry.changed(now, is_loss_likely);
+            assert_eq!(retry.next(), (now, expected));
+        }
     }
 
     #[test]
