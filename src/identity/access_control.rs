@@ -230,13 +230,17 @@ impl AccessControl {
             reauthenticate: config.reauthenticate,
             reviews_per_second: config.max_reviews_per_second,
         };
+        let changes = Recent {
+            roles: Arc::clone(&recent),
+            deleted: Arc::clone(&deleted),
+        };
         let inner = Inner {
             client,
             anonymous,
             authorities: Arc::default(),
             authenticator,
             authorizer,
-            open_watches: OpenWatches::start(repeated, reviews, registry, shutdown),
+            open_watches: OpenWatches::start(repeated, reviews, changes, registry, shutdown),
             recent,
             deleted,
             stale_decisions,
@@ -448,11 +452,7 @@ impl AccessControl {
         let digest = |token: &Token| inner.authenticator.digest(token);
         let token = open_watches::token_digest(caller, digest);
         let watches = &inner.open_watches;
-        let recent = Recent {
-            roles: &inner.recent,
-            deleted: &inner.deleted,
-        };
-        Some(watches.open(caller, token, attributes(), Some(recent), abort.cloned()))
+        Some(watches.open(caller, token, attributes(), abort.cloned()))
     }
 
     /// Remembers that the API server has answered a read of `caller` with success, and so has

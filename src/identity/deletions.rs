@@ -159,6 +159,7 @@ mod tests {
     use crate::identity::open_watches;
     use crate::identity::open_watches::Asking;
     use crate::identity::open_watches::OpenWatch;
+    use crate::identity::open_watches::Recent;
     use crate::identity::open_watches::Reviews;
     use crate::identity::open_watches::TokenCheck;
     use crate::identity::reviews::Judgement;
@@ -231,7 +232,12 @@ mod tests {
                 reviews_per_second: NonZeroU32::new(50).expect("not 0"),
             };
             let asked = Asked::default();
-            let watches = OpenWatches::start(config, asked.clone(), &registry, &shutdown);
+            let deleted = Arc::new(DeletedObjects::of_answers(Duration::ZERO));
+            let recent = Recent {
+                roles: Arc::default(),
+                deleted: Arc::clone(&deleted),
+            };
+            let watches = OpenWatches::start(config, asked.clone(), recent, &registry, &shutdown);
             let digester = Digester::new();
             let open = |uid: &str, token: &str| {
                 let caller = KnownCaller {
@@ -241,10 +247,9 @@ mod tests {
                 };
                 let digest = digester.digest(token.as_bytes());
                 let attributes = Attributes::default();
-                watches.open(&Arc::new(caller), Some(digest), attributes, None, None)
+                watches.open(&Arc::new(caller), Some(digest), attributes, None)
             };
             let open = [open("a", "of-a"), open("b", "of-b"), open("", "free")];
-            let deleted = Arc::new(DeletedObjects::of_answers(Duration::ZERO));
             let deletions = Deletions {
                 deleted: Arc::clone(&deleted),
                 open_watches: watches.clone(),

@@ -54,7 +54,6 @@ use register::About;
 use register::Inquiry;
 use register::Opened;
 use register::Register;
-use register::Unsettled;
 
 pub use open_watch::OpenWatch;
 pub(super) use register::Concern;
@@ -142,15 +141,17 @@ struct Work {
 }
 
 impl OpenWatches {
-    /// No watches. `reviews` are asked by a background task of `shutdown`.
+    /// No watches. `reviews` are asked by a background task of `shutdown`. `recent` has each change
+    /// before it is told here.
     pub(super) fn start(
         config: Config,
         reviews: impl Reviews,
+        recent: Recent,
         registry: &Registry,
         shutdown: &Shutdown,
     ) -> Self {
         let state = State {
-            register: Register::new(config),
+            register: Register::new(config, recent),
             pace: Pace::new(config.reviews_per_second.get(), BURST),
             in_flight: 0,
             next_look: None,
@@ -173,14 +174,13 @@ impl OpenWatches {
     }
 
     /// Judges the right of `caller` to what `attributes` describe, until the returned guard is
-    /// dropped. `token` is the digest of the caller's token. The watch may have been allowed as before
-    /// a change that `recent` has. `abort` ends the watch if it is not polled.
+    /// dropped. `token` is the digest of the caller's token. The watch may have been allowed by an
+    /// answer from before a recent change. `abort` ends the watch if it is not polled.
     pub(super) fn open(
         &self,
         caller: &Arc<KnownCaller>,
         token: Option<Digest>,
         attributes: Attributes,
-        recent: Option<Recent<'_>>,
         abort: Option<Abort>,
     ) -> OpenWatch {
         let end = Arc::new(End::default());
@@ -192,10 +192,8 @@ impl OpenWatches {
             abort,
         };
         let member = self.with(|state| {
-            // Under the lock, so that a change that is not seen here finds the watch.
-            let unsettled = recent.map(|recent| Unsettled::of(&opened, recent));
-            let register = &mut state.register;
-            register.open(opened, unsettled.unwrap_or_default(), Instant::now())
+            // A change that is not seen under the lock finds the watch.
+            state.register.open(opened, Instant::now())
         });
         OpenWatch::new(end, self.clone(), member)
     }

@@ -39,13 +39,13 @@ use crate::net::Abort;
 
 use group::Group;
 use group::Subject;
+use unsettled::Unsettled;
 
 pub(super) use group::About;
 pub(in crate::identity) use group::Concern;
 pub(super) use group::Inquiry;
 pub(in crate::identity) use group::TokenCheck;
 pub(in crate::identity) use unsettled::Recent;
-pub(super) use unsettled::Unsettled;
 
 /// How often a token is asked about after its own `exp`. The API server accepts it a little longer.
 const AFTER_EXPIRY: Duration = Duration::from_secs(10);
@@ -57,6 +57,7 @@ const SEARCHED: usize = 16;
 /// The open watches and the questions about them.
 pub(super) struct Register {
     config: Config,
+    recent: Recent,
     members: HashMap<MemberId, Member>,
     groups: HashMap<GroupId, Group>,
     rights: HashMap<Arc<Question>, GroupId>,
@@ -101,9 +102,10 @@ struct UserQuestions {
 }
 
 impl Register {
-    pub(super) fn new(config: Config) -> Self {
+    pub(super) fn new(config: Config, recent: Recent) -> Self {
         Self {
             config,
+            recent,
             members: HashMap::new(),
             groups: HashMap::new(),
             rights: HashMap::new(),
@@ -116,10 +118,11 @@ impl Register {
         }
     }
 
-    /// Adds a watch that was allowed just now. Its questions are asked again after the `unsettled`
-    /// changes, as those of the watches that were open before.
-    pub(super) fn open(&mut self, opened: Opened, unsettled: Unsettled, now: Instant) -> MemberId {
+    /// Adds a watch that was allowed just now. Its questions are asked again after recent changes,
+    /// as those of the watches that were open before.
+    pub(super) fn open(&mut self, opened: Opened, now: Instant) -> MemberId {
         let id = MemberId(self.next_id());
+        let unsettled = Unsettled::of(&opened, &self.recent);
         let general = opened.attributes.without_selectors();
         let narrower = opened
             .attributes

@@ -14,7 +14,6 @@ use crate::identity::User;
 use crate::identity::caller::KnownUser;
 use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::open_watches::register::Concern;
-use crate::identity::rbac::RecentChanges;
 use crate::identity::token::Digester;
 use crate::shutdown;
 
@@ -77,8 +76,7 @@ impl Reviews for Scripted {
 struct Scene {
     script: Scripted,
     watches: OpenWatches,
-    roles: RecentChanges,
-    deleted: DeletedObjects,
+    recent: Recent,
     digester: Digester,
     start: Instant,
 }
@@ -96,12 +94,17 @@ impl Scene {
             reviews_per_second: NonZeroU32::new(rate).expect("not 0"),
         };
         let shutdown = Shutdown::new(shutdown::Config::default());
-        let watches = OpenWatches::start(config, script.clone(), &Registry::new(), &shutdown);
+        let recent = Recent {
+            roles: Arc::default(),
+            deleted: Arc::new(DeletedObjects::of_answers(Duration::ZERO)),
+        };
+        let of_watches = recent.clone();
+        let (script_of, registry) = (script.clone(), Registry::new());
+        let watches = OpenWatches::start(config, script_of, of_watches, &registry, &shutdown);
         Self {
             script,
             watches,
-            roles: RecentChanges::default(),
-            deleted: DeletedObjects::of_answers(Duration::ZERO),
+            recent,
             digester: Digester::new(),
             start: Instant::now(),
         }
@@ -144,12 +147,7 @@ impl Scene {
             ..Attributes::default()
         };
         let attributes = attributes.with_selectors(None, selector);
-        let recent = Recent {
-            roles: &self.roles,
-            deleted: &self.deleted,
-        };
-        self.watches
-            .open(&caller, Some(digest), attributes, Some(recent), None)
+        self.watches.open(&caller, Some(digest), attributes, None)
     }
 
     fn set(&self, user: &str, resource: &str, judgement: Judgement) {
@@ -323,7 +321,7 @@ async fn a_watch_ends_when_its_client_certificate_expires() {
         let attributes = Attributes::default();
         scene
             .watches
-            .open(&Arc::new(caller), None, attributes, None, None)
+            .open(&Arc::new(caller), None, attributes, None)
     };
     let mut short = [
         open(expiring(SystemTime::now() + 30 * SECOND)),
@@ -483,12 +481,29 @@ async fn a_watch_that_moves_while_a_change_is_decided_is_judged_several_times_to
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_moves_to_a_user_whose_roles_changed_is_judged_several_times() {
+    let scene = Scene::new();
+    scene.set_token("u", TokenCheck::User(scene.user("other")));
+    let _watch = scene.open("u", "pods");
+    // The user has no watch yet.
+    let now = Instant::now();
+    scene.recent.roles.add_for_tests("other", now);
+    scene.changed(|user| user == "other", |_| Concern::LikelyLost);
+    scene.watches.deleted("uid-u", now);
+    sleep(40 * SECOND).await;
+    let asked = scene.asked().into_iter();
+    let of_other = asked.filter(|(_, subject)| subject == "other pods");
+    let times: Vec<u64> = of_other.map(|(at, _)| at).collect();
+    assert_eq!(times, [0, 1, 5, 30]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_token_is_asked_about_soon_if_its_watch_opens_after_the_deletion_of_its_account() {
     for (is_known, expected) in [(true, &[5, 11, 30][..]), (false, &[5, 30])] {
         let scene = Scene::new();
         match is_known {
-            true => scene.deleted.add("uid-u", Instant::now()),
-            false => scene.deleted.add_unknown(Instant::now()),
+            true => scene.recent.deleted.add("uid-u", Instant::now()),
+            false => scene.recent.deleted.add_unknown(Instant::now()),
         }
         sleep(5 * SECOND).await;
         let mut first = scene.open("u", "pods");

@@ -81,6 +81,13 @@ impl RecentChanges {
         self.set_changed(now);
     }
 
+    /// Adds a change of the roles of a user in all namespaces.
+    #[cfg(test)]
+    pub(in crate::identity) fn add_for_tests(&self, user: &str, now: Instant) {
+        let subject = (Subject::User(user.to_owned()), String::new());
+        self.add(&Concerned([subject].into()), now);
+    }
+
     /// True if something changed a short time ago.
     pub(in crate::identity) fn has_any(&self) -> bool {
         let settled = self.settled_ms.load(Ordering::Acquire);

@@ -43,11 +43,13 @@ impl Register {
     }
 
     /// Moves a watch to another question about a right, which is asked at once, and after the changes
-    /// after which the old one is asked.
+    /// after which the old one is asked. A change may also concern only the watch's new user.
     pub(super) fn move_right(&mut self, id: MemberId, attributes: Attributes, now: Instant) {
         let member = &self.members[&id];
         let (caller, old) = (Arc::clone(&member.caller), member.right);
         let schedule = self.groups[&old].schedule.clone();
+        let roles = &self.recent.roles;
+        let changed = roles.last(caller.user(), &attributes.namespace);
         let new = self.join_right(id, &caller, attributes, now);
         if new != old {
             self.leave(old, id);
@@ -57,6 +59,9 @@ impl Register {
         }
         if let Some(group) = self.groups.get_mut(&new) {
             group.schedule.inherit(&schedule);
+            if let Some(at) = changed {
+                group.schedule.changed(at, false);
+            }
             group.schedule.ask_by(now);
         }
         self.enqueue(new);

@@ -1,4 +1,7 @@
-//! The changes a short time before a watch was opened, which it may have been allowed as before.
+//! The changes a short time before a watch was opened. The answer that allowed it may be from
+//! before them.
+
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -7,15 +10,14 @@ use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::rbac::RecentChanges;
 
 /// The changes a short time ago.
-#[derive(Clone, Copy)]
-pub(in crate::identity) struct Recent<'a> {
-    pub(in crate::identity) roles: &'a RecentChanges,
-    pub(in crate::identity) deleted: &'a DeletedObjects,
+#[derive(Clone)]
+pub(in crate::identity) struct Recent {
+    pub(in crate::identity) roles: Arc<RecentChanges>,
+    pub(in crate::identity) deleted: Arc<DeletedObjects>,
 }
 
 /// The changes a short time before a watch was opened.
-#[derive(Default)]
-pub(in crate::identity::open_watches) struct Unsettled {
+pub(super) struct Unsettled {
     /// When the user's roles changed last.
     pub(super) roles: Option<Instant>,
     /// When objects were deleted for which its token was issued, and when some of which the uids are
@@ -24,7 +26,7 @@ pub(in crate::identity::open_watches) struct Unsettled {
 }
 
 impl Unsettled {
-    pub(in crate::identity::open_watches) fn of(opened: &Opened, recent: Recent<'_>) -> Self {
+    pub(super) fn of(opened: &Opened, recent: &Recent) -> Self {
         let user = opened.caller.user();
         Self {
             roles: recent.roles.last(user, &opened.attributes.namespace),
