@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::SystemTime;
 
 use arc_swap::ArcSwap;
 use http::HeaderMap;
@@ -28,6 +27,7 @@ use super::authorities::SourceError;
 use super::authorizer::Authorizer;
 use super::caller::Credential;
 use super::certificates::CertificateError;
+use super::certificates::Expiry;
 use super::claims;
 use super::deleted_objects::DeletedObjects;
 use super::deletions::Deletions;
@@ -327,7 +327,7 @@ impl AccessControl {
         if let Some(proxy) = &inner.authorities.load().front_proxy {
             proxy.headers.remove_from(headers);
         }
-        if let Some((user, expires_at)) = certified {
+        if let Some((user, expiry)) = certified {
             if claims::has_impersonation(headers) {
                 return Err(forbidden(
                     "a user with a client certificate cannot impersonate others through kubefan; use a token",
@@ -335,7 +335,7 @@ impl AccessControl {
             }
             return Ok(Caller::Known(Arc::new(KnownCaller {
                 user: inner.authenticator.known(user),
-                credential: Credential::Certificate(expires_at),
+                credential: Credential::Certificate(expiry),
                 is_stale: false,
             })));
         }
@@ -478,14 +478,14 @@ impl Inner {
     }
 
     /// The user of `chain`: the one whom an authenticating proxy names, or the certificate's own,
-    /// then with the moment at which it expires. `None` if there are no authorities, the certificate
-    /// has no name, or it is not good and the request has a token.
+    /// then with its expiry. `None` if there are no authorities, the certificate has no name, or it
+    /// is not good and the request has a token.
     fn certified(
         &self,
         headers: &HeaderMap,
         connection: &ClientConnection,
         chain: &CertificateChain,
-    ) -> Result<Option<(User, Option<SystemTime>)>, Status> {
+    ) -> Result<Option<(User, Option<Expiry>)>, Status> {
         let (memo, now) = (connection.memo(), UnixTime::now());
         let authorities = self.authorities.load();
         if let Some(proxy) = &authorities.front_proxy {
@@ -502,7 +502,10 @@ impl Inner {
             return Ok(None);
         };
         match client.user(chain, memo, now) {
-            Ok(certified) => Ok(Some((certified.user.clone(), certified.expires_at))),
+            Ok(certified) => {
+                let expiry = certified.expiry.clone();
+                Ok(Some((certified.user.clone(), Some(expiry))))
+            }
             // A certificate that is not good must not stop a token.
             Err(error) if matches!(Authorization::of(headers), Authorization::Token(_)) => {
                 tracing::debug!(%error, "a client certificate has no user");

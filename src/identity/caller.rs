@@ -1,9 +1,9 @@
 //! The caller of a request.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use super::User;
+use super::certificates::Expiry;
 use super::token::Digest;
 use super::token::Digester;
 use super::token::Token;
@@ -37,9 +37,9 @@ pub struct KnownCaller {
 pub(super) enum Credential {
     /// A token that the API server accepts: requests are forwarded with it.
     Token(Token),
-    /// A certificate, with the moment at which it expires, or the word of an authenticating proxy,
+    /// A certificate, with its expiry, or the word of an authenticating proxy,
     /// without. The API server never sees it, so kubefan impersonates the user.
-    Certificate(Option<SystemTime>),
+    Certificate(Option<Expiry>),
     /// Nothing: the user is the anonymous one. Requests are forwarded as they are, and kubefan asks
     /// with its own rights what the user may read.
     None,

@@ -2,11 +2,13 @@
 //!
 //! A chain is verified once for each connection and CA bundle, because it is the same for all
 //! requests of a connection. Certificates expire meanwhile, so the result is kept until the next
-//! moment at which a certificate becomes valid or invalid.
+//! moment at which a certificate becomes valid or invalid. When the user expires is calculated for
+//! open watches alone, with a few more verifications.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -32,17 +34,21 @@ use x509_parser::prelude::FromDer;
 use x509_parser::prelude::X509Certificate;
 
 use super::User;
+use crate::net::CertificateChain;
 
 /// The attribute of a subject that holds the UID.
 const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 /// The key in `extra` of what identifies the credential.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
+/// How many times a chain is verified to find out when it expires. A client may send hundreds of
+/// certificates that begin and end at different times.
+const EXPIRY_STEPS: usize = 8;
 
 /// The authorities whose client certificates are accepted: one CA bundle. A changed bundle is a new
-/// value.
-#[derive(Debug)]
+/// value; clones share theirs.
+#[derive(Clone, Debug)]
 pub struct CertificateAuthorities {
-    authorities: Vec<Authority>,
+    authorities: Arc<[Authority]>,
     /// Trusts all of the authorities.
     verifier: Arc<dyn ClientCertVerifier>,
     /// Different for each value of the process.
@@ -65,14 +71,20 @@ struct Validity {
 }
 
 /// The user of a client certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct CertifiedUser {
     /// The user, with the group `system:authenticated`.
     pub user: User,
-    /// The moment from which the certificate does not lead to an authority any more, because it or
-    /// one of those behind it has expired. `None` if that is too far.
-    pub expires_at: Option<SystemTime>,
+    /// When the certificate expires.
+    pub(super) expiry: Expiry,
 }
+
+/// When a certificate expires, calculated when it is needed first. Clones share it.
+#[derive(Clone, Debug)]
+pub(super) struct Expiry(Arc<LazyLock<Option<SystemTime>, Calculation>>);
+
+/// Calculates when a certificate expires.
+type Calculation = Box<dyn FnOnce() -> Option<SystemTime> + Send>;
 
 /// What is known of a connection's certificates; the requests of the connection share it.
 #[derive(Debug, Default)]
@@ -178,7 +190,7 @@ impl CertificateAuthorities {
         let verifier = verifier(authorities.iter()).ok_or(AuthoritiesError::NoAuthority)?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(CertificateAuthorities {
-            authorities,
+            authorities: authorities.into(),
             verifier,
             generation: NEXT.fetch_add(1, Ordering::Relaxed),
         })
@@ -195,15 +207,15 @@ impl CertificateAuthorities {
     /// If the certificate has no user now.
     pub fn user(
         &self,
-        chain: &[CertificateDer<'static>],
+        chain: &CertificateChain,
         memo: &CertificateMemo,
         now: UnixTime,
     ) -> Result<Arc<CertifiedUser>, CertificateError> {
         self.known(chain, &memo.user, now, |own, certificate, last| {
-            Ok(CertifiedUser {
-                user: user_of(own, certificate)?,
-                expires_at: self.expiry(chain, last),
-            })
+            let user = user_of(own, certificate)?;
+            let (authorities, chain) = (self.clone(), Arc::clone(chain));
+            let expiry = Expiry::new(move || authorities.expiry(&chain, last));
+            Ok(CertifiedUser { user, expiry })
         })
     }
 
@@ -253,10 +265,11 @@ impl CertificateAuthorities {
         result
     }
 
-    /// The moment from which `chain` is not verified any more, which is later than the second `last`.
-    /// `None` if that is too far.
+    /// The moment from which `chain` is not verified any more, which is later than the second
+    /// `last`; an earlier one if that needs too many verifications. `None` if it is too far in the
+    /// future to represent.
     fn expiry(&self, chain: &[CertificateDer<'static>], mut last: u64) -> Option<SystemTime> {
-        loop {
+        for _ in 0..EXPIRY_STEPS {
             let next = Duration::from_secs(last.checked_add(1)?);
             let mut holds = Validity {
                 first: next.as_secs(),
@@ -268,6 +281,7 @@ impl CertificateAuthorities {
             }
             last = holds.last;
         }
+        UNIX_EPOCH.checked_add(Duration::from_secs(last.checked_add(1)?))
     }
 
     /// Verifies the chain, and returns the client's own certificate. Ends `holds` before the next
@@ -294,7 +308,7 @@ impl CertificateAuthorities {
                 intermediates.push(other.clone());
             }
         }
-        for authority in &self.authorities {
+        for authority in &*self.authorities {
             holds.end_before_change_of(authority.validity);
         }
         // webpki looks neither at the validity nor at the path length of trust anchors.
@@ -440,7 +454,23 @@ fn sha256(bytes: &[u8]) -> String {
     })
 }
 
-// === impl Validity, Memo ===
+// === impl Expiry, Validity, Memo ===
+
+impl Expiry {
+    pub(super) fn new(calculate: impl FnOnce() -> Option<SystemTime> + Send + 'static) -> Expiry {
+        Expiry(Arc::new(LazyLock::new(Box::new(calculate))))
+    }
+
+    /// The moment from which the certificate does not lead to an authority any more, because it or
+    /// one of those behind it has expired. It may be an earlier one, at which a certificate of the
+    /// chain or an authority becomes valid or invalid. `None` if it is too far in the future to
+    /// represent.
+    ///
+    /// The first call may verify the chain several times.
+    pub(super) fn at(&self) -> Option<SystemTime> {
+        **self.0
+    }
+}
 
 impl Validity {
     fn of(certificate: &X509Certificate<'_>) -> Validity {

@@ -122,7 +122,7 @@ fn user(
     chain: &[CertificateDer<'static>],
     now: UnixTime,
 ) -> Result<User, CertificateError> {
-    let certified = authorities.user(chain, &CertificateMemo::default(), now);
+    let certified = authorities.user(&chain.into(), &CertificateMemo::default(), now);
     certified.map(|certified| certified.user.clone())
 }
 
@@ -367,8 +367,8 @@ fn a_user_expires_with_the_first_certificate_of_the_chain() {
     let set_end =
         |end: i64| move |params: &mut CertificateParams| params.not_after = date(end).into();
     let expires_at = |authorities: &CertificateAuthorities, chain: &[CertificateDer<'static>]| {
-        let certified = authorities.user(chain, &CertificateMemo::default(), NOW);
-        certified.unwrap().expires_at
+        let certified = authorities.user(&chain.into(), &CertificateMemo::default(), NOW);
+        certified.unwrap().expiry.at()
     };
     // When the authority, the intermediate certificate and the client's certificate end.
     for (root, middle, own) in [(600, HOUR, HOUR), (HOUR, 600, HOUR), (HOUR, HOUR, 600)] {
@@ -385,6 +385,29 @@ fn a_user_expires_with_the_first_certificate_of_the_chain() {
         let chain = [&chain[..], std::slice::from_ref(&unused.certificate)].concat();
         assert_eq!(expires_at(&authorities, &chain), Some(date(601)));
     }
+}
+
+#[test]
+fn the_expiry_is_calculated_when_it_is_needed_and_with_few_verifications() {
+    let ca = Ca::new("clients");
+    // Each certificate that is not needed may change whether the chain is verified.
+    let unused = (1..=20).map(|number| {
+        let end = date(10 * number).into();
+        Ca::with("unused", |params| params.not_after = end).certificate
+    });
+    let chain: CertificateChain = [ca.client(&["jane"], &[])]
+        .into_iter()
+        .chain(unused)
+        .collect();
+    let authorities = ca.authorities();
+    let certified = authorities.user(&chain, &CertificateMemo::default(), NOW);
+    let expiry = certified.unwrap().expiry.clone();
+    // What is needed for the calculation is kept until it is made.
+    assert_eq!(Arc::strong_count(&chain), 2);
+    let steps = EXPIRY_STEPS as i64;
+    assert_eq!(expiry.at(), Some(date(10 * (steps + 1) + 1)));
+    assert_eq!(Arc::strong_count(&chain), 1);
+    assert_eq!(expiry.at(), Some(date(10 * (steps + 1) + 1)));
 }
 
 #[test]
@@ -431,12 +454,12 @@ fn a_connection_is_verified_again_when_the_result_may_change() {
     let ca = Ca::new("clients");
     let authorities = ca.authorities();
     let memo = CertificateMemo::default();
-    let chain = [ca.sign(|params| params.not_before = date(60).into())];
+    let chain = [ca.sign(|params| params.not_before = date(60).into())].into();
     let found = |authorities: &CertificateAuthorities, seconds| {
         authorities.user(&chain, &memo, at(seconds))
     };
     let early = found(&authorities, 0).unwrap_err();
-    assert_eq!(found(&authorities, 59), Err(early));
+    assert_eq!(found(&authorities, 59).unwrap_err(), early);
     let first = found(&authorities, 60).unwrap();
     assert!(Arc::ptr_eq(&first, &found(&authorities, HOUR).unwrap()));
     assert!(found(&authorities, HOUR + 1).is_err());

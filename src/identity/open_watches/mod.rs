@@ -188,6 +188,8 @@ impl OpenWatches {
             caller: Arc::clone(caller),
             token,
             attributes,
+            // Without the lock, because it may take some milliseconds.
+            expires_at: expires_at(&caller.credential),
             end: Arc::clone(&end),
             abort,
         };
@@ -404,4 +406,14 @@ pub(super) fn token_digest(
         Credential::Token(token) => Some(digest(token)),
         Credential::Certificate(_) | Credential::None => None,
     }
+}
+
+/// When the certificate of `credential` expires, if it has one; `None` if it is too far in the
+/// future to represent.
+fn expires_at(credential: &Credential) -> Option<Instant> {
+    let Credential::Certificate(Some(expiry)) = credential else {
+        return None;
+    };
+    let left = expiry.at()?.duration_since(SystemTime::now());
+    Instant::now().checked_add(left.unwrap_or_default())
 }

@@ -17,7 +17,6 @@ use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use std::time::SystemTime;
 
 use rand::Rng;
 use tokio::time::Instant;
@@ -79,6 +78,8 @@ pub(super) struct Opened {
     pub(super) token: Option<Digest>,
     /// What the watch reads, with its selectors.
     pub(super) attributes: Attributes,
+    /// When the caller's certificate expires, if it has one.
+    pub(super) expires_at: Option<Instant>,
     pub(super) end: Arc<End>,
     pub(super) abort: Option<Abort>,
 }
@@ -143,7 +144,7 @@ impl Register {
             }
             _ => None,
         };
-        let expires_at = expiry(&opened.caller.credential, now);
+        let expires_at = opened.expires_at;
         self.expiries.extend(expires_at.map(|at| (at, id)));
         let member = Member {
             caller: opened.caller,
@@ -301,15 +302,6 @@ impl Register {
         self.last_id += 1;
         self.last_id
     }
-}
-
-/// When the certificate of `credential` expires, if it has one; `None` if that is too far.
-fn expiry(credential: &Credential, now: Instant) -> Option<Instant> {
-    let Credential::Certificate(Some(expires_at)) = credential else {
-        return None;
-    };
-    let left = expires_at.duration_since(SystemTime::now());
-    now.checked_add(left.unwrap_or_default())
 }
 
 fn jittered(interval: Duration) -> Duration {

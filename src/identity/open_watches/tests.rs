@@ -12,6 +12,7 @@ use super::*;
 use crate::body::BodyGuard;
 use crate::identity::User;
 use crate::identity::caller::KnownUser;
+use crate::identity::certificates::Expiry;
 use crate::identity::deleted_objects::DeletedObjects;
 use crate::identity::open_watches::register::Concern;
 use crate::identity::token::Digester;
@@ -311,7 +312,14 @@ async fn an_expired_token_is_asked_about_at_its_expiry() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_ends_when_its_client_certificate_expires() {
     let scene = Scene::new();
-    let expiring = |at: SystemTime| Credential::Certificate(Some(at));
+    let expiring = |at: SystemTime| {
+        let watches = scene.watches.clone();
+        let calculate = move || {
+            assert!(watches.inner.state.try_lock().is_some());
+            Some(at)
+        };
+        Credential::Certificate(Some(Expiry::new(calculate)))
+    };
     let open = |credential| {
         let caller = KnownCaller {
             user: scene.user("u"),
