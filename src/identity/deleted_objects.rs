@@ -14,9 +14,9 @@ use parking_lot::RwLock;
 use tokio::time::Instant;
 
 use super::User;
-use super::rbac::COUNTS_FOR;
-use super::rbac::SETTLED;
-use super::rbac::earliest;
+use super::settling::COUNTS_FOR;
+use super::settling::SETTLED;
+use super::settling::earliest;
 
 /// The key in `extra` of the uid of the pod for which a token was issued.
 const POD_UID: &str = "authentication.kubernetes.io/pod-uid";

@@ -15,6 +15,7 @@
 //! authorities    which authorities are good?                   files, or what the API server publishes
 //! deletions      was the account or pod of a token deleted?    caches of clients, if there are any
 //! deleted_objects  (remembers them)
+//! settling       (says how answers count for a short time after a deletion or a change of roles)
 //! rbac           have roles or bindings changed?               informers, if kubefan may watch them
 //! open_watches   may the users of open watches still read?     the same reviews, again and again
 //! answers        (remembers definite answers, and asks once for callers that wait together)
@@ -47,6 +48,7 @@ mod rbac;
 mod reload;
 mod repeated_reviews;
 mod reviews;
+mod settling;
 mod token;
 mod user;
 

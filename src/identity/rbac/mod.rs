@@ -16,8 +16,5 @@ mod policy;
 mod recent;
 mod watching;
 
-pub(super) use recent::COUNTS_FOR;
 pub(super) use recent::RecentChanges;
-pub(super) use recent::SETTLED;
-pub(super) use recent::earliest;
 pub(super) use watching::RoleWatch;

@@ -12,11 +12,10 @@ use tokio::time::Instant;
 use super::objects::Subject;
 use super::policy::Concerned;
 use crate::identity::User;
+use crate::identity::settling::COUNTS_FOR;
+use crate::identity::settling::SETTLED;
+use crate::identity::settling::earliest;
 
-/// How long after a change the API server may still answer as before it.
-pub(in crate::identity) const SETTLED: Duration = Duration::from_secs(30);
-/// How long an answer counts meanwhile.
-pub(in crate::identity) const COUNTS_FOR: Duration = Duration::from_secs(1);
 /// Upper limit of the subjects that are remembered. If there are more, a change concerns all users.
 const MAX_SUBJECTS: usize = 10_000;
 
@@ -140,19 +139,6 @@ impl RecentChanges {
         let last = self.changes.read().last(user, namespace)?;
         Some(earliest(last, since, COUNTS_FOR))
     }
-}
-
-/// The moment before which an answer for a request of `since` must not have been asked for, after a
-/// change at `last`. Until the change is settled, answers count for `counts_for`; those that are
-/// asked for later count as usual. The request may wait longer for its own.
-pub(in crate::identity) fn earliest(
-    last: Instant,
-    since: Instant,
-    counts_for: Duration,
-) -> Instant {
-    let counts_from = since.checked_sub(counts_for);
-    let earliest = counts_from.map_or(last, |from| from.max(last));
-    earliest.min(last + SETTLED)
 }
 
 impl Changes {
