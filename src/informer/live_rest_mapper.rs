@@ -165,6 +165,12 @@ impl LiveRestMapper {
         self.server_version.load_full()
     }
 
+    /// The minor version of the API server, such as 37 of `v1.37.1`; `None` before the first poll of
+    /// the version, and for a major version other than 1.
+    pub fn server_minor(&self) -> Option<u32> {
+        minor_of(self.server_version.load().as_deref()?)
+    }
+
     /// The resource of CustomResourceDefinitions, of which [`LiveRestMapper::run`] keeps an informer
     /// running if it may.
     pub fn definitions() -> GroupVersionResource {
@@ -325,6 +331,13 @@ impl LiveRestMapper {
     }
 }
 
+/// The minor version of `server_version`, such as 37 of `v1.37.1-eks-1234`.
+fn minor_of(server_version: &str) -> Option<u32> {
+    let minor = server_version.strip_prefix("v1.")?;
+    let end = minor.find(|digit: char| !digit.is_ascii_digit());
+    minor[..end.unwrap_or(minor.len())].parse().ok()
+}
+
 fn api_services() -> GroupVersionResource {
     GroupVersionResource::new("apiregistration.k8s.io", "v1", "apiservices")
 }
@@ -382,6 +395,22 @@ impl DiscoverySnapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_minor_version_is_the_second_number() {
+        for (version, expected) in [
+            ("v1.37.0", Some(37)),
+            ("v1.37.3-eks-1234", Some(37)),
+            ("v1.37+", Some(37)),
+            ("v1.100", Some(100)),
+            ("v1.", None),
+            ("v2.37.0", None),
+            ("1.37.0", None),
+            ("", None),
+        ] {
+            assert_eq!(minor_of(version), expected, "{version}");
+        }
+    }
 
     #[test]
     fn the_pause_between_refreshes_for_unknown_resources_doubles_after_each() {

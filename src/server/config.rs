@@ -6,6 +6,7 @@ use crate::cache::GroupLimits;
 use crate::telemetry::Registry;
 
 use super::deliver::GzipCacheMetrics;
+use super::deliver::InitialChunkMetrics;
 use super::documents::DocumentMetrics;
 use super::filters::RequestMetrics;
 use super::filters::WebPageRules;
@@ -44,6 +45,7 @@ pub struct Config {
 pub struct Metrics {
     pub(super) requests: RequestMetrics,
     pub(super) gzip_cache: GzipCacheMetrics,
+    pub(super) initial_chunks: InitialChunkMetrics,
     pub(super) in_flight: InFlightMetrics,
     pub(super) shares: ShareMetrics,
     pub(super) tables: TableMetrics,
@@ -70,6 +72,7 @@ impl Metrics {
         Self {
             requests: RequestMetrics::new(registry),
             gzip_cache: GzipCacheMetrics::new(registry),
+            initial_chunks: InitialChunkMetrics::new(registry),
             in_flight: InFlightMetrics::new(registry),
             shares: ShareMetrics::new(registry),
             tables: TableMetrics::new(registry),

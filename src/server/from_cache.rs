@@ -46,6 +46,9 @@ use super::service::within;
 /// have expired, or the caller's roles may have changed. That asks the API server only if so.
 const VERDICT_COUNTS_FOR: Duration = Duration::from_secs(1);
 
+/// The first minor version of the API server that compresses watch-lists by default.
+const WATCH_LIST_GZIP_SINCE: u32 = 37;
+
 /// How the caller may read, the informer, what is read of its cache, and the proof that the cache is
 /// fresh.
 type Prepared = (Verdict, Arc<Informer>, Arc<dyn Collection>, ProofResult);
@@ -62,6 +65,7 @@ impl Server {
     ) -> (Response<Body>, Outcome) {
         let Inner {
             gzip_cache,
+            initial_chunks,
             request_timeout,
             shutdown,
             ..
@@ -70,7 +74,10 @@ impl Server {
         let client_deadline = read.timeout.and_then(after);
         let deadline = read.time_to_head(*request_timeout).and_then(after);
         let is_websocket = handshake.is_some();
-        let delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
+        let mut delivery = Delivery::of(&request, read.representation, is_websocket, gzip_cache);
+        if self.compresses_watch_lists() {
+            delivery = delivery.compressing_watch_lists(initial_chunks);
+        }
         let prepared = within(deadline, self.prepare(info, caller, read)).await;
         let prepared = prepared.unwrap_or_else(|| Err(Status::timeout().into()));
         let verdict = prepared.as_ref().ok().map(|(verdict, ..)| *verdict);
@@ -116,6 +123,13 @@ impl Server {
         };
         self.answer_miss(request, info, caller, verdict, miss, client_deadline)
             .await
+    }
+
+    /// True if the API server compresses watch-lists, as those of this minor version and later ones
+    /// do by default. Behind an older one a client may not expect it.
+    fn compresses_watch_lists(&self) -> bool {
+        let minor = self.inner.rest_mapper.server_minor();
+        minor.is_some_and(|minor| minor >= WATCH_LIST_GZIP_SINCE)
     }
 
     /// Refuses the request with `status` if `caller` may do `read`. Otherwise the API server refuses

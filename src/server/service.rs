@@ -38,6 +38,7 @@ use super::decide::KnownResources;
 use super::decide::Reason;
 use super::decide::decide;
 use super::deliver::GzipCache;
+use super::deliver::InitialChunkCache;
 use super::documents::Documents;
 use super::filters::ChargeLayer;
 use super::filters::GzipLayer;
@@ -83,6 +84,7 @@ pub(super) struct Inner {
     pub(super) forwarding: Forwarding,
     pub(super) forbidden: ForbiddenAnswers,
     pub(super) gzip_cache: GzipCache,
+    pub(super) initial_chunks: InitialChunkCache,
     pub(super) in_flight: InFlight,
     pub(super) shares: Shares,
     pub(super) tables: Tables,
@@ -134,6 +136,7 @@ impl Server {
             forwarding,
             forbidden: ForbiddenAnswers::default(),
             gzip_cache: GzipCache::new(metrics.gzip_cache, shutdown.clone()),
+            initial_chunks: InitialChunkCache::new(metrics.initial_chunks, shutdown.clone()),
             in_flight: InFlight::new(config.max_requests_inflight, metrics.in_flight),
             shares,
             tables,

@@ -34,6 +34,17 @@ impl InitialObjects {
         &self.snapshot
     }
 
+    /// The last key that was examined; `None` if none was.
+    pub fn after(&self) -> Option<&ObjectKey> {
+        self.after.as_ref()
+    }
+
+    /// Continues after `key`, whose object and those before it the client gets from elsewhere. Only
+    /// for a stream that has not fetched any objects.
+    pub fn skip_to(&mut self, key: ObjectKey) {
+        self.after = Some(key);
+    }
+
     /// The next fetched object; `None` if another batch must be fetched first.
     pub(super) fn take(&mut self) -> Option<Arc<Object>> {
         self.fetched.pop_front()

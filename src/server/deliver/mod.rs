@@ -34,13 +34,21 @@ use crate::ledger::Hold;
 use crate::ledger::SnapshotAge;
 use crate::net::ClientConnection;
 
+use super::collection::Collection;
+use super::decide::WatchTerms;
 use super::rescue;
+
+use gzip::GzipWatchBody;
+use gzip::InitialEvents;
+use gzip::compressed_event;
 
 pub(crate) use chunks::Chunks;
 pub(crate) use chunks::GZIP_THRESHOLD;
 pub(crate) use gzip::GzipBody;
 pub(crate) use gzip::GzipCache;
 pub(crate) use gzip::GzipCacheMetrics;
+pub(crate) use gzip::InitialChunkCache;
+pub(crate) use gzip::InitialChunkMetrics;
 pub(crate) use gzip::ListKey;
 pub(crate) use gzip::OwnCompressor;
 pub(crate) use gzip::SharedList;
@@ -64,6 +72,8 @@ pub(super) struct Delivery<'a> {
     representation: Representation,
     /// Compresses long lists; `None` if the client does not accept gzip.
     gzip_cache: Option<&'a GzipCache>,
+    /// Compresses the initial events of watches; `None` if the client does not get them as gzip.
+    initial_chunks: Option<&'a InitialChunkCache>,
     /// True for HTTP/2, in which sending a frame costs as much as copying some KiB.
     is_http2: bool,
     /// Whether each event of a watch is a frame of its own, even if several events are waiting.
@@ -93,11 +103,20 @@ impl<'a> Delivery<'a> {
         Self {
             representation,
             gzip_cache: client_accepts_gzip(request).then_some(gzip_cache),
+            initial_chunks: None,
             is_http2: request.version() == Version::HTTP_2,
             one_event_per_frame: is_websocket,
             account: request.extensions().get().cloned(),
             connection: request.extensions().get().cloned(),
         }
+    }
+
+    /// The same delivery, which also compresses a watch-list if the client accepts gzip. A watch
+    /// over a WebSocket is never compressed.
+    pub(super) fn compressing_watch_lists(mut self, chunks: &'a InitialChunkCache) -> Self {
+        let is_possible = self.gzip_cache.is_some() && !self.one_event_per_frame;
+        self.initial_chunks = is_possible.then_some(chunks);
+        self
     }
 
     /// A delivery without compression. Each part of the answer, and each watch event, is sent as a
@@ -106,6 +125,7 @@ impl<'a> Delivery<'a> {
         Self {
             representation,
             gzip_cache: None,
+            initial_chunks: None,
             is_http2: false,
             one_event_per_frame: true,
             account: None,
@@ -196,15 +216,43 @@ impl<'a> Delivery<'a> {
         Some(account.hold(initial, Some(snapshot)))
     }
 
-    /// The response to a WATCH, with the events of `stream`.
-    pub(super) fn watch(&self, stream: WatchBody) -> Response<Body> {
-        let stream = stream.charged_to(self.account.clone());
-        self.watch_response(body::boxed(YieldingBody::new(stream)))
+    /// The response to a WATCH with `terms`, with the events of `stream`.
+    ///
+    /// A watch-list is compressed as by the API server: if the client accepts gzip, the whole
+    /// watch, however short it is. `start` has its initial objects, and what all watches have in
+    /// common that share their compressed events; `None` if there are none to share.
+    pub(super) fn watch(
+        &self,
+        stream: WatchBody,
+        terms: WatchTerms,
+        collection: &Arc<dyn Collection>,
+        start: Option<(ListKey, Revocable<InitialObjects>)>,
+    ) -> Response<Body> {
+        let Some(chunks) = self.initial_chunks_for(terms) else {
+            let stream = stream.charged_to(self.account.clone());
+            return self.watch_response(body::boxed(YieldingBody::new(stream)));
+        };
+        let initial = start.map(|(key, objects)| {
+            InitialEvents::new(chunks.clone(), key, objects, Arc::clone(collection))
+        });
+        let stream = GzipWatchBody::new(stream, initial, self.account.clone());
+        with_gzip_headers(self.watch_response(body::boxed(YieldingBody::new(stream))))
     }
 
-    /// The response to a WATCH whose only event is `frame`.
-    pub(super) fn watch_error(&self, frame: Bytes) -> Response<Body> {
+    /// The response to a WATCH with `terms` whose only event is `frame`.
+    pub(super) fn watch_error(&self, frame: Bytes, terms: WatchTerms) -> Response<Body> {
+        if self.initial_chunks_for(terms).is_some() {
+            match compressed_event(frame.clone()) {
+                Ok(gzip) => return with_gzip_headers(self.watch_response(body::full(gzip))),
+                Err(error) => tracing::error!(%error, "an event could not be compressed"),
+            }
+        }
         self.watch_response(body::full(frame))
+    }
+
+    /// The chunks of initial events, if a watch with `terms` is compressed.
+    pub(super) fn initial_chunks_for(&self, terms: WatchTerms) -> Option<&'a InitialChunkCache> {
+        self.initial_chunks.filter(|_| terms.initial_events_end)
     }
 
     fn watch_response(&self, body: Body) -> Response<Body> {

@@ -57,7 +57,7 @@ const COUNT_BATCH: u64 = 64;
 /// Upper limit of `timeoutSeconds`: a year, because clocks can't represent arbitrarily late times.
 const MAX_TIMEOUT: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Longest event of one watch, in bytes, that is not charged by itself: bursts of them are.
-const FREE_FRAME: usize = 4 << 10;
+pub(super) const FREE_FRAME: usize = 4 << 10;
 /// A watch without `timeoutSeconds` ends after a random time between this and twice this.
 const MIN_TIMEOUT: Duration = Duration::from_secs(1800);
 
@@ -270,7 +270,13 @@ impl WatchBody {
                 _charge: charge,
             }));
         }
-        // The client must not take the end for that of the initial events.
+        self.expire();
+        None
+    }
+
+    /// Ends the watch with a 410, because there is no memory for its next event. The client must not
+    /// take the end for that of the initial events.
+    pub(super) fn expire(&mut self) {
         let expired = Expired {
             requested: ResourceVersion::ZERO,
             oldest: self.collection.reader().applied().unwrap_or_default(),
@@ -279,7 +285,6 @@ impl WatchBody {
         self.has_initial = false;
         self.hold = None;
         self.state = State::Last(expired_frame(&self.encoder, expired));
-        None
     }
 
     /// The next frame of an event that the stream has already fetched. `None` says nothing about
@@ -337,7 +342,7 @@ impl WatchBody {
 
     /// True if the watch must end, even if events are waiting. Cheap, as it is checked for every
     /// frame.
-    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+    pub(super) fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
         if Pin::new(&mut self.drain).poll(cx).is_ready() {
             return true;
         }
@@ -566,4 +571,4 @@ pub(crate) fn without_jitter() {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

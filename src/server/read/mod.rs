@@ -102,7 +102,9 @@ pub(super) fn without_proof(
         return Err(Miss::of_isolated(&read.plan, informer));
     }
     match read.plan {
-        Plan::Watch { .. } => watch::without_proof(unproven, read, informer, delivery),
+        Plan::Watch { terms, .. } => {
+            watch::without_proof(unproven, read, terms, informer, delivery)
+        }
         Plan::Get { .. } | Plan::List { .. } => Err(Miss::without_proof(informer)),
     }
 }

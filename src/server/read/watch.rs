@@ -10,6 +10,7 @@ use crate::cache::InitialObjects;
 use crate::cache::WatchError;
 use crate::cache::WatchFrom;
 use crate::cache::WatchStream;
+use crate::concurrency::Revocable;
 use crate::informer::Informer;
 use crate::informer::Proof;
 use crate::informer::ProofError;
@@ -19,6 +20,7 @@ use crate::server::decide::Read;
 use crate::server::decide::Reason;
 use crate::server::decide::WatchTerms;
 use crate::server::deliver::Delivery;
+use crate::server::deliver::ListKey;
 use crate::server::deliver::WatchBody;
 use crate::server::deliver::WatchSource;
 use crate::server::miss::CacheAnswer;
@@ -76,6 +78,14 @@ pub(super) fn watch(
         Err(WatchError::Expired(expired)) => WatchSource::Expired(expired),
     };
     let representation = read.representation;
+    let start = shared_start(
+        read,
+        selection,
+        terms,
+        collection,
+        delivery,
+        initial.as_ref(),
+    );
     let hold = initial.and_then(|initial| {
         let age = |initial: &mut InitialObjects| super::snapshot_age(reader, initial.snapshot());
         let age = initial.with(age)?;
@@ -89,8 +99,38 @@ pub(super) fn watch(
         delivery.one_event_per_frame,
         shutdown.watch_end(),
     );
-    let answer = delivery.watch(body.holding(hold));
+    let answer = delivery.watch(body.holding(hold), terms, collection, start);
     Ok(guarded(answer, collection.watch_end()))
+}
+
+/// The initial objects, and what all watches have in common that share their compressed events.
+/// `None` if the watch is not compressed, or has events of its own: the rows of a Table have ages.
+fn shared_start(
+    read: &Read,
+    selection: &Selection,
+    terms: WatchTerms,
+    collection: &Arc<dyn Collection>,
+    delivery: &Delivery<'_>,
+    initial: Option<&Revocable<InitialObjects>>,
+) -> Option<(ListKey, Revocable<InitialObjects>)> {
+    delivery.initial_chunks_for(terms)?;
+    let representation = read.representation;
+    let initial = initial.filter(|_| !representation.view.is_table())?;
+    let key = initial.with(|initial| {
+        let snapshot = initial.snapshot();
+        ListKey {
+            encoder: collection.encoder(),
+            epoch: snapshot.epoch(),
+            resource_version: snapshot.resource_version(),
+            objects: snapshot.len(),
+            representation,
+            selection: selection.clone(),
+            after: None,
+            limit: None,
+            printed: None,
+        }
+    });
+    Some((key?, initial.clone()))
 }
 
 /// The answer to a WATCH whose cache could not be proven fresh: an error in the stream (504), as
@@ -103,6 +143,7 @@ pub(super) fn watch(
 pub(super) fn without_proof(
     unproven: &ProofError,
     read: &Read,
+    terms: WatchTerms,
     informer: &Informer,
     delivery: &Delivery<'_>,
 ) -> CacheAnswer {
@@ -113,5 +154,5 @@ pub(super) fn without_proof(
     let newer = ResourceVersion(applied.0 + 1);
     let status = Status::too_large_resource_version(newer, applied);
     let encoder = informer.encoder_for(read.representation);
-    Ok(delivery.watch_error(encoder.error(&status)))
+    Ok(delivery.watch_error(encoder.error(&status), terms))
 }

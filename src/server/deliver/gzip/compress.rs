@@ -24,15 +24,15 @@ use crate::body::BoxError;
 use crate::concurrency::CoopBudget;
 
 /// Units of a task's budget that compressing one byte costs.
-const BYTE_UNITS: usize = 8;
+pub(super) const BYTE_UNITS: usize = 8;
 /// Compression level, as at the API server; a higher level is not worth its cost.
-const LEVEL: u32 = 1;
+pub(super) const LEVEL: u32 = 1;
 /// Bytes that are compressed between two checks of the budget.
 const BUDGET_CHECK_BYTES: usize = CoopBudget::UNITS / BYTE_UNITS;
 /// Size, in bytes, of the compressed chunks that are sent.
 const OUTPUT_CHUNK: usize = 16 << 10;
 /// The gzip header: deflate, no name, no time, fastest compression, unknown operating system.
-const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
+pub(super) const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 4, 0xff];
 
 /// True if the first `Accept-Encoding` header lists the bare word `gzip`; with a quality, such as
 /// `gzip;q=1.0`, it does not count. The answer to a HEAD is never compressed.

@@ -1,8 +1,13 @@
-//! Gzip: bodies compressed while they are sent, and lists compressed once for several clients.
+//! Gzip: bodies compressed while they are sent, lists compressed once for several clients, and
+//! watches, whose initial events are compressed once for several clients.
 
 mod compress;
 mod gzip_cache;
 mod gzip_stream;
+mod gzip_watch;
+mod initial_chunk;
+mod initial_chunk_cache;
+mod member;
 
 pub(crate) use compress::GzipBody;
 pub(crate) use compress::OwnCompressor;
@@ -12,3 +17,8 @@ pub(crate) use gzip_cache::GzipCache;
 pub(crate) use gzip_cache::GzipCacheMetrics;
 pub(crate) use gzip_cache::ListKey;
 pub(crate) use gzip_cache::SharedList;
+pub(crate) use gzip_watch::GzipWatchBody;
+pub(crate) use gzip_watch::compressed_event;
+pub(crate) use initial_chunk::InitialEvents;
+pub(crate) use initial_chunk_cache::InitialChunkCache;
+pub(crate) use initial_chunk_cache::InitialChunkMetrics;

@@ -48,8 +48,8 @@ use crate::server::decide::WatchTerms;
 use crate::shutdown::Shutdown;
 
 /// A collection at resource version 10, with one object of version 5.
-struct TestCollection {
-    writer: Mutex<Writer>,
+pub(in crate::server::deliver) struct TestCollection {
+    pub(in crate::server::deliver) writer: Mutex<Writer>,
     reader: Reader,
     encoder: Arc<Encoder>,
     resource: Arc<Resource>,
@@ -60,7 +60,7 @@ struct TestCollection {
 
 impl TestCollection {
     /// A collection that is shown as Tables.
-    fn of_tables() -> Arc<Self> {
+    pub(in crate::server::deliver) fn of_tables() -> Arc<Self> {
         let kept = Arc::new(KeptRows::new(Arc::new(RowMemory::new(0))));
         let shown = (MetaVersion::V1, IncludeObject::None);
         let view = TableView::new(Printer::fallback(), shown, kept, None);
@@ -89,7 +89,7 @@ impl TestCollection {
         body.charged_to(Some(Arc::clone(account)))
     }
 
-    fn new() -> Arc<Self> {
+    pub(in crate::server::deliver) fn new() -> Arc<Self> {
         let (mut writer, reader) = cache::cache(cache::Config::default());
         let mut list = writer.relist();
         list.add(object("old", 5));
@@ -111,7 +111,7 @@ impl TestCollection {
         })
     }
 
-    fn add(&self, name: &str, version: u64) {
+    pub(in crate::server::deliver) fn add(&self, name: &str, version: u64) {
         let added = self
             .writer
             .lock()
@@ -219,7 +219,7 @@ impl Collection for TestCollection {
     }
 }
 
-fn object(name: &str, version: u64) -> Object {
+pub(in crate::server::deliver) fn object(name: &str, version: u64) -> Object {
     let body = format!(r#""metadata":{{"name":"{name}","resourceVersion":"{version}"}}}}"#);
     let values = ObjectValues {
         uid: name.into(),

@@ -468,6 +468,13 @@ impl ApiServer {
         metric(&self.client(), name, labels).await
     }
 
+    /// True if the API server compresses watch-lists by default, as 1.37 and newer do.
+    pub(crate) async fn compresses_watch_lists(&self) -> bool {
+        let minor = self.read("/version", "/minor").await;
+        let minor = minor.as_str().and_then(|minor| minor.parse::<u32>().ok());
+        minor.expect("a number") >= 37
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         let apiserver = self.apiserver.lock();
         apiserver.as_ref().expect("the API server runs").id()

@@ -56,6 +56,11 @@ async fn shared_informers_fold_what_a_list_shows() {
         start(&with_token, "rv0"),
         start(&with_certificate, "watchlist"),
     );
+    // Go's HTTP client asks for gzip and decompresses the events by itself.
+    let metrics = plain.metrics().await;
+    let compressed = r#"kubefan_gzip_initial_chunks_total{how="compressed"}"#;
+    let is_compressed = server.compresses_watch_lists().await;
+    assert_eq!(metrics.contains(compressed), is_compressed, "{metrics}");
     let churn = [
         "churn",
         "--namespace",

@@ -11,14 +11,10 @@
 //!   machine the events may take longer than a second.
 //! - Ages in the cells of Tables are masked, because the two Tables are printed at different times.
 //! - Compressed bodies are decompressed first, so the compression level does not matter.
-//! - Kubernetes 1.37 compresses watch-lists for clients that accept gzip, and kubefan does not. So
-//!   the headers of the encoding are not compared for watch-lists.
 
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
-use http::header::CONTENT_ENCODING;
-use http::header::VARY;
 
 use crate::support::clients::client::Answer;
 use crate::support::comparable::ListVersion;
@@ -94,11 +90,7 @@ const HEADERS: [(&str, AllowedDifference, &str); 9] = [
 /// `is_own` is true if kubefan did not forward the request.
 pub(super) fn comparable(target: &str, is_watch: bool, is_own: bool, answer: &Answer) -> String {
     let mut headers = Vec::new();
-    let is_watch_list = is_watch && parameter(target, "sendInitialEvents").is_some();
     for (name, value) in &answer.headers {
-        if is_watch_list && (name == CONTENT_ENCODING || name == VARY) {
-            continue;
-        }
         let rule = HEADERS.iter().find(|(known, ..)| name == known);
         let value = String::from_utf8_lossy(value.as_bytes());
         match rule.map(|(_, may, _)| may) {

@@ -10,7 +10,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::future::join_all;
+use http::HeaderMap;
+use http::Method;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -493,4 +498,78 @@ async fn measure_reading_own_writes() {
     lists
         .filter(|line| line.contains("configmaps"))
         .for_each(|line| println!("{line}"));
+}
+
+/// Measures what `KUBEFAN_CLIENTS` watch-lists (200) of all pods cost kubefan that start together,
+/// with and without gzip, and what the events of `KUBEFAN_WRITES` changes (200) cost after that.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a measurement"]
+async fn measure_watch_lists_with_gzip() {
+    let Some(setting) = Setting::start().await else {
+        return;
+    };
+    let clients: usize = environment("KUBEFAN_CLIENTS", 200);
+    let writes: usize = environment("KUBEFAN_WRITES", 200);
+    let path = setting.pods(many()).await;
+    let watch = format!("{path}?{WATCH_LIST}");
+    println!(
+        "| {clients} watch-lists of {} pods | kubefan's CPU per watch-list | bytes each | all \
+         synced after | kubefan's CPU per change |",
+        many()
+    );
+    println!("|---|---|---|---|---|");
+    for encoding in ["identity", "gzip", "identity", "gzip"] {
+        let client = setting.through.with("accept-encoding", encoding);
+        let (before, began) = (setting.kubefan.cpu(), Instant::now());
+        let streams = (0..clients).map(|_| LengthReader::open(&client, &watch));
+        let mut streams = join_all(streams).await;
+        // The events of a compressed watch end when nothing comes any more.
+        let quiet = Duration::from_secs(2);
+        join_all(streams.iter_mut().map(|stream| stream.read_until(quiet))).await;
+        let took = began.elapsed().saturating_sub(quiet);
+        let opened = (setting.kubefan.cpu() - before) * 1e3 / clients as f64;
+        let bytes = streams.iter().map(|stream| stream.length).sum::<usize>() / clients;
+        let before = setting.kubefan.cpu();
+        let change = async {
+            for number in 0..writes {
+                let change = json!({ "metadata": { "annotations": { "n": number.to_string() } } });
+                let pod = format!("{path}/pod-0");
+                setting.direct.merge(&pod, &change).await.ok();
+            }
+        };
+        let reading = join_all(streams.iter_mut().map(|stream| stream.read_until(quiet)));
+        tokio::join!(change, reading);
+        let changed = (setting.kubefan.cpu() - before) * 1e3 / writes as f64;
+        println!(
+            "| {encoding} | {opened:.2} ms | {bytes} | {:.1} s | {changed:.2} ms |",
+            took.as_secs_f64()
+        );
+    }
+}
+
+/// Counts the bytes of a stream.
+struct LengthReader {
+    body: Incoming,
+    length: usize,
+}
+
+impl LengthReader {
+    async fn open(client: &Client, path: &str) -> Self {
+        let none = HeaderMap::new();
+        let response = client.open(Method::GET, path, &none, Bytes::new()).await;
+        let response = response.expect("an answer");
+        assert_eq!(response.status(), 200);
+        Self {
+            body: response.into_body(),
+            length: 0,
+        }
+    }
+
+    /// Reads until nothing has come for the time `quiet`.
+    async fn read_until(&mut self, quiet: Duration) {
+        while let Ok(frame) = tokio::time::timeout(quiet, self.body.frame()).await {
+            let frame = frame.expect("an open stream").expect("no failure");
+            self.length += frame.data_ref().map_or(0, Bytes::len);
+        }
+    }
 }

@@ -1,17 +1,21 @@
 //! kubefan compresses the same answers as the API server, with equal contents.
 
+use std::io::Read;
 use std::time::Duration;
 
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use http::HeaderMap;
 use http::HeaderValue;
 use http::Method;
+use http_body_util::BodyExt;
 use serde_json::json;
 
 use crate::support::clients::client::Answer;
 use crate::support::clients::client::Client;
 use crate::support::clients::connector::Connector;
 use crate::support::clients::frames::Format;
+use crate::support::poll::eventually;
 use crate::support::poll::within;
 use crate::support::programs::apiserver::shared;
 use crate::support::programs::kubefan::Kubefan;
@@ -97,7 +101,7 @@ async fn large_answers_are_compressed_as_the_api_server_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_long_error_is_compressed_and_a_watch_never() {
+async fn a_long_error_is_compressed_and_a_watch_without_bookmarks_never() {
     let Some(server) = shared() else { return };
     let kubefan = Kubefan::start(server, &[]).await;
     let namespace = server.namespace("gzip").await;
@@ -126,4 +130,98 @@ async fn a_long_error_is_compressed_and_a_watch_never() {
             shown(&query, &got)
         );
     }
+}
+
+/// The events that arrive within the first members of a compressed watch.
+struct CompressedWatch {
+    body: hyper::body::Incoming,
+    gzip: Vec<u8>,
+}
+
+impl CompressedWatch {
+    async fn open(client: &Client, path: &str) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert("accept-encoding", HeaderValue::from_static("gzip"));
+        let response = client.open(Method::GET, path, &headers, Bytes::new());
+        let response = within("a head", STEP, response).await.expect("a head");
+        assert_eq!(response.headers()["content-encoding"], "gzip", "{path}");
+        Self {
+            body: response.into_body(),
+            gzip: Vec::new(),
+        }
+    }
+
+    /// All text up to now, once `part` has arrived and what has arrived is complete.
+    async fn text_with(&mut self, part: &str) -> String {
+        loop {
+            let mut text = String::new();
+            let read = MultiGzDecoder::new(&self.gzip[..]).read_to_string(&mut text);
+            if read.is_ok() && text.contains(part) {
+                return text;
+            }
+            let frame = within(part, STEP, self.body.frame()).await;
+            let frame = frame.expect("more events").expect("no failure");
+            self.gzip.extend_from_slice(frame.data_ref().expect("data"));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_open_watch_list_is_compressed_and_gets_each_event_at_once() {
+    let Some(server) = shared() else { return };
+    if !server.compresses_watch_lists().await {
+        return;
+    }
+    let kubefan = Kubefan::start(server, &[]).await;
+    let namespace = server.namespace("gzip").await;
+    let path = format!("/api/v1/namespaces/{namespace}/configmaps");
+    let direct = server.client();
+    for number in 0..40 {
+        let object = json!({
+            "metadata": { "name": format!("object-{number}") },
+            "data": { "text": "0123456789".repeat(1_000) },
+        });
+        direct.create(&path, &object).await.ok();
+    }
+    let list = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let watch = format!("{path}?watch=1&{list}");
+    // kubefan compresses once it knows the API server's version.
+    let gzip = kubefan.client().with("accept-encoding", "gzip");
+    eventually("a known version", STEP, async || {
+        let answer = gzip.get(&format!("{watch}&timeoutSeconds=1")).await;
+        let encoding = answer.header("content-encoding").map(str::to_owned);
+        encoding.ok_or("not compressed")
+    })
+    .await;
+    let plain_http = Connector::plain();
+    let clients = [kubefan.client(), Client::http2(kubefan.url(), plain_http)];
+    let mut open = Vec::new();
+    for client in &clients {
+        for _ in 0..5 {
+            let mut stream = CompressedWatch::open(client, &watch).await;
+            let text = stream.text_with("k8s.io/initial-events-end").await;
+            assert_eq!(text.matches(r#""type":"ADDED""#).count(), 40);
+            let (gzip, plain) = (stream.gzip.len(), text.len());
+            assert!(gzip < plain / 10, "{gzip} of {plain} bytes");
+            open.push(stream);
+        }
+    }
+    for number in 0..3 {
+        let name = format!("later-{number}");
+        let object = json!({ "metadata": { "name": name } });
+        direct.create(&path, &object).await.ok();
+        for stream in &mut open {
+            let part = format!(r#""name":"{name}""#);
+            let text = stream.text_with(&part).await;
+            assert!(text.ends_with("}\n"), "{text}");
+        }
+    }
+    let metrics = kubefan.metrics().await;
+    let shared = metrics
+        .lines()
+        .find_map(|line| line.strip_prefix(r#"kubefan_gzip_initial_chunks_total{how="shared"} "#));
+    let shared: u64 = shared
+        .and_then(|count| count.parse().ok())
+        .expect("a count");
+    assert!(shared > 0, "{metrics}");
 }
