@@ -32,9 +32,18 @@ enum Shape {
 }
 
 impl Printer {
-    /// The printer of a built-in kind; `None` if this module does not support the kind.
+    /// The printer of a built-in kind for the newest known API server; `None` if this module does not
+    /// support the kind.
     pub fn built_in(api_version: &str, kind: &str) -> Option<Self> {
-        let (columns, cells) = kinds::built_in(api_version, kind)?;
+        Self::built_in_at(api_version, kind, u32::MAX)
+    }
+
+    /// The printer of a built-in kind for API servers of version 1.`minor`, such as 37; `None` if this
+    /// module does not support the kind.
+    ///
+    /// API servers from 1.34 on are known. Others print like the known one that is closest to them.
+    pub fn built_in_at(api_version: &str, kind: &str, minor: u32) -> Option<Self> {
+        let (columns, cells) = kinds::built_in(api_version, kind, minor)?;
         let shape = Shape::BuiltIn(cells);
         Some(Self {
             has_null_rows: kind == DEFINITION || columns == kinds::default_columns(),

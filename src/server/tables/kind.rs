@@ -17,8 +17,8 @@ use crate::informer::Informer;
 use super::state::Outcome;
 use super::state::State;
 
-/// The minor versions of the API server, on which the tests compare every cell.
-pub(super) const TESTED_MINORS: [&str; 1] = ["1.37"];
+/// The minor versions of the API server, such as 37 for 1.37, on which the tests compare every cell.
+pub(super) const TESTED_MINORS: [u32; 4] = [34, 35, 36, 37];
 
 /// A kind for one version of the API server, and one definition if it is of a custom resource.
 pub(super) struct Kind {
@@ -152,15 +152,14 @@ impl Kind {
     }
 }
 
-/// True if the tests compare every cell with those of an API server of this version, such as
-/// `v1.37.1`.
-pub(super) fn is_tested(server_version: &str) -> bool {
+/// The minor version in a version of the API server such as `v1.37.1`; `None` if it is not one of
+/// [`TESTED_MINORS`].
+pub(super) fn tested_minor(server_version: &str) -> Option<u32> {
     let version = server_version.strip_prefix('v').unwrap_or(server_version);
     let mut numbers = version.split(['.', '-', '+']);
-    let minor = (numbers.next(), numbers.next());
-    TESTED_MINORS
-        .iter()
-        .any(|tested| tested.split_once('.') == minor.0.zip(minor.1))
+    let (major, minor) = (numbers.next()?, numbers.next()?);
+    let tested = |minor: &u32| TESTED_MINORS.contains(minor);
+    (major == "1").then(|| minor.parse().ok().filter(tested))?
 }
 
 #[cfg(test)]
@@ -204,28 +203,38 @@ mod tests {
     #[test]
     fn only_tested_versions_are_printed() {
         for (version, expected) in [
-            ("v1.37.0", true),
-            ("v1.37.1", true),
-            ("v1.37.3-eks-1234", true),
-            ("v1.37.0+k3s1", true),
-            ("v1.36.2", false),
-            ("v1.38.0", false),
-            ("v1.3.7", false),
-            ("v1.371.0", false),
-            ("v1.37", true),
-            ("", false),
+            ("v1.37.0", Some(37)),
+            ("v1.37.1", Some(37)),
+            ("v1.37.3-eks-1234", Some(37)),
+            ("v1.37.0+k3s1", Some(37)),
+            ("v1.36.3", Some(36)),
+            ("v1.34.9", Some(34)),
+            ("v1.33.9", None),
+            ("v1.38.0", None),
+            ("v1.3.7", None),
+            ("v1.371.0", None),
+            ("v2.37.0", None),
+            ("v1.37", Some(37)),
+            ("v1", None),
+            ("", None),
         ] {
-            assert_eq!(is_tested(version), expected, "{version}");
+            assert_eq!(tested_minor(version), expected, "{version}");
         }
     }
 
-    /// The versions on which `every_table_cell_equals_the_api_servers` and the differential tests
-    /// were seen to pass. Add one only after running them.
+    /// The minors on which `every_table_cell_equals_the_api_servers`, the other tests of Tables and
+    /// the differential tests were seen to pass. Add one only after running them.
     #[test]
     fn the_tested_versions_are_those_of_the_upstream_suite() {
-        let module = include_str!("../../../tests/upstream/go.mod");
-        let tested = TESTED_MINORS.map(|minor| format!("k8s.io/kubernetes v{minor}."));
-        let newest = tested.last().expect("a version");
-        assert!(module.contains(newest.as_str()), "{newest}");
+        let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/upstream");
+        let [older @ .., newest] = TESTED_MINORS;
+        let modules = older.map(|minor| (minor, format!("minors/1.{minor}.mod")));
+        for (minor, module) in modules.into_iter().chain([(newest, "go.mod".to_owned())]) {
+            let module = std::fs::read_to_string(format!("{tests}/{module}")).expect("a module");
+            assert!(
+                module.contains(&format!("k8s.io/kubernetes v1.{minor}.")),
+                "{minor}"
+            );
+        }
     }
 }

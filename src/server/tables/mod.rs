@@ -45,7 +45,7 @@ use super::decide::Reason;
 use check::Comparison;
 use collection::TableCollection;
 use kind::Kind;
-use kind::is_tested;
+use kind::tested_minor;
 use state::Admission;
 use state::Outcome;
 
@@ -233,9 +233,8 @@ impl Tables {
     /// [`Reason::Table`] if kubefan does not print the kind.
     fn kind(&self, spec: &InformerSpec) -> Result<(Arc<Kind>, Printer), Reason> {
         let server_version = self.inner.rest_mapper.server_version();
-        let server_version = server_version
-            .filter(|version| is_tested(version))
-            .ok_or(Reason::Table)?;
+        let server_version = server_version.ok_or(Reason::Table)?;
+        let minor = tested_minor(&server_version).ok_or(Reason::Table)?;
         let gvr = &spec.resource.gvr;
         let definition = match spec.custom {
             true => Some(self.definition(gvr).ok_or(Reason::Table)?),
@@ -250,7 +249,7 @@ impl Tables {
             Some(known) => known,
             None => {
                 // A definition may be long, so no lock is held while it is parsed.
-                let printer = printer(spec, definition.as_deref());
+                let printer = printer(spec, minor, definition.as_deref());
                 let mut kinds = self.inner.kinds.lock();
                 let is_same = |kind: &&Arc<Kind>| {
                     let is_known = *kind.definition.lock() == version;
@@ -332,12 +331,12 @@ impl Tables {
     }
 }
 
-/// The printer of the kind of `spec`; `definition` is that of a custom resource. `None` if kubefan
-/// does not print the kind.
-fn printer(spec: &InformerSpec, definition: Option<&Object>) -> Option<Printer> {
+/// The printer of the kind of `spec` for API servers of version 1.`minor`; `definition` is that of a
+/// custom resource. `None` if kubefan does not print the kind.
+fn printer(spec: &InformerSpec, minor: u32, definition: Option<&Object>) -> Option<Printer> {
     let gvr = &spec.resource.gvr;
     if !spec.custom {
-        return Printer::built_in(&gvr.api_version(), &spec.resource.kind);
+        return Printer::built_in_at(&gvr.api_version(), &spec.resource.kind, minor);
     }
     let definition = definition?.decode_json().ok()?;
     let printer = Printer::custom(&definition, &gvr.version)?;

@@ -1,5 +1,6 @@
 //! The supported built-in kinds: their columns, and the functions that compute their cells.
 
+use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -25,7 +26,8 @@ pub(crate) type Cells = fn(&Value) -> Vec<Cell>;
 /// The key in `COLUMNS` of the columns for kinds without an entry.
 const DEFAULT: &str = "default";
 
-/// The supported kinds: apiVersion, kind, and the function that computes the cells.
+/// The supported kinds: apiVersion, kind, and the function that computes the cells for the newest
+/// API server.
 const KINDS: &[(&str, &str, Cells)] = &[
     ("v1", "Pod", pod::cells),
     ("v1", "Node", node::cells),
@@ -181,23 +183,78 @@ const KINDS: &[(&str, &str, Cells)] = &[
     ),
 ];
 
+/// The kinds that older API servers print with other cells: the last such minor version, apiVersion,
+/// kind, and the function that computes these cells. Entries of a kind are in ascending order.
+const OLDER_KINDS: &[(u32, &str, &str, Cells)] = &[
+    (34, "v1", "Pod", pod::cells_until_34),
+    (
+        34,
+        "v1",
+        "ServiceAccount",
+        core_kinds::service_account_until_34,
+    ),
+    (35, "v1", "Node", node::cells_until_35),
+    (
+        35,
+        "networking.k8s.io/v1",
+        "IngressClass",
+        network::ingress_class_until_35,
+    ),
+    (
+        36,
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        core_kinds::created_at,
+    ),
+];
+
 /// The column definitions of each kind, as a real API server sent them; the keys are apiVersion and
 /// kind, such as `apps/v1/Deployment`.
-static COLUMNS: LazyLock<HashMap<String, Arc<[ColumnDefinition]>>> = LazyLock::new(|| {
-    serde_json::from_str::<HashMap<String, Vec<ColumnDefinition>>>(include_str!("columns.json"))
-        .expect("columns.json holds column definitions")
-        .into_iter()
-        .map(|(kind, columns)| (kind, columns.into()))
-        .collect()
+static COLUMNS: LazyLock<Columns> = LazyLock::new(|| columns(include_str!("columns.json")));
+
+/// The column definitions that older API servers send instead; the keys are the last such minor
+/// version, and apiVersion and kind. Most differ in descriptions only.
+static OLDER_COLUMNS: LazyLock<BTreeMap<u32, Columns>> = LazyLock::new(|| {
+    let text = include_str!("older_columns.json");
+    let minors =
+        serde_json::from_str::<BTreeMap<u32, HashMap<String, Vec<ColumnDefinition>>>>(text)
+            .expect("older_columns.json holds column definitions");
+    let shared = minors.into_iter();
+    shared.map(|(until, kinds)| (until, share(kinds))).collect()
 });
 
-/// The columns and the cell function of a kind; `None` if the kind is not supported.
-pub(crate) fn built_in(api_version: &str, kind: &str) -> Option<(Arc<[ColumnDefinition]>, Cells)> {
+type Columns = HashMap<String, Arc<[ColumnDefinition]>>;
+
+fn columns(text: &str) -> Columns {
+    share(serde_json::from_str(text).expect("columns.json holds column definitions"))
+}
+
+fn share(kinds: HashMap<String, Vec<ColumnDefinition>>) -> Columns {
+    let shared = kinds.into_iter();
+    shared
+        .map(|(kind, columns)| (kind, columns.into()))
+        .collect()
+}
+
+/// The columns and the cell function of a kind for API servers of version 1.`minor`; `None` if the
+/// kind is not supported.
+pub(crate) fn built_in(
+    api_version: &str,
+    kind: &str,
+    minor: u32,
+) -> Option<(Arc<[ColumnDefinition]>, Cells)> {
     let (_, _, cells) = KINDS
         .iter()
         .find(|(version, name, _)| *version == api_version && *name == kind)?;
-    let columns = COLUMNS.get(&format!("{api_version}/{kind}"));
-    Some((columns.cloned().unwrap_or_else(default_columns), *cells))
+    let older = OLDER_KINDS.iter().find(|(until, version, name, _)| {
+        minor <= *until && *version == api_version && *name == kind
+    });
+    let cells = older.map_or(*cells, |(.., cells)| *cells);
+    let key = format!("{api_version}/{kind}");
+    let mut older = OLDER_COLUMNS.range(minor..);
+    let columns = older.find_map(|(_, kinds)| kinds.get(&key));
+    let columns = columns.or_else(|| COLUMNS.get(&key));
+    Some((columns.cloned().unwrap_or_else(default_columns), cells))
 }
 
 /// The columns for kinds without a printer in the API server: Name and Created At.

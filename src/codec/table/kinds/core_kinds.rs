@@ -75,6 +75,11 @@ pub(super) fn service_account(account: &Value) -> Vec<Cell> {
     vec![name(account), age_of(account)]
 }
 
+pub(super) fn service_account_until_34(account: &Value) -> Vec<Cell> {
+    let secrets = list(&account["secrets"]).len().into();
+    vec![name(account), secrets, age_of(account)]
+}
+
 pub(super) fn lease(lease: &Value) -> Vec<Cell> {
     let holder = text(&lease["spec"]["holderIdentity"]).into();
     vec![name(lease), holder, age_of(lease)]

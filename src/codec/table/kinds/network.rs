@@ -175,13 +175,23 @@ pub(super) fn ip_address(address: &Value) -> Vec<Cell> {
 }
 
 pub(super) fn ingress_class(class: &Value) -> Vec<Cell> {
-    let (metadata, spec) = (&class["metadata"], &class["spec"]);
-    let is_default = &metadata["annotations"]["ingressclass.kubernetes.io/is-default-class"];
-    let default = if is_default == "true" {
-        " (default)"
-    } else {
-        ""
-    };
+    let annotations = &class["metadata"]["annotations"];
+    let is_default = &annotations["ingressclass.kubernetes.io/is-default-class"];
+    match is_default == "true" {
+        true => {
+            let name = format!("{} (default)", text(&class["metadata"]["name"]));
+            ingress_class_with(class, name.into())
+        }
+        false => ingress_class_until_35(class),
+    }
+}
+
+pub(super) fn ingress_class_until_35(class: &Value) -> Vec<Cell> {
+    ingress_class_with(class, name(class))
+}
+
+fn ingress_class_with(class: &Value, name: Cell) -> Vec<Cell> {
+    let spec = &class["spec"];
     let parameters = match &spec["parameters"] {
         Value::Object(_) => {
             let parameters = &spec["parameters"];
@@ -193,7 +203,7 @@ pub(super) fn ingress_class(class: &Value) -> Vec<Cell> {
         _ => NONE.to_owned(),
     };
     vec![
-        format!("{}{default}", text(&metadata["name"])).into(),
+        name,
         text(&spec["controller"]).into(),
         parameters.into(),
         age_of(class),

@@ -15,12 +15,23 @@ use crate::codec::table::value::or;
 use crate::codec::table::value::text;
 
 pub(super) fn cells(node: &Value) -> Vec<Cell> {
-    let info = &node["status"]["nodeInfo"];
-    let kernel = or(text(&info["kernelVersion"]), UNKNOWN);
-    let kernel = match text(&info["architecture"]) {
-        "" => kernel.to_owned(),
-        architecture => format!("{kernel} ({architecture})"),
+    let kernel = match text(&node["status"]["nodeInfo"]["architecture"]) {
+        "" => kernel(node).to_owned(),
+        architecture => format!("{} ({architecture})", kernel(node)),
     };
+    cells_with(node, kernel)
+}
+
+pub(super) fn cells_until_35(node: &Value) -> Vec<Cell> {
+    cells_with(node, kernel(node).to_owned())
+}
+
+fn kernel(node: &Value) -> &str {
+    or(text(&node["status"]["nodeInfo"]["kernelVersion"]), UNKNOWN)
+}
+
+fn cells_with(node: &Value, kernel: String) -> Vec<Cell> {
+    let info = &node["status"]["nodeInfo"];
     vec![
         name(node),
         status(node).into(),

@@ -26,9 +26,26 @@ struct Summary {
     restarts: Restarts,
 }
 
+/// How the reason of a pod is found of which one container has completed.
+#[derive(Clone, Copy, PartialEq)]
+enum Completion {
+    /// The reason of a container that has failed is shown instead, if there is one.
+    UnlessFailed,
+    /// As in API servers up to 1.34: other containers that have failed do not count.
+    Alone,
+}
+
 pub(super) fn cells(pod: &Value) -> Vec<Cell> {
+    cells_with(pod, Completion::UnlessFailed)
+}
+
+pub(super) fn cells_until_34(pod: &Value) -> Vec<Cell> {
+    cells_with(pod, Completion::Alone)
+}
+
+fn cells_with(pod: &Value, completion: Completion) -> Vec<Cell> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let summary = summary(pod);
+    let summary = summary(pod, completion);
     let sidecars = list(&spec["initContainers"]);
     let sidecars = sidecars.iter().filter(|container| is_sidecar(container));
     let total = list(&spec["containers"]).len() + sidecars.count();
@@ -46,7 +63,7 @@ pub(super) fn cells(pod: &Value) -> Vec<Cell> {
     ]
 }
 
-fn summary(pod: &Value) -> Summary {
+fn summary(pod: &Value, completion: Completion) -> Summary {
     let status = &pod["status"];
     let mut summary = Summary {
         reason: or(text(&status["reason"]), text(&status["phase"])).to_owned(),
@@ -62,7 +79,7 @@ fn summary(pod: &Value) -> Summary {
     let (is_initializing, sidecar_restarts) = summary.add_init_containers(pod);
     if !is_initializing || has_condition(status, "Initialized") {
         summary.restarts = sidecar_restarts;
-        summary.add_containers(status);
+        summary.add_containers(status, completion);
     }
     if is_deleted(pod) {
         let has_ended = ["Succeeded", "Failed"].contains(&text(&status["phase"]));
@@ -112,8 +129,9 @@ impl Summary {
     }
 
     /// Adds the main containers. The first container that waits or has terminated sets the reason.
-    fn add_containers(&mut self, status: &Value) {
+    fn add_containers(&mut self, status: &Value, completion: Completion) {
         let mut has_running = false;
+        let mut failure = None;
         for container in list(&status["containerStatuses"]).iter().rev() {
             self.restarts.add(container);
             let state = &container["state"];
@@ -122,14 +140,24 @@ impl Summary {
                 self.reason = waiting_reason.to_owned();
             } else if state["terminated"].is_object() {
                 self.reason = end_reason(&state["terminated"]);
+                if number(&state["terminated"]["exitCode"]) != 0 {
+                    failure = Some(self.reason.clone());
+                }
             } else if container["ready"] == true && state["running"].is_object() {
                 has_running = true;
                 self.ready += 1;
             }
         }
-        if self.reason == "Completed" && has_running {
-            let is_ready = has_condition(status, "Ready");
-            self.reason = if is_ready { "Running" } else { "NotReady" }.to_owned();
+        if self.reason != "Completed" {
+            return;
+        }
+        let failure = failure.filter(|_| completion == Completion::UnlessFailed);
+        if has_running && has_condition(status, "Ready") {
+            self.reason = "Running".to_owned();
+        } else if let Some(failure) = failure {
+            self.reason = failure;
+        } else if has_running {
+            self.reason = "NotReady".to_owned();
         }
     }
 }

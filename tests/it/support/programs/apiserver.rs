@@ -102,6 +102,16 @@ pub(crate) async fn private_with_tokens(tokens: &str, flags: &[&str]) -> Option<
     Some(ApiServer::start(available()?, tokens, flags).await)
 }
 
+/// The minor version of Kubernetes 1 of the API server's binary, such as 37. `None` if there are no
+/// binaries.
+///
+/// # Panics
+/// Panics if there are no binaries and `KUBEFAN_REQUIRE_UPSTREAM` is 1.
+pub(crate) fn minor() -> Option<u32> {
+    static MINOR: OnceLock<Option<u32>> = OnceLock::new();
+    *MINOR.get_or_init(|| Some(available()?.minor()))
+}
+
 fn available() -> Option<Assets> {
     static FOUND: OnceLock<Option<Assets>> = OnceLock::new();
     FOUND.get_or_init(find_or_report).clone()
@@ -288,6 +298,11 @@ impl ApiServer {
             }
         }
         Ok(())
+    }
+
+    /// The minor version of Kubernetes 1, such as 37.
+    pub(crate) fn minor(&self) -> u32 {
+        minor().expect("a server that runs has a binary")
     }
 
     pub(crate) fn assets(&self) -> &Assets {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 
 const SERVERS: [&str; 3] = ["kube-apiserver", "etcd", "kubectl"];
 const HELPERS: [&str; 3] = ["stub-kubelet", "informers", "manager"];
@@ -53,6 +54,19 @@ impl Assets {
 
     pub(crate) fn kube_apiserver(&self) -> PathBuf {
         self.servers.join("kube-apiserver")
+    }
+
+    /// The minor version of Kubernetes 1 that kube-apiserver says it has, such as 37.
+    pub(super) fn minor(&self) -> u32 {
+        let output = Command::new(self.kube_apiserver())
+            .arg("--version")
+            .output();
+        let output = output.expect("kube-apiserver can be run");
+        let text = String::from_utf8_lossy(&output.stdout);
+        let minor = text
+            .strip_prefix("Kubernetes v1.")
+            .and_then(|rest| rest.split('.').next()?.parse().ok());
+        minor.unwrap_or_else(|| panic!("not a version of kube-apiserver: {text}"))
     }
 
     pub(crate) fn etcd(&self) -> PathBuf {

@@ -22,19 +22,15 @@ use crate::support::clients::frames::Format;
 use crate::support::poll::eventually;
 use crate::support::programs::apiserver::ADMIN;
 use crate::support::programs::apiserver::ApiServer;
+use crate::support::programs::apiserver::minor;
 use crate::support::programs::apiserver::private_with;
 use crate::support::programs::kubefan::Kubefan;
+use crate::upstream::differential::older;
 use crate::upstream::differential::table;
 use crate::upstream::differential::table::Case;
 use crate::upstream::differential::table::Protocol;
 use crate::upstream::differential::table::RequestedFormat;
 
-/// Flags that enable shards, and kinds with field selectors that an API server does not serve by
-/// default.
-const SERVER_FLAGS: [&str; 2] = [
-    "--feature-gates=ClusterTrustBundle=true,PodCertificateRequest=true,ShardedListAndWatch=true",
-    "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true,certificates.k8s.io/v1beta1/podcertificaterequests=true",
-];
 /// With `-v` and JSON, the log reports how each request was answered. The retention is long enough
 /// that no event expires during the test, even on a slow machine.
 const KUBEFAN_FLAGS: [&str; 4] = [
@@ -79,7 +75,9 @@ impl Fixture {
     /// Starts both servers and creates the objects. `None` if the API server's binaries are
     /// missing, which is reported.
     pub(super) async fn start() -> Option<Self> {
-        let server = private_with(&SERVER_FLAGS).await?;
+        let flags = older::server_flags(minor()?);
+        let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+        let server = private_with(&flags).await?;
         let admin = server.client();
         for entry in entries("definitions.txt") {
             entry.send(&admin).await;
@@ -106,7 +104,8 @@ impl Fixture {
     }
 
     async fn fill(&mut self) {
-        let entries = entries("objects.txt");
+        let mut entries = entries("objects.txt");
+        entries.retain(|entry| older::is_served(&entry.path, self.server.minor()));
         let collections = collections(&entries);
         let [direct, _] = &self.direct;
         let [through, _] = &self.through;

@@ -52,7 +52,7 @@ async fn every_table_cell_equals_the_api_servers() {
         if std::env::var_os("KUBEFAN_WRITE_GOLDEN").is_some_and(|value| value == "1") {
             write(&answer);
         }
-        rows += compare(&client, &answer, &mut differences).await;
+        rows += compare(&client, server.minor(), &answer, &mut differences).await;
     }
     assert!(rows > 250, "{rows}");
     let count = differences.len();
@@ -118,13 +118,19 @@ fn second_of(time: SystemTime) -> u64 {
 
 /// Compares kubefan's cells with those in an answer, adds the differing rows to `differences`, and
 /// returns the number of compared rows.
-async fn compare(client: &Client, answer: &Answer, differences: &mut Vec<String>) -> usize {
+async fn compare(
+    client: &Client,
+    minor: u32,
+    answer: &Answer,
+    differences: &mut Vec<String>,
+) -> usize {
     let path = &answer.path;
     let rows = answer.table["rows"].as_array().expect("rows");
-    let printer = printer(client, &rows[0]["object"]).await;
+    let printer = printer(client, minor, &rows[0]["object"]).await;
     let columns = serde_json::to_value(printer.columns()).expect("JSON");
     if columns != answer.table["columnDefinitions"] {
-        differences.push(format!("{path}: the columns"));
+        let wanted = &answer.table["columnDefinitions"];
+        differences.push(format!("{path}: the columns\n  {wanted}\n  {columns}"));
     }
     let empty = json!({ "cells": answer.bookmark, "object": {} });
     for row in rows.iter().chain([&empty]) {
@@ -138,10 +144,10 @@ async fn compare(client: &Client, answer: &Answer, differences: &mut Vec<String>
     rows.len() + 1
 }
 
-async fn printer(client: &Client, object: &Value) -> Printer {
+async fn printer(client: &Client, minor: u32, object: &Value) -> Printer {
     let word = |field: &str| object[field].as_str().expect("a text").to_owned();
     let (version, kind) = (word("apiVersion"), word("kind"));
-    if let Some(printer) = Printer::built_in(&version, &kind) {
+    if let Some(printer) = Printer::built_in_at(&version, &kind, minor) {
         return printer;
     }
     let (group, version) = version.split_once('/').expect("a group");
