@@ -253,12 +253,20 @@ impl Status {
 
     /// 429 for a LIST or WATCH of a shard that no cache can answer, for `reason`. An API server may
     /// answer it with all objects, so it is not forwarded.
-    pub fn unserved_shard(reason: &str) -> Self {
+    ///
+    /// If the same request can never be answered, `advice` says what to change; then it has no
+    /// `Retry-After`, so that client-go reports the error instead of repeating the request.
+    pub fn unserved_shard(reason: &str, advice: Option<&str>) -> Self {
+        let advised = advice.unwrap_or("please try again later");
         let message = format!(
             "kubefan answers a shardSelector only from a cache, and none can answer this request \
-             ({reason}), please try again later"
+             ({reason}): {advised}"
         );
-        Self::failure(429, "TooManyRequests", message).with_details(retry_after(1))
+        let status = Self::failure(429, "TooManyRequests", message);
+        match advice {
+            Some(_) => status,
+            None => status.with_details(retry_after(1)),
+        }
     }
 
     /// 500 for an invalid `shardSelector`, as the API server sends it.

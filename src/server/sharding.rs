@@ -45,7 +45,7 @@ pub(super) fn refusal(reason: Reason, is_known: bool) -> Option<Status> {
         Reason::NotCacheable if !is_known => None,
         // No API server could continue this list, so the client must begin again.
         Reason::PastState => Some(Status::expired_list()),
-        _ => Some(Status::unserved_shard(reason.name())),
+        _ => Some(unserved(reason)),
     }
 }
 
@@ -53,12 +53,80 @@ pub(super) fn refusal(reason: Reason, is_known: bool) -> Option<Status> {
 /// was forwarded for `reason`; `None` if the answer is a refusal.
 pub(super) fn replacement_of(code: StatusCode, reason: Reason) -> Option<Status> {
     let is_refusal = code.is_client_error() || code.is_server_error();
-    (!is_refusal).then(|| Status::unserved_shard(reason.name()))
+    (!is_refusal).then(|| unserved(reason))
+}
+
+fn unserved(reason: Reason) -> Status {
+    Status::unserved_shard(reason.name(), advice(reason))
+}
+
+/// What a client must change so that a cache can answer it; `None` if the same request may be
+/// answered later.
+fn advice(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::MediaType
+        | Reason::Table
+        | Reason::TableDiffers
+        | Reason::PartialMetadata
+        | Reason::NoSuchFormat => Some("ask for whole objects in JSON or protobuf"),
+        Reason::CallerIdentity => Some(
+            "kubefan does not know whose request it is; send it as a user whom kubefan can \
+             authenticate, or, with --auth none, without credentials",
+        ),
+        Reason::DeprecatedPath => Some("use the path without watch/, and the parameter watch=1"),
+        Reason::Upgrade => Some("send a plain GET, or a WebSocket handshake that is complete"),
+        Reason::EmptySegment => Some("use a path without empty segments"),
+        Reason::UnknownField => Some("kubefan does not know this field in a fieldSelector"),
+        Reason::Malformed => Some("kubefan does not understand its parameters"),
+        Reason::NotCacheable => {
+            Some("kubefan never caches this resource; ask for it without a shardSelector")
+        }
+        Reason::Forbidden => {
+            Some("kubefan itself may not list and watch this resource; ask its administrator")
+        }
+        Reason::NotGet
+        | Reason::NonResource
+        | Reason::Subresource
+        | Reason::TableUnchecked
+        | Reason::ShardSelector
+        | Reason::NotCached
+        | Reason::NotAuthorized
+        | Reason::Consistent
+        | Reason::Unproven
+        | Reason::CacheDiffers
+        | Reason::AheadOfCache
+        | Reason::PastState
+        | Reason::ShuttingDown => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_is_told_to_wait_only_if_that_can_help() {
+        for (reason, can_wait) in [
+            (Reason::NotCached, true),
+            (Reason::Unproven, true),
+            (Reason::CacheDiffers, true),
+            (Reason::AheadOfCache, true),
+            (Reason::TableUnchecked, true),
+            (Reason::NotAuthorized, true),
+            (Reason::MediaType, false),
+            (Reason::Table, false),
+            (Reason::PartialMetadata, false),
+            (Reason::DeprecatedPath, false),
+            (Reason::CallerIdentity, false),
+            (Reason::NotCacheable, false),
+        ] {
+            let status = unserved(reason);
+            assert_eq!(status.code, 429, "{reason:?}");
+            assert_eq!(status.retry_after().is_some(), can_wait, "{reason:?}");
+            let says_later = status.message.ends_with("please try again later");
+            assert_eq!(says_later, can_wait, "{}", status.message);
+        }
+    }
 
     #[test]
     fn only_refusals_of_the_api_server_are_relayed() {
