@@ -17,14 +17,17 @@ use serde_json::json;
 
 /// The fields of pods that field selectors may use.
 pub(crate) fn fields() -> Arc<SelectableFields> {
-    Arc::new(SelectableFields::for_resource(&Resource {
-        gvr: GroupVersionResource::new("", "v1", "pods"),
-        kind: "Pod".to_owned(),
-        singular: "pod".to_owned(),
-        short_names: Vec::new(),
-        namespaced: true,
-        verbs: Vec::new(),
-    }))
+    Arc::new(SelectableFields::for_resource(
+        &Resource {
+            gvr: GroupVersionResource::new("", "v1", "pods"),
+            kind: "Pod".to_owned(),
+            singular: "pod".to_owned(),
+            short_names: Vec::new(),
+            namespaced: true,
+            verbs: Vec::new(),
+        },
+        None,
+    ))
 }
 
 /// `count` pods of the synthetic workload. As an item of a JSON list, the pod at index `n` has

@@ -69,7 +69,13 @@ struct RefreshState {
 struct DiscoverySnapshot {
     mapper: RestMapper,
     /// The selectable fields of each resource, filled when first needed.
-    fields: Mutex<HashMap<GroupVersionResource, Arc<SelectableFields>>>,
+    fields: Mutex<HashMap<GroupVersionResource, KnownFields>>,
+}
+
+/// The selectable fields of a resource at an API server of the minor version `server_minor`.
+struct KnownFields {
+    server_minor: Option<u32>,
+    fields: Arc<SelectableFields>,
 }
 
 impl LiveRestMapper {
@@ -141,7 +147,7 @@ impl LiveRestMapper {
         Some(InformerSpec {
             resource: Arc::clone(resource),
             format,
-            fields: discovered.fields_of(gvr),
+            fields: discovered.fields_of(gvr, self.server_minor()),
             custom: discovered.mapper.is_custom(gvr),
             list_kind: discovered.mapper.list_kind(gvr).map(str::to_owned),
         })
@@ -320,7 +326,8 @@ impl LiveRestMapper {
             informers.stop(gvr);
         }
         for gvr in &changes.changed {
-            if before.fields_of(gvr) == after.fields_of(gvr) {
+            let minor = self.server_minor();
+            if before.fields_of(gvr, minor) == after.fields_of(gvr, minor) {
                 tracing::info!(resource = %gvr, "definition changed, listing again");
                 informers.relist(gvr);
             } else {
@@ -373,21 +380,30 @@ impl DiscoverySnapshot {
         }
     }
 
-    fn fields_of(&self, gvr: &GroupVersionResource) -> Arc<SelectableFields> {
+    fn fields_of(
+        &self,
+        gvr: &GroupVersionResource,
+        server_minor: Option<u32>,
+    ) -> Arc<SelectableFields> {
         let mut fields = self.fields.lock();
-        if let Some(known) = fields.get(gvr) {
-            return Arc::clone(known);
+        let known = fields.get(gvr);
+        if let Some(known) = known.filter(|known| known.server_minor == server_minor) {
+            return Arc::clone(&known.fields);
         }
         let table = match (
             self.mapper.selectable_json_paths(gvr),
             self.mapper.resource(gvr),
         ) {
             (Some(paths), Some(resource)) => SelectableFields::custom(resource.namespaced, paths),
-            (None, Some(resource)) => SelectableFields::for_resource(resource),
+            (None, Some(resource)) => SelectableFields::for_resource(resource, server_minor),
             (_, None) => SelectableFields::default(),
         };
         let table = Arc::new(table);
-        fields.insert(gvr.clone(), Arc::clone(&table));
+        let known = KnownFields {
+            server_minor,
+            fields: Arc::clone(&table),
+        };
+        fields.insert(gvr.clone(), known);
         table
     }
 }

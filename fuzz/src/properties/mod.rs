@@ -37,12 +37,15 @@ use kubefan::api::SelectableFields;
 
 /// The fields of pods that field selectors may use: texts, a boolean, and an element of a list.
 fn pod_fields() -> Arc<SelectableFields> {
-    Arc::new(SelectableFields::for_resource(&Resource {
-        gvr: GroupVersionResource::new("", "v1", "pods"),
-        kind: "Pod".to_owned(),
-        singular: "pod".to_owned(),
-        short_names: Vec::new(),
-        namespaced: true,
-        verbs: Vec::new(),
-    }))
+    Arc::new(SelectableFields::for_resource(
+        &Resource {
+            gvr: GroupVersionResource::new("", "v1", "pods"),
+            kind: "Pod".to_owned(),
+            singular: "pod".to_owned(),
+            short_names: Vec::new(),
+            namespaced: true,
+            verbs: Vec::new(),
+        },
+        None,
+    ))
 }

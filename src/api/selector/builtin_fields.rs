@@ -1,7 +1,7 @@
 //! A table of the selectable fields of the built-in kinds.
 //!
-//! It was made from the sources of Kubernetes 1.36 (field label conversions, selectable fields and
-//! `generated.proto` files), and verified against a running API server.
+//! It was made from the sources of Kubernetes 1.34 to 1.37 (field label conversions, selectable
+//! fields and `generated.proto` files), and verified against a running API server.
 
 use super::Field;
 use super::FieldValue;
@@ -52,24 +52,22 @@ const POD_CERTIFICATE_REQUEST: &[Row] = &[
     ("spec.podName", "spec.podName", &[2, 2], Text),
     ("spec.nodeName", "spec.nodeName", &[2, 6], Text),
 ];
-const POD_CERTIFICATE_REQUEST_ALPHA: &[Row] = &[
-    ("spec.signerName", "spec.signerName", &[2, 1], Text),
-    ("spec.podName", "spec.podName", &[2, 2], Text),
-    ("spec.nodeName", "spec.nodeName", &[2, 6], Text),
-    (
-        "spec.serviceAccountName",
-        "spec.serviceAccountName",
-        &[2, 4],
-        Text,
-    ),
-];
 const RESOURCE_SLICE: &[Row] = &[
     ("spec.nodeName", "spec.nodeName", &[2, 3], Text),
     ("spec.driver", "spec.driver", &[2, 1], Text),
+    ("spec.pool.name", "spec.pool.name", &[2, 2, 1], Text),
 ];
 
-/// The selectable fields of `resource`; only name and namespace if the table does not contain it.
-pub(super) fn selectable_fields(resource: &Resource) -> SelectableFields {
+/// Fields that are not selectable in all of these versions: the resource, the field, and the first
+/// minor version in which it is.
+const ADDED: &[(&str, &str, u32)] = &[("resourceslices", "spec.pool.name", 37)];
+
+/// The selectable fields of `resource` at an API server of the minor version `server_minor`; only
+/// name and namespace if the table does not contain the resource.
+pub(super) fn selectable_fields(
+    resource: &Resource,
+    server_minor: Option<u32>,
+) -> SelectableFields {
     let gvr = &resource.gvr;
     let rows = match (
         gvr.group.as_str(),
@@ -85,9 +83,6 @@ pub(super) fn selectable_fields(resource: &Resource) -> SelectableFields {
         ("batch", "v1", "jobs") => JOB,
         ("certificates.k8s.io", _, "certificatesigningrequests") => CERTIFICATE_SIGNING_REQUEST,
         ("certificates.k8s.io", _, "clustertrustbundles") => CLUSTER_TRUST_BUNDLE,
-        ("certificates.k8s.io", "v1alpha1", "podcertificaterequests") => {
-            POD_CERTIFICATE_REQUEST_ALPHA
-        }
         ("certificates.k8s.io", _, "podcertificaterequests") => POD_CERTIFICATE_REQUEST,
         ("resource.k8s.io", _, "resourceslices") => RESOURCE_SLICE,
         _ => return SelectableFields::default(),
@@ -103,7 +98,16 @@ pub(super) fn selectable_fields(resource: &Resource) -> SelectableFields {
         fields: rows.iter().map(field).collect(),
         accepts_namespace: namespaced.contains(&gvr.resource.as_str()),
         aliases: aliases(resource),
+        refused: refused(resource, server_minor),
     }
+}
+
+fn refused(resource: &Resource, server_minor: Option<u32>) -> Vec<String> {
+    let own = ADDED
+        .iter()
+        .filter(|(name, ..)| *name == resource.gvr.resource);
+    let newer = own.filter(|(_, _, since)| server_minor.is_none_or(|minor| minor < *since));
+    newer.map(|(_, label, _)| (*label).to_owned()).collect()
 }
 
 fn field(&(label, json_path, protobuf_path, value): &Row) -> SelectableField {

@@ -16,6 +16,9 @@ pub struct SelectableFields {
     pub accepts_namespace: bool,
     /// Other accepted names with their fields, such as a Pod's `spec.host` for `spec.nodeName`.
     pub aliases: Vec<(String, Field)>,
+    /// The names of those `fields` that the API server refuses, because it is too old for them. So
+    /// the positions of the others do not depend on its version.
+    pub refused: Vec<String>,
 }
 
 /// A field whose value field selectors can compare.
@@ -53,16 +56,18 @@ impl Default for SelectableFields {
             fields: Vec::new(),
             accepts_namespace: true,
             aliases: Vec::new(),
+            refused: Vec::new(),
         }
     }
 }
 
 impl SelectableFields {
-    /// The selectable fields of a built-in resource.
+    /// The selectable fields of a built-in resource at an API server of the minor version
+    /// `server_minor`, such as 37 of 1.37. If it is unknown, those of the oldest known version.
     ///
     /// Events get only the default fields, because they are never cached.
-    pub fn for_resource(resource: &Resource) -> Self {
-        builtin_fields::selectable_fields(resource)
+    pub fn for_resource(resource: &Resource, server_minor: Option<u32>) -> Self {
+        builtin_fields::selectable_fields(resource, server_minor)
     }
 
     /// The selectable fields of a custom resource, whose version has the `selectableFields`
@@ -80,7 +85,7 @@ impl SelectableFields {
         Self {
             fields: json_paths.iter().map(field).collect(),
             accepts_namespace: namespaced,
-            aliases: Vec::new(),
+            ..Self::default()
         }
     }
 
@@ -93,7 +98,7 @@ impl SelectableFields {
     /// The field that `label` names in a selector.
     ///
     /// # Errors
-    /// If the kind has no selectable field with this name.
+    /// If the kind has no selectable field with this name, or the API server refuses it.
     pub fn resolve(&self, label: &str) -> Result<Field, Malformed> {
         let alias = || self.aliases.iter().find(|(alias, _)| alias == label);
         match label {
@@ -101,6 +106,7 @@ impl SelectableFields {
             "metadata.namespace" if self.accepts_namespace => Ok(Field::Namespace),
             _ => self
                 .position(label)
+                .filter(|_| !self.refused.iter().any(|refused| refused == label))
                 .map(Field::Value)
                 .or_else(|| alias().map(|(_, field)| *field))
                 .ok_or_else(|| {

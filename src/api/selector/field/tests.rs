@@ -18,14 +18,24 @@ use crate::api::ResourceVersion;
 use crate::api::SelectableFields;
 
 fn fields_of(group: &str, version: &str, resource: &str) -> SelectableFields {
-    SelectableFields::for_resource(&Resource {
+    fields_at(None, group, version, resource)
+}
+
+fn fields_at(
+    server_minor: Option<u32>,
+    group: &str,
+    version: &str,
+    resource: &str,
+) -> SelectableFields {
+    let resource = Resource {
         gvr: GroupVersionResource::new(group, version, resource),
         kind: String::new(),
         singular: String::new(),
         short_names: Vec::new(),
         namespaced: true,
         verbs: Vec::new(),
-    })
+    };
+    SelectableFields::for_resource(&resource, server_minor)
 }
 
 fn pods() -> SelectableFields {
@@ -124,6 +134,12 @@ fn refuses_fields_that_a_kind_lacks() {
             "podcertificaterequests",
             "spec.serviceAccountName",
         ),
+        (
+            "certificates.k8s.io",
+            "v1alpha1",
+            "podcertificaterequests",
+            "spec.serviceAccountName",
+        ),
     ] {
         let fields = fields_of(group, version, resource);
         assert!(fields.resolve(label).is_err(), "{resource} {label}");
@@ -204,12 +220,7 @@ fn accepts_each_kinds_labels() {
             "certificates.k8s.io",
             "v1alpha1",
             "podcertificaterequests",
-            vec![
-                "spec.signerName",
-                "spec.podName",
-                "spec.nodeName",
-                "spec.serviceAccountName",
-            ],
+            vec!["spec.signerName", "spec.podName", "spec.nodeName"],
         ),
         (
             "resource.k8s.io",
@@ -234,6 +245,25 @@ fn accepts_each_kinds_labels() {
         for label in labels {
             assert!(fields.resolve(label).is_ok(), "{resource} {label}");
         }
+    }
+}
+
+#[test]
+fn a_field_is_refused_before_the_version_in_which_it_was_added() {
+    for (server_minor, is_selectable) in [
+        (None, false),
+        (Some(34), false),
+        (Some(36), false),
+        (Some(37), true),
+        (Some(38), true),
+    ] {
+        let slices = fields_at(server_minor, "resource.k8s.io", "v1", "resourceslices");
+        let resolved = slices.resolve("spec.pool.name");
+        assert_eq!(resolved.is_ok(), is_selectable, "{server_minor:?}");
+        // The values of an object have the same positions at all versions.
+        assert_eq!(slices.position("spec.pool.name"), Some(2));
+        assert_eq!(slices.resolve("spec.driver"), Ok(Field::Value(1)));
+        assert!(slices.resolve("spec.pool").is_err());
     }
 }
 

@@ -162,7 +162,7 @@ fn kind(&(group, version, plural, kind, short_names, flags): &Row) -> Kind {
     };
     let fields = match kind {
         "Event" => event_fields(),
-        _ => SelectableFields::for_resource(&resource),
+        _ => SelectableFields::for_resource(&resource, None),
     };
     Kind {
         resource: Arc::new(resource),
@@ -193,7 +193,6 @@ fn event_fields() -> SelectableFields {
     };
     SelectableFields {
         fields: EVENT_FIELDS.iter().map(field).collect(),
-        accepts_namespace: true,
-        aliases: Vec::new(),
+        ..SelectableFields::default()
     }
 }
