@@ -44,6 +44,7 @@ use super::queue::QueueMetrics;
 use super::rbac::RecentChanges;
 use super::rbac::RoleWatch;
 use super::repeated_reviews::RepeatedReviews;
+use super::reviews::Judgement;
 use super::reviews::Reviewer;
 use super::token::Authorization;
 use super::token::Token;
@@ -461,6 +462,41 @@ impl AccessControl {
         if let Some(inner) = &self.inner {
             inner.authorizer.learn(caller, attributes, asked_at);
         }
+    }
+}
+
+impl AccessControl {
+    /// Remembers for an outage that the API server has answered a GET of `path`, which names no
+    /// resource, at `asked_at` or later: if `was_allowed`, `caller` may read it, otherwise not.
+    pub fn learn_path(
+        &self,
+        caller: &KnownCaller,
+        path: &str,
+        was_allowed: bool,
+        asked_at: Instant,
+    ) {
+        if let Some(inner) = &self.inner {
+            let judgement = match was_allowed {
+                true => Judgement::Allowed,
+                false => Judgement::Denied,
+            };
+            let authorizer = &inner.authorizer;
+            authorizer.learn_path(caller, path, judgement, asked_at);
+        }
+    }
+
+    /// True if `caller` could read `path` when the API server last answered that, and this still
+    /// counts although it does not answer now. Counts it as a stale decision.
+    pub fn could_read_path(&self, caller: &KnownCaller, path: &str) -> bool {
+        let Some(inner) = &self.inner else {
+            return false;
+        };
+        let attributes = Attributes::of_path(path);
+        let could_read = inner.authorizer.was_allowed(caller, &attributes);
+        if could_read {
+            inner.stale_decisions.inc();
+        }
+        could_read
     }
 }
 

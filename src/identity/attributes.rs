@@ -25,6 +25,10 @@ pub struct Attributes {
     pub namespace: String,
     /// The object's name; empty for all.
     pub name: String,
+    /// The path of a read of no resource, such as `/apis`; empty for resources. Such a right is
+    /// never asked about, only learnt from answers.
+    #[serde(skip)]
+    pub path: String,
     /// The conditions on fields; empty if there are none, or if they are not part of the question.
     #[serde(skip_serializing_if = "Selector::is_empty")]
     pub field_selector: Selector,
@@ -49,6 +53,15 @@ struct Requirement {
 }
 
 impl Attributes {
+    /// The attributes of a GET of `path`, which names no resource.
+    pub fn of_path(path: &str) -> Self {
+        Self {
+            verb: "get".to_owned(),
+            path: path.to_owned(),
+            ..Self::default()
+        }
+    }
+
     /// Adds the conditions of a request's selectors, as far as they can be parsed and a review can
     /// express them. A condition that is left out makes the question more general, so that a yes
     /// still covers the read.

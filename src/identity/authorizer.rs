@@ -140,6 +140,22 @@ impl Authorizer {
             .learn(&question, allowed, asked_at, self.allowed_for);
     }
 
+    /// Remembers for an outage whether the API server has let `caller` read `path`, which names no
+    /// resource. Does nothing if decisions do not count in an outage.
+    pub(super) fn learn_path(
+        &self,
+        caller: &KnownCaller,
+        path: &str,
+        judgement: Judgement,
+        asked_at: Instant,
+    ) {
+        if !self.stale_for.is_zero() {
+            let question = Question::new(caller, Attributes::of_path(path));
+            self.decisions
+                .learn(&question, judgement, asked_at, Duration::ZERO);
+        }
+    }
+
     /// Forgets the remembered denials of this read.
     pub(super) fn not_denied(&self, caller: &KnownCaller, attributes: &Attributes) {
         for attributes in [attributes.without_selectors(), attributes.clone()] {

@@ -121,6 +121,7 @@ impl Server {
         shutdown.spawn_background(tables.clone().clean());
         let mapper = Arc::clone(&rest_mapper);
         let documents = Documents::new(
+            access.clone(),
             forwarder.clone(),
             move |group, version| mapper.with(|known| known.is_native_version(group, version)),
             metrics.documents,

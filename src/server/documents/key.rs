@@ -105,6 +105,11 @@ impl DocumentKey {
         Some((key, hash))
     }
 
+    /// The path of the document.
+    pub(super) fn path(&self) -> &str {
+        &self.path
+    }
+
     /// True for the index of OpenAPI v3.
     pub(super) fn is_openapi_index(&self) -> bool {
         self.path == OPENAPI_V3

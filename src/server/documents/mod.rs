@@ -6,9 +6,11 @@
 //! neither rendered nor compressed nor sent it.
 //!
 //! Only if the API server does not answer, clients get documents from memory without it, with a
-//! `Warning`. So `kubectl` starts in an outage, and can read what the caches have. The documents of
-//! OpenAPI v3 are many, and a client reads only those that it needs, so kubefan fetches all of them
-//! (`prefetch`) after their index was read.
+//! `Warning`: all if callers are not authenticated, otherwise those that the API server let the
+//! same user read while it answered, for as long as its decisions count. So `kubectl` starts in an
+//! outage, and can read what the caches have. The documents of OpenAPI v3 are many, and a client
+//! reads only those that it needs, so kubefan fetches all of them (`prefetch`) after their index
+//! was read.
 
 mod key;
 mod memory;
@@ -34,10 +36,12 @@ use prometheus::IntCounterVec;
 use prometheus::IntGauge;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::body;
 use crate::body::Body;
 use crate::body::BoxError;
+use crate::identity::AccessControl;
 use crate::identity::Caller;
 use crate::ledger::Account;
 use crate::server::forward::Room;
@@ -79,6 +83,8 @@ pub(super) struct Documents {
 struct Inner {
     memory: Memory,
     prefetch: Prefetch,
+    /// What callers could read while the API server answered.
+    access: AccessControl,
     /// Whether the API server itself serves the resources of a group and version.
     is_native: Box<IsNative>,
     /// A permit for each document that is being received to be remembered.
@@ -98,6 +104,7 @@ pub(super) struct DocumentRequest {
     condition: Option<HeaderValue>,
     /// The document whose `ETag` kubefan has added to the request.
     offered: Option<Arc<Document>>,
+    asked_at: Instant,
 }
 
 /// Metrics of the documents.
@@ -139,9 +146,11 @@ struct Receiving {
 // === impl Documents ===
 
 impl Documents {
-    /// Remembers documents, and fetches those of OpenAPI v3 through `forwarder`.
+    /// Remembers documents, and fetches those of OpenAPI v3 through `forwarder`. `access` remembers
+    /// who may read them.
     /// `is_native(group, version)` is true if the API server itself serves these resources.
     pub(super) fn new(
+        access: AccessControl,
         forwarder: Forwarder,
         is_native: impl Fn(&str, &str) -> bool + Send + Sync + 'static,
         metrics: DocumentMetrics,
@@ -150,6 +159,7 @@ impl Documents {
         let inner = Inner {
             memory: Memory::default(),
             prefetch: Prefetch::new(forwarder, shutdown),
+            access,
             is_native: Box::new(is_native),
             receiving: Arc::new(Semaphore::new(MAX_RECEIVING)),
             metrics,
@@ -181,12 +191,13 @@ impl Documents {
             account,
             condition,
             offered,
+            asked_at: Instant::now(),
         })
     }
 
-    /// The answer to `request`, whose forwarding had the result `forwarded`. It is remembered unless
-    /// `caller` is unknown, and taken from memory if the API server did not answer and the caller has
-    /// kubefan's rights: those of others only the API server knows.
+    /// The answer to `request`, whose forwarding had the result `forwarded`. It is remembered
+    /// unless `caller` is unknown. If the API server did not answer, it is taken from memory if the
+    /// caller has kubefan's rights, or could read the same path when it was last answered.
     ///
     /// # Errors
     /// That of `forwarded`.
@@ -201,12 +212,15 @@ impl Documents {
             Ok(response) => response,
             Err(failed) => {
                 let remembered = self.inner.memory.get(&request.key, &request.hash);
-                let remembered = remembered.filter(|_| failed.is_outage && has_our_rights);
+                let remembered = remembered.filter(|_| failed.is_outage);
+                let may_read = || has_our_rights || self.could_read(&request, caller);
+                let remembered = remembered.filter(|_| may_read());
                 let document = remembered.ok_or(failed)?;
                 self.count(Source::Outage);
                 return Ok(outdated(&document, request.condition.as_ref()));
             }
         };
+        self.learn(&request, caller, response.status());
         let is_confirmed = response.status() == StatusCode::NOT_MODIFIED;
         if has_our_rights && (is_confirmed || response.status() == StatusCode::OK) {
             self.inner.prefetch.after(self, &request.key);
@@ -224,6 +238,28 @@ impl Documents {
                 })
             }
             _ => Ok(response),
+        }
+    }
+
+    /// Remembers whether the API server's answer with `status` shows that `caller` may read the
+    /// path.
+    fn learn(&self, request: &DocumentRequest, caller: &Caller, status: StatusCode) {
+        let was_allowed = match status {
+            StatusCode::OK | StatusCode::NOT_MODIFIED => true,
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => false,
+            _ => return,
+        };
+        if let Caller::Known(caller) = caller {
+            let (access, path) = (&self.inner.access, request.key.path());
+            access.learn_path(caller, path, was_allowed, request.asked_at);
+        }
+    }
+
+    fn could_read(&self, request: &DocumentRequest, caller: &Caller) -> bool {
+        let access = &self.inner.access;
+        match caller {
+            Caller::Known(caller) => access.could_read_path(caller, request.key.path()),
+            Caller::Trusted | Caller::Unknown | Caller::Refused => false,
         }
     }
 

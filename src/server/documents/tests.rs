@@ -1,5 +1,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Request;
 use http_body_util::BodyExt;
@@ -8,14 +9,22 @@ use hyper::server::conn::http1 as server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::io::duplex;
+use tokio::time::advance;
 
 use super::*;
 use crate::api::Status;
+use crate::identity;
+use crate::identity::KnownCaller;
+use crate::identity::Mode;
 use crate::shutdown;
 use crate::upstream::Client;
 
-/// Documents whose own fetches get an empty answer.
+/// Documents whose own fetches get an empty answer. Callers are not authenticated.
 fn documents() -> Documents {
+    documents_for(&identity::Config::default())
+}
+
+fn documents_for(config: &identity::Config) -> Documents {
     let empty = |_| async { Ok::<_, Infallible>(Response::new(body::empty())) };
     let client = Client::in_memory(
         &(Arc::new(move || {
@@ -26,11 +35,16 @@ fn documents() -> Documents {
             Ok(near)
         }) as _),
     );
+    let registry = Registry::new();
+    let shutdown = Shutdown::new(shutdown::Config::default());
+    let metrics = identity::Metrics::new(&registry);
+    let access = AccessControl::new(config, client.clone(), metrics, &registry, &shutdown);
     Documents::new(
+        access,
         Forwarder::new(client),
         |_, _| true,
-        DocumentMetrics::new(&Registry::new()),
-        Shutdown::new(shutdown::Config::default()),
+        DocumentMetrics::new(&registry),
+        shutdown,
     )
 }
 
@@ -179,5 +193,52 @@ async fn only_what_was_received_completely_is_remembered() {
         let (_, document) = asked(&documents, None);
         let old = documents.answer(document, Err(outage()), &Caller::Trusted);
         assert_eq!(old.is_ok(), is_remembered, "{what}");
+    }
+}
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+#[tokio::test(start_paused = true)]
+async fn a_user_gets_an_old_document_in_an_outage_if_it_could_read_the_path_before() {
+    let known = |number| Caller::Known(Arc::new(KnownCaller::for_tests(number)));
+    let (reader, other) = (known(1), known(2));
+    for (stale, after, last_status, expected) in [
+        (10 * MINUTE, 9 * MINUTE, 200, true),
+        (10 * MINUTE, 9 * MINUTE, 304, true),
+        (10 * MINUTE, 9 * MINUTE, 500, true),
+        (10 * MINUTE, 9 * MINUTE, 403, false),
+        (10 * MINUTE, 9 * MINUTE, 401, false),
+        (10 * MINUTE, 11 * MINUTE, 200, false),
+        (Duration::ZERO, Duration::ZERO, 200, false),
+    ] {
+        let config = identity::Config {
+            mode: Mode::Caller,
+            stale,
+            ..identity::Config::default()
+        };
+        let documents = documents_for(&config);
+        for status in [200, last_status] {
+            let (_, document) = asked(&documents, None);
+            let answer = response(status, &[("etag", "\"1\"")], body::full("groups"));
+            let answer = documents.answer(document, Ok(answer), &reader);
+            text(answer.expect("an answer")).await;
+            advance(Duration::from_secs(1)).await;
+        }
+        advance(after).await;
+        let old = |caller: &Caller| {
+            let (_, document) = asked(&documents, None);
+            documents.answer(document, Err(outage()), caller).ok()
+        };
+        let answer = old(&reader);
+        assert_eq!(
+            answer.is_some(),
+            expected,
+            "{stale:?} {after:?} {last_status}"
+        );
+        assert!(old(&other).is_none());
+        assert!(old(&Caller::Unknown).is_none());
+        let Some(answer) = answer else { continue };
+        assert_eq!(answer.headers()["warning"], OUTDATED);
+        assert_eq!(text(answer).await, "groups");
     }
 }

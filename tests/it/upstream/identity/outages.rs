@@ -86,6 +86,11 @@ async fn permissions_count_in_an_outage_only_as_long_as_the_operator_says() {
             }
         }
     }
+    // Everyone may read discovery; what each caller has read before is remembered.
+    for kubefan in [&strict, &lenient] {
+        let discovery = as_user(kubefan, "reader-a").get("/apis").await;
+        assert_eq!(discovery.status, 200, "{discovery}");
+    }
     let binding = format!("{BINDINGS}/loser");
     server.client().delete(&binding).await.ok();
     for kubefan in [&strict, &lenient] {
@@ -96,6 +101,17 @@ async fn permissions_count_in_an_outage_only_as_long_as_the_operator_says() {
     for path in [&list, &get, &watch] {
         // The decisions may still be fresh.
         is_answered(&reader, path, 200, true).await;
+    }
+    let discovery = reader.get("/apis").await.ok();
+    let warning = discovery.header("warning").unwrap_or_default();
+    assert!(warning.contains("the last one that it sent"), "{warning}");
+    assert!(discovery.to_string().contains("APIGroup"), "{discovery}");
+    for (kubefan, user, path) in [
+        (&strict, "reader-a", "/apis"),
+        (&lenient, "new", "/apis"),
+        (&lenient, "reader-a", "/api"),
+    ] {
+        is_answered(&as_user(kubefan, user), path, 503, false).await;
     }
     let counted = metric(&lenient.admin(), "kubefan_stale_decisions_total", &[]).await;
     assert!(counted >= 3.0, "{counted}");
